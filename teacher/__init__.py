@@ -1,0 +1,1 @@
+"""From a rollout to a reward: queries, labels, reward predictor and the training loop around them."""

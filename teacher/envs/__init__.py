@@ -1,0 +1,1 @@
+"""Tasks, their reward and termination rules, and episodes that can be replayed."""

@@ -1,0 +1,51 @@
+"""One exception tree: everything the user can put right derives from :class:`TeacherError`.
+
+A message is one line that says what was expected, what came, and what to do. The command line prints it
+without a traceback and exits with :attr:`TeacherError.exit_status`.
+"""
+
+
+class TeacherError(Exception):
+    """Base of all errors the command line reports in one line."""
+
+    exit_status = 1
+
+
+class ConfigError(TeacherError):
+    """A setting is missing or invalid; nothing was started."""
+
+    exit_status = 2
+
+
+class EnvironmentUnsuitableError(TeacherError):
+    """The environment is unknown, unsupported, or its episodes cannot serve the run."""
+
+    exit_status = 2
+
+
+class ReplayMismatchError(TeacherError):
+    """A replayed episode differs from the recorded one: the environment is not deterministic here."""
+
+
+class RenderError(TeacherError):
+    """A clip could not be rendered or encoded."""
+
+
+class StorageError(TeacherError):
+    """The media store cannot be read or written."""
+
+
+class SiteUnreachableError(TeacherError):
+    """The labeling site did not answer; trying again later may help."""
+
+
+class SiteRefusedError(TeacherError):
+    """The labeling site answered with an error that trying again does not mend."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class DataError(TeacherError):
+    """A ledger, checkpoint or segment file is damaged, or belongs to something else."""

@@ -1,0 +1,1 @@
+"""The reward predictor: networks, losses, ensemble and normalisation."""
