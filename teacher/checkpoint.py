@@ -1,0 +1,100 @@
+"""Save and resume a whole run: one ``.npz`` file, written atomically, without pickle.
+
+A state is a nested structure of dicts and lists whose leaves are arrays, tensors and JSON scalars. Arrays
+become entries of the archive; everything else goes into one JSON entry in which ``{"@array": key}`` stands for
+an array.
+"""
+
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from teacher.errors import DataError, StorageError
+
+_ARRAY = "@array"
+_STRUCTURE = "structure"
+_VERSION = 1
+
+State = dict[str, Any]
+
+
+def save_state(path: Path, state: State) -> None:
+    """Write ``state`` to ``path`` so that a crash at any moment leaves the old file or the new one.
+
+    Raises:
+        StorageError: the disk is full or the folder cannot be written; the old file is intact.
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    structure = json.dumps({"version": _VERSION, "state": _pack(state, "", arrays)})
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with temporary.open("wb") as file:
+            np.savez(file, **{_STRUCTURE: np.array(structure)}, **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StorageError(
+            f"cannot write the checkpoint {path}: {error.strerror}; free space and resume"
+        ) from error
+
+
+def load_state(path: Path) -> State:
+    """Read back :func:`save_state`; tensors come back as arrays.
+
+    Raises:
+        DataError: the file is missing, damaged or of another version.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            content = json.loads(str(archive[_STRUCTURE]))
+            if content["version"] != _VERSION:
+                raise DataError(
+                    f"{path} has version {content['version']}; this program reads version {_VERSION}"
+                )
+            state: State = _unpack(content["state"], archive)
+            return state
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} is not a readable checkpoint: {error}") from error
+
+
+def _pack(value: Any, path: str, arrays: dict[str, NDArray[Any]]) -> Any:
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu().numpy()
+    if isinstance(value, np.ndarray):
+        arrays[path] = value
+        return {_ARRAY: path}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {str(key): _pack(item, f"{path}/{key}", arrays) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_pack(item, f"{path}/{index}", arrays) for index, item in enumerate(value)]
+    return value
+
+
+def _unpack(value: Any, archive: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {_ARRAY}:
+            return archive[value[_ARRAY]]
+        return {key: _unpack(item, archive) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_unpack(item, archive) for item in value]
+    return value
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in ``folder`` durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

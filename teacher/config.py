@@ -1,0 +1,192 @@
+"""The settings of one run: a frozen dataclass, each field documented, validated and saved as JSON."""
+
+import dataclasses
+import json
+import re
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+from urllib.parse import urlsplit
+
+from teacher.errors import ConfigError
+
+Predictor = Literal["rl", "synth", "human"]
+AgentName = Literal["ppo", "trpo"]
+Pace = Literal["labels", "free"]
+
+DEFAULT_PRETRAIN_LABELS = 175
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeachConfig:
+    """Everything that decides how a run goes; raises :class:`ConfigError` where values do not fit.
+
+    Each field is annotated with its help text and, where it has one, its short flag.
+    """
+
+    env_id: Annotated[str, "Gymnasium environment id, or module:Env-v0", "-e"]
+    predictor: Annotated[
+        Predictor,
+        "where rewards come from: rl = the true one, synth = labels made from it, human = people",
+        "-p",
+    ]
+    name: Annotated[str, "name of this run: letters, digits, _ and -", "-n"]
+    seed: Annotated[int, "seed of everything random", "-s"] = 1
+    workers: Annotated[int, "threads that step environments; results do not depend on it", "-w"] = 1
+    n_labels: Annotated[int | None, "labels in all; without it one is asked every 3 s of training", "-l"] = (
+        None
+    )
+    pretrain_labels: Annotated[
+        int | None,
+        f"labels before training starts (a quarter of n_labels, or {DEFAULT_PRETRAIN_LABELS} without it)",
+        "-L",
+    ] = None
+    num_timesteps: Annotated[int, "environment steps to train for; 5e6 is understood", "-t"] = 5_000_000
+    agent: Annotated[AgentName, "the learning algorithm", "-a"] = "ppo"
+    pretrain_iters: Annotated[int, "at most this many updates of the predictor before training", "-i"] = (
+        10_000
+    )
+    no_videos: Annotated[bool, "write no clips of whole episodes", "-V"] = False
+    prompt: Annotated[str, "the sentence labelers see"] = "Choose the clip in which the agent does better."
+    segment_seconds: Annotated[float, "length of a clip in seconds"] = 1.5
+    segment_steps: Annotated[int | None, "length of a clip in environment steps, instead of seconds"] = None
+    pace: Annotated[
+        Pace | None,
+        "labels = hold training while answers are too far behind (the rule with human); free = never wait",
+    ] = None
+    max_episode_steps: Annotated[int | None, "end episodes after this many steps"] = None
+    allow_variable_horizon: Annotated[
+        bool, "accept an environment whose episodes end early, although their length leaks the reward"
+    ] = False
+    site_url: Annotated[
+        str | None, "labeling site to use, its token in TEACHER_TOKEN (without it: one on this machine)"
+    ] = None
+    storage: Annotated[str | None, "where clips go: s3://bucket/prefix or a folder"] = None
+    state_dir: Annotated[str, "folder of the site on this machine"] = "state"
+    bind: Annotated[str, "address that the site on this machine listens on"] = "127.0.0.1"
+    public_url: Annotated[str | None, "address by which others reach the site on this machine"] = None
+    runs_dir: Annotated[str, "folder of all runs"] = "runs"
+    device: Annotated[str, "torch device: cpu, cuda, cuda:1"] = "cpu"
+
+    def __post_init__(self) -> None:
+        for name, message in self._complaints():
+            value = getattr(self, name)
+            raise ConfigError(f"--{name}: {message}; got {value!r}")
+
+    def _complaints(self) -> list[tuple[str, str]]:
+        """Every (field, expectation) that does not hold; the first is reported."""
+        labels = self.n_labels
+        checks: list[tuple[str, bool, str]] = [
+            ("env_id", bool(self.env_id.strip()), "expected an environment id"),
+            ("predictor", self.predictor in get_args(Predictor), "expected rl, synth or human"),
+            ("name", bool(_NAME.fullmatch(self.name)), "expected letters, digits, _ and - only"),
+            ("seed", self.seed >= 0, "expected 0 or more"),
+            ("workers", self.workers >= 1, "expected 1 or more"),
+            ("num_timesteps", self.num_timesteps >= 1, "expected 1 or more"),
+            ("agent", self.agent in get_args(AgentName), "expected ppo or trpo"),
+            ("agent", self.agent == "ppo", "trpo is not built yet, use ppo"),
+            ("n_labels", labels is None or labels >= 4, "expected 4 or more"),
+            (
+                "n_labels",
+                labels is not None or self.predictor != "synth",
+                "synth needs a number, such as -l 1400",
+            ),
+            (
+                "pretrain_labels",
+                self.pretrain_labels is None or self.pretrain_labels >= 1,
+                "expected 1 or more",
+            ),
+            (
+                "pretrain_labels",
+                None in (self.pretrain_labels, labels) or (self.pretrain_labels or 0) <= (labels or 0),
+                f"expected no more than --n_labels ({labels})",
+            ),
+            ("pretrain_iters", self.pretrain_iters >= 1, "expected 1 or more"),
+            ("segment_seconds", 0 < self.segment_seconds <= 60, "expected more than 0 and at most 60"),
+            ("segment_steps", self.segment_steps is None or self.segment_steps >= 1, "expected 1 or more"),
+            ("pace", self.pace in (None, *get_args(Pace)), "expected labels or free"),
+            (
+                "prompt",
+                0 < len(self.prompt.strip()) <= 500,
+                "expected one sentence of at most 500 characters",
+            ),
+            (
+                "max_episode_steps",
+                self.max_episode_steps is None or self.max_episode_steps >= 1,
+                "expected 1 or more",
+            ),
+            ("site_url", self.site_url is None or _is_http_url(self.site_url), "expected http(s)://host"),
+            (
+                "public_url",
+                self.public_url is None or _is_http_url(self.public_url),
+                "expected http(s)://host",
+            ),
+            (
+                "site_url",
+                self.site_url is None or (self.storage or "").startswith("s3://"),
+                "a site elsewhere cannot read a folder here, so it needs --storage s3://bucket/prefix",
+            ),
+        ]
+        return [(name, message) for name, holds, message in checks if not holds]
+
+    @property
+    def num_pretrain_labels(self) -> int:
+        """Labels asked before training: as given, else a quarter of all, else rl-teacher's 175."""
+        if self.pretrain_labels is not None:
+            return self.pretrain_labels
+        return DEFAULT_PRETRAIN_LABELS if self.n_labels is None else self.n_labels // 4
+
+    @property
+    def holds_for_labels(self) -> bool:
+        """Whether training waits for people."""
+        return self.predictor == "human" and self.pace != "free"
+
+    @property
+    def slug(self) -> str:
+        """The environment's id as a folder name and as a part of an address."""
+        return re.sub(r"[^A-Za-z0-9_-]+", "-", self.env_id).strip("-")
+
+    @property
+    def run_dir(self) -> Path:
+        """``runs/<env>/<name>``."""
+        return Path(self.runs_dir) / self.slug / self.name
+
+    @property
+    def experiment(self) -> str:
+        """The run's name on the site, unique across environments."""
+        return f"{self.slug}-{self.name}"
+
+
+def _is_http_url(text: str) -> bool:
+    parts = urlsplit(text)
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
+
+
+def save_config(config: TeachConfig, run_id: uuid.UUID) -> None:
+    """Write ``config.json`` into the run directory."""
+    data = {"run_id": str(run_id), **dataclasses.asdict(config)}
+    (config.run_dir / "config.json").write_text(json.dumps(data, indent=2) + "\n")
+
+
+def load_config(run_dir: Path) -> tuple[TeachConfig, uuid.UUID]:
+    """Read ``config.json`` of a run. Raises :class:`ConfigError` where there is none that fits."""
+    path = run_dir / "config.json"
+    try:
+        data = json.loads(path.read_text())
+        run_id = uuid.UUID(data.pop("run_id"))
+        # The folder may have been moved since it was written.
+        data["runs_dir"] = str(run_dir.resolve().parent.parent)
+        config = TeachConfig(**data)
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"--resume: expected a run directory with a config.json; {path} does not exist"
+        ) from error
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigError(f"--resume: {path} is not the configuration of a run: {error}") from error
+    if config.run_dir.resolve() != run_dir.resolve():
+        raise ConfigError(
+            f"--resume: {run_dir} was renamed; expected it to end in {config.slug}/{config.name}"
+        )
+    return config, run_id
