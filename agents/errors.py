@@ -1,0 +1,29 @@
+"""What an agent refuses, each in one line: what was expected, what came, what to do."""
+
+
+class AgentError(ValueError):
+    """Base of the errors below."""
+
+
+class InvalidConfigError(AgentError):
+    """A hyperparameter is out of range, or does not fit the environments."""
+
+
+class UnsupportedSpaceError(AgentError):
+    """The observation or action space is one the policies cannot handle."""
+
+
+class UnsupportedEnvironmentError(AgentError):
+    """The vector environment does not say what a sampler has to know."""
+
+
+class NonFiniteError(AgentError):
+    """An observation or a reward is NaN or infinite: training on it would destroy the policy."""
+
+
+class ShapeError(AgentError):
+    """Rewards do not fit the rollout they are given for."""
+
+
+class StateMismatchError(AgentError):
+    """A saved state belongs to an agent of another shape; nothing of it was loaded."""

@@ -1,0 +1,124 @@
+"""Running mean and variance, and the two normalisations that are built on it."""
+
+import math
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.errors import UnsupportedSpaceError
+
+CLIP = 10.0
+"""Normalised observations and rewards are clipped to plus or minus this many standard deviations."""
+EPSILON = 1e-8
+"""Added to a variance before its root is divided by."""
+
+
+class RunningMeanVariance:
+    """Mean and population variance of all samples seen so far, elementwise.
+
+    Batches are merged with the parallel formula of Chan, Golub and LeVeque (1979): the result equals that of
+    one pass over all samples, in whatever batches they came. Before the first sample the mean is 0 and the
+    variance 1.
+    """
+
+    def __init__(self, shape: tuple[int, ...] = ()) -> None:
+        self.mean: NDArray[np.float64] = np.zeros(shape)
+        self.variance: NDArray[np.float64] = np.ones(shape)
+        self.count = 0
+
+    def update(self, samples: NDArray[Any]) -> None:
+        """Take in ``samples`` of shape ``(n, *shape)``."""
+        n = len(samples)
+        if n == 0:
+            return
+        samples = samples.astype(np.float64)
+        mean, total = samples.mean(axis=0), self.count + n
+        between = np.square(mean - self.mean) * self.count * n / total
+        self.variance = (self.variance * self.count + samples.var(axis=0) * n + between) / total
+        self.mean = self.mean + (mean - self.mean) * n / total
+        self.count = total
+
+    def state_dict(self) -> dict[str, Any]:
+        """The statistics, as copies."""
+        return {"mean": self.mean.copy(), "variance": self.variance.copy(), "count": self.count}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from :meth:`state_dict`."""
+        self.mean = np.array(state["mean"], dtype=np.float64)
+        self.variance = np.array(state["variance"], dtype=np.float64)
+        self.count = int(state["count"])
+
+
+class ObservationNormalizer:
+    """Flattens observations and brings each component to mean 0, variance 1 and into ``[-CLIP, CLIP]``.
+
+    The statistics stand still until :meth:`update` is called, so that every step of a rollout, its values and
+    its update see the same function.
+    """
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        if not isinstance(space, gymnasium.spaces.Box):
+            raise UnsupportedSpaceError(
+                f"Expected a Box observation space, got {space}; wrap the environment."
+            )
+        self.shape = space.shape
+        self.size = math.prod(space.shape)
+        self.statistics = RunningMeanVariance((self.size,))
+
+    def __call__(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """``(*batch, *shape)`` raw to ``(*batch, size)`` normalised."""
+        batch = observations.shape[: observations.ndim - len(self.shape)]
+        centered = observations.reshape(*batch, self.size) - self.statistics.mean
+        normalized: NDArray[np.float64] = centered / np.sqrt(self.statistics.variance + EPSILON)
+        return normalized.clip(-CLIP, CLIP).astype(np.float32)
+
+    def update(self, observations: NDArray[Any]) -> None:
+        """Take raw observations ``(n, *shape)`` into the statistics."""
+        self.statistics.update(observations.reshape(len(observations), self.size))
+
+
+class RewardScaler:
+    """Divides rewards by the running standard deviation of the discounted return (not centred).
+
+    The return restarts with each episode and is carried from one rollout to the next. This is the reward half
+    of VecNormalize in OpenAI Baselines and Stable-Baselines3, with statistics that change once per rollout.
+    """
+
+    def __init__(self, num_envs: int, gamma: float) -> None:
+        self.gamma = gamma
+        self.statistics = RunningMeanVariance()
+        self.returns = np.zeros(num_envs)
+
+    def __call__(
+        self, rewards: NDArray[np.float64], ended: NDArray[np.bool_], valid: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
+        """Take in one rollout and scale it; all arrays are ``(num_steps, num_envs)``.
+
+        Args:
+            rewards: zero where not ``valid``.
+            ended: True at the last step of an episode.
+            valid: False at steps that are no environment steps; they leave the statistics alone.
+        """
+        returns = np.empty_like(rewards)
+        for t, reward in enumerate(rewards):
+            self.returns = self.gamma * self.returns + reward
+            returns[t] = self.returns
+            self.returns[ended[t]] = 0.0
+        self.statistics.update(returns[valid])
+        scaled: NDArray[np.float64] = rewards / np.sqrt(self.statistics.variance + EPSILON)
+        return scaled.clip(-CLIP, CLIP)
+
+    def restart(self) -> None:
+        """All environments begin a new episode."""
+        self.returns = np.zeros_like(self.returns)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The statistics and the returns of the episodes under way, as copies."""
+        return {"statistics": self.statistics.state_dict(), "returns": self.returns.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from :meth:`state_dict`."""
+        self.statistics.load_state_dict(state["statistics"])
+        self.returns = np.array(state["returns"], dtype=np.float64)

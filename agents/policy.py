@@ -1,0 +1,164 @@
+"""Actor-critic networks, and the action distributions on top of them.
+
+Training runs in torch. A rollout steps a handful of environments at a time, where the overhead of torch
+modules outweighs the arithmetic, so the actor's forward pass there is plain numpy on the same parameters.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from agents.errors import UnsupportedSpaceError
+
+Layer = tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]
+"""Weight ``(inputs, outputs)`` and bias ``(outputs,)``."""
+
+
+class GaussianHead(nn.Module):
+    """Diagonal normal distribution over a Box, with a standard deviation that does not depend on the state.
+
+    Actions are unbounded; only what the environment executes is clipped to the box.
+    """
+
+    def __init__(self, space: gymnasium.spaces.Box) -> None:
+        super().__init__()
+        self.space = space
+        self.num_outputs = math.prod(space.shape)
+        self.log_std = nn.Parameter(torch.zeros(self.num_outputs))
+
+    def perturbation(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.floating[Any]]:
+        """Noise ``(*shape, num_outputs)`` such that ``choose(outputs + noise)`` is a sample."""
+        noise = rng.standard_normal((*shape, self.num_outputs), dtype=np.float32)
+        scaled: NDArray[np.floating[Any]] = noise * self.log_std.detach().exp().cpu().numpy()
+        return scaled
+
+    def choose(self, outputs: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        """The most likely actions ``(batch, *space.shape)`` given the actor's outputs."""
+        return outputs.reshape(len(outputs), *self.space.shape)
+
+    def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """The actions in the form the environment takes."""
+        clipped: NDArray[Any] = actions.clip(self.space.low, self.space.high)
+        return clipped.astype(self.space.dtype)
+
+    def log_prob_and_entropy(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probability and entropy (nats), both ``(batch,)``, of the joint action."""
+        standardized = (actions.flatten(1) - outputs) * (-self.log_std).exp()
+        log_scale = self.log_std.sum() + 0.5 * self.num_outputs * math.log(2 * math.pi)
+        entropy = log_scale + 0.5 * self.num_outputs
+        return -0.5 * standardized.square().sum(1) - log_scale, entropy.expand(len(outputs))
+
+
+class CategoricalHead(nn.Module):
+    """Softmax distribution over a Discrete space.
+
+    Actions count from 0; the environment executes them counted from ``space.start``.
+    """
+
+    def __init__(self, space: gymnasium.spaces.Discrete) -> None:
+        super().__init__()
+        self.space = space
+        self.num_outputs = int(space.n)
+
+    def perturbation(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.floating[Any]]:
+        """Noise ``(*shape, num_outputs)`` such that ``choose(outputs + noise)`` is a sample.
+
+        Gumbel noise: the arg max of logits perturbed by it follows their softmax (Maddison et al. 2014).
+        """
+        return rng.gumbel(size=(*shape, self.num_outputs))
+
+    def choose(self, outputs: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
+        """The most likely actions ``(batch,)`` given the actor's outputs."""
+        actions: NDArray[np.int64] = outputs.argmax(1)
+        return actions
+
+    def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """The actions in the form the environment takes."""
+        return (actions + self.space.start).astype(self.space.dtype)
+
+    def log_prob_and_entropy(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probability and entropy (nats), both ``(batch,)``."""
+        log_probs = outputs.log_softmax(1)
+        entropy = -(log_probs.exp() * log_probs).sum(1)
+        return log_probs.gather(1, actions.unsqueeze(1)).squeeze(1), entropy
+
+
+def action_head(space: gymnasium.Space[Any]) -> GaussianHead | CategoricalHead:
+    """The distribution for an action space. Raises :class:`UnsupportedSpaceError`."""
+    if isinstance(space, gymnasium.spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        return GaussianHead(space)
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return CategoricalHead(space)
+    raise UnsupportedSpaceError(
+        f"Expected a Box of floats or a Discrete action space, got {space}; wrap the environment."
+    )
+
+
+class ActorCritic(nn.Module):
+    """A policy and a value function in separate networks of two hidden layers with tanh.
+
+    All inputs are normalised, flattened observations ``(batch, observation_size)``.
+    """
+
+    def __init__(
+        self,
+        observation_size: int,
+        action_space: gymnasium.Space[Any],
+        generator: torch.Generator,
+        hidden_sizes: Sequence[int] = (64, 64),
+    ) -> None:
+        super().__init__()
+        self.head = action_head(action_space)
+        self.actor = _mlp([observation_size, *hidden_sizes, self.head.num_outputs], 0.01, generator)
+        self.critic = _mlp([observation_size, *hidden_sizes, 1], 1.0, generator)
+
+    def evaluate(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probabilities of ``actions``, entropies and values, each ``(batch,)``."""
+        log_probs, entropy = self.head.log_prob_and_entropy(self.actor(observations), actions)
+        return log_probs, entropy, self.values(observations)
+
+    def values(self, observations: Tensor) -> Tensor:
+        """Estimated returns ``(batch,)``."""
+        values: Tensor = self.critic(observations).squeeze(1)
+        return values
+
+    def tensor(self, array: NDArray[Any]) -> Tensor:
+        """``array`` where the parameters are; floats take the parameters' precision, integers keep theirs."""
+        tensor = torch.from_numpy(array)
+        parameter = next(self.parameters())
+        return tensor.to(parameter.device, parameter.dtype if tensor.is_floating_point() else tensor.dtype)
+
+    def actor_layers(self) -> list[Layer]:
+        """The actor's parameters as :func:`forward` takes them; on the CPU they are views."""
+        layers = [module for module in self.actor if isinstance(module, nn.Linear)]
+        return [(m.weight.detach().cpu().numpy().T, m.bias.detach().cpu().numpy()) for m in layers]
+
+
+def forward(layers: list[Layer], inputs: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+    """What the network of tanh layers that ``layers`` come from computes: ``(batch, inputs)`` to outputs."""
+    *hidden, (weight, bias) = layers
+    for w, b in hidden:
+        inputs = np.tanh(inputs @ w + b)
+    return inputs @ weight + bias
+
+
+def _mlp(sizes: Sequence[int], output_gain: float, generator: torch.Generator) -> nn.Sequential:
+    """Linear layers with tanh between them, orthogonal weights and zero biases."""
+    modules: list[nn.Module] = []
+    for inputs, outputs in itertools.pairwise(sizes):
+        # Made on "meta", because torch's own initialisation would draw from the global generator.
+        linear = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
+        nn.init.orthogonal_(linear.weight, math.sqrt(2), generator)
+        nn.init.zeros_(linear.bias)
+        modules += [linear, nn.Tanh()]
+    modules.pop()
+    with torch.no_grad():
+        linear.weight *= output_gain / math.sqrt(2)
+    return nn.Sequential(*modules)

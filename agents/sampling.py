@@ -1,0 +1,126 @@
+"""Stepping vector environments with a policy."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+from numpy.typing import NDArray
+from torch import Tensor
+
+from agents.errors import UnsupportedEnvironmentError
+from agents.normalize import ObservationNormalizer
+from agents.policy import ActorCritic, forward
+from agents.rollout import Rollout, require_finite
+
+
+class _Step(NamedTuple):
+    """One step of all environments; see :class:`Rollout` for the fields both have."""
+
+    observations: NDArray[Any]
+    actions: NDArray[Any]
+    executed_actions: NDArray[Any]
+    rewards: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    valid: NDArray[np.bool_]
+
+
+class RolloutSampler:
+    """Collects rollouts, each of which goes on where the last one stopped.
+
+    The valid transitions are the same in every vector autoreset mode. In next-step mode the step after an
+    episode's last is a dummy, marked as not ``valid``. In same-step mode the episode's final observation is
+    taken from the infos. With autoreset disabled the sampler resets the environments whose episodes ended.
+    """
+
+    def __init__(
+        self, envs: VectorEnv[Any, Any, Any], policy: ActorCritic, normalizer: ObservationNormalizer
+    ) -> None:
+        if "autoreset_mode" not in envs.metadata:
+            raise UnsupportedEnvironmentError(
+                f"Expected a vector environment with metadata['autoreset_mode'], got {envs}; set it."
+            )
+        self.autoreset_mode = AutoresetMode(envs.metadata["autoreset_mode"])
+        self.envs = envs
+        self.policy = policy
+        self.normalizer = normalizer
+        self.started = False
+
+    def start(self, rng: np.random.Generator) -> None:
+        """Begin a new episode in every environment, seeded from ``rng``."""
+        self._observations, _ = self.envs.reset(seed=int(rng.integers(2**31)))
+        require_finite("observations", self._observations)
+        self._ended = np.zeros(self.envs.num_envs, dtype=bool)
+        self.started = True
+
+    def collect(self, num_steps: int, rng: np.random.Generator) -> Rollout:
+        """Make ``num_steps`` steps of every environment with actions drawn from ``rng``.
+
+        Raises:
+            NonFiniteError: an environment returned an observation or a reward that is NaN or infinite.
+        """
+        head, layers = self.policy.head, self.policy.actor_layers()
+        noise = head.perturbation(rng, (num_steps, self.envs.num_envs))
+        steps: list[_Step] = []
+        truncated_at: list[NDArray[Any]] = []
+        for t in range(num_steps):
+            before, dummy = np.array(self._observations), self._is_dummy()
+            actions = head.choose(forward(layers, self.normalizer(before)) + noise[t])
+            executed = head.executed(actions)
+            after, rewards, terminated, truncated = self._step(executed)
+            steps.append(_Step(before, actions, executed, rewards, terminated, truncated, ~dummy))
+            truncated_at.append(after[truncated & ~terminated])
+        return self._rollout(_Step(*map(np.stack, zip(*steps, strict=True))), np.concatenate(truncated_at))
+
+    def _is_dummy(self) -> NDArray[np.bool_]:
+        """Which environments will only be reset by the next step."""
+        return self._ended & (self.autoreset_mode is AutoresetMode.NEXT_STEP)
+
+    def _step(
+        self, actions: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
+        """Step; where an episode ended, the observation returned is its final one."""
+        after, rewards, terminated, truncated, infos = self.envs.step(actions)
+        require_finite("observations", after)
+        require_finite("rewards", rewards)
+        self._observations, self._ended = after, terminated | truncated
+        if self._ended.any():
+            if self.autoreset_mode is AutoresetMode.SAME_STEP:
+                after = np.array(after)
+                for i in np.flatnonzero(self._ended):
+                    after[i] = infos["final_obs"][i]
+                require_finite("observations", after)
+            elif self.autoreset_mode is AutoresetMode.DISABLED:
+                after = np.array(after)
+                self._observations, _ = self.envs.reset(options={"reset_mask": self._ended})
+                require_finite("observations", self._observations)
+        return after, rewards, terminated, truncated
+
+    def _rollout(self, steps: _Step, truncated_at: NDArray[Any]) -> Rollout:
+        """Add what only training needs: log-probabilities and values, in one batch.
+
+        Args:
+            steps: stacked, time-major.
+            truncated_at: ``(n, *obs)``, final observations of truncated episodes, by time, then environment.
+        """
+        shape, num_envs = steps.rewards.shape, self.envs.num_envs
+        with torch.no_grad():
+            log_probs, _, values = self.policy.evaluate(
+                self._inputs(steps.observations).flatten(0, 1),
+                self.policy.tensor(steps.actions).flatten(0, 1),
+            )
+            later = np.concatenate([np.asarray(self._observations), truncated_at])
+            later_values = self.policy.values(self._inputs(later)).cpu().numpy()
+        bootstrap_values = np.zeros(shape, later_values.dtype)
+        bootstrap_values[steps.truncated & ~steps.terminated] = later_values[num_envs:]
+        return Rollout(
+            **steps._asdict(),
+            log_probs=log_probs.cpu().numpy().reshape(shape),
+            values=values.cpu().numpy().reshape(shape),
+            bootstrap_values=bootstrap_values,
+            last_values=later_values[:num_envs],
+        )
+
+    def _inputs(self, observations: NDArray[Any]) -> Tensor:
+        return self.policy.tensor(self.normalizer(observations))
