@@ -1,0 +1,98 @@
+// The REST API as the labeling page uses it, and what can go wrong, as four kinds of error.
+
+const TIMEOUT_MS = 15_000;
+
+/** No answer, or one that says "later": try again. */
+export class Away extends Error {}
+/** Nobody is signed in any more. */
+export class SignedOut extends Error {}
+/** Somebody else signed in with this browser; what this page holds belongs to another account. */
+export class OtherAccount extends Error {}
+/** The site understood and said no; asking again changes nothing. */
+export class Refused extends Error {
+  constructor(status, detail) {
+    super(detail || `HTTP ${status}`);
+    this.status = status;
+  }
+}
+
+export class Api {
+  /** @param {{account: string, csrf_cookie: string, urls: {leases: string, labels: string, session: string}}} page */
+  constructor({ account, csrf_cookie, urls }) {
+    this.account = account;
+    this.urls = urls;
+    this.cookie = csrf_cookie;
+    this.token = cookie(csrf_cookie);
+  }
+
+  leases(body) {
+    return this.#post(this.urls.leases, body);
+  }
+
+  label(body) {
+    return this.#post(this.urls.labels, body);
+  }
+
+  undo(label, body) {
+    return this.#post(`${this.urls.labels}/${encodeURIComponent(label)}/undo`, body);
+  }
+
+  async #post(url, body) {
+    // Signing in changes the token, so a new token may mean a new account: nothing is sent under a stranger's name.
+    if (cookie(this.cookie) !== this.token) await this.#checkAccount();
+    const reply = await request(url, {
+      method: "POST",
+      // An answer on its way is delivered even if the tab is closed now.
+      keepalive: true,
+      headers: { "Content-Type": "application/json", Accept: "application/json", "X-CSRFToken": this.token },
+      body: JSON.stringify(body),
+    });
+    if (reply.ok) return json(reply);
+    if (reply.status >= 500 || reply.status === 408 || reply.status === 429) throw new Away(`HTTP ${reply.status}`);
+    if ([401, 403, 404].includes(reply.status)) await this.#checkAccount();
+    // The account is right, so only the token was stale; the check has fetched a new one.
+    if ([401, 403].includes(reply.status)) throw new Away(`HTTP ${reply.status}`);
+    const problem = await reply.json().catch(() => ({}));
+    throw new Refused(reply.status, problem.detail || problem.title);
+  }
+
+  async #checkAccount() {
+    const reply = await request(this.urls.session, { headers: { Accept: "application/json" }, cache: "no-store" });
+    if (!reply.ok) throw new Away(`HTTP ${reply.status}`);
+    const { account } = await json(reply);
+    if (account === null) throw new SignedOut();
+    if (account !== this.account) throw new OtherAccount();
+    this.token = cookie(this.cookie);
+  }
+}
+
+/** A random UUID; `crypto.randomUUID` exists only on https and localhost. */
+export function newUuid() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  bytes[6] = (bytes[6] & 0x0f) | 0x40;
+  bytes[8] = (bytes[8] & 0x3f) | 0x80;
+  const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+}
+
+function cookie(name) {
+  const found = document.cookie.split("; ").find((each) => each.startsWith(`${name}=`));
+  return found?.slice(name.length + 1) ?? "";
+}
+
+async function request(url, options) {
+  try {
+    return await fetch(url, { credentials: "same-origin", signal: AbortSignal.timeout(TIMEOUT_MS), ...options });
+  } catch (error) {
+    throw new Away(error.message);
+  }
+}
+
+async function json(reply) {
+  try {
+    return await reply.json();
+  } catch {
+    // A proxy's or a hotel network's page with status 200 is no acknowledgement.
+    throw new Away("the reply is not JSON");
+  }
+}

@@ -1,0 +1,137 @@
+// Answers that the site has not acknowledged yet. They live in localStorage, one key each, so that they survive a
+// reload and a closed tab, and so that two tabs never overwrite each other's. Sending one twice is harmless: the site
+// knows each by its UUID.
+
+import { Away, OtherAccount, Refused, SignedOut } from "./api.js";
+
+const FIRST_WAIT_MS = 1_000;
+const LONGEST_WAIT_MS = 30_000;
+
+/**
+ * Events: `change` (what is unsaved has changed), `saved` {entry, reply}, `refused` {entry, error}, `away` {error},
+ * `stopped` {error} (signed out or another account: nothing is sent until `flush` is called again).
+ *
+ * An entry is {uuid, at, kind: "label", experiment, lease, choice, response_ms} or {uuid, at, kind: "undo", experiment, label}.
+ */
+export class Outbox extends EventTarget {
+  #api;
+  #prefix;
+  #sending = false;
+  #timer = 0;
+  #wait = FIRST_WAIT_MS;
+
+  constructor(api) {
+    super();
+    this.#api = api;
+    this.#prefix = `rl-teacher.outbox.${api.account}.`;
+    addEventListener("storage", (event) => {
+      if (event.key === null || event.key.startsWith(this.#prefix)) this.#emit("change");
+    });
+    addEventListener("online", () => this.flush());
+  }
+
+  /** Every unsaved entry of this account, in the order given, whatever its experiment. */
+  get entries() {
+    return memory
+      .keys()
+      .filter((key) => key.startsWith(this.#prefix))
+      .map((key) => memory.get(key))
+      .filter(Boolean)
+      .sort((a, b) => a.at - b.at);
+  }
+
+  /** Keep an entry, then send it. Returns once it is kept. */
+  put(entry) {
+    const last = this.entries.at(-1)?.at ?? 0;
+    memory.set(this.#prefix + entry.uuid, { ...entry, at: Math.max(Date.now(), last + 1) });
+    this.#emit("change");
+    this.flush();
+  }
+
+  /** Send everything, oldest first, now. */
+  async flush() {
+    if (this.#sending) return;
+    clearTimeout(this.#timer);
+    this.#sending = true;
+    try {
+      for (let entry; (entry = this.entries[0]); ) await this.#send(entry);
+    } catch (error) {
+      this.#later(error);
+    } finally {
+      this.#sending = false;
+    }
+  }
+
+  async #send(entry) {
+    const { uuid, kind, lease, choice, response_ms, label } = entry;
+    try {
+      const reply =
+        kind === "undo"
+          ? await this.#api.undo(label, { uuid })
+          : await this.#api.label({ uuid, lease, choice, response_ms });
+      this.#forget(entry);
+      this.#wait = FIRST_WAIT_MS;
+      this.#emit("saved", { entry, reply });
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      // The site has spoken: keeping it would hold up every later answer for ever.
+      this.#forget(entry);
+      this.#emit("refused", { entry, error });
+    }
+  }
+
+  #later(error) {
+    if (error instanceof SignedOut || error instanceof OtherAccount) {
+      this.#emit("stopped", { error });
+      return;
+    }
+    if (!(error instanceof Away)) throw error;
+    this.#emit("away", { error });
+    this.#timer = setTimeout(() => this.flush(), this.#wait * (0.75 + Math.random() / 2));
+    this.#wait = Math.min(this.#wait * 2, LONGEST_WAIT_MS);
+  }
+
+  #forget(entry) {
+    memory.delete(this.#prefix + entry.uuid);
+    this.#emit("change");
+  }
+
+  #emit(type, detail) {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
+  }
+}
+
+// localStorage, or a map where the browser forbids or has filled it: then answers live as long as the page.
+const memory = {
+  map: new Map(),
+  keys() {
+    try {
+      return [...new Set([...Object.keys(localStorage), ...this.map.keys()])];
+    } catch {
+      return [...this.map.keys()];
+    }
+  },
+  get(key) {
+    if (this.map.has(key)) return this.map.get(key);
+    try {
+      return JSON.parse(localStorage.getItem(key));
+    } catch {
+      return null;
+    }
+  },
+  set(key, value) {
+    try {
+      localStorage.setItem(key, JSON.stringify(value));
+    } catch {
+      this.map.set(key, value);
+    }
+  },
+  delete(key) {
+    this.map.delete(key);
+    try {
+      localStorage.removeItem(key);
+    } catch {
+      // It was only in the map.
+    }
+  },
+};

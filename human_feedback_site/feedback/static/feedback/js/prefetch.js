@@ -1,0 +1,175 @@
+// The next pairs: leased, fetched to the last byte and decoded before they count as ready, so that the swap is
+// immediate and the expiry of a link does not matter.
+
+import { Refused } from "./api.js";
+import { Pair } from "./player.js";
+
+const AHEAD = 2;
+const MOST_LEASES = 5;
+const FETCH_TIMEOUT_MS = 30_000;
+const FIRST_WAIT_MS = 500;
+const LONGEST_WAIT_MS = 8_000;
+const LINK_ATTEMPTS = 2;
+
+/**
+ * Leases held by this page and the pairs made of them.
+ *
+ * Events: `reply` (detail: the reply to a request for leases), `ready` (a pair may be taken), `lost` (the lease on screen
+ * is lost), `failed` (detail: why leases were not given), `slow` (clips cannot be reached; it goes on trying).
+ */
+export class Prefetch extends EventTarget {
+  #api;
+  #pending;
+  #ready = [];
+  #loading = new Map();
+  #answered = new Set();
+  #badLinks = new Map();
+  #asking = null;
+  #again = false;
+  /** The lease on screen. */
+  shown = null;
+  /** True once the site has said what there is. */
+  asked = false;
+
+  /** @param {() => string[]} pending leases whose answers are still unsaved */
+  constructor(api, pending) {
+    super();
+    this.#api = api;
+    this.#pending = pending;
+  }
+
+  get ready() {
+    return this.#ready.length;
+  }
+
+  /** True while a clip is on its way. */
+  get loading() {
+    return this.#loading.size > 0;
+  }
+
+  /** The next ready pair goes on screen; null where there is none. */
+  take() {
+    const pair = this.#ready.shift() ?? null;
+    this.shown = pair?.lease.uuid ?? null;
+    return pair;
+  }
+
+  /** A pair goes on screen out of turn; the one that was there comes next. */
+  interrupt(pair, current) {
+    if (current) this.#ready.unshift(current);
+    this.shown = pair.lease.uuid;
+  }
+
+  /** The lease has been answered, here or in another tab: never show it again. */
+  answered(lease) {
+    this.#answered.add(lease);
+    this.#drop(lease);
+  }
+
+  /** The pair of an answer that was taken back, or null where its clips cannot be had now. */
+  async recall(lease) {
+    this.#answered.delete(lease.uuid);
+    const pair =
+      this.#ready.find((each) => each.lease.uuid === lease.uuid) ??
+      (await (this.#loading.get(lease.uuid) ?? this.#load(lease)));
+    this.#ready = this.#ready.filter((each) => each !== pair);
+    return pair;
+  }
+
+  /** Renew what is held and ask for what is missing. Calls that come while one runs make one more run, not many. */
+  refill() {
+    if (this.#asking) {
+      this.#again = true;
+      return this.#asking;
+    }
+    this.#asking = this.#ask().finally(() => {
+      this.#asking = null;
+      if (this.#again) {
+        this.#again = false;
+        this.refill();
+      }
+    });
+    return this.#asking;
+  }
+
+  async #ask() {
+    const unsaved = this.#pending();
+    const held = [this.shown, ...this.#ready.map((pair) => pair.lease.uuid), ...this.#loading.keys()].filter(Boolean);
+    const count = Math.min(MOST_LEASES, 1 + AHEAD + unsaved.length);
+    try {
+      const reply = await this.#api.leases({ count, held, shown: this.shown });
+      this.asked = true;
+      for (const uuid of reply.lost) this.#drop(uuid);
+      for (const lease of reply.leases) this.#add(lease);
+      this.#emit("reply", reply);
+      if (reply.lost.includes(this.shown)) this.#emit("lost");
+    } catch (error) {
+      this.#emit("failed", error);
+    }
+  }
+
+  #knows(uuid) {
+    return uuid === this.shown || this.#loading.has(uuid) || this.#ready.some((pair) => pair.lease.uuid === uuid);
+  }
+
+  async #add(lease) {
+    if (this.#knows(lease.uuid) || this.#answered.has(lease.uuid)) return;
+    const pair = await this.#load(lease);
+    if (!pair) return;
+    this.#ready.push(pair);
+    this.#emit("ready");
+  }
+
+  /** A promise of the pair; of null where the lease was dropped on the way, or is let go to come back with new links. */
+  #load(lease) {
+    const loading = this.#prepare(lease).then((pair) => {
+      const wanted = this.#loading.get(lease.uuid) === loading;
+      if (wanted) this.#loading.delete(lease.uuid);
+      else pair?.discard();
+      return wanted ? pair : null;
+    });
+    this.#loading.set(lease.uuid, loading);
+    return loading;
+  }
+
+  async #prepare(lease) {
+    // One turn of the event loop, so that the lease counts as loading before the first fetch asks whether it does.
+    await null;
+    const blobs = await Promise.all([lease.left, lease.right].map(({ url }) => this.#fetch(url, lease.uuid)));
+    if (blobs.includes(null) && this.#worthNewLinks(lease.comparison)) return null;
+    return Pair.from(lease, blobs);
+  }
+
+  /** The whole clip; null where the store refuses it. It tries while the store is away and the pair is wanted. */
+  async #fetch(url, lease) {
+    for (let wait = FIRST_WAIT_MS; this.#loading.has(lease); wait = Math.min(wait * 2, LONGEST_WAIT_MS)) {
+      try {
+        const reply = await fetch(url, { signal: AbortSignal.timeout(FETCH_TIMEOUT_MS) });
+        if (reply.ok) return await reply.blob();
+        if (reply.status < 500 && reply.status !== 429) return null;
+      } catch {
+        // The network or the store is away.
+      }
+      if (wait > 2 * FIRST_WAIT_MS) this.#emit("slow");
+      await new Promise((resolve) => setTimeout(resolve, wait));
+    }
+    return null;
+  }
+
+  /** A link may have expired on the way; a second refusal means that the clip is not there. */
+  #worthNewLinks(comparison) {
+    const times = (this.#badLinks.get(comparison) ?? 0) + 1;
+    this.#badLinks.set(comparison, times);
+    return times < LINK_ATTEMPTS;
+  }
+
+  #drop(uuid) {
+    this.#loading.delete(uuid);
+    const at = this.#ready.findIndex((pair) => pair.lease.uuid === uuid);
+    if (at >= 0) this.#ready.splice(at, 1)[0].discard();
+  }
+
+  #emit(type, detail) {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
+  }
+}
