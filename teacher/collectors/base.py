@@ -1,0 +1,49 @@
+"""What every source of answers looks like to the loop."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from teacher.client import Phase, SiteState
+from teacher.preferences import Preference
+from teacher.segments import Segment
+
+
+@dataclass(frozen=True)
+class CollectorStatus:
+    """How those who answer stand; what was asked and answered is counted by the ledger.
+
+    Attributes:
+        state: what the site says about the experiment; the trainer obeys.
+        active_labelers: people who are at it now.
+        failed: comparisons given up since the start because they could not be rendered or registered.
+        away: why the site does not answer at present, None where it does.
+    """
+
+    state: SiteState = "running"
+    active_labelers: int = 0
+    failed: int = 0
+    away: str | None = None
+
+
+class Collector(Protocol):
+    """Takes pairs to judge and hands back preferences, whenever they come."""
+
+    def submit(self, pairs: Sequence[tuple[Segment, Segment]], phase: Phase, step: int) -> None:
+        """Ask about ``pairs``, at ``step`` environment steps of training.
+
+        They are in the ledger when it returns; it never waits for the network.
+        """
+
+    def receive(self) -> list[Preference]:
+        """Decisions new or revised since the last call (value None: drop it); never blocks."""
+
+    @property
+    def status(self) -> CollectorStatus:
+        """As of the last news from the site."""
+
+    def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
+        """Tell those who answer how training goes: values by TensorBoard tag, and answers waited for."""
+
+    def close(self) -> None:
+        """Stop collecting; what was asked stays in the ledger."""

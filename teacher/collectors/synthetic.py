@@ -1,0 +1,67 @@
+"""A teacher made from the environment's own reward: answers at once, always right."""
+
+from collections.abc import Mapping, Sequence
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+from teacher.client import Decision, FeedItem, Phase
+from teacher.collectors.base import CollectorStatus
+from teacher.ledger import Comparison, Ledger
+from teacher.preferences import Preference
+from teacher.segments import Segment
+
+
+class SyntheticTeacher:
+    """Prefers the segment with the larger sum of true reward; equal sums are equal.
+
+    UUIDs follow from ``seed`` and the number of comparisons asked before, so that a run repeats exactly.
+    Comparisons that a killed run left unanswered are answered on construction.
+    """
+
+    def __init__(self, ledger: Ledger, seed: int) -> None:
+        self._ledger = ledger
+        self._seed = seed
+        self._answered: list[Preference] = []
+        self._answer(ledger.unfinished())
+
+    def submit(self, pairs: Sequence[tuple[Segment, Segment]], phase: Phase, step: int) -> None:
+        """See :meth:`Collector.submit`."""
+        count = self._ledger.total()
+        comparisons = [
+            Comparison(self._uuid(count + index), first, second, phase, step)
+            for index, (first, second) in enumerate(pairs)
+        ]
+        self._ledger.write(comparisons)
+        self._answer(comparisons)
+
+    def receive(self) -> list[Preference]:
+        """See :meth:`Collector.receive`."""
+        answered, self._answered = self._answered, []
+        return answered
+
+    @property
+    def status(self) -> CollectorStatus:
+        """See :meth:`Collector.status`."""
+        return CollectorStatus()
+
+    def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
+        """See :meth:`Collector.report`; there is nobody to tell."""
+
+    def close(self) -> None:
+        """See :meth:`Collector.close`."""
+
+    def _uuid(self, index: int) -> UUID:
+        return uuid5(NAMESPACE_URL, f"synthetic/{self._seed}/{index}")
+
+    def _answer(self, comparisons: Sequence[Comparison]) -> None:
+        start = self._ledger.cursor + 1
+        decisions = [_decide(comparison, seq) for seq, comparison in enumerate(comparisons, start)]
+        if decisions:
+            self._ledger.record(decisions, cursor=decisions[-1].seq)
+            self._answered += self._ledger.preferences([item.comparison for item in decisions])
+
+
+def _decide(comparison: Comparison, seq: int) -> FeedItem:
+    difference = comparison.first.true_return - comparison.second.true_return
+    decision: Decision = "equal" if difference == 0 else "first" if difference > 0 else "second"
+    probability = {"first": 1.0, "equal": 0.5, "second": 0.0}[decision]
+    return FeedItem(seq, comparison.uuid, decision, probability, n_labels=1)

@@ -1,0 +1,258 @@
+"""The durable memory of a run: what was asked, with its segments, and what was decided."""
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from uuid import UUID
+
+from teacher.client import FeedItem, Phase
+from teacher.errors import DataError
+from teacher.preferences import Preference
+from teacher.segments import Segment
+
+Status = Literal["written", "registered", "failed", "cancelled"]
+
+_APPLICATION_ID = 0x52_4C_54_4C  # "RLTL": tells a ledger from any other SQLite file
+_VERSION = 1
+_SCHEMA = (
+    """CREATE TABLE comparison (
+        id INTEGER PRIMARY KEY,
+        uuid BLOB NOT NULL UNIQUE,
+        phase TEXT NOT NULL,
+        step INTEGER NOT NULL,
+        status TEXT NOT NULL,
+        decision TEXT,
+        probability REAL,
+        seq INTEGER
+    ) STRICT""",
+    # Apart from comparison, so that a change of status rewrites no segment.
+    """CREATE TABLE pair (
+        comparison INTEGER PRIMARY KEY REFERENCES comparison (id),
+        first BLOB NOT NULL,
+        second BLOB NOT NULL
+    ) STRICT""",
+    "CREATE TABLE feed (cursor INTEGER NOT NULL) STRICT",
+    "INSERT INTO feed VALUES (0)",
+    f"PRAGMA application_id = {_APPLICATION_ID}",
+    f"PRAGMA user_version = {_VERSION}",
+)
+_USABLE = "(decision IN ('first', 'second', 'equal'))"
+_OPEN = "(decision IS NULL AND status IN ('written', 'registered'))"
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """A pair of segments to judge, with the UUID that names it everywhere.
+
+    Attributes:
+        uuid: chosen by the trainer, once.
+        first: one segment.
+        second: the other.
+        phase: whether it was asked before or during training.
+        step: environment steps of training when it was asked.
+    """
+
+    uuid: UUID
+    first: Segment
+    second: Segment
+    phase: Phase
+    step: int
+
+
+class Ledger:
+    """Comparisons and decisions of one run in one SQLite file; what a method wrote survives a crash.
+
+    One process writes. Its threads may share one ledger: each method is one transaction under one lock.
+
+    Args:
+        path: the file; made where it does not exist.
+
+    Raises:
+        DataError: by every method, where the file is damaged, not a ledger, or cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        with self._explained():
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute("PRAGMA foreign_keys = ON")
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Create the tables in an empty file; refuse any other file that is not a ledger of this version."""
+        with self._transaction() as connection:
+            application_id = connection.execute("PRAGMA application_id").fetchone()[0]
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if tables == 0 and application_id == 0:
+                for statement in _SCHEMA:
+                    connection.execute(statement)
+            elif application_id != _APPLICATION_ID:
+                raise DataError(f"{self.path} is not a ledger of this program; expected one made by a run")
+            elif version != _VERSION:
+                raise DataError(f"{self.path} has version {version}; this program reads version {_VERSION}")
+
+    def close(self) -> None:
+        """Close the file; the ledger cannot be used any more."""
+        with self._lock:
+            self._connection.close()
+
+    def write(self, comparisons: Sequence[Comparison]) -> None:
+        """Store new comparisons with their segments; those already stored stay as they are."""
+        # Compressing takes longer than writing, and needs no lock.
+        rows = [(item, item.first.to_bytes(), item.second.to_bytes()) for item in comparisons]
+        with self._transaction() as connection:
+            for item, first, second in rows:
+                inserted = connection.execute(
+                    "INSERT INTO comparison (uuid, phase, step, status) VALUES (?, ?, ?, 'written') "
+                    "ON CONFLICT (uuid) DO NOTHING RETURNING id",
+                    (item.uuid.bytes, item.phase, item.step),
+                ).fetchone()
+                if inserted is not None:
+                    connection.execute("INSERT INTO pair VALUES (?, ?, ?)", (inserted[0], first, second))
+
+    def set_status(self, uuids: Iterable[UUID], status: Status) -> None:
+        """Note how far the comparisons came on their way to the labelers."""
+        with self._transaction() as connection:
+            connection.executemany(
+                "UPDATE comparison SET status = ? WHERE uuid = ?", [(status, uuid.bytes) for uuid in uuids]
+            )
+
+    def record(self, decisions: Sequence[FeedItem], cursor: int) -> None:
+        """Store decisions together with the cursor of the feed they came from.
+
+        Decisions may come again and in any order: an older one never replaces a newer one, and the cursor
+        never goes back.
+
+        Raises:
+            DataError: a decision on a comparison that this ledger never held, or with a probability that does
+                not fit. Nothing is stored then.
+        """
+        with self._transaction() as connection:
+            for item in decisions:
+                known = connection.execute(
+                    "SELECT id FROM comparison WHERE uuid = ?", (item.comparison.bytes,)
+                ).fetchone()
+                if known is None:
+                    raise DataError(
+                        f"{self.path} holds no comparison {item.comparison}, which was decided; "
+                        "expected decisions of this run only"
+                    )
+                connection.execute(
+                    "UPDATE comparison SET decision = ?, probability = ?, seq = ? "
+                    "WHERE id = ? AND coalesce(seq, -1) < ?",
+                    (item.decision, _probability(item), item.seq, known[0], item.seq),
+                )
+            connection.execute("UPDATE feed SET cursor = max(cursor, ?)", (cursor,))
+
+    @property
+    def cursor(self) -> int:
+        """``seq`` of the last feed item that was read; 0 before the first."""
+        return self._number("SELECT cursor FROM feed")
+
+    def total(self) -> int:
+        """Comparisons ever written, whatever became of them."""
+        return self._number("SELECT count(*) FROM comparison")
+
+    def asked(self, phase: Phase | None = None) -> int:
+        """Comparisons that use up the budget: open or usable, so neither failed, cancelled nor cant_tell."""
+        return self._count(f"({_OPEN} OR {_USABLE})", phase)
+
+    def usable(self, phase: Phase | None = None) -> int:
+        """Comparisons decided as first, second or equal."""
+        return self._count(_USABLE, phase)
+
+    def open(self, phase: Phase | None = None) -> int:
+        """Comparisons asked and not decided yet."""
+        return self._count(_OPEN, phase)
+
+    def preferences(self, uuids: Iterable[UUID] | None = None) -> list[Preference]:
+        """The present decisions as training targets.
+
+        Args:
+            uuids: these comparisons, in this order, also where they have no target (value None). Without it:
+                all that have one, in the order they were asked.
+        """
+        query = "SELECT uuid, probability, first, second FROM comparison JOIN pair ON pair.comparison = id "
+        if uuids is None:
+            rows = self._rows(query + f"WHERE {_USABLE} ORDER BY id")
+        else:
+            wanted = dict.fromkeys(uuid.bytes for uuid in uuids)
+            rows = [row for uuid in wanted for row in self._rows(query + "WHERE uuid = ?", (uuid,))]
+        return [
+            Preference(UUID(bytes=uuid), *self._segments(first, second), probability)
+            for uuid, probability, first, second in rows
+        ]
+
+    def unfinished(self) -> list[Comparison]:
+        """Comparisons written and neither registered nor decided: a killed run left them on their way."""
+        rows = self._rows(
+            "SELECT uuid, phase, step, first, second FROM comparison JOIN pair ON pair.comparison = id "
+            "WHERE status = 'written' AND decision IS NULL AND seq IS NULL ORDER BY id"
+        )
+        return [
+            Comparison(UUID(bytes=uuid), *self._segments(first, second), phase, step)
+            for uuid, phase, step, first, second in rows
+        ]
+
+    def _segments(self, first: bytes, second: bytes) -> tuple[Segment, Segment]:
+        try:
+            return Segment.from_bytes(first), Segment.from_bytes(second)
+        except DataError as error:
+            raise DataError(f"{self.path} is damaged: {error}") from error
+
+    def _count(self, condition: str, phase: Phase | None) -> int:
+        return self._number(
+            f"SELECT count(*) FROM comparison WHERE {condition} AND phase = coalesce(?, phase)",  # noqa: S608
+            (phase,),
+        )
+
+    def _number(self, query: str, parameters: Sequence[object] = ()) -> int:
+        return int(self._rows(query, parameters)[0][0])
+
+    def _rows(self, query: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with self._lock, self._explained():
+            return self._connection.execute(query, parameters).fetchall()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """All or nothing, on the disk when it ends."""
+        with self._lock, self._explained():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """SQLite's errors as one line that names the file."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise DataError(
+                f"{self.path} cannot be used: {error}; free space or repair its folder, then resume"
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise DataError(f"{self.path} is damaged or not a ledger: {error}") from error
+
+
+def _probability(item: FeedItem) -> float | None:
+    """The training target of a decision, None where it gives none."""
+    has_target = item.decision in ("first", "second", "equal")
+    if has_target != (item.probability is not None) or not 0 <= (item.probability or 0) <= 1:
+        raise DataError(
+            f"comparison {item.comparison} was decided {item.decision} with probability {item.probability}; "
+            "expected one in [0, 1] for first, second and equal, and none otherwise"
+        )
+    return item.probability

@@ -1,0 +1,180 @@
+"""Fitting the ensemble to preferences: minibatches of whole pairs, all members at once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from teacher.preferences import PreferenceDataset, bootstrap_weights
+from teacher.reward.features import Features
+from teacher.reward.loss import preference_loss
+from teacher.reward.network import RewardEnsemble
+
+_EVALUATION_BATCH = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardConfig:
+    """How the predictor is built and fitted.
+
+    Attributes:
+        members: networks in the ensemble.
+        hidden: units in each of a network's two hidden layers.
+        label_noise: share of labels assumed to be given at random.
+        learning_rate: of AdamW.
+        weight_decay: of AdamW.
+        batch_size: pairs in a minibatch, at most.
+        patience: epochs without a better held-out loss after which fitting to convergence ends.
+        reward_std: standard deviation that predicted rewards are scaled to.
+    """
+
+    members: int = 3
+    hidden: int = 64
+    label_noise: float = 0.1
+    learning_rate: float = 1e-3
+    weight_decay: float = 1e-2
+    batch_size: int = 64
+    patience: int = 20
+    reward_std: float = 1.0
+
+
+class Pairs:
+    """A dataset as tensors: rows of two segments, their values, and each member's weights.
+
+    Attributes:
+        values: ``(n,)``.
+        weights: ``(members, n)``.
+    """
+
+    def __init__(
+        self, dataset: PreferenceDataset, features: Features, members: int, device: torch.device
+    ) -> None:
+        self._features = features
+        self._observations = torch.from_numpy(dataset.observations).to(device)
+        self._actions = torch.from_numpy(dataset.actions).to(device)
+        self.values = torch.from_numpy(dataset.values).to(device)
+        self.weights = torch.from_numpy(bootstrap_weights(dataset.ids, members)).to(device)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def features(self, rows: Tensor) -> Tensor:
+        """``(len(rows), 2, length, inputs)``."""
+        return self._features(self._observations[rows], self._actions[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What the members say about every pair.
+
+    Attributes:
+        outputs: ``(members, n, 2, length)``, the raw reward of each step.
+        logits: ``(members, n)``.
+        losses: ``(members, n)``.
+        training: ``(members,)``, the weighted mean loss of the pairs each member is trained on.
+        validation: ``(members,)``, the mean loss of the pairs held out from it; NaN where there are none.
+    """
+
+    outputs: Tensor
+    logits: Tensor
+    losses: Tensor
+    training: Tensor
+    validation: Tensor
+
+
+class Fitter:
+    """The network's optimizer and the ways to use it.
+
+    Args:
+        network: fitted in place.
+        config: see :class:`RewardConfig`.
+        generator: draws the minibatches.
+    """
+
+    def __init__(self, network: RewardEnsemble, config: RewardConfig, generator: torch.Generator) -> None:
+        self._network = network
+        self._config = config
+        self._generator = generator
+        self._optimizer = torch.optim.AdamW(
+            network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+        )
+
+    def epoch(self, pairs: Pairs) -> int:
+        """Go once through all pairs, in batches as even as can be; returns the number of updates."""
+        order = torch.randperm(len(pairs), generator=self._generator)
+        batches = order.tensor_split(-(-len(pairs) // self._config.batch_size))
+        for rows in batches:
+            self._optimizer.zero_grad()
+            self.loss(pairs, rows.to(pairs.values.device)).backward()  # type: ignore[no-untyped-call]
+            self._optimizer.step()
+        return len(batches)
+
+    def loss(self, pairs: Pairs, rows: Tensor) -> Tensor:
+        """Sum over members of their weighted mean loss; a held-out pair (weight 0) has no gradient."""
+        logits = _logits(self._network(pairs.features(rows)))
+        losses = preference_loss(logits, pairs.values[rows], self._config.label_noise)
+        return (pairs.weights[:, rows] * losses).mean(dim=1).sum()
+
+    def converge(self, pairs: Pairs, max_updates: int, progress: Callable[[int], None] | None = None) -> int:
+        """Fit until no member gets better on what it does not train on; leave each at its best.
+
+        A member from which nothing is held out is judged by its training loss.
+        """
+        best = self.evaluate(pairs)
+        best_score = _score(best)
+        kept = [parameter.detach().clone() for parameter in self._network.parameters()]
+        updates = stale = 0
+        while stale < self._config.patience and updates < max_updates:
+            updates += self.epoch(pairs)
+            score = _score(self.evaluate(pairs))
+            better = score < best_score
+            best_score = torch.where(better, score, best_score)
+            for parameter, keep in zip(self._network.parameters(), kept, strict=True):
+                keep[better] = parameter.detach()[better]
+            stale = 0 if better.any() else stale + 1
+            if progress is not None:
+                progress(min(updates, max_updates))
+        with torch.no_grad():
+            for parameter, keep in zip(self._network.parameters(), kept, strict=True):
+                parameter.copy_(keep)
+        return updates
+
+    @torch.no_grad()
+    def evaluate(self, pairs: Pairs) -> Evaluation:
+        """All pairs, by all members."""
+        rows = torch.arange(len(pairs), device=pairs.values.device)
+        chunks = torch.split(rows, _EVALUATION_BATCH)
+        outputs = torch.cat([self._network(pairs.features(chunk)) for chunk in chunks], dim=1)
+        logits = _logits(outputs)
+        losses = preference_loss(logits, pairs.values, self._config.label_noise)
+        held_out = (pairs.weights == 0).float()
+        return Evaluation(outputs, logits, losses, _mean(losses, pairs.weights), _mean(losses, held_out))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Moments and step counts of the optimizer, one entry per parameter."""
+        return {"optimizer": list(self._optimizer.state_dict()["state"].values())}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Read back :meth:`state_dict`; arrays will do for tensors."""
+        entries = {
+            index: {name: torch.as_tensor(value) for name, value in entry.items()}
+            for index, entry in enumerate(state["optimizer"])
+        }
+        self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": entries})
+
+
+def _logits(outputs: Tensor) -> Tensor:
+    """``(members, n, 2, length)`` rewards to ``(members, n)`` differences of returns."""
+    returns = outputs.sum(dim=-1)
+    return returns[..., 0] - returns[..., 1]
+
+
+def _mean(values: Tensor, weights: Tensor) -> Tensor:
+    """Weighted mean over the last dimension; NaN where all weights are 0."""
+    return (values * weights).sum(dim=-1) / weights.sum(dim=-1)
+
+
+def _score(evaluation: Evaluation) -> Tensor:
+    return torch.where(evaluation.validation.isnan(), evaluation.training, evaluation.validation)

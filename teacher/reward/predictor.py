@@ -1,0 +1,173 @@
+"""The reward predictor: an ensemble fitted to preferences, its outputs normalised and averaged."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from torch import Tensor
+
+from teacher.preferences import PreferenceDataset
+from teacher.reward.features import Features
+from teacher.reward.fitting import Evaluation, Fitter, Pairs, RewardConfig
+from teacher.reward.network import RewardEnsemble
+from teacher.segments import Segment
+
+_SMALLEST_STD = 1e-6
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """How a fit came out; NaN where there was nothing to measure.
+
+    Attributes:
+        updates: optimizer steps made.
+        loss: mean over members of the loss on their training pairs.
+        validation_loss: mean over members of the loss on the pairs held out from them.
+        accuracy: share of held-out pairs that members order as the label does; equal pairs do not count.
+    """
+
+    updates: int
+    loss: float
+    validation_loss: float
+    accuracy: float
+
+
+class RewardPredictor:
+    """Predicts the reward of each step from preferences between segments.
+
+    Args:
+        observation_space: of one environment, Box or Discrete.
+        action_space: of one environment, Box or Discrete.
+        config: see :class:`RewardConfig`.
+        seed: of initial parameters and minibatches.
+        device: torch device.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        config: RewardConfig,
+        seed: int,
+        device: str = "cpu",
+    ) -> None:
+        self.config = config
+        self._device = torch.device(device)
+        self._generator = torch.Generator().manual_seed(seed)
+        self._features = Features(observation_space, action_space)
+        network = RewardEnsemble(config.members, self._features.size, config.hidden, self._generator)
+        self._network = network.to(self._device)
+        self._fitter = Fitter(self._network, config, self._generator)
+        self._output_mean = torch.zeros(config.members, device=self._device)
+        self._output_std = torch.ones(config.members, device=self._device)
+        self._scale = 1.0
+
+    def fit(
+        self,
+        dataset: PreferenceDataset,
+        *,
+        max_epochs: int = 10,
+        max_updates: int | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> FitReport:
+        """Go on fitting from where the last fit ended.
+
+        Args:
+            dataset: the preferences.
+            max_epochs: go so often through them, unless ``max_updates`` is given.
+            max_updates: instead, fit to convergence: until no member improves any more on the pairs held out
+                from it, or an epoch reaches so many optimizer steps; each member is left at its best.
+            progress: called with the number of optimizer steps made, after each epoch of such a fit.
+        """
+        pairs = self._pairs(dataset)
+        if max_updates is None:
+            updates = sum(self._fitter.epoch(pairs) for _ in range(max_epochs))
+        else:
+            updates = self._fitter.converge(pairs, max_updates, progress)
+        evaluation = self._fitter.evaluate(pairs)
+        self._normalise(evaluation.outputs)
+        return FitReport(
+            updates,
+            float(evaluation.training.nanmean()),
+            float(evaluation.validation.nanmean()),
+            _accuracy(evaluation, pairs),
+        )
+
+    def rewards(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[np.float64]:
+        """Predicted reward of each step: members normalised, averaged, scaled; one batch.
+
+        Args:
+            observations: ``(*batch, *observation_shape)``, raw, before the step.
+            actions: ``(*batch, *action_shape)``, as executed.
+
+        Returns:
+            ``(*batch,)``, of mean 0 and standard deviation ``reward_std`` over the preferences' segments.
+        """
+        with torch.no_grad():
+            outputs = self._network(self._features(self._tensor(observations), self._tensor(actions)))
+            rewards = self._combine(outputs).cpu().numpy()
+        return np.asarray(rewards, np.float64)
+
+    def segment_returns(self, segments: Sequence[Segment]) -> NDArray[np.float64]:
+        """Sum of the predicted rewards of each segment: ``(len(segments),)``; all of one length."""
+        observations = np.stack([segment.observations for segment in segments])
+        actions = np.stack([segment.actions for segment in segments])
+        returns: NDArray[np.float64] = self.rewards(observations, actions).sum(axis=1)
+        return returns
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        return torch.as_tensor(array, device=self._device)
+
+    def _pairs(self, dataset: PreferenceDataset) -> Pairs:
+        """The dataset as tensors; inputs are standardised anew with its statistics."""
+        pairs = Pairs(dataset, self._features, self.config.members, self._device)
+        features = pairs.features(torch.arange(len(pairs), device=self._device)).flatten(0, -2)
+        std, mean = torch.std_mean(features, dim=0, correction=0)
+        self._network.restandardise(mean, torch.where(std > _SMALLEST_STD, std, 1.0))
+        return pairs
+
+    def _normalise(self, outputs: Tensor) -> None:
+        """Set mean and spread of each member, and the scale of their average, from ``(members, ...)``."""
+        std, mean = torch.std_mean(outputs.flatten(1), dim=1, correction=0)
+        self._output_mean, self._output_std = mean, std.clamp(min=_SMALLEST_STD)
+        self._scale = 1.0
+        spread = float(self._combine(outputs).std(correction=0))
+        self._scale = self.config.reward_std / max(spread, _SMALLEST_STD)
+
+    def _combine(self, outputs: Tensor) -> Tensor:
+        """``(members, *batch)`` raw rewards to ``(*batch,)``."""
+        per_member = (-1, *[1] * (outputs.ndim - 1))
+        normalised = (outputs - self._output_mean.view(per_member)) / self._output_std.view(per_member)
+        return normalised.mean(dim=0) * self._scale
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that :meth:`load_state_dict` needs to go on exactly."""
+        return {
+            "network": dict(self._network.state_dict()),
+            "fitter": self._fitter.state_dict(),
+            "generator": self._generator.get_state(),
+            "output_mean": self._output_mean,
+            "output_std": self._output_std,
+            "scale": self._scale,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Read back :meth:`state_dict`; arrays will do for tensors."""
+        self._network.load_state_dict(
+            {name: torch.as_tensor(value) for name, value in state["network"].items()}
+        )
+        self._fitter.load_state_dict(state["fitter"])
+        self._generator.set_state(torch.as_tensor(state["generator"]))
+        self._output_mean = self._tensor(state["output_mean"])
+        self._output_std = self._tensor(state["output_std"])
+        self._scale = float(state["scale"])
+
+
+def _accuracy(evaluation: Evaluation, pairs: Pairs) -> float:
+    counted = (pairs.weights == 0) & (pairs.values != 0.5)
+    right = (evaluation.logits > 0) == (pairs.values > 0.5)
+    return float(right[counted].float().mean())
