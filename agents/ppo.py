@@ -91,7 +91,8 @@ class PPO:
         self.policy = ActorCritic(
             self.normalizer.size, envs.single_action_space, torch.Generator().manual_seed(seed)
         ).to(device)
-        self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=config.learning_rate, eps=1e-5)
+        self.parameters = list(self.policy.parameters())
+        self.optimizer = torch.optim.Adam(self.parameters, lr=config.learning_rate, eps=1e-5, fused=True)
         self.reward_scaler = RewardScaler(envs.num_envs, config.gamma)
         # Apart, so that neither the number of updates nor of recorded videos changes what a rollout draws.
         self.rollout_rng, self.minibatch_rng, self.acting_rng = np.random.default_rng(seed).spawn(3)
@@ -195,7 +196,7 @@ class PPO:
 
         self.optimizer.zero_grad()
         torch.autograd.backward(loss)
-        nn.utils.clip_grad_norm_(self.policy.parameters(), config.max_grad_norm)
+        nn.utils.clip_grad_norm_(self.parameters, config.max_grad_norm)
         self.optimizer.step()
 
         with torch.no_grad():
@@ -210,14 +211,11 @@ class PPO:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """All that training continues from, as copies: nested dictionaries of tensors, arrays and numbers."""
+        """All that training continues from, as copies: nested dictionaries of arrays and JSON scalars."""
         optimizer = self.optimizer.state_dict()["state"]
         return {
-            "policy": {name: value.clone() for name, value in self.policy.state_dict().items()},
-            "optimizer": {
-                str(index): {name: value.clone() for name, value in moments.items()}
-                for index, moments in optimizer.items()
-            },
+            "policy": _to_arrays(self.policy.state_dict()),
+            "optimizer": {str(index): _to_arrays(moments) for index, moments in optimizer.items()},
             "normalizer": self.normalizer.statistics.state_dict(),
             "reward_scaler": self.reward_scaler.state_dict(),
             "random": {name: getattr(self, name).bit_generator.state for name in _STREAMS},
@@ -231,13 +229,13 @@ class PPO:
             StateMismatchError: the state is of an agent with other networks; this agent is unchanged.
         """
         expected = {name: tuple(value.shape) for name, value in self.policy.state_dict().items()}
-        given = {name: tuple(value.shape) for name, value in state["policy"].items()}
+        given = {name: value.shape for name, value in state["policy"].items()}
         if expected != given:
             raise StateMismatchError(
                 f"Expected a policy of shapes {expected}, got {given}; use the environment it was trained on."
             )
-        self.policy.load_state_dict(state["policy"])
-        moments = {int(index): moments for index, moments in state["optimizer"].items()}
+        self.policy.load_state_dict(_to_tensors(state["policy"]))
+        moments = {int(index): _to_tensors(moments) for index, moments in state["optimizer"].items()}
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
         self.normalizer.statistics.load_state_dict(state["normalizer"])
@@ -246,3 +244,11 @@ class PPO:
             getattr(self, name).bit_generator.state = state["random"][name]
         self.total_steps = int(state["total_steps"])
         self.sampler.started = False
+
+
+def _to_arrays(tensors: dict[str, Tensor]) -> dict[str, NDArray[Any]]:
+    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
+
+
+def _to_tensors(arrays: dict[str, NDArray[Any]]) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
