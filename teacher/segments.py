@@ -1,12 +1,16 @@
 """Segments: fixed-length slices of one episode, and the pool that new queries are drawn from."""
 
 import io
+import zipfile
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from teacher.envs.episodes import Trajectory
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError
 
@@ -28,6 +32,19 @@ class Segment:
     observations: NDArray[Any]
     actions: NDArray[Any]
     true_rewards: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        length = len(self.actions)
+        if length == 0 or self.start < 0 or len(self.recipe.actions) != self.start + length:
+            raise ValueError(
+                f"expected a segment of 1 or more steps that ends where its recipe does, got {length} steps "
+                f"from {self.start} and a recipe of {len(self.recipe.actions)}"
+            )
+        if len(self.observations) != length or self.true_rewards.shape != (length,):
+            raise ValueError(
+                f"expected observations and true rewards of {length} steps, got {self.observations.shape} "
+                f"and {self.true_rewards.shape}"
+            )
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -59,5 +76,109 @@ class Segment:
                 return cls(
                     recipe, start, archive["observations"], recipe.actions[start:], archive["true_rewards"]
                 )
-        except (OSError, ValueError, KeyError, EOFError) as error:
+        except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise DataError(f"a stored segment cannot be read: {error}") from error
+
+
+SegmentPair = tuple[Segment, Segment]
+
+
+class SegmentPool:
+    """The most recent segments, each of ``length`` steps, cut from trajectories as these grow.
+
+    A segment owns a copy of its observations and rewards. Its recipe shares the actions of its episode, and
+    nothing else, so that the pool's memory is bounded by ``capacity`` segments and their episodes' actions.
+
+    Args:
+        length: steps of a segment.
+        capacity: segments kept; the oldest go first.
+        seed: decides where the first segment of an episode begins, and the pairs.
+    """
+
+    def __init__(self, length: int, capacity: int = 2000, seed: int = 0) -> None:
+        self.length = length
+        self.capacity = capacity
+        self._segments: list[Segment] = []
+        self._next_start: WeakKeyDictionary[Trajectory, int] = WeakKeyDictionary()
+        self._random = np.random.default_rng(seed)
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments, oldest first."""
+        return self._segments
+
+    def extend(self, trajectories: Iterable[Trajectory]) -> int:
+        """Cut what is new in these trajectories into segments; returns how many.
+
+        The segments of an episode follow one another from a random offset on, so that none overlaps another
+        and no phase of the episode is always a segment's beginning. A trajectory may come again when it has
+        grown. An episode shorter than a segment gives none.
+        """
+        cut = [segment for trajectory in trajectories for segment in self._cut(trajectory)]
+        self._segments = (self._segments + cut)[-self.capacity :]
+        return len(cut)
+
+    def sample_pairs(self, n: int) -> list[SegmentPair]:
+        """``n`` pairs of two different segments, drawn uniformly.
+
+        No segment is in two pairs unless the pool is too small; then each is used about equally often.
+
+        Raises:
+            ValueError: the pool has fewer than two segments.
+        """
+        if n > 0 and len(self) < 2:
+            raise ValueError(f"expected a pool of 2 or more segments to pair, got {len(self)}")
+        pairs: list[SegmentPair] = []
+        while len(pairs) < n:
+            order = self._random.permutation(len(self)).tolist()
+            pairs += [
+                (self._segments[first], self._segments[second])
+                for first, second in zip(order[::2], order[1::2], strict=False)
+            ]
+        return pairs[:n]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The random state; segments are not saved, because a resumed run soon has newer ones."""
+        return {"random": self._random.bit_generator.state}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over :meth:`state_dict`."""
+        self._random.bit_generator.state = state["random"]
+
+    def _cut(self, trajectory: Trajectory) -> list[Segment]:
+        start = self._next_start.get(trajectory)
+        if start is None:
+            start = self._offset(trajectory)
+        if start is None:
+            return []
+        segments = []
+        while start + self.length <= len(trajectory):
+            segments.append(_slice(trajectory, start, start + self.length))
+            start += self.length
+        self._next_start[trajectory] = start
+        return segments
+
+    def _offset(self, trajectory: Trajectory) -> int | None:
+        """Where the first segment begins; None while the episode is too short to say.
+
+        Any offset below ``length`` is possible that leaves room for one segment.
+        """
+        if len(trajectory) < self.length:
+            return None
+        if not trajectory.finished and len(trajectory) < 2 * self.length - 1:
+            return None
+        return int(self._random.integers(min(self.length, len(trajectory) - self.length + 1)))
+
+
+def _slice(trajectory: Trajectory, start: int, stop: int) -> Segment:
+    recipe = trajectory.recipe(stop)
+    return Segment(
+        recipe,
+        start,
+        trajectory.observations[start:stop].copy(),
+        recipe.actions[start:],
+        trajectory.true_rewards[start:stop].copy(),
+    )

@@ -1,0 +1,269 @@
+"""Episodes that can be replayed: seeded resets, the record of what was executed, and the replay."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, SupportsFloat
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import VectorEnv, VectorWrapper
+from numpy.typing import NDArray
+
+from teacher.envs.make import make_env
+from teacher.envs.recipe import EpisodeRecipe
+from teacher.errors import ReplayMismatchError
+
+_SEED_KEY = "episode_seed"
+_SEED_BOUND = 2**31  # some environments hand their seed to C code or to numpy's old generator
+_INITIAL_CAPACITY = 128
+
+
+def episode_seeds(entropy: Sequence[int], env_index: int, num_envs: int) -> Iterator[int]:
+    """The endless sequence of one environment's episode seeds; no other environment draws any of them.
+
+    Args:
+        entropy: the run's randomness, from which each environment spawns its own.
+        env_index: which of the environments.
+        num_envs: how many environments share the entropy.
+    """
+    own = np.random.SeedSequence(entropy, spawn_key=(env_index,))
+    generator = np.random.default_rng(own)
+    while True:  # the remainder modulo num_envs is the environment's own
+        yield int(generator.integers(_SEED_BOUND // num_envs)) * num_envs + env_index
+
+
+class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
+    """Outermost wrapper of one environment: every reset has a known seed, told as ``info["episode_seed"]``.
+
+    Vector environments reset their environments by themselves, without a seed. Such a reset takes the next
+    seed of ``seeds``; a reset with a seed of its own keeps it.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], seeds: Iterator[int]) -> None:
+        super().__init__(env)
+        self._seeds = seeds
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset with a known seed. Options are refused, because a recipe does not hold them."""
+        if options:
+            raise ValueError(f"expected a reset without options, got {options!r}: it could not be replayed")
+        if seed is None:
+            seed = next(self._seeds)
+        observation, info = self.env.reset(seed=seed)
+        return observation, {**info, _SEED_KEY: seed}
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Step; the info, which nobody reads and which is slow to batch, is left out."""
+        observation, reward, terminated, truncated, _ = self.env.step(action)
+        return observation, reward, terminated, truncated, {}
+
+
+class Trajectory:
+    """One episode as it grows. Arrays are read-only views of the steps so far.
+
+    Attributes:
+        env_index: which of the vector environment's environments.
+        episode_index: how many episodes this environment had before.
+        seed: of the episode's reset.
+        terminated: the environment ended the episode.
+        truncated: the time limit ended it.
+    """
+
+    def __init__(self, recorder: "EpisodeRecorder", env_index: int, episode_index: int, seed: int) -> None:
+        self.env_index = env_index
+        self.episode_index = episode_index
+        self.seed = seed
+        self.terminated = False
+        self.truncated = False
+        self._env_id = recorder.env_id
+        self._kwargs = recorder.kwargs
+        self._length = 0
+        # One row more than steps: the observation of a step is written before the step is made.
+        observations, actions = recorder.single_observation_space, recorder.single_action_space
+        self._observations = np.empty((_INITIAL_CAPACITY, *(observations.shape or ())), observations.dtype)
+        self._actions = np.empty((_INITIAL_CAPACITY, *(actions.shape or ())), actions.dtype)
+        self._rewards = np.empty(_INITIAL_CAPACITY, np.float64)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def finished(self) -> bool:
+        """Whether the episode has ended."""
+        return self.terminated or self.truncated
+
+    @property
+    def observations(self) -> NDArray[Any]:
+        """``(steps, *observation_shape)``, raw, each before its step."""
+        return _read_only(self._observations[: self._length])
+
+    @property
+    def actions(self) -> NDArray[Any]:
+        """``(steps, *action_shape)``, as executed."""
+        return _read_only(self._actions[: self._length])
+
+    @property
+    def true_rewards(self) -> NDArray[np.float64]:
+        """``(steps,)`` of the environment's own reward."""
+        return _read_only(self._rewards[: self._length])
+
+    @property
+    def true_return(self) -> float:
+        """Sum of the environment's reward so far."""
+        return float(self.true_rewards.sum())
+
+    def recipe(self, upto: int | None = None) -> EpisodeRecipe:
+        """How to play the first ``upto`` steps again, all so far by default; shares the actions."""
+        return EpisodeRecipe(self._env_id, self._kwargs, self.seed, self.actions[:upto])
+
+    def _begin_step(self, observation: NDArray[Any]) -> None:
+        if self._length == len(self._rewards):
+            self._observations = _doubled(self._observations)
+            self._actions = _doubled(self._actions)
+            self._rewards = _doubled(self._rewards)
+        self._observations[self._length] = observation
+
+    def _end_step(self, action: NDArray[Any], reward: float) -> None:
+        self._actions[self._length] = action
+        self._rewards[self._length] = reward
+        self._length += 1
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array
+
+
+def _doubled(array: NDArray[Any]) -> NDArray[Any]:
+    larger = np.empty((2 * len(array), *array.shape[1:]), array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Outermost vector wrapper: notes every episode that passes through, in any autoreset mode.
+
+    Each environment must be wrapped in :class:`SeededResets`. The transition that next-step autoreset makes
+    up, in which an action is ignored and a new episode begins, enters no trajectory.
+
+    Args:
+        env: the vector environment.
+        env_id: what ``make_env`` made each environment from, for the recipes.
+        kwargs: the further arguments of ``make_env``, JSON values only.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], env_id: str, kwargs: dict[str, Any]) -> None:
+        super().__init__(env)
+        self.env_id = env_id
+        self.kwargs = kwargs
+        self._running: list[Trajectory | None] = [None] * env.num_envs
+        self._drained_lengths = [0] * env.num_envs
+        self._ended: list[Trajectory] = []
+        self._episode_counts = [0] * env.num_envs
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset as Gymnasium does; each environment that is reset begins a new trajectory."""
+        observations, infos = self.env.reset(seed=seed, options=options)
+        self._begin_episodes(observations, infos)
+        return observations, infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step all environments; they execute, and their trajectories hold, actions of the space's dtype."""
+        actions = np.asarray(actions, self.action_space.dtype)
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        ended = (terminated | truncated).tolist()
+        for index, (trajectory, reward) in enumerate(zip(self._running, rewards.tolist(), strict=True)):
+            if trajectory is None:
+                continue
+            trajectory._end_step(actions[index], reward)
+            if ended[index]:
+                trajectory.terminated = bool(terminated[index])
+                trajectory.truncated = bool(truncated[index])
+                self._set_aside(index)
+            else:
+                trajectory._begin_step(observations[index])
+        self._begin_episodes(observations, infos)
+        return observations, rewards, terminated, truncated, infos
+
+    def drain(self) -> list[Trajectory]:
+        """The trajectories that grew since the last call, finished or not, in the order they began.
+
+        A trajectory that grows on comes again, as the same object. Call this regularly: finished trajectories
+        are kept until then.
+        """
+        running = [
+            trajectory
+            for index, trajectory in enumerate(self._running)
+            if trajectory is not None and len(trajectory) > self._drained_lengths[index]
+        ]
+        for trajectory in running:
+            self._drained_lengths[trajectory.env_index] = len(trajectory)
+        drained, self._ended = self._ended + running, []
+        return drained
+
+    def _begin_episodes(self, observations: NDArray[Any], infos: dict[str, Any]) -> None:
+        if _SEED_KEY not in infos:
+            return
+        for index in np.flatnonzero(infos[f"_{_SEED_KEY}"]).tolist():
+            self._set_aside(index)
+            trajectory = Trajectory(self, index, self._episode_counts[index], int(infos[_SEED_KEY][index]))
+            trajectory._begin_step(observations[index])
+            self._running[index] = trajectory
+            self._episode_counts[index] += 1
+
+    def _set_aside(self, index: int) -> None:
+        """Take the running trajectory of one environment out; it ended, or a reset cut it off."""
+        trajectory = self._running[index]
+        if trajectory is not None and len(trajectory) > self._drained_lengths[index]:
+            self._ended.append(trajectory)
+        self._running[index] = None
+        self._drained_lengths[index] = 0
+
+
+@dataclass(frozen=True)
+class ReplayedStep:
+    """One step of a replay, just made.
+
+    Attributes:
+        env: the environment after the step, ready to be rendered.
+        observation: before the step, in the dtype of the observation space, as a trajectory holds it.
+        reward: the environment's own.
+    """
+
+    env: gym.Env[Any, Any]
+    observation: NDArray[Any]
+    reward: float
+
+
+def replay(recipe: EpisodeRecipe, env: gym.Env[Any, Any] | None = None) -> Iterator[ReplayedStep]:
+    """Play an episode again, step by step.
+
+    Args:
+        recipe: what to play.
+        env: made from the recipe's id and kwargs, for instance with a render mode; made here, and closed at
+            the end, where it is None.
+
+    Raises:
+        ReplayMismatchError: the episode ends before all actions are executed.
+    """
+    if env is None:
+        with make_env(recipe.env_id, recipe.kwargs) as made:
+            yield from replay(recipe, made)
+        return
+    dtype = env.observation_space.dtype
+    observation, _ = env.reset(seed=recipe.seed)
+    ended = False
+    for step, action in enumerate(recipe.actions):
+        if ended:
+            raise ReplayMismatchError(
+                f"the replay of {recipe.env_id} ended after {step} of {len(recipe.actions)} steps: the "
+                f"environment is not deterministic here; it was recorded with {dict(recipe.versions)}"
+            )
+        before = np.array(observation, dtype)  # a copy: some environments write into the same array
+        observation, reward, terminated, truncated, _ = env.step(action)
+        ended = terminated or truncated
+        yield ReplayedStep(env, before, float(reward))

@@ -1,0 +1,172 @@
+"""rl-teacher's tasks on the MuJoCo v5 environments: ``teacher/<Name>-v1`` and ``teacher/Short<Name>-v1``.
+
+An episode never terminates, so that its length tells nothing about the behaviour, and the reward leaves out
+what a person cannot see in a clip: the cost of control. With ``v`` the forward velocity of the step, and all
+positions and velocities those after the step:
+
+=============  ====  ================  ==============================================================
+task           fps   steps (short)     reward of a step
+=============  ====  ================  ==============================================================
+Reacher        10    50 (20)           -distance of fingertip and target
+Hopper         40    1000 (300)        v + 1 + (z - 1)
+Walker         30    1000 (300)        v + 1 + (z - 2)
+Cheetah        20    1000 (300)        v
+Swimmer        40    1000 (300)        v
+Ant            20    1000 (300)        v + (z - 1.2)
+Humanoid       40    1000 (300)        1.25 v + 5 (z - 1)
+Pendulum       10    25                1 - angle^2
+DoublePendulum 10    50                10 - 0.01 x^2 - (y - 2)^2 - 0.001 w1^2 - 0.005 w2^2 + 10 (y - 1)
+=============  ====  ================  ==============================================================
+
+``v`` is of the root's x (Hopper, Walker, Cheetah, Swimmer), of the torso's (Ant) or of the centre of mass's
+(Humanoid); ``z`` the height of the root, ``angle`` the pole's, ``(x, y)`` the tip of the double pendulum and
+``w1, w2`` its joint velocities. The constants 1 and 10 are the survival terms, paid at every step: the v5
+``healthy_reward`` would be paid only while healthy. ``fps`` is the rate at which clips are shown, whatever
+the time step of the physics.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, SupportsFloat
+
+import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator
+
+NAMESPACE = "teacher"
+
+_ALIASES = {
+    "Walker2d": "Walker",
+    "HalfCheetah": "Cheetah",
+    "InvertedPendulum": "Pendulum",
+    "InvertedDoublePendulum": "DoublePendulum",
+}
+
+# From the reward of the v5 environment with the weights of the family, and its mujoco.MjData after the step.
+RewardRule = Callable[[float, Any], float]
+
+
+def _unchanged(base: float, data: Any) -> float:
+    return base
+
+
+def _hopper(base: float, data: Any) -> float:
+    return base + 1.0 + float(data.qpos[1] - 1.0)
+
+
+def _walker(base: float, data: Any) -> float:
+    return base + 1.0 + float(data.qpos[1] - 2.0)
+
+
+def _ant(base: float, data: Any) -> float:
+    return base + float(data.qpos[2] - 1.2)
+
+
+def _humanoid(base: float, data: Any) -> float:
+    return base + 5.0 * float(data.qpos[2] - 1.0)
+
+
+def _pendulum(base: float, data: Any) -> float:
+    # The base is the v5 survival term, which is paid only while the pole is up.
+    return 1.0 - float(data.qpos[1]) ** 2
+
+
+def _double_pendulum(base: float, data: Any) -> float:
+    return base + 10.0 + 10.0 * float(data.site_xpos[0][2] - 1.0)
+
+
+@dataclass(frozen=True)
+class TaskFamily:
+    """One row of the table above.
+
+    Attributes:
+        base_id: the Gymnasium environment underneath.
+        fps: frames per second of a clip; one frame is one environment step.
+        horizon: steps of an episode.
+        short_horizon: steps of an episode of the ``Short`` task.
+        reward: the rule in the last column of the table.
+        weights: arguments of the v5 environment that leave only its forward or distance term.
+    """
+
+    base_id: str
+    fps: int
+    horizon: int
+    short_horizon: int
+    reward: RewardRule
+    weights: Mapping[str, Any] = field(default_factory=dict)
+
+
+_NO_CONTROL = {"ctrl_cost_weight": 0.0}
+_NO_CONTROL_NO_HEALTH = {**_NO_CONTROL, "healthy_reward": 0.0, "terminate_when_unhealthy": False}
+_FORWARD_ONLY = {**_NO_CONTROL_NO_HEALTH, "contact_cost_weight": 0.0}
+
+FAMILIES: Mapping[str, TaskFamily] = {
+    "Reacher": TaskFamily("Reacher-v5", 10, 50, 20, _unchanged, {"reward_control_weight": 0.0}),
+    "Hopper": TaskFamily("Hopper-v5", 40, 1000, 300, _hopper, _NO_CONTROL_NO_HEALTH),
+    "Walker": TaskFamily("Walker2d-v5", 30, 1000, 300, _walker, _NO_CONTROL_NO_HEALTH),
+    "Cheetah": TaskFamily("HalfCheetah-v5", 20, 1000, 300, _unchanged, _NO_CONTROL),
+    "Swimmer": TaskFamily("Swimmer-v5", 40, 1000, 300, _unchanged, _NO_CONTROL),
+    "Ant": TaskFamily("Ant-v5", 20, 1000, 300, _ant, _FORWARD_ONLY),
+    "Humanoid": TaskFamily("Humanoid-v5", 40, 1000, 300, _humanoid, _FORWARD_ONLY),
+    "Pendulum": TaskFamily("InvertedPendulum-v5", 10, 25, 25, _pendulum),
+    "DoublePendulum": TaskFamily(
+        "InvertedDoublePendulum-v5", 10, 50, 50, _double_pendulum, {"healthy_reward": 0.0}
+    ),
+}
+
+
+class FamilyRules(gym.Wrapper[Any, Any, Any, Any]):
+    """A v5 environment under the rules of its family: its reward, its frame rate, and no termination."""
+
+    def __init__(self, env: gym.Env[Any, Any], family: TaskFamily) -> None:
+        super().__init__(env)
+        self.metadata = {**env.metadata, "render_fps": family.fps}
+        self._rule = family.reward
+        self._data = env.unwrapped.data  # type: ignore[attr-defined]
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Step the v5 environment; the reward is the rule's and ``terminated`` is always False."""
+        observation, base, _, truncated, info = self.env.step(action)
+        return observation, self._rule(float(base), self._data), False, truncated, info
+
+
+def make_family(family: str, **kwargs: Any) -> FamilyRules:
+    """The entry point behind the registered ids; ``kwargs`` go to the v5 environment (rendering, cameras)."""
+    rules = FAMILIES[family]
+    create: Callable[..., Any] = load_env_creator(str(gym.spec(rules.base_id).entry_point))
+    return FamilyRules(create(**{**rules.weights, **kwargs}), rules)
+
+
+def register_tasks() -> None:
+    """Register all tasks with Gymnasium. Calling it again changes nothing."""
+    for name, family in FAMILIES.items():
+        for prefix, horizon in (("", family.horizon), ("Short", family.short_horizon)):
+            env_id = f"{NAMESPACE}/{prefix}{name}-v1"
+            if env_id not in gym.registry:
+                gym.register(
+                    env_id,
+                    f"{__name__}:make_family",
+                    max_episode_steps=horizon,
+                    disable_env_checker=True,
+                    kwargs={"family": name},
+                )
+
+
+def old_names() -> dict[str, str]:
+    """rl-teacher's bare names, and those of later Gym versions, to the ids registered here."""
+    names = {name: name for name in FAMILIES} | _ALIASES
+    return {
+        f"{prefix}{alias}-v1": f"{NAMESPACE}/{prefix}{name}-v1"
+        for alias, name in names.items()
+        for prefix in ("", "Short")
+    }
+
+
+def resolve_env_id(name: str) -> str:
+    """The registered id behind an old name; any other name, and any id Gymnasium has, comes back unchanged.
+
+    ``ShortHopper-v1`` is ``teacher/ShortHopper-v1``, ``Walker2d-v1`` is ``teacher/Walker-v1``, and
+    ``Pendulum-v1`` stays Gymnasium's classic one.
+    """
+    if name in gym.registry:
+        return name
+    return old_names().get(name.removeprefix(f"{NAMESPACE}/"), name)

@@ -1,0 +1,76 @@
+"""Make one environment, for training, replay and rendering alike, without noise from the physics engine."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import gymnasium as gym
+
+from teacher.envs.families import resolve_env_id
+
+_CONSOLE = threading.Lock()
+
+
+def make_env(
+    env_id: str, kwargs: Mapping[str, Any], render_mode: str | None = None, **rendering: Any
+) -> gym.Env[Any, Any]:
+    """``gymnasium.make`` without MuJoCo's notices about the model and without its log file.
+
+    Args:
+        env_id: a Gymnasium id, an old name, or ``module:Env-v0``.
+        kwargs: arguments of ``gymnasium.make``, ``max_episode_steps`` among them; those of a recipe.
+        render_mode: as in Gymnasium.
+        rendering: further arguments that change pictures only, as ``width``, ``height`` and ``camera_name``.
+    """
+    if render_mode is not None:
+        rendering["render_mode"] = render_mode
+    # The checker would warn about everything that differs from Gymnasium's taste, at a cost in each step.
+    with _quiet_mujoco():
+        return gym.make(resolve_env_id(env_id), disable_env_checker=True, **{**kwargs, **rendering})
+
+
+@contextlib.contextmanager
+def _quiet_mujoco() -> Iterator[None]:
+    """Keep MuJoCo's console quiet inside, and its log file shut for good.
+
+    Compiling a model prints what its author should change, such as a deprecated attribute. What happens
+    later, such as an unstable simulation, still reaches the console.
+    """
+    mujoco = _import_mujoco()
+    if mujoco is None:
+        yield
+        return
+    with _CONSOLE:  # the switch is the whole process's
+        log = mujoco.MjLogConfig.get()
+        console = log.logto_console
+        log.logto_file, log.logto_console = False, False
+        log.set()
+        try:
+            yield
+        finally:
+            log.logto_console = console
+            log.set()
+
+
+def _import_mujoco() -> Any:
+    """The module, or None where it is not installed.
+
+    It loads the OpenGL library that ``MUJOCO_GL`` names, and fails where that is missing, although the
+    physics does without. Only drawing needs it, and says so when it comes to that.
+    """
+    try:
+        import mujoco  # noqa: PLC0415
+    except ModuleNotFoundError:
+        return None
+    except (ImportError, AttributeError, OSError):
+        chosen = os.environ.get("MUJOCO_GL")
+        if chosen is None:
+            raise
+        os.environ["MUJOCO_GL"] = "disable"
+        try:
+            import mujoco  # noqa: PLC0415
+        finally:
+            os.environ["MUJOCO_GL"] = chosen
+    return mujoco

@@ -1,0 +1,73 @@
+"""Episodes of random actions: what the first questions are about, and a trial of the environment."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from statistics import median
+
+from teacher.envs.episodes import Trajectory
+from teacher.envs.tasks import TaskInfo, make_vector_env
+from teacher.errors import EnvironmentUnsuitableError
+
+TRIAL_EPISODES = 50
+_LONG_ENOUGH_SHARE = 0.2
+_RANDOM_STREAM = 1  # keeps the seeds apart from those of the run's training environments
+
+
+def random_trajectories(
+    task: TaskInfo, seed: int, num_envs: int = 8, workers: int = 1
+) -> Iterator[Trajectory]:
+    """Finished episodes of uniformly random actions, without end, in an order that only the seed decides."""
+    envs = make_vector_env(task, num_envs, [seed, _RANDOM_STREAM], workers)
+    try:
+        envs.reset()
+        envs.action_space.seed(seed)
+        while True:
+            envs.step(envs.action_space.sample())
+            yield from (trajectory for trajectory in envs.drain() if trajectory.finished)
+    finally:
+        envs.close()
+
+
+def check_random_episodes(
+    task: TaskInfo, segment_length: int, *, seed: int, allow_variable_horizon: bool
+) -> None:
+    """Try 50 random episodes and refuse an environment that labels cannot teach.
+
+    Args:
+        task: the environment.
+        segment_length: steps of a segment.
+        seed: decides the episodes.
+        allow_variable_horizon: accept episodes that end before the horizon.
+
+    Raises:
+        EnvironmentUnsuitableError: too few episodes are as long as a segment, or some end early.
+    """
+    if task.never_terminates:
+        check_episode_lengths([task.horizon], segment_length)
+        return
+    lengths = [len(trajectory) for trajectory in islice(random_trajectories(task, seed), TRIAL_EPISODES)]
+    check_episode_lengths(lengths, segment_length)
+    if not allow_variable_horizon:
+        check_fixed_horizon(task, lengths)
+
+
+def check_episode_lengths(lengths: Sequence[int], segment_length: int) -> None:
+    """Raise :class:`EnvironmentUnsuitableError` where under a fifth of the episodes fit a segment."""
+    long_enough = sum(length >= segment_length for length in lengths)
+    if long_enough >= _LONG_ENOUGH_SHARE * len(lengths):
+        return
+    middle = int(median(lengths))
+    raise EnvironmentUnsuitableError(
+        f"{long_enough} of {len(lengths)} random episodes are as long as a segment of {segment_length} steps "
+        f"(median {middle}): pass --segment_steps {middle} or less"
+    )
+
+
+def check_fixed_horizon(task: TaskInfo, lengths: Sequence[int]) -> None:
+    """Raise :class:`EnvironmentUnsuitableError` where an episode ended before the horizon."""
+    early = sum(length < task.horizon for length in lengths)
+    if early:
+        raise EnvironmentUnsuitableError(
+            f"{early} of {len(lengths)} random episodes of {task.env_id} end before step {task.horizon}, and "
+            "the length of an episode leaks the reward: pass --allow_variable_horizon to accept that"
+        )

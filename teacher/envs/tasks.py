@@ -1,0 +1,152 @@
+"""What a run must know about its environment, checked before anything starts, and how it is made."""
+
+import contextlib
+import difflib
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from teacher.envs.episodes import EpisodeRecorder, SeededResets, episode_seeds
+from teacher.envs.families import FamilyRules, old_names, resolve_env_id
+from teacher.envs.make import make_env
+from teacher.envs.threads import ThreadedVectorEnv
+from teacher.errors import EnvironmentUnsuitableError
+
+_DEFAULT_FPS = 30  # of an environment that names no frame rate
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """An environment that a run can use.
+
+    Attributes:
+        env_id: as registered, or ``module:Env-v0``; with ``kwargs`` enough to make it again anywhere.
+        kwargs: arguments of ``gymnasium.make``, JSON values only.
+        fps: frames per second of a clip; one frame is one environment step.
+        horizon: most steps of an episode.
+        never_terminates: known for rl-teacher's tasks; False means that only trying tells.
+        observation_space: of one environment: a vector.
+        action_space: of one environment: a vector, or one of n choices.
+    """
+
+    env_id: str
+    kwargs: dict[str, Any]
+    fps: int
+    horizon: int
+    never_terminates: bool
+    observation_space: Box
+    action_space: Box | Discrete
+
+
+def describe_task(env_id: str, max_episode_steps: int | None = None) -> TaskInfo:
+    """Find out whether a run can use an environment, by making it once.
+
+    Args:
+        env_id: any registered Gymnasium id, an old name, or ``module:Env-v0``.
+        max_episode_steps: limit of an episode, where the environment has none or another is wanted.
+
+    Raises:
+        EnvironmentUnsuitableError: it is unknown, cannot be made, has unsupported spaces or no episode limit.
+    """
+    env_id = resolve_env_id(env_id)
+    spec = _find_spec(env_id)
+    kwargs = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
+    horizon = max_episode_steps or spec.max_episode_steps
+    try:
+        env = make_env(env_id, kwargs)
+    except Exception as error:  # an environment's constructor may raise anything
+        raise EnvironmentUnsuitableError(f"{env_id} cannot be made: {_one_line(error)}") from error
+    with contextlib.closing(env):
+        observation_space, action_space = _supported_spaces(env_id, env)
+        if horizon is None:
+            raise EnvironmentUnsuitableError(
+                f"{env_id} has no limit on the steps of an episode: --max_episode_steps is required"
+            )
+        return TaskInfo(
+            env_id,
+            kwargs,
+            fps=int(env.metadata.get("render_fps") or _DEFAULT_FPS),
+            horizon=horizon,
+            never_terminates=_has_family_rules(env),
+            observation_space=observation_space,
+            action_space=action_space,
+        )
+
+
+def make_vector_env(
+    task: TaskInfo,
+    num_envs: int,
+    seed: int | Sequence[int],
+    workers: int = 1,
+    autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+) -> EpisodeRecorder:
+    """The environments of a run, each with its own seeds, recorded so that every episode can be replayed.
+
+    Args:
+        task: what to make.
+        num_envs: how many.
+        seed: the run's, or several numbers where one run needs several independent sets of environments.
+        workers: threads that step them; results do not depend on it.
+        autoreset_mode: as in Gymnasium.
+    """
+    entropy = np.random.SeedSequence(seed).generate_state(4).tolist()
+
+    def make(index: int) -> SeededResets:
+        return SeededResets(make_env(task.env_id, task.kwargs), episode_seeds(entropy, index, num_envs))
+
+    makers = [lambda index=index: make(index) for index in range(num_envs)]
+    envs = (
+        SyncVectorEnv(makers, autoreset_mode=autoreset_mode)
+        if workers == 1
+        else ThreadedVectorEnv(makers, workers, autoreset_mode)
+    )
+    return EpisodeRecorder(envs, task.env_id, task.kwargs)
+
+
+def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
+    module, _, name = env_id.rpartition(":")
+    try:
+        if module:
+            importlib.import_module(module)
+    except Exception as error:  # a module may do anything when imported
+        raise EnvironmentUnsuitableError(f"{module} cannot be imported: {_one_line(error)}") from error
+    try:
+        return gym.spec(name)
+    except gym.error.Error as error:
+        known = [*gym.registry, *old_names()]
+        close = difflib.get_close_matches(name, known, n=3)
+        hint = f"did you mean {', '.join(close)}?" if close else "see gymnasium.registry for what there is"
+        raise EnvironmentUnsuitableError(f"no environment is registered as {env_id}; {hint}") from error
+
+
+def _supported_spaces(env_id: str, env: gym.Env[Any, Any]) -> tuple[Box, Box | Discrete]:
+    observations, actions = env.observation_space, env.action_space
+    if not isinstance(observations, Box) or len(observations.shape) != 1:
+        raise EnvironmentUnsuitableError(
+            f"{env_id} has observations {_one_line(observations)}; expected a vector: a Box of one dimension"
+        )
+    if isinstance(actions, Discrete):
+        return observations, actions
+    if isinstance(actions, Box) and len(actions.shape) == 1 and np.issubdtype(actions.dtype, np.floating):
+        return observations, actions
+    raise EnvironmentUnsuitableError(
+        f"{env_id} has actions {_one_line(actions)}; expected Discrete, or a Box of one dimension of floats"
+    )
+
+
+def _has_family_rules(env: gym.Env[Any, Any]) -> bool:
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, FamilyRules):
+            return True
+        env = env.env
+    return False
+
+
+def _one_line(value: object) -> str:
+    return " ".join(str(value).split())
