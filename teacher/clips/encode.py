@@ -1,0 +1,94 @@
+"""Frames to H.264 that every browser plays, with the ffmpeg that imageio-ffmpeg brings."""
+
+import contextlib
+import itertools
+import math
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, cast
+
+import imageio_ffmpeg
+import numpy as np
+from numpy.typing import NDArray
+
+from teacher.errors import RenderError
+
+Frame = NDArray[np.uint8]
+
+HOLD_SECONDS = 0.2
+"""How long the last frame stays, so that the eye sees where a loop ends."""
+
+
+def encode(frames: Iterable[Frame], path: Path, fps: int, size: int) -> None:
+    """Write ``frames`` as an mp4 at ``path``, which appears complete or not at all.
+
+    Args:
+        frames: at least one, each ``(height, width, 3)`` of the same shape.
+        path: the clip; its folder is made where it is missing.
+        fps: frames per second.
+        size: the longer side in pixels; both sides are made even.
+
+    Raises:
+        RenderError: no frame came, or the folder or the encoder failed.
+    """
+    moving = iter(frames)
+    first = next(moving, None)
+    if first is None:
+        raise RenderError(f"nothing to show in {path.name}: expected at least one frame, got none")
+    # A fixed name: what a killed render leaves behind is overwritten by the next try.
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _run_ffmpeg(_hold_last(itertools.chain([first], moving), fps), first.shape, temporary, fps, size)
+        temporary.replace(path)
+    except OSError as error:
+        raise RenderError(f"cannot write the clip {path}: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def fit(width: int, height: int, size: int) -> tuple[int, int]:
+    """The even ``(width, height)`` nearest to the same shape with ``size`` as its longer side."""
+    scale = size / max(width, height)
+    return max(2, round(width * scale / 2) * 2), max(2, round(height * scale / 2) * 2)
+
+
+def _hold_last(frames: Iterable[Frame], fps: int) -> Iterator[Frame]:
+    frame: Frame | None = None
+    for frame in frames:
+        yield frame
+    if frame is not None:
+        yield from itertools.repeat(frame, math.ceil(HOLD_SECONDS * fps))
+
+
+def _run_ffmpeg(frames: Iterable[Frame], shape: tuple[int, ...], path: Path, fps: int, size: int) -> None:
+    command = _command(shape, path, fps, size)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            for frame in frames:
+                cast(IO[bytes], process.stdin).write(np.ascontiguousarray(frame).data)
+        except BrokenPipeError:
+            pass  # the encoder stopped; its last words say why
+        except BaseException:
+            process.kill()
+            raise
+        words = process.communicate()[1].decode(errors="replace").strip().splitlines()
+        if process.returncode != 0:
+            raise RenderError(f"ffmpeg could not write {path}: {words[-1] if words else 'no message'}")
+
+
+def _command(shape: tuple[int, ...], path: Path, fps: int, size: int) -> list[str]:
+    height, width = shape[:2]
+    to_width, to_height = fit(width, height, size)
+    # Averaging areas makes one smooth pixel of several; small pictures, as of Atari, keep their edges.
+    scaling = f"scale={to_width}:{to_height}:flags={'area' if to_width < width else 'neighbor'}"
+    colours = "setparams=colorspace=bt709:color_primaries=bt709:color_trc=bt709"
+    return [
+        *(imageio_ffmpeg.get_ffmpeg_exe(), "-loglevel", "error", "-y"),
+        *("-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(fps), "-i", "pipe:"),
+        *("-an", "-c:v", "libx264", "-tag:v", "avc1", "-preset", "veryfast", "-crf", "20", "-threads", "1"),
+        *("-vf", f"{scaling}:out_color_matrix=bt709,{colours}", "-pix_fmt", "yuv420p"),
+        *("-movflags", "+faststart", "-f", "mp4", str(path)),
+    ]

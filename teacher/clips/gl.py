@@ -1,0 +1,40 @@
+"""Which OpenGL draws MuJoCo without a screen: EGL, or OSMesa where EGL does not work."""
+
+import functools
+import os
+import subprocess
+import sys
+
+from teacher.errors import RenderError
+
+_BACKENDS = ("egl", "osmesa")
+_PROBE = "from mujoco.{0} import GLContext; GLContext(8, 8).make_current()"
+
+
+@functools.cache
+def select_gl() -> str:
+    """Decide once per process, put the decision into ``MUJOCO_GL`` and return it.
+
+    A ``MUJOCO_GL`` that is already set is believed. Otherwise each backend is tried in a process of its own,
+    because PyOpenGL binds to the first platform it meets and can never leave it.
+
+    Raises:
+        RenderError: no backend works; the message names the packages to install.
+    """
+    if chosen := os.environ.get("MUJOCO_GL"):
+        return chosen
+    for backend in _BACKENDS:
+        if _works(backend):
+            os.environ["MUJOCO_GL"] = backend
+            return backend
+    raise RenderError(
+        "MuJoCo clips need OpenGL without a screen, and neither EGL nor OSMesa works here: "
+        "install libegl1 and libgl1-mesa-dri, or libosmesa6 (on Debian: apt install libegl1 libgl1-mesa-dri)"
+    )
+
+
+def _works(backend: str) -> bool:
+    environment = {**os.environ, "MUJOCO_GL": backend}
+    environment.pop("PYOPENGL_PLATFORM", None)
+    probe = [sys.executable, "-c", _PROBE.format(backend)]
+    return subprocess.run(probe, env=environment, capture_output=True, check=False).returncode == 0

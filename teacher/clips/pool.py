@@ -1,0 +1,200 @@
+"""A pool of rendering processes that survives whatever happens in them."""
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from teacher.clips.render import CLIP_SIZE
+from teacher.envs.recipe import EpisodeRecipe
+from teacher.errors import RenderError, ReplayMismatchError
+from teacher.segments import Segment
+
+ATTEMPTS = 2
+"""How often a job is tried: a second time in case the first met a passing trouble."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    kind: Literal["segment", "episode"]
+    payload: bytes
+    path: Path
+    fps: int
+    future: "Future[Path]" = field(default_factory=Future)
+
+    def header(self) -> bytes:
+        header = {"kind": self.kind, "path": str(self.path.absolute()), "fps": self.fps, "size": CLIP_SIZE}
+        return json.dumps(header).encode()
+
+
+class ClipRenderer:
+    """Renders clips in processes of its own, which start with the first job.
+
+    They are started afresh, not forked: OpenGL and torch do not survive a fork. They import neither torch nor
+    the main module, do not see the terminal's Ctrl-C, and die with this process even when it is killed.
+
+    A job that fails, crashes its process or outlasts ``timeout`` is tried once more; then its future raises
+    :class:`RenderError`, or :class:`ReplayMismatchError` where the episode does not come out as recorded.
+    """
+
+    def __init__(self, workers: int | None = None, timeout: float = 120.0) -> None:
+        """``workers``: processes, by default one for two processors; ``timeout``: seconds for one try."""
+        count = workers or max(1, (os.cpu_count() or 1) // 2)
+        self._closed = False
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._workers = [_Worker(timeout) for _ in range(count)]
+        self._threads = [
+            threading.Thread(target=self._serve, args=(worker,), daemon=True) for worker in self._workers
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, segment: Segment, path: Path, fps: int) -> "Future[Path]":
+        """Render a segment to ``path``, the future's result; see :func:`render_segment`."""
+        return self._enqueue(_Job("segment", segment.to_bytes(), path, fps))
+
+    def submit_episode(self, recipe: EpisodeRecipe, path: Path, fps: int) -> "Future[Path]":
+        """Render all steps of a recipe to ``path``; see :func:`render_episode`."""
+        return self._enqueue(_Job("episode", recipe.to_json().encode(), path, fps))
+
+    def close(self) -> None:
+        """Stop at once: waiting jobs are cancelled, running ones raise :class:`RenderError`."""
+        self._closed = True
+        with contextlib.suppress(queue.Empty):
+            while True:
+                if job := self._jobs.get_nowait():
+                    job.future.cancel()
+        for worker in self._workers:
+            self._jobs.put(None)
+            worker.close()
+        for thread in self._threads:
+            thread.join(timeout=5.0)
+
+    def __enter__(self) -> "ClipRenderer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _enqueue(self, job: _Job) -> "Future[Path]":
+        if self._closed:
+            raise RenderError(f"cannot render {job.path.name}: the renderer is closed")
+        self._jobs.put(job)
+        return job.future
+
+    def _serve(self, worker: "_Worker") -> None:
+        while job := self._jobs.get():
+            if job.future.set_running_or_notify_cancel():
+                self._render(worker, job)
+
+    def _render(self, worker: "_Worker", job: _Job) -> None:
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                worker.render(job)
+            except Exception as error:  # whatever it is, someone waits for the future
+                if attempt == ATTEMPTS or self._closed:
+                    job.future.set_exception(error)
+                    return
+            else:
+                job.future.set_result(job.path)
+                return
+
+
+class _Worker:
+    """One rendering process, started when it is needed and replaced when it had to be killed."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._closed = False
+        self._process: _Process | None = None
+
+    def render(self, job: _Job) -> None:
+        """Raises :class:`RenderError` and :class:`ReplayMismatchError`."""
+        process = self._running()
+        try:
+            answer = process.ask(job, self._timeout)
+        except RenderError:
+            self._stop()
+            raise
+        if "mismatch" in answer:
+            raise ReplayMismatchError(answer["mismatch"])
+        if "error" in answer:
+            raise RenderError(answer["error"])
+
+    def close(self) -> None:
+        self._closed = True
+        self._stop()
+
+    def _running(self) -> "_Process":
+        with self._lock:
+            if self._closed:
+                raise RenderError("the renderer was closed before the clip was done")
+            if self._process is None:
+                self._process = _Process()
+            return self._process
+
+    def _stop(self) -> None:
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+
+
+class _Process:
+    """The operating system's side of a worker: a process group, a socket, and what it last said."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in kill
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "teacher.clips.worker", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._words,
+                start_new_session=True,
+                # Environments registered by the user's own modules are to be found there too.
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+                },
+            )
+        self._connection: Connection[Any, Any] = Connection(ours.detach())
+
+    def ask(self, job: _Job, timeout: float) -> dict[str, str]:
+        """One request and its answer; :class:`RenderError` where none comes, and the process is spent."""
+        try:
+            self._connection.send_bytes(job.header())
+            self._connection.send_bytes(job.payload)
+            if not self._connection.poll(timeout):
+                raise RenderError(f"rendering {job.path.name} took more than {timeout:g} s and was stopped")
+            answer: dict[str, str] = json.loads(self._connection.recv_bytes())
+        except (EOFError, OSError) as error:
+            raise RenderError(f"the process rendering {job.path.name} died{self._last_words()}") from error
+        return answer
+
+    def kill(self) -> None:
+        """End the process and the encoder it may have started, and wait until it is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._connection.close()
+        self._words.close()
+
+    def _last_words(self) -> str:
+        self._words.seek(0)
+        lines = self._words.read().decode(errors="replace").strip().splitlines()
+        return f": {lines[-1]}" if lines else ""

@@ -1,0 +1,215 @@
+"""MuJoCo pictures that are quick on a processor and easy to judge.
+
+Gymnasium's own viewer spends most of its time on multisampling, shadow maps and reflections. Here the model
+is copied and the copy is dressed: even light, a plain checker of half-metre squares that fades into the
+backdrop, flat shadows under the limbs, and a camera that follows the body but not its ups and downs. The
+environment's own model is never touched, so drawing cannot change what is simulated.
+"""
+
+import copy
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from teacher.clips.encode import Frame
+from teacher.clips.gl import select_gl
+from teacher.errors import RenderError
+
+DRAWN_SIZE = 480
+"""Pixels a side as drawn; clips are smaller, which smooths the edges for a tenth of multisampling's price."""
+
+_SKY = np.array([0.62, 0.76, 0.90])
+_HORIZON = np.array([0.93, 0.95, 0.97])
+_TILES = ((205, 212, 218), (232, 236, 239))
+_BODY = (0.90, 0.45, 0.20, 1.0)
+_OTHER_SIDE = (0.20, 0.47, 0.70, 1.0)
+_SHADOW_ALPHA = 0.30
+
+
+@dataclass(frozen=True)
+class View:
+    """Where the camera stands.
+
+    Attributes:
+        distance: metres from the point looked at.
+        height: of that point above the ground; it does not follow the body up and down.
+        elevation: degrees, negative looks down.
+        azimuth: degrees; 90 looks along +y, so that +x, forward, points right.
+        follow: whether the point looked at moves along with the first body.
+        other_side: bodies whose limbs get the second colour, so that legs can be told apart.
+    """
+
+    distance: float
+    height: float
+    elevation: float = -12.0
+    azimuth: float = 90.0
+    follow: bool = True
+    other_side: tuple[str, ...] = ()
+
+
+_VIEWS = {
+    "hopper": View(3.6, 0.75),
+    "walker2d": View(3.8, 0.8, other_side=("thigh_left",)),
+    "cheetah": View(3.6, 0.55, other_side=("fthigh",)),
+    "swimmer": View(4.6, 0.0, elevation=-50.0),
+    "ant": View(5.0, 0.3, elevation=-28.0, other_side=("front_left_leg", "back_leg")),
+    "humanoid": View(4.6, 0.9, azimuth=135.0, other_side=("left_thigh", "left_upper_arm")),
+    "reacher": View(0.72, 0.0, elevation=-90.0, follow=False),
+    "inverted pendulum": View(2.9, 0.25, elevation=-4.0, follow=False),
+    "cartpole": View(4.0, 0.35, elevation=-4.0, follow=False),
+}
+"""By the name in the model's XML."""
+
+
+class MujocoScene:
+    """Draws one model, again and again, from the data of its simulation.
+
+    Raises:
+        RenderError: no OpenGL works without a screen.
+    """
+
+    def __init__(self, model: Any, camera: dict[str, Any] | None) -> None:
+        """``camera``: the environment's own settings, for models without a view of ours."""
+        self._view = _VIEWS.get(_model_name(model))
+        self._model = _dressed(model, self._view)
+        backend_name = select_gl()
+        try:
+            backend = importlib.import_module(f"mujoco.{backend_name}")
+            self._gl = backend.GLContext(DRAWN_SIZE, DRAWN_SIZE)
+            self._gl.make_current()
+            self._context = mujoco.MjrContext(self._model, mujoco.mjtFontScale.mjFONTSCALE_100)
+        except (ImportError, RuntimeError, mujoco.FatalError) as error:
+            raise RenderError(f"MuJoCo cannot draw without a screen here: {error}") from error
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
+        self._scene = mujoco.MjvScene(self._model, 2000)
+        for flag in ("SHADOW", "REFLECTION", "SKYBOX", "HAZE"):
+            self._scene.flags[getattr(mujoco.mjtRndFlag, f"mjRND_{flag}")] = False
+        self._scene.flags[mujoco.mjtRndFlag.mjRND_FOG] = True
+        self._option, self._perturb = mujoco.MjvOption(), mujoco.MjvPerturb()
+        self._camera = _camera(self._model, self._view, camera)
+        self._viewport = mujoco.MjrRect(0, 0, DRAWN_SIZE, DRAWN_SIZE)
+        self._pixels = np.empty((DRAWN_SIZE, DRAWN_SIZE, 3), np.uint8)
+        self._depth = np.empty((DRAWN_SIZE, DRAWN_SIZE), np.float32)
+        self._backdrop = _gradient(self._camera.elevation, self._model.vis.global_.fovy)
+
+    def draw(self, data: Any) -> Frame:
+        """The state in ``data`` as ``(DRAWN_SIZE, DRAWN_SIZE, 3)``."""
+        if self._view is not None and self._view.follow:
+            self._camera.lookat[:2] = data.subtree_com[1, :2]
+        mujoco.mjv_updateScene(
+            self._model,
+            data,
+            self._option,
+            self._perturb,
+            self._camera,
+            mujoco.mjtCatBit.mjCAT_ALL,
+            self._scene,
+        )
+        _light(self._scene)
+        self._gl.make_current()
+        mujoco.mjr_render(self._viewport, self._scene, self._context)
+        mujoco.mjr_readPixels(self._pixels, self._depth, self._viewport, self._context)
+        np.copyto(self._pixels, self._backdrop, where=(self._depth == 1.0)[..., None])
+        return self._pixels[::-1].copy()
+
+    def close(self) -> None:
+        """Give the OpenGL context back."""
+        self._context.free()
+        self._gl.free()
+
+
+def _model_name(model: Any) -> str:
+    return bytes(model.names).split(b"\0", 1)[0].decode(errors="replace")
+
+
+def _dressed(model: Any, view: View | None) -> Any:
+    """A copy of ``model`` that looks as this module's head describes."""
+    model = copy.copy(model)
+    quality = model.vis.quality
+    quality.offsamples, quality.numslices, quality.numstacks = 0, 16, 8
+    model.vis.global_.offwidth = model.vis.global_.offheight = DRAWN_SIZE
+    model.vis.rgba.fog[:] = (*_HORIZON, 1.0)
+    model.vis.map.fogstart, model.vis.map.fogend = 7.0 / model.stat.extent, 25.0 / model.stat.extent
+    model.mat_reflectance[:] = model.mat_specular[:] = model.mat_shininess[:] = 0.0
+    _tile_floors(model)
+    if view is not None and model.nmat:
+        _paint_bodies(model, view)
+    return model
+
+
+def _tile_floors(model: Any) -> None:
+    """Endless planes with half-metre squares of two light tones."""
+    planes = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
+    model.geom_size[planes, :2] = 0.0
+    for material in {int(index) for index in model.geom_matid[planes] if index >= 0}:
+        model.geom_rgba[planes] = model.mat_rgba[material] = 1.0
+        model.mat_texuniform[material], model.mat_texrepeat[material] = 1, (1.0, 1.0)
+        for texture in model.mat_texid[material]:
+            if texture >= 0 and model.tex_type[texture] == mujoco.mjtTexture.mjTEXTURE_2D:
+                _checker(model, int(texture))
+
+
+def _checker(model: Any, texture: int) -> None:
+    height, width, channels = (
+        int(size[texture]) for size in (model.tex_height, model.tex_width, model.tex_nchannel)
+    )
+    rows, columns = np.indices((height, width))
+    tones = np.array(_TILES, np.uint8)
+    image = np.full((height, width, channels), 255, np.uint8)
+    image[..., :3] = tones[(rows * 2 // height + columns * 2 // width) % 2]
+    start = int(model.tex_adr[texture])
+    model.tex_data[start : start + image.size] = image.ravel()
+
+
+def _paint_bodies(model: Any, view: View) -> None:
+    other_side = np.zeros(model.nbody, bool)
+    for body in range(1, model.nbody):  # a body comes after its parent
+        name = model.body(body).name
+        other_side[body] = name in view.other_side or other_side[model.body_parentid[body]]
+    moving = model.geom_bodyid > 0
+    model.geom_matid[moving] = -1
+    model.geom_rgba[moving] = np.where(
+        other_side[model.geom_bodyid[moving]][:, None], np.array(_OTHER_SIDE), np.array(_BODY)
+    )
+
+
+def _camera(model: Any, view: View | None, settings: dict[str, Any] | None) -> Any:
+    camera = mujoco.MjvCamera()
+    mujoco.mjv_defaultFreeCamera(model, camera)
+    if view is not None:
+        camera.lookat[:] = (0.0, 0.0, view.height)
+        camera.distance, camera.elevation, camera.azimuth = view.distance, view.elevation, view.azimuth
+        return camera
+    for name, value in (settings or {}).items():
+        if name == "lookat":
+            camera.lookat[:] = value
+        else:
+            setattr(camera, name, value)
+    return camera
+
+
+def _light(scene: Any) -> None:
+    """A headlight and a key light from above the viewer's left: round limbs look round, nothing is black."""
+    scene.nlight = 2
+    for light, (direction, ambient, diffuse) in zip(
+        scene.lights,
+        (((0.0, 0.0, -1.0), 0.45, 0.35), ((0.4, 0.6, -0.7), 0.0, 0.35)),
+        strict=False,
+    ):
+        light.headlight, light.castshadow = 0, 0
+        light.type = mujoco.mjtLightType.mjLIGHT_DIRECTIONAL
+        light.dir[:] = np.array(direction) / np.linalg.norm(direction)
+        light.ambient[:], light.diffuse[:], light.specular[:] = ambient, diffuse, 0.1
+
+
+def _gradient(elevation: float, fovy: float) -> Frame:
+    """The backdrop: the horizon's colour, and above it a sky; bottom row first, as OpenGL reads."""
+    rows = np.linspace(-1.0, 1.0, DRAWN_SIZE)
+    angles = elevation + np.degrees(np.arctan(rows * np.tan(np.radians(fovy / 2))))
+    share = np.clip(angles / 25.0, 0.0, 1.0)[:, None, None]
+    colours: NDArray[np.float64] = 255.0 * (_HORIZON + share * (_SKY - _HORIZON))
+    return np.broadcast_to(colours.astype(np.uint8), (DRAWN_SIZE, DRAWN_SIZE, 3))

@@ -1,0 +1,90 @@
+"""The rendering process behind :class:`ClipRenderer`: ``python -m teacher.clips.worker FILE_DESCRIPTOR``.
+
+It knows its parent only through one socket. A request is two messages, a JSON object and a segment or a
+recipe; the answer is one JSON object. When the socket closes, the parent is gone, in whatever way, and so is
+this process.
+"""
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from teacher.clips.encode import encode
+from teacher.clips.render import Shot, Stage, one_line
+from teacher.envs.recipe import EpisodeRecipe
+from teacher.errors import RenderError, ReplayMismatchError, TeacherError
+from teacher.segments import Segment
+
+Request = tuple[dict[str, Any], bytes]
+
+
+def main(descriptor: int) -> None:
+    """Answer requests one after the other until the parent closes the socket."""
+    connection = Connection(descriptor)
+    requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(connection, requests), daemon=True).start()
+    stages = _Stages()
+    while True:
+        header, payload = requests.get()
+        connection.send_bytes(json.dumps(_answer(stages, header, payload)).encode())
+
+
+def _listen(connection: Connection, requests: "queue.SimpleQueue[Request]") -> None:
+    while True:
+        try:
+            header = json.loads(connection.recv_bytes())
+            requests.put((header, connection.recv_bytes()))
+        except (EOFError, OSError):
+            # The group is this process and the encoder it may have started; a hung render goes with them.
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _answer(stages: "_Stages", header: dict[str, Any], payload: bytes) -> dict[str, str]:
+    try:
+        shot = _shot(header["kind"], payload)
+        stage = stages.open(shot.recipe)
+        encode(stage.frames(shot), Path(header["path"]), header["fps"], header["size"])
+    except Exception as error:  # an environment may raise anything; the parent decides what becomes of it
+        stages.close()
+        if isinstance(error, ReplayMismatchError):
+            return {"mismatch": str(error)}
+        return {"error": str(error) if isinstance(error, TeacherError) else one_line(error)}
+    return {}
+
+
+def _shot(kind: str, payload: bytes) -> Shot:
+    if kind == "segment":
+        return Shot.of(Segment.from_bytes(payload))
+    if kind == "episode":
+        return Shot(EpisodeRecipe.from_json(payload.decode()))
+    raise RenderError(f"expected a segment or an episode to render, got {kind!r}")
+
+
+class _Stages:
+    """Keeps the last stage open: a run has one environment, and a new OpenGL context takes 0.2 s."""
+
+    def __init__(self) -> None:
+        self._key = ""
+        self._stage: Stage | None = None
+
+    def open(self, recipe: EpisodeRecipe) -> Stage:
+        key = json.dumps([recipe.env_id, dict(recipe.kwargs)], sort_keys=True)
+        if self._stage is None or key != self._key:
+            self.close()
+            self._stage, self._key = Stage(recipe.env_id, recipe.kwargs), key
+        return self._stage
+
+    def close(self) -> None:
+        stage, self._stage = self._stage, None
+        if stage is not None:
+            stage.close()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
