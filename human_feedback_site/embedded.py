@@ -1,0 +1,209 @@
+"""The one site of a state folder: ``python -m human_feedback_site.embedded --state-dir state --bind 127.0.0.1``.
+
+The first training run that needs it starts it, and it ends by itself after the last one. What must hold when
+any process is killed rests on ``flock``, because the kernel takes a lock back from the dead:
+
+- ``site/lock`` is locked by the site, and says in JSON where it is. The server's master and worker both hold
+  the lock, so that it is free only when the port is, whichever of them was killed.
+- ``site/runs/*.lock`` are each locked by one run. Once there is none, the site takes its address out of
+  ``site/lock``, looks once more (a run locks its file before it reads the address) and ends.
+"""
+
+import argparse
+import errno
+import fcntl
+import ipaddress
+import itertools
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from gunicorn.app.base import BaseApplication
+
+PORTS = (*range(8000, 8100), 0)  # the first that is free; 0 is any
+THREADS = 8
+GRACE_SECONDS = 5.0  # without any run, so that one that is resumed at once finds the site still there
+POLL_SECONDS = 0.5
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve until the last run has ended; returns at once where the state folder has its site already."""
+    parser = argparse.ArgumentParser(prog="python -m human_feedback_site.embedded")
+    parser.add_argument("--state-dir", type=Path, required=True)
+    parser.add_argument("--bind", required=True, help="address to listen on")
+    parser.add_argument("--public-url", default="", help="address by which other machines reach the site")
+    parser.add_argument("--storage", default="", help="where clips are: s3://bucket/prefix or a folder")
+    options = parser.parse_args(arguments)
+    state_dir = options.state_dir.resolve()
+    folder = state_dir / "site"
+    (folder / "runs").mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return 0
+        with _listen(options.bind, _last_port(folder / "lock")) as listener:
+            port = listener.getsockname()[1]
+            instance = uuid.uuid4().hex
+            os.environ |= _environment(options, state_dir, port, instance)
+            _prepare_database()
+            announcement = {
+                "pid": os.getpid(),
+                "instance": instance,
+                "url": f"http://{_own_host(options.bind)}:{port}",
+                "port": port,
+                "bind": options.bind,
+                "public_url": options.public_url,
+                "storage": options.storage,
+            }
+            EmbeddedSite(folder, listener, announcement).run()
+    return 0
+
+
+class EmbeddedSite(BaseApplication):  # type: ignore[misc]
+    """Gunicorn with one worker of several threads, one of which watches for the end of the last run."""
+
+    def __init__(self, folder: Path, listener: socket.socket, announcement: Mapping[str, Any]) -> None:
+        self._folder = folder
+        self._listener = listener
+        self._announcement = announcement
+        self._master = os.getpid()
+        super().__init__()
+
+    def load_config(self) -> None:
+        """Set what differs from gunicorn's defaults."""
+        settings = {
+            "bind": f"fd://{self._listener.fileno()}",
+            "worker_class": "gthread",
+            "threads": THREADS,
+            "keepalive": 75,  # longer than a trainer waits between two polls
+            "timeout": 120,  # training next to it may keep all processors busy
+            "graceful_timeout": 5,
+            "accesslog": "-",
+            "control_socket_disable": True,
+            "post_worker_init": self._serve,
+        }
+        for name, value in settings.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Any:
+        """Return the WSGI application."""
+        from human_feedback_site.wsgi import application  # noqa: PLC0415 (after the environment is set)
+
+        return application
+
+    def _serve(self, _worker: Any) -> None:
+        """Say where the site is, now that it answers, and watch the runs from a thread of the worker."""
+        self._announce()
+        threading.Thread(target=self._stop_after_last_run, daemon=True).start()
+
+    def _stop_after_last_run(self) -> None:
+        last_seen = time.monotonic()
+        while True:
+            time.sleep(POLL_SECONDS)
+            if self._has_runs():
+                last_seen = time.monotonic()
+            elif time.monotonic() - last_seen > GRACE_SECONDS:
+                self._announce(url=None)  # from here on nobody joins
+                if not self._has_runs():
+                    break
+                self._announce()
+        if os.getppid() == self._master:
+            os.kill(self._master, signal.SIGTERM)
+
+    def _announce(self, **changes: object) -> None:
+        (self._folder / "lock").write_text(json.dumps({**self._announcement, **changes}) + "\n")
+
+    def _has_runs(self) -> bool:
+        return any(_is_locked(path) for path in (self._folder / "runs").glob("*.lock"))
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether a run holds this file; removes what a dead one left. A run names its file after locking it."""
+    try:
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
+
+
+def _listen(bind: str, last_port: int | None) -> socket.socket:
+    """Listen on the port of last time, so that open pages and links go on, or on the first that is free."""
+    family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+    ports = PORTS if last_port is None else (last_port, *PORTS)
+    for port in ports:
+        try:
+            return socket.create_server((bind, port), family=family)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                sys.exit(f"cannot listen on {bind}: {error.strerror}; expected an address of this machine")
+    raise AssertionError("port 0 is never in use")
+
+
+def _last_port(lock: Path) -> int | None:
+    try:
+        return int(json.loads(lock.read_text())["port"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _own_host(bind: str) -> str:
+    """The host by which this machine reaches what listens on ``bind``."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bind, bind)  # noqa: S104 (compared, not bound)
+    return f"[{host}]" if ":" in host else host
+
+
+def _environment(options: argparse.Namespace, state_dir: Path, port: int, instance: str) -> dict[str, str]:
+    """The settings of this site, as environment variables."""
+    own_host = _own_host(options.bind)
+    public_url = options.public_url
+    if not public_url and not _is_loopback(options.bind):
+        public_url = f"http://{own_host}:{port}"
+    hosts = {"127.0.0.1", "localhost", "[::1]", own_host, urlsplit(public_url).hostname or own_host}
+    given = (host for host in os.environ.get("ALLOWED_HOSTS", "").split(",") if host.strip())
+    environment = {
+        "DJANGO_SETTINGS_MODULE": "human_feedback_site.settings",
+        "TEACHER_STATE_DIR": str(state_dir),
+        "TEACHER_INSTANCE_ID": instance,
+        "ALLOWED_HOSTS": ",".join(sorted(itertools.chain(hosts, given))),
+    }
+    if public_url:
+        environment["TEACHER_PUBLIC_URL"] = public_url
+    if options.storage:
+        environment["TEACHER_STORAGE"] = options.storage
+    return environment
+
+
+def _is_loopback(bind: str) -> bool:
+    try:
+        return ipaddress.ip_address(bind).is_loopback
+    except ValueError:
+        return bind == "localhost"
+
+
+def _prepare_database() -> None:
+    """Create or migrate the database, and make the first admin and the researcher's token."""
+    import django  # noqa: PLC0415 (a process that finds the site there already is spared the import)
+    from django.core.management import call_command  # noqa: PLC0415
+    from django.db import connections  # noqa: PLC0415
+
+    django.setup()
+    call_command("setup_embedded")
+    connections.close_all()  # a worker must not inherit them
+
+
+if __name__ == "__main__":
+    sys.exit(main())

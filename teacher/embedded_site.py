@@ -1,0 +1,201 @@
+"""The labeling site on this machine: started by the first run that needs it, joined by the others.
+
+The site is a process of its own (``python -m human_feedback_site.embedded``, which explains its locks), so
+that neither Ctrl-C nor a crash of one run takes it from the others. This module knows it by its files alone.
+"""
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import requests
+
+from teacher.errors import ConfigError, SiteUnreachableError
+
+START_SECONDS = 60.0
+_POLL_SECONDS = 0.2
+_RETRY_SECONDS = 1.0
+_WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 (compared, not bound)
+
+
+@dataclass
+class SiteHandle:
+    """A site that serves at least until :meth:`release` or the end of this process.
+
+    Attributes:
+        url: the site, from this machine.
+        token: a researcher's token.
+        storage: where clips go: ``s3://bucket/prefix`` or a folder.
+        instance_id: tells this site from another one that may come to listen at the same address.
+    """
+
+    url: str
+    token: str
+    storage: str
+    instance_id: str
+    _folder: "_StateFolder"
+    _run_lock: IO[str]
+
+    @property
+    def admin_url(self) -> str:
+        """Address of the admin pages."""
+        return f"{self.url}/admin/"
+
+    @property
+    def admin_password_file(self) -> Path:
+        """File that holds the password of the user ``admin``."""
+        return self._folder.state_dir / "admin_password"
+
+    def revive(self) -> None:
+        """Start the site again if it has died, on the port it had; does not wait until it serves."""
+        if self._folder.find_site() is None:
+            self._folder.spawn()
+
+    def release(self) -> None:
+        """Say that this run needs the site no longer; it ends after the last one."""
+        self._run_lock.close()
+
+
+def ensure_site(
+    state_dir: Path, bind: str = "127.0.0.1", public_url: str | None = None, storage: str | None = None
+) -> SiteHandle:
+    """Start the one site of a state folder, or join it; several processes may call this at once.
+
+    Args:
+        state_dir: folder of the site's database, clips, secrets and log.
+        bind: address to listen on.
+        public_url: address by which other machines reach the site.
+        storage: where clips are; without it ``TEACHER_STORAGE``, else a folder in the state folder.
+
+    Raises:
+        ConfigError: the options do not fit together, or the site already serves with others.
+        SiteUnreachableError: it did not start; the message ends with what its log says.
+    """
+    if bind in _WILDCARDS and public_url is None:
+        raise ConfigError(f"--bind {bind} needs --public_url, the address by which others reach this machine")
+    storage = storage or os.environ.get("TEACHER_STORAGE", "")
+    if storage and "://" not in storage:
+        storage = str(Path(storage).resolve())
+    wanted = {"bind": bind, "public_url": public_url or "", "storage": storage}
+    folder = _StateFolder(state_dir.resolve(), wanted)
+    run_lock = _lock_run(folder.state_dir / "site" / "runs")
+    try:
+        site = folder.join_or_start()
+        return SiteHandle(
+            url=site["url"],
+            token=(folder.state_dir / "token").read_text().strip(),
+            storage=site["storage"] or str(folder.state_dir / "media"),
+            instance_id=site["instance"],
+            _folder=folder,
+            _run_lock=run_lock,
+        )
+    except BaseException:
+        run_lock.close()
+        raise
+
+
+class _StateFolder:
+    """What the files of a state folder say, and the command that starts its site."""
+
+    def __init__(self, state_dir: Path, wanted: Mapping[str, str]) -> None:
+        self.state_dir = state_dir
+        self._wanted = wanted
+        self._log = state_dir / "site.log"
+
+    def join_or_start(self) -> Mapping[str, Any]:
+        """Where the site is and how it serves, once it answers."""
+        deadline = time.monotonic() + START_SECONDS
+        log_start = self._log.stat().st_size if self._log.exists() else 0
+        child: subprocess.Popen[bytes] | None = None
+        while time.monotonic() < deadline:
+            site = self.find_site()
+            if site is not None:
+                self._check_options(site)
+                return site
+            status = None if child is None else child.poll()
+            if status == 0:  # it found another one that starts, or is about to end
+                time.sleep(_RETRY_SECONDS)
+            elif status is not None:
+                raise SiteUnreachableError(f"the labeling site did not start: {self._last_words(log_start)}")
+            if child is None or status == 0:
+                child = self.spawn()
+            time.sleep(_POLL_SECONDS)
+        raise SiteUnreachableError(
+            f"the labeling site did not start within {START_SECONDS:.0f} s: {self._last_words(log_start)}"
+        )
+
+    def find_site(self) -> Mapping[str, Any] | None:
+        """What ``site/lock`` announces, if that very site answers there."""
+        try:
+            site: dict[str, Any] = json.loads((self.state_dir / "site" / "lock").read_text())
+            with requests.Session() as session:
+                session.trust_env = False  # no proxy reaches this machine's own address
+                answer = session.get(f"{site['url']}/livez", timeout=5).json()
+            return site if answer["instance"] == site["instance"] else None
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+        ):  # no file, not written yet, no answer, another's answer
+            return None
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        """Start a process that becomes the site; it exits with 0 where the folder has one already."""
+        options = [f"--{name.replace('_', '-')}={value}" for name, value in self._wanted.items()]
+        with self._log.open("ab") as log:
+            child = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "human_feedback_site.embedded",
+                    f"--state-dir={self.state_dir}",
+                    *options,
+                ],
+                cwd=Path(__file__).resolve().parents[1],  # where the packages are, installed or not
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is meant for the run, not for the site
+            )
+        threading.Thread(target=child.wait, daemon=True).start()  # so that it never stays a zombie
+        return child
+
+    def _check_options(self, site: Mapping[str, Any]) -> None:
+        defaults = {"bind": "127.0.0.1", "public_url": "", "storage": ""}
+        for name, value in self._wanted.items():
+            if value not in (defaults[name], site[name]):
+                raise ConfigError(
+                    f"--{name}: the site of {self.state_dir} already serves with {site[name] or 'none'}, "
+                    f"got {value}; end the runs that use it first, or choose another --state_dir"
+                )
+
+    def _last_words(self, log_start: int) -> str:
+        """The last line that the log has gained since it had ``log_start`` bytes."""
+        with self._log.open("rb") as log:
+            log.seek(log_start)
+            lines = log.read().decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+        return f"{last} (see {self._log})"
+
+
+def _lock_run(folder: Path) -> IO[str]:
+    """A file in ``folder`` that stays locked while this process keeps it open.
+
+    It gets its name after it is locked, because the site removes unlocked ones.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    unnamed = folder / uuid.uuid4().hex
+    lock = unnamed.open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    unnamed.rename(unnamed.with_suffix(".lock"))
+    return lock
