@@ -1,0 +1,1 @@
+"""The labeling site: a Django project that knows nothing of how agents learn."""

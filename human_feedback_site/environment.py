@@ -1,0 +1,130 @@
+"""Reading settings from environment variables, and the state folder of a site that has none.
+
+Every function fails loudly: a value that cannot be understood stops the site with one line.
+"""
+
+import os
+import secrets
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import dj_database_url
+from django.core.exceptions import ImproperlyConfigured
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+SECRET_KEY_MIN_LENGTH = 32
+_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"", "0", "false", "no", "off"}
+
+
+def read_bool(name: str) -> bool:
+    """Return the truth value of the variable ``name``; unset is false."""
+    value = os.environ.get(name, "").strip().lower()
+    if value not in _TRUE | _FALSE:
+        raise ImproperlyConfigured(f"{name} must be 1 or 0, not {value!r}.")
+    return value in _TRUE
+
+
+def read_list(name: str) -> list[str]:
+    """Return the comma-separated values of the variable ``name``."""
+    return [item.strip() for item in os.environ.get(name, "").split(",") if item.strip()]
+
+
+def read_origin(name: str) -> str | None:
+    """Return ``scheme://host[:port]`` from the variable ``name``, or None where it is unset."""
+    value = os.environ.get(name, "").strip().rstrip("/")
+    if not value:
+        return None
+    parts = urlsplit(value)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path or parts.query:
+        raise ImproperlyConfigured(f"{name} must look like https://host[:port], not {value!r}.")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def read_database(state_dir: Path) -> dict[str, object]:
+    """Return Django's settings of the database named by ``DATABASE_URL``.
+
+    Unset, it is a SQLite file in the state folder. SQLite runs with a write-ahead log, full synchronisation
+    (an acknowledged label survives a power cut) and immediate transactions (a writer waits for its turn at
+    the start of its transaction, so it never acts on what it read before another writer finished).
+    """
+    url = os.environ.get("DATABASE_URL", "").strip()
+    if not url:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        url = f"sqlite:///{state_dir / 'site.sqlite3'}"
+    try:
+        config: dict[str, object] = dict(dj_database_url.parse(url, conn_max_age=60, conn_health_checks=True))
+    except (ValueError, KeyError):
+        raise ImproperlyConfigured(
+            "DATABASE_URL must look like postgresql://user:password@host:port/name or sqlite:////path/to/file."
+        ) from None  # the value may hold a password
+    if config["ENGINE"] == "django.db.backends.sqlite3":
+        config["OPTIONS"] = {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
+        }
+    elif config["ENGINE"] != "django.db.backends.postgresql":
+        raise ImproperlyConfigured("DATABASE_URL must name a PostgreSQL or a SQLite database.")
+    return config
+
+
+def read_storage(state_dir: Path) -> str:
+    """Return ``TEACHER_STORAGE``: ``s3://bucket/prefix`` or a folder; unset, one in the state folder."""
+    value = os.environ.get("TEACHER_STORAGE", "").strip()
+    if value.startswith("s3://"):
+        if not urlsplit(value).netloc:
+            raise ImproperlyConfigured(f"TEACHER_STORAGE must look like s3://bucket/prefix, not {value!r}.")
+        return value
+    if "://" in value:
+        raise ImproperlyConfigured(f"TEACHER_STORAGE must be s3://bucket/prefix or a folder, not {value!r}.")
+    return str(Path(value).resolve() if value else state_dir / "media")
+
+
+def read_secret_key(state_dir: Path, *, embedded: bool) -> str:
+    """Return ``SECRET_KEY``, or for an embedded site the random secret kept in its state folder.
+
+    A site on a database of its own may run as several processes on several machines, which must share the
+    key, so there it has to be given.
+    """
+    key = os.environ.get("SECRET_KEY", "")
+    if key:
+        if len(key) < SECRET_KEY_MIN_LENGTH:
+            raise ImproperlyConfigured(
+                f"SECRET_KEY must have at least {SECRET_KEY_MIN_LENGTH} random characters, not {len(key)}."
+            )
+        return key
+    if not embedded:
+        raise ImproperlyConfigured(
+            "SECRET_KEY must be set beside DATABASE_URL; make one with: "
+            "python -c 'import secrets; print(secrets.token_urlsafe(50))'"
+        )
+    return _kept_secret(state_dir / "secret_key")
+
+
+def write_private(path: Path, content: str) -> None:
+    """Write a file that only its owner may read, replacing it in one step."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _kept_secret(path: Path) -> str:
+    """Return the secret in ``path``, made on the first call; processes that race for it agree on one."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        own = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        write_private(own, secrets.token_urlsafe(50) + "\n")
+        try:
+            path.hardlink_to(own)
+        except FileExistsError:
+            pass
+        finally:
+            own.unlink()
+    key = path.read_text(encoding="utf-8").strip()
+    if len(key) < SECRET_KEY_MIN_LENGTH:
+        raise ImproperlyConfigured(f"{path} holds no secret; delete it to have a new one made.")
+    return key

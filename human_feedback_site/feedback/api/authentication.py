@@ -1,0 +1,64 @@
+"""Who is asking: a trainer by its token, a person by the browser's session."""
+
+from django.contrib.auth.models import User
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from rest_framework import authentication
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
+
+from human_feedback_site.feedback.services.accounts import user_of_token
+
+
+class TokenAuthentication(authentication.BaseAuthentication):
+    """``Authorization: Bearer tt_...``."""
+
+    def authenticate(self, request: Request) -> tuple[User, None] | None:
+        """Return the token's user, or None where the request carries no token."""
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        user = user_of_token(token.strip())
+        if user is None:
+            raise AuthenticationFailed(
+                "The API token is not valid; make one with: manage.py create_token USER"
+            )
+        return user, None
+
+    def authenticate_header(self, request: Request) -> str:
+        """Return the challenge that goes with status 401."""
+        return "Bearer"
+
+
+class SessionAuthentication(authentication.SessionAuthentication):
+    """Django's session and CSRF protection; not signed in is 401, unlike "not allowed"."""
+
+    def authenticate_header(self, request: Request) -> str:
+        """Return the challenge that goes with status 401."""
+        return "Session"
+
+
+class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """How the schema describes tokens."""
+
+    target_class = TokenAuthentication
+    name = "token"
+
+    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
+        """Return the OpenAPI security scheme."""
+        return {"type": "http", "scheme": "bearer", "description": "Made by `manage.py create_token USER`."}
+
+
+class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """How the schema describes sessions."""
+
+    target_class = SessionAuthentication
+    name = "session"
+
+    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
+        """Return the OpenAPI security scheme."""
+        return {
+            "type": "apiKey",
+            "in": "cookie",
+            "name": "sessionid",
+            "description": "The browser's session; writing also needs the X-CSRFToken header.",
+        }

@@ -1,0 +1,128 @@
+"""Examples of the API's documentation; the tests check that each one is valid."""
+
+from typing import Any, Final
+
+from drf_spectacular.utils import OpenApiExample
+
+_EXPERIMENT: Final = "hopper-flip"
+_COMPARISON: Final = "0d8a5bbf-3f9c-4b64-8f7d-2a8f6f1f3c11"
+_LEASE: Final = "7a2f5a0e-9a51-4f3f-9d5c-0b7f3f0d6a55"
+_LABEL: Final = "c1b0c4de-6a1b-4d4e-8f65-5d1c1f0b9e77"
+_UNDO: Final = "e0f1b7b2-0a63-4a5c-9d0e-6f2b3f1d8c99"
+_RUN: Final = "5b6d3c3e-43a7-4a0f-8f0f-7f9e2d1c0b33"
+_LEFT: Final = "/media/ImhvcHBlci1mbGlwL..."
+
+
+def _clip(side: str, true_return: float) -> dict[str, Any]:
+    return {"key": f"{_EXPERIMENT}/{_COMPARISON}/{side}.mp4", "true_return": true_return}
+
+
+LEASE_VALUE: Final[dict[str, Any]] = {
+    "uuid": _LEASE,
+    "comparison": _COMPARISON,
+    "left": {"url": _LEFT},
+    "right": {"url": "/media/ImhvcHBlci1mbGlwM..."},
+    "expires_in": 60,
+}
+REQUESTS: Final[dict[str, Any]] = {
+    "experiment": {
+        "run_id": _RUN,
+        "env_id": "ShortHopper-v1",
+        "prompt": "Choose the clip in which the hopper comes closer to a backflip.",
+        "n_labels": 700,
+        "fps": 40,
+        "has_true_reward": True,
+        "invite": "you",
+    },
+    "comparisons": {
+        "comparisons": [
+            {
+                "uuid": _COMPARISON,
+                "phase": "training",
+                "step": 20480,
+                "priority": 1,
+                "first": _clip("first", 31.5),
+                "second": _clip("second", 12.25),
+            }
+        ]
+    },
+    "cancel": {"comparisons": [_COMPARISON]},
+    "points": {
+        "points": [{"step": 20480, "values": {"agent/true_reward_per_episode": 98.5}}],
+        "waiting_for": None,
+    },
+    "leases": {"count": 3, "held": [_LEASE], "shown": _LEASE},
+    "label": {"uuid": _LABEL, "lease": _LEASE, "choice": "left", "response_ms": 2140},
+    "undo": {"uuid": _UNDO},
+}
+RESPONSES: Final[dict[str, Any]] = {
+    "experiment": {
+        "name": _EXPERIMENT,
+        "run_id": _RUN,
+        "state": "running",
+        "prompt": REQUESTS["experiment"]["prompt"],
+        "last_seq": 0,
+        "label_url": f"http://127.0.0.1:8000/experiments/{_EXPERIMENT}/label",
+        "invite_url": "http://127.0.0.1:8000/join/eyJleHBlcmltZW50Ijox...",
+    },
+    "registered": {"registered": 1, "existing": 0},
+    "decisions": {
+        "state": "running",
+        "last_seq": 1,
+        "items": [
+            {"seq": 1, "comparison": _COMPARISON, "decision": "first", "probability": 1.0, "n_labels": 1},
+        ],
+        "active_labelers": 1,
+        "open": 12,
+        "open_training": 4,
+    },
+    "cancelled": {"cancelled": 1},
+    "stored": {"stored": 1},
+    "comparisons": {
+        "items": [
+            {
+                "id": 1,
+                "uuid": _COMPARISON,
+                "phase": "training",
+                "step": 20480,
+                "priority": 1,
+                "status": "answered",
+                "first": {"url": _LEFT, "true_return": 31.5},
+                "second": {"url": "/media/ImhvcHBlci1mbGlwM...", "true_return": 12.25},
+                "decision": "first",
+                "probability": 1.0,
+                "n_labels": 1,
+            }
+        ]
+    },
+    "lease": {
+        "uuid": _LEASE,
+        "comparison": _COMPARISON,
+        "left": {"true_return": 31.5},
+        "right": {"true_return": 12.25},
+    },
+    "leases": {
+        "leases": [LEASE_VALUE],
+        "renewed": [],
+        "lost": [],
+        "state": "running",
+        "prompt": REQUESTS["experiment"]["prompt"],
+        "fps": 40,
+        "answered": 17,
+        "waiting_for": None,
+    },
+    "label": {"uuid": _LABEL, "status": "counted", "answered": 18},
+    "undo": {"uuid": _UNDO, "lease": LEASE_VALUE, "answered": 17},
+}
+
+
+def examples(*, request: str | None = None, response: str | None = None) -> list[OpenApiExample]:
+    """Return the named examples of a request body and of a response."""
+    found = []
+    if request is not None:
+        found.append(OpenApiExample("Request", REQUESTS[request], request_only=True))
+    if response is not None:
+        found.append(
+            OpenApiExample("Response", RESPONSES[response], response_only=True, status_codes=["200", "201"])
+        )
+    return found

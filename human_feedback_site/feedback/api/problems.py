@@ -1,0 +1,126 @@
+"""Errors as RFC 9457 problems, also where Django fails before a view of the API is reached."""
+
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.views import csrf, defaults
+from rest_framework.exceptions import APIException, NotAuthenticated, ValidationError
+from rest_framework.response import Response
+from rest_framework.views import exception_handler as drf_exception_handler
+
+from human_feedback_site.feedback.errors import (
+    ConflictError,
+    FeedbackError,
+    NotFoundError,
+    UnreadableClipsError,
+)
+
+CONTENT_TYPE = "application/problem+json"
+_STATUS = {
+    NotFoundError: HTTPStatus.NOT_FOUND,
+    ConflictError: HTTPStatus.CONFLICT,
+    UnreadableClipsError: HTTPStatus.UNPROCESSABLE_ENTITY,
+}
+
+
+def problem(status: int, detail: str, errors: list[dict[str, str]] | None = None) -> dict[str, Any]:
+    """Return a problem's members; each error has a ``pointer`` into the request and a ``detail``."""
+    body: dict[str, Any] = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+    }
+    return body if errors is None else {**body, "errors": errors}
+
+
+def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response | None:
+    """Turn what a view of the API raised into a problem; None leaves it to Django's handler of status 500."""
+    if isinstance(error, FeedbackError):
+        return _refusal(error)
+    response = drf_exception_handler(error, dict(context))
+    if response is None:
+        return None
+    if isinstance(error, ValidationError):
+        errors = [{"pointer": pointer, "detail": detail} for pointer, detail in _flatten(error.detail)]
+        response.data = problem(response.status_code, "The request is not valid.", errors)
+    else:
+        response.data = problem(response.status_code, _detail(error))
+    response.content_type = CONTENT_TYPE
+    return response
+
+
+def _refusal(error: FeedbackError) -> Response:
+    status = _STATUS[type(error)]
+    errors = None
+    if isinstance(error, UnreadableClipsError):
+        errors = [{"pointer": pointer, "detail": detail} for pointer, detail in error.clips.items()]
+    return Response(problem(status, str(error), errors), status=status, content_type=CONTENT_TYPE)
+
+
+def _detail(error: Exception) -> str:
+    if isinstance(error, NotAuthenticated):
+        return "Sign in, or send an API token: Authorization: Bearer tt_..."
+    if isinstance(error, APIException):
+        return str(error.detail)
+    return str(error) if not isinstance(error, Http404) else "There is nothing at this address."
+
+
+def _flatten(detail: Any, pointer: str = "#") -> Iterator[tuple[str, str]]:
+    """Yield (JSON pointer, message) for each leaf of DRF's nested validation errors."""
+    if isinstance(detail, Mapping):
+        for key, value in detail.items():
+            yield from _flatten(value, pointer if key == "non_field_errors" else f"{pointer}/{key}")
+    elif isinstance(detail, list) and any(isinstance(item, Mapping) for item in detail):
+        for index, value in enumerate(detail):
+            yield from _flatten(value, f"{pointer}/{index}")
+    elif isinstance(detail, list):
+        for value in detail:
+            yield from _flatten(value, pointer)
+    else:
+        yield pointer, str(detail)
+
+
+def _is_api(request: HttpRequest) -> bool:
+    return request.path.startswith("/api/")
+
+
+def _problem_response(status: int, detail: str) -> JsonResponse:
+    return JsonResponse(problem(status, detail), status=status, content_type=CONTENT_TYPE)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer status 400."""
+    if _is_api(request):
+        return _problem_response(400, "The request cannot be understood.")
+    return defaults.bad_request(request, exception)
+
+
+def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer status 403."""
+    if _is_api(request):
+        return _problem_response(403, str(exception) or "This is not allowed.")
+    return defaults.permission_denied(request, exception)
+
+
+def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer status 404."""
+    if _is_api(request):
+        return _problem_response(404, "There is nothing at this address.")
+    return defaults.page_not_found(request, exception)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Answer status 500."""
+    if _is_api(request):
+        return _problem_response(500, "The site failed; its log says why. Trying again later may help.")
+    return defaults.server_error(request)
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """Answer a request without a valid CSRF token."""
+    if _is_api(request):
+        return _problem_response(403, f"CSRF verification failed: {reason}")
+    return csrf.csrf_failure(request, reason)

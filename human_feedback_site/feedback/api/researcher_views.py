@@ -1,0 +1,188 @@
+"""Endpoints of trainers and researchers."""
+
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from human_feedback_site.feedback import selectors
+from human_feedback_site.feedback.api import serializers as s
+from human_feedback_site.feedback.api.schema import endpoint
+from human_feedback_site.feedback.api.views import ResearcherView, user_of, valid
+from human_feedback_site.feedback.media import media_store
+from human_feedback_site.feedback.models import Experiment, TrainingPoint, validate_name
+from human_feedback_site.feedback.services import accounts, experiments
+
+
+class ExperimentView(ResearcherView):
+    """An experiment of the caller."""
+
+    @endpoint(
+        "put_experiment",
+        s.ExperimentSerializer,
+        example="experiment",
+        body=(s.ExperimentRequestSerializer, "experiment"),
+        statuses=(200, 201, 409),
+    )
+    def put(self, request: Request, name: str) -> Response:
+        """Create an experiment, or resume it: a run is known by its `run_id`."""
+        try:
+            validate_name(name)
+        except ValueError as error:
+            raise ValidationError({"name": [str(error)]}) from None
+        body = valid(s.ExperimentRequestSerializer, request.data)
+        labeler_name = body.pop("invite")
+        experiment, created = experiments.put_experiment(user_of(request), name, body.pop("run_id"), body)
+        answer = s.ExperimentSerializer(_described(request, experiment, labeler_name))
+        return Response(answer.data, status=201 if created else 200)
+
+
+def _described(request: Request, experiment: Experiment, labeler_name: str) -> dict[str, Any]:
+    base = settings.PUBLIC_URL or request.build_absolute_uri("/").rstrip("/")
+    return {
+        "name": experiment.name,
+        "run_id": experiment.run_id,
+        "state": experiment.state,
+        "prompt": experiment.prompt,
+        "last_seq": selectors.last_seq(experiment),
+        "label_url": accounts.label_url(experiment, base),
+        "invite_url": accounts.invite_url(experiment, labeler_name, base),
+    }
+
+
+class ComparisonsView(ResearcherView):
+    """Comparisons of an experiment."""
+
+    @endpoint(
+        "register_comparisons",
+        s.RegisteredSerializer,
+        example="registered",
+        body=(s.ComparisonsRequestSerializer, "comparisons"),
+        statuses=(200, 409, 422),
+    )
+    def post(self, request: Request, name: str) -> Response:
+        """Register comparisons whose clips are uploaded: all or none, and twice is once."""
+        experiment = self.experiment(name)
+        body = valid(s.ComparisonsRequestSerializer, request.data)
+        new, known = experiments.register_comparisons(
+            experiment, [_new_comparison(x) for x in body["comparisons"]]
+        )
+        return Response(s.RegisteredSerializer({"registered": new, "existing": known}).data)
+
+    @endpoint("list_comparisons", s.ComparisonsSerializer, example="comparisons", paged=True)
+    def get(self, request: Request, name: str) -> Response:
+        """List comparisons with their clips, true returns and decisions."""
+        experiment = self.experiment(name)
+        page = valid(s.PageSerializer, request.query_params)
+        rows = selectors.comparisons_with_decisions(experiment).filter(pk__gt=page["after"]).order_by("pk")
+        return Response(
+            s.ComparisonsSerializer({"items": [_listed(row) for row in rows[: page["limit"]]]}).data
+        )
+
+
+def _new_comparison(item: dict[str, Any]) -> experiments.NewComparison:
+    return experiments.NewComparison(
+        uuid=item["uuid"],
+        phase=item["phase"],
+        step=item["step"],
+        priority=item["priority"],
+        first_key=item["first"]["key"],
+        second_key=item["second"]["key"],
+        first_return=item["first"]["true_return"],
+        second_return=item["second"]["true_return"],
+    )
+
+
+def _listed(row: Any) -> dict[str, Any]:
+    """``row`` is a comparison annotated with its decision."""
+    media = media_store()
+    return {
+        **{
+            name: getattr(row, name)
+            for name in ("id", "uuid", "phase", "step", "priority", "status", "n_labels")
+        },
+        "first": {"url": media.url(row.first_key), "true_return": row.first_return},
+        "second": {"url": media.url(row.second_key), "true_return": row.second_return},
+        "decision": row.decision,
+        "probability": row.probability,
+    }
+
+
+class DecisionsView(ResearcherView):
+    """The feed of decisions."""
+
+    @endpoint("list_decisions", s.DecisionsSerializer, example="decisions", paged=True)
+    def get(self, request: Request, name: str) -> Response:
+        """Read decisions after a cursor, and how the experiment stands."""
+        experiment = self.experiment(name)
+        page = valid(s.PageSerializer, request.query_params)
+        feed = selectors.decisions_after(experiment, page["after"], page["limit"])
+        progress = selectors.progress(experiment)
+        answer = {
+            "state": experiment.state,
+            "last_seq": feed.last_seq,
+            "items": feed.items,
+            "active_labelers": selectors.active_labelers(experiment),
+            "open": progress.open,
+            "open_training": progress.open_training,
+        }
+        return Response(s.DecisionsSerializer(answer).data)
+
+
+class CancelView(ResearcherView):
+    """Comparisons that need no label any more."""
+
+    @endpoint(
+        "cancel_comparisons",
+        s.CancelledSerializer,
+        example="cancelled",
+        body=(s.CancelRequestSerializer, "cancel"),
+    )
+    def post(self, request: Request, name: str) -> Response:
+        """Cancel comparisons; those that have a label stay."""
+        experiment = self.experiment(name)
+        body = valid(s.CancelRequestSerializer, request.data)
+        cancelled = experiments.cancel_comparisons(experiment, body["comparisons"])
+        return Response(s.CancelledSerializer({"cancelled": cancelled}).data)
+
+
+class PointsView(ResearcherView):
+    """Learning curves."""
+
+    @endpoint(
+        "store_points", s.StoredSerializer, example="stored", body=(s.PointsRequestSerializer, "points")
+    )
+    def post(self, request: Request, name: str) -> Response:
+        """Store points of learning curves; a point sent again replaces the old one."""
+        experiment = self.experiment(name)
+        body = valid(s.PointsRequestSerializer, request.data)
+        points = [
+            TrainingPoint(experiment=experiment, step=point["step"], tag=tag, value=value)
+            for point in body["points"]
+            for tag, value in point["values"].items()
+        ]
+        stored = experiments.store_points(experiment, points)
+        if "waiting_for" in body:
+            experiments.set_waiting_for(experiment, body["waiting_for"])
+        return Response(s.StoredSerializer({"stored": stored}).data)
+
+
+class LeaseDetailView(ResearcherView):
+    """A lease, for scripted labelers."""
+
+    @endpoint("read_lease", s.LeaseDetailSerializer, example="lease")
+    def get(self, request: Request, name: str, uuid: UUID) -> Response:
+        """Read the true returns of what a lease shows on each side."""
+        lease = selectors.lease_in(self.experiment(name), uuid)
+        returns = [lease.comparison.first_return, lease.comparison.second_return]
+        left, right = reversed(returns) if lease.swapped else returns
+        answer = {
+            "uuid": lease.uuid,
+            "comparison": lease.comparison.uuid,
+            "left": {"true_return": left},
+            "right": {"true_return": right},
+        }
+        return Response(s.LeaseDetailSerializer(answer).data)

@@ -1,0 +1,49 @@
+"""How endpoints are described: every one names its errors and carries examples."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.serializers import Serializer
+
+from human_feedback_site.feedback.api.examples import examples
+from human_feedback_site.feedback.api.serializers import PageSerializer, ProblemSerializer
+
+_View = TypeVar("_View", bound=Callable[..., Any])
+_PROBLEMS = {
+    400: "The body or the query is not valid; `errors` says where.",
+    401: "Not signed in, or the token is not valid.",
+    403: "Not for this role, or the CSRF token is missing.",
+    404: "There is no such object, or it is somebody else's.",
+    409: "It contradicts what is already recorded.",
+    422: "The site cannot read a clip, or its key is not under the experiment's name; `errors` says which.",
+}
+_ALWAYS = (400, 401, 403, 404)
+
+
+def endpoint(
+    operation: str,
+    answer: type[Serializer[Any]],
+    *,
+    example: str,
+    body: tuple[type[Serializer[Any]], str] | None = None,
+    statuses: tuple[int, ...] = (200,),
+    paged: bool = False,
+) -> Callable[[_View], _View]:
+    """Describe one method of a view.
+
+    ``example`` names the response's example, ``body`` the request's serializer and example; ``statuses``
+    holds those of success and, beside the usual ones, of problems.
+    """
+    good = {status: answer for status in statuses if status < 400}
+    bad = {
+        (status, "application/problem+json"): OpenApiResponse(ProblemSerializer, _PROBLEMS[status])
+        for status in sorted({*_ALWAYS, *(status for status in statuses if status >= 400)})
+    }
+    return extend_schema(
+        operation_id=operation,
+        request=body[0] if body else None,
+        responses={**good, **bad},
+        parameters=[PageSerializer] if paged else None,
+        examples=examples(request=body[1] if body else None, response=example),
+    )

@@ -1,0 +1,52 @@
+"""What the views of the API share, and the sign of life."""
+
+from typing import Any, cast
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.http import require_safe
+from rest_framework.permissions import IsAdminUser, IsAuthenticated
+from rest_framework.request import Request
+from rest_framework.serializers import Serializer
+from rest_framework.views import APIView
+
+from human_feedback_site.feedback.api.authentication import SessionAuthentication, TokenAuthentication
+from human_feedback_site.feedback.models import Experiment
+from human_feedback_site.feedback.selectors import own_experiment
+
+
+def user_of(request: Request) -> User:
+    """Return who is asking; the permission classes have refused everybody who is not signed in."""
+    return cast(User, request.user)
+
+
+def valid(serializer: type[Serializer[Any]], data: Any) -> dict[str, Any]:
+    """Return the validated ``data``; raises DRF's ``ValidationError``."""
+    bound = serializer(data=data)
+    bound.is_valid(raise_exception=True)
+    return cast(dict[str, Any], bound.validated_data)
+
+
+class ResearcherView(APIView):
+    """For trainers with a token, and staff in a browser."""
+
+    authentication_classes = (TokenAuthentication, SessionAuthentication)
+    permission_classes = (IsAuthenticated, IsAdminUser)
+
+    def experiment(self, name: str) -> Experiment:
+        """Return the caller's experiment ``name``."""
+        return own_experiment(user_of(self.request), name)
+
+
+class LabelerView(APIView):
+    """For people who are signed in, and scripts that do as their browsers would."""
+
+    authentication_classes = (SessionAuthentication,)
+    permission_classes = (IsAuthenticated,)
+
+
+@require_safe
+def livez(request: HttpRequest) -> JsonResponse:
+    """Say that the process is alive, and which one it is."""
+    return JsonResponse({"instance": settings.INSTANCE_ID})

@@ -1,0 +1,24 @@
+"""What the services refuse; the API turns each into a problem response."""
+
+from collections.abc import Mapping
+
+
+class FeedbackError(Exception):
+    """Base of the refusals: one line that says what is wrong."""
+
+
+class NotFoundError(FeedbackError):
+    """The object does not exist, or belongs to somebody else."""
+
+
+class ConflictError(FeedbackError):
+    """The request contradicts what is already recorded."""
+
+
+class UnreadableClipsError(FeedbackError):
+    """Clips are not under the experiment's prefix, or the site cannot read them."""
+
+    def __init__(self, clips: Mapping[str, str]) -> None:
+        """``clips`` says what is wrong, by JSON pointer into the request."""
+        super().__init__(f"{len(clips)} clip(s) cannot be read; nothing was registered.")
+        self.clips = clips

@@ -1,0 +1,304 @@
+"""What the site remembers.
+
+A comparison's clips are called ``first`` and ``second``; *left* and *right* exist only on a labeler's screen,
+and a lease's ``swapped`` says which is which. Labels, undos and decisions are appended and never changed, so
+a row is evidence.
+"""
+
+import hashlib
+import uuid
+
+from django.conf import settings
+from django.core.validators import MinValueValidator, RegexValidator
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+NAME_PATTERN = r"[A-Za-z0-9_-]{1,100}"
+validate_name = RegexValidator(
+    rf"\A{NAME_PATTERN}\Z", "Use 1 to 100 letters, digits, underscores and hyphens.", code="invalid_name"
+)
+
+
+class Experiment(models.Model):
+    """One training run that asks for labels."""
+
+    class State(models.TextChoices):
+        """Whether labelers are given work; the trainer obeys it too."""
+
+        RUNNING = "running"
+        PAUSED = "paused"
+        FINISHED = "finished"
+
+    name = models.CharField(max_length=100, unique=True, validators=[validate_name])
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="experiments")
+    run_id = models.UUIDField(help_text="Chosen by the run; another run cannot take over the name.")
+    env_id = models.CharField(max_length=200)
+    prompt = models.TextField(help_text="The sentence labelers see.")
+    n_labels = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Labels wanted in all, if limited."
+    )
+    fps = models.PositiveSmallIntegerField()
+    has_true_reward = models.BooleanField()
+    state = models.CharField(max_length=10, choices=State.choices, default=State.RUNNING)
+    overlap = models.PositiveSmallIntegerField(
+        default=1, validators=[MinValueValidator(1)], help_text="Labelers who judge each comparison."
+    )
+    waiting_for = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Answers that training is waiting for; empty while it goes on."
+    )
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        ordering = ("-id",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class SequenceCounter(models.Model):
+    """The number of the newest decision of an experiment.
+
+    It is raised under a row lock that is held until the answer's transaction commits, so numbers appear in
+    commit order: a reader that has seen number n will never find a smaller one later.
+    """
+
+    experiment = models.OneToOneField(Experiment, models.CASCADE, primary_key=True, related_name="counter")
+    last_seq = models.PositiveBigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"{self.experiment_id}: {self.last_seq}"
+
+
+class Labeler(models.Model):
+    """A person who judges comparisons, invited by a researcher to some experiments."""
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, related_name="labeler")
+    name = models.CharField(max_length=50)
+    invited_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.PROTECT,
+        related_name="invited_labelers",
+        help_text="Whose name space it is.",
+    )
+    experiments = models.ManyToManyField(Experiment, related_name="labelers", blank=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(fields=("invited_by", "name"), name="labeler_name_per_researcher"),
+        )
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Comparison(models.Model):
+    """A pair of clips to judge."""
+
+    class Phase(models.TextChoices):
+        """What the segments come from: random behaviour, or the policy in training."""
+
+        PRETRAINING = "pretraining"
+        TRAINING = "training"
+
+    class Status(models.TextChoices):
+        """Whether labels are still wanted."""
+
+        OPEN = "open"
+        ANSWERED = "answered"
+        CANCELLED = "cancelled"
+
+    uuid = models.UUIDField(unique=True)
+    experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="comparisons")
+    phase = models.CharField(max_length=12, choices=Phase.choices)
+    step = models.PositiveBigIntegerField(help_text="Environment steps made when it was asked.")
+    priority = models.IntegerField(help_text="Higher is shown first.")
+    first_key = models.CharField(max_length=300)
+    second_key = models.CharField(max_length=300)
+    # Researcher-only: a labeler's browser never receives these.
+    first_return = models.FloatField(null=True, blank=True, verbose_name="true return of the first")
+    second_return = models.FloatField(null=True, blank=True, verbose_name="true return of the second")
+    status = models.CharField(max_length=10, choices=Status.choices, default=Status.OPEN)
+    n_labels = models.PositiveSmallIntegerField(
+        default=0, help_text="Labels that count; written under its row lock."
+    )
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        indexes = (
+            # The order in which labelers are given work.
+            models.Index(
+                "experiment",
+                F("priority").desc(),
+                F("n_labels").desc(),
+                F("id").desc(),
+                name="comparison_queue",
+                condition=Q(status="open"),
+            ),
+        )
+
+    def __str__(self) -> str:
+        return str(self.uuid)
+
+
+class Lease(models.Model):
+    """A labeler's claim on a comparison, with the sides of the screen fixed.
+
+    It is live while it is not released and not expired. Expiry is judged by the database's clock.
+    """
+
+    uuid = models.UUIDField(unique=True, default=uuid.uuid4)
+    comparison = models.ForeignKey(Comparison, models.CASCADE, related_name="leases")
+    labeler = models.ForeignKey(Labeler, models.CASCADE, related_name="leases")
+    swapped = models.BooleanField(help_text="The second clip is shown on the left.")
+    shown = models.BooleanField(default=False, help_text="On screen, no longer merely prefetched.")
+    expires_at = models.DateTimeField()
+    released_at = models.DateTimeField(null=True, blank=True, help_text="When its answer arrived.")
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        indexes = (
+            models.Index(
+                fields=("comparison", "expires_at"), name="lease_live", condition=Q(released_at=None)
+            ),
+            models.Index(
+                fields=("labeler", "expires_at"), name="lease_of_labeler", condition=Q(released_at=None)
+            ),
+        )
+
+    def __str__(self) -> str:
+        return str(self.uuid)
+
+
+class Label(models.Model):
+    """One labeler's answer, as given on the screen."""
+
+    class Choice(models.TextChoices):
+        """A side of the screen, or neither."""
+
+        LEFT = "left"
+        RIGHT = "right"
+        EQUAL = "equal"
+        CANT_TELL = "cant_tell"
+
+    class Status(models.TextChoices):
+        """Whether it had room among the labels wanted when it arrived."""
+
+        COUNTED = "counted"
+        SURPLUS = "surplus"
+
+    uuid = models.UUIDField(
+        unique=True, help_text="Chosen by the browser, so that sending again changes nothing."
+    )
+    lease = models.ForeignKey(Lease, models.PROTECT, related_name="labels")
+    comparison = models.ForeignKey(Comparison, models.PROTECT, related_name="labels")
+    labeler = models.ForeignKey(Labeler, models.PROTECT, related_name="labels")
+    choice = models.CharField(max_length=10, choices=Choice.choices)
+    swapped = models.BooleanField(help_text="The second clip was on the left.")
+    status = models.CharField(max_length=10, choices=Status.choices)
+    response_ms = models.PositiveIntegerField(null=True, blank=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        indexes = (models.Index(fields=("labeler", "created_at"), name="label_of_labeler"),)
+
+    def __str__(self) -> str:
+        return str(self.uuid)
+
+    @property
+    def verdict(self) -> "Outcome":
+        """The answer with the screen taken out of it."""
+        if self.choice == self.Choice.EQUAL:
+            return Outcome.EQUAL
+        if self.choice == self.Choice.CANT_TELL:
+            return Outcome.CANT_TELL
+        return Outcome.FIRST if (self.choice == self.Choice.LEFT) != self.swapped else Outcome.SECOND
+
+
+class Undo(models.Model):
+    """The withdrawal of a label, appended beside it."""
+
+    uuid = models.UUIDField(
+        unique=True, help_text="Chosen by the browser, so that sending again changes nothing."
+    )
+    label = models.OneToOneField(Label, models.PROTECT, related_name="undo")
+    lease = models.ForeignKey(
+        Lease,
+        models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text="The claim that gave the pair back.",
+    )
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    def __str__(self) -> str:
+        return str(self.uuid)
+
+
+class Outcome(models.TextChoices):
+    """What the labels of a comparison say."""
+
+    FIRST = "first"
+    SECOND = "second"
+    EQUAL = "equal"
+    CANT_TELL = "cant_tell"
+
+
+class Decision(models.Model):
+    """A new or revised outcome of a comparison: one item of the feed that trainers read."""
+
+    experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="decisions")
+    comparison = models.ForeignKey(Comparison, models.CASCADE, related_name="decisions")
+    seq = models.PositiveBigIntegerField()
+    decision = models.CharField(
+        max_length=10,
+        choices=Outcome.choices,
+        null=True,
+        blank=True,
+        help_text="Empty where nothing stands any more.",
+    )
+    probability = models.FloatField(null=True, blank=True, help_text="That the first is preferred.")
+    n_labels = models.PositiveSmallIntegerField()
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("experiment", "seq"), name="decision_seq"),)
+        indexes = (models.Index("comparison", F("seq").desc(), name="decision_newest"),)
+
+    def __str__(self) -> str:
+        return f"{self.seq}: {self.decision or 'none'}"
+
+
+class TrainingPoint(models.Model):
+    """One value of a learning curve."""
+
+    experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="points")
+    step = models.PositiveBigIntegerField()
+    tag = models.CharField(max_length=100)
+    value = models.FloatField()
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("experiment", "tag", "step"), name="training_point"),)
+
+    def __str__(self) -> str:
+        return f"{self.tag}@{self.step}"
+
+
+class ApiToken(models.Model):
+    """A trainer's key to the API; only its hash is kept."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="api_tokens")
+    name = models.CharField(max_length=100, default="trainer", help_text="What it is used for.")
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @staticmethod
+    def digest_of(token: str) -> str:
+        """Return what is stored of ``token``: it has 256 random bits, so one round of SHA-256 is enough."""
+        return hashlib.sha256(token.encode()).hexdigest()

@@ -1,0 +1,150 @@
+"""Reads: what the API and the pages show."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypedDict
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib.auth.models import AnonymousUser, User
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Now
+
+from human_feedback_site.feedback.errors import NotFoundError
+from human_feedback_site.feedback.models import (
+    Comparison,
+    Decision,
+    Experiment,
+    Label,
+    Labeler,
+    Lease,
+    SequenceCounter,
+)
+from human_feedback_site.feedback.services.leases import live, standing
+
+
+class Point(TypedDict):
+    """One value of a learning curve."""
+
+    step: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Decisions after a cursor, up to a limit; ``last_seq`` is the newest number there is."""
+
+    last_seq: int
+    items: Sequence[Decision]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the labeling of an experiment is; cancelled comparisons do not count as asked."""
+
+    asked: int
+    answered: int
+    open: int
+    open_training: int
+    cancelled: int
+
+
+def own_experiment(user: User, name: str) -> Experiment:
+    """Return the user's own experiment; raises :class:`NotFoundError` for everybody else's."""
+    experiment = Experiment.objects.filter(owner=user, name=name).first()
+    if experiment is None:
+        raise NotFoundError(f"There is no experiment {name!r} of yours.")
+    return experiment
+
+
+def experiments_to_manage(user: User | AnonymousUser) -> QuerySet[Experiment]:
+    """Return the experiments whose progress ``user`` may see: one's own; an admin's are all."""
+    if not user.is_staff:
+        return Experiment.objects.none()
+    return Experiment.objects.all() if user.is_superuser else Experiment.objects.filter(owner=user)
+
+
+def experiments_to_label(user: User) -> QuerySet[Experiment]:
+    """Return the experiments ``user`` was invited to or owns."""
+    return Experiment.objects.filter(Q(labelers__user=user) | Q(owner=user)).distinct()
+
+
+def experiment_to_label(user: User, name: str) -> Experiment:
+    """Return an experiment ``user`` may label; raises :class:`NotFoundError`."""
+    experiment = experiments_to_label(user).filter(name=name).first()
+    if experiment is None:
+        raise NotFoundError(f"There is no experiment {name!r} for you.")
+    return experiment
+
+
+def last_seq(experiment: Experiment) -> int:
+    """Return the number of the newest decision."""
+    return SequenceCounter.objects.get(experiment=experiment).last_seq
+
+
+def decisions_after(experiment: Experiment, after: int, limit: int) -> Feed:
+    """Return the next decisions after the cursor ``after``, without a gap.
+
+    The counter is read first: what it counts is committed, so nothing up to it can appear later.
+    """
+    newest = last_seq(experiment)
+    items = Decision.objects.filter(experiment=experiment, seq__gt=after, seq__lte=newest)
+    return Feed(newest, list(items.select_related("comparison").order_by("seq")[:limit]))
+
+
+def progress(experiment: Experiment) -> Progress:
+    """Count the experiment's comparisons by what became of them."""
+    is_open = Q(status=Comparison.Status.OPEN)
+    counts = experiment.comparisons.aggregate(
+        total=Count("pk"),
+        answered=Count("pk", filter=Q(n_labels__gt=0)),
+        open=Count("pk", filter=is_open),
+        open_training=Count("pk", filter=is_open & Q(phase=Comparison.Phase.TRAINING)),
+        cancelled=Count("pk", filter=Q(status=Comparison.Status.CANCELLED)),
+    )
+    return Progress(asked=counts.pop("total") - counts["cancelled"], **counts)
+
+
+def active_labelers(experiment: Experiment) -> int:
+    """Count labelers who hold a live lease or answered a short while ago."""
+    since = Now() - timedelta(seconds=settings.ACTIVE_LABELER_SECONDS)
+    holding = Lease.objects.filter(live(), comparison__experiment=experiment).values("labeler")
+    answering = Label.objects.filter(comparison__experiment=experiment, created_at__gt=since).values(
+        "labeler"
+    )
+    return Labeler.objects.filter(Q(pk__in=holding) | Q(pk__in=answering)).count()
+
+
+def answers_given(labeler: Labeler, experiment: Experiment) -> int:
+    """Count the labeler's answers that stand."""
+    return Label.objects.filter(standing(), labeler=labeler, comparison__experiment=experiment).count()
+
+
+def comparisons_with_decisions(experiment: Experiment) -> QuerySet[Comparison]:
+    """Return comparisons annotated with their current ``decision`` and ``probability``."""
+    newest = Decision.objects.filter(comparison=OuterRef("pk")).order_by("-seq")
+    return experiment.comparisons.annotate(
+        decision=Subquery(newest.values("decision")[:1]),
+        probability=Subquery(newest.values("probability")[:1]),
+    )
+
+
+def learning_curves(experiment: Experiment) -> dict[str, list[Point]]:
+    """Return the points of each tag, in the order of their steps."""
+    curves: dict[str, list[Point]] = {}
+    for tag, step, value in experiment.points.order_by("tag", "step").values_list("tag", "step", "value"):
+        curves.setdefault(tag, []).append({"step": step, "value": value})
+    return curves
+
+
+def lease_in(experiment: Experiment, uuid: UUID) -> Lease:
+    """Return a lease of the experiment; raises :class:`NotFoundError`."""
+    lease = (
+        Lease.objects.select_related("comparison")
+        .filter(uuid=uuid, comparison__experiment=experiment)
+        .first()
+    )
+    if lease is None:
+        raise NotFoundError(f"There is no lease {uuid} in this experiment.")
+    return lease

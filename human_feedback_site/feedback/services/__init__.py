@@ -1,0 +1,1 @@
+"""Writes: one module for each thing that changes."""

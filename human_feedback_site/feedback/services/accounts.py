@@ -1,0 +1,102 @@
+"""Tokens for trainers, invitations for labelers."""
+
+import secrets
+from datetime import timedelta
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core import signing
+from django.db import IntegrityError, transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.urls import reverse
+
+from human_feedback_site.feedback.errors import NotFoundError
+from human_feedback_site.feedback.models import ApiToken, Experiment, Labeler
+
+_INVITE_SALT = "feedback.invite"
+_TOKEN_PREFIX = "tt_"  # noqa: S105  (what a token starts with, so that secret scanners can tell)
+
+
+def create_token(user: User, name: str = "trainer") -> str:
+    """Return a new token of ``user``; this is the only time it can be read."""
+    token = _TOKEN_PREFIX + secrets.token_urlsafe(32)
+    ApiToken.objects.create(user=user, name=name, digest=ApiToken.digest_of(token))
+    return token
+
+
+def user_of_token(token: str) -> User | None:
+    """Return the active user a token belongs to, noting the use at most once a minute."""
+    found = ApiToken.objects.select_related("user").filter(digest=ApiToken.digest_of(token)).first()
+    if found is None or not found.user.is_active:
+        return None
+    stale = Q(last_used_at=None) | Q(last_used_at__lt=Now() - timedelta(minutes=1))
+    ApiToken.objects.filter(stale, pk=found.pk).update(last_used_at=Now())
+    return found.user
+
+
+def label_url(experiment: Experiment, base_url: str) -> str:
+    """Return the address of the experiment's labeling page below ``base_url``."""
+    return base_url.rstrip("/") + reverse("label", args=[experiment.name])
+
+
+def invite_url(experiment: Experiment, labeler_name: str, base_url: str) -> str:
+    """Return the address below ``base_url`` that signs ``labeler_name`` in to label ``experiment``."""
+    token = signing.dumps({"experiment": experiment.pk, "labeler": labeler_name}, salt=_INVITE_SALT)
+    return base_url.rstrip("/") + reverse("join", args=[token])
+
+
+@transaction.atomic
+def accept_invite(token: str) -> tuple[Labeler, Experiment]:
+    """Return the labeler an invitation names, made on the first use, and the experiment it is for.
+
+    Raises :class:`django.core.signing.BadSignature` for a forged or expired invitation,
+    :class:`NotFoundError` where the experiment is gone.
+    """
+    claims = signing.loads(token, salt=_INVITE_SALT, max_age=settings.INVITE_MAX_AGE_SECONDS)
+    experiment = Experiment.objects.select_related("owner").filter(pk=claims["experiment"]).first()
+    if experiment is None:
+        raise NotFoundError("The experiment of this invitation does not exist any more.")
+    labeler = _labeler_named(experiment.owner, claims["labeler"])
+    labeler.experiments.add(experiment)
+    return labeler, experiment
+
+
+def _labeler_named(researcher: User, name: str) -> Labeler:
+    """Return the researcher's labeler of that name; nobody can invite into another's names."""
+    found = Labeler.objects.select_related("user").filter(invited_by=researcher, name=name).first()
+    if found is not None:
+        return found
+    try:
+        with transaction.atomic():
+            user = User(username=f"{name}@{researcher.username}"[:150])
+            user.set_unusable_password()
+            user.save()
+            return Labeler.objects.create(user=user, name=name, invited_by=researcher)
+    except IntegrityError:  # the link was opened twice at the same moment
+        return Labeler.objects.select_related("user").get(invited_by=researcher, name=name)
+
+
+def labeler_for(user: User, experiment: Experiment) -> Labeler:
+    """Return ``user`` as a labeler of ``experiment``; its owner may always label, anybody else when invited.
+
+    Raises :class:`NotFoundError`.
+    """
+    labeler = Labeler.objects.filter(user=user, experiments=experiment).first()
+    if labeler is not None:
+        return labeler
+    if user.pk != experiment.owner_id:
+        raise NotFoundError(f"There is no experiment {experiment.name!r} for you.")
+    labeler, _ = Labeler.objects.get_or_create(
+        user=user, defaults={"name": f"{user.username} (owner)"[:50], "invited_by": user}
+    )
+    labeler.experiments.add(experiment)
+    return labeler
+
+
+def labeler_of(user: User) -> Labeler:
+    """Return ``user`` as a labeler; raises :class:`NotFoundError` for somebody who has never held a lease."""
+    labeler = Labeler.objects.filter(user=user).first()
+    if labeler is None:
+        raise NotFoundError("You have not been given anything to label.")
+    return labeler

@@ -1,0 +1,137 @@
+"""What trainers write: experiments, comparisons, cancellations, learning curves."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+
+from human_feedback_site.feedback.errors import ConflictError, NotFoundError, UnreadableClipsError
+from human_feedback_site.feedback.media import is_key_of, media_store
+from human_feedback_site.feedback.models import Comparison, Experiment, SequenceCounter, TrainingPoint
+
+_MEDIA_CONNECTIONS = 8
+
+
+@dataclass(frozen=True)
+class NewComparison:
+    """A comparison as its trainer describes it."""
+
+    uuid: UUID
+    phase: str
+    step: int
+    priority: int
+    first_key: str
+    second_key: str
+    first_return: float | None
+    second_return: float | None
+
+
+@transaction.atomic
+def put_experiment(
+    owner: User, name: str, run_id: UUID, values: Mapping[str, Any]
+) -> tuple[Experiment, bool]:
+    """Create the experiment, or bring the description of a resumed one up to date.
+
+    ``values`` are fields of :class:`Experiment`; a state that is not among them stays as it is. Returns the
+    experiment and whether it is new; raises :class:`ConflictError` where another run has the name,
+    :class:`NotFoundError` where the run is somebody else's.
+    """
+    experiment, created = Experiment.objects.select_for_update(no_key=True).get_or_create(
+        name=name, defaults={**values, "owner": owner, "run_id": run_id}
+    )
+    if created:
+        SequenceCounter.objects.create(experiment=experiment)
+        return experiment, True
+    if experiment.run_id != run_id:
+        raise ConflictError(f"The experiment {name!r} belongs to another run; choose another name.")
+    if experiment.owner_id != owner.pk:
+        raise NotFoundError(f"There is no experiment {name!r} of yours.")
+    for field, value in values.items():
+        setattr(experiment, field, value)
+    experiment.save(update_fields=list(values))
+    return experiment, False
+
+
+@transaction.atomic
+def register_comparisons(experiment: Experiment, comparisons: Sequence[NewComparison]) -> tuple[int, int]:
+    """Record comparisons whose clips are in the media store, all or none; twice is once.
+
+    Returns how many are new and how many were known. Raises :class:`UnreadableClipsError`, and
+    :class:`ConflictError` where a UUID is known with other content.
+    """
+    Experiment.objects.select_for_update(no_key=True).get(pk=experiment.pk)  # one registration at a time
+    known = Comparison.objects.in_bulk([item.uuid for item in comparisons], field_name="uuid")
+    new = {index: item for index, item in enumerate(comparisons) if item.uuid not in known}
+    _refuse_changes(experiment, (item for item in comparisons if item.uuid in known), known)
+    _refuse_unreadable(
+        experiment,
+        {
+            f"#/comparisons/{index}/{side}/key": getattr(item, f"{side}_key")
+            for index, item in new.items()
+            for side in ("first", "second")
+        },
+    )
+    try:
+        with transaction.atomic():
+            Comparison.objects.bulk_create(
+                Comparison(experiment=experiment, **vars(item)) for item in new.values()
+            )
+    except IntegrityError:  # another experiment has taken one of the UUIDs a moment ago
+        raise ConflictError("A comparison's uuid is already in use; choose a random one.") from None
+    return len(new), len(known)
+
+
+def _refuse_changes(
+    experiment: Experiment, items: Iterable[NewComparison], known: Mapping[UUID, Comparison]
+) -> None:
+    for item in items:
+        old = known[item.uuid]
+        if old.experiment_id != experiment.pk or any(
+            getattr(old, name) != value for name, value in vars(item).items()
+        ):
+            raise ConflictError(f"The comparison {item.uuid} is already registered with other content.")
+
+
+def _refuse_unreadable(experiment: Experiment, clips: Mapping[str, str]) -> None:
+    """``clips`` are object keys by where the request names them."""
+    foreign = {at: key for at, key in clips.items() if not is_key_of(experiment.name, key)}
+    own = {at: key for at, key in clips.items() if at not in foreign}
+    with ThreadPoolExecutor(_MEDIA_CONNECTIONS) as pool:
+        readable = pool.map(media_store().readable, own.values())
+        missing = {at: key for (at, key), found in zip(own.items(), readable, strict=True) if not found}
+    if foreign or missing:
+        raise UnreadableClipsError(
+            {at: f"{key} is not under {experiment.name}/." for at, key in foreign.items()}
+            | {at: f"{key} is missing or empty; upload it before registering." for at, key in missing.items()}
+        )
+
+
+@transaction.atomic
+def cancel_comparisons(experiment: Experiment, uuids: Sequence[UUID]) -> int:
+    """Stop asking for labels of these, except where there is one already; return how many were open."""
+    rows = Comparison.objects.filter(
+        experiment=experiment, uuid__in=uuids, status=Comparison.Status.OPEN, n_labels=0
+    ).order_by("id")
+    locked = [row.pk for row in rows.select_for_update(no_key=True)]
+    return Comparison.objects.filter(pk__in=locked).update(status=Comparison.Status.CANCELLED)
+
+
+def store_points(experiment: Experiment, points: Iterable[TrainingPoint]) -> int:
+    """Store points of learning curves, replacing those sent before; return how many there were."""
+    latest = {(point.step, point.tag): point for point in points}
+    TrainingPoint.objects.bulk_create(
+        latest.values(),
+        update_conflicts=True,
+        unique_fields=["experiment", "tag", "step"],
+        update_fields=["value"],
+    )
+    return len(latest)
+
+
+def set_waiting_for(experiment: Experiment, waiting_for: int | None) -> None:
+    """Say how many answers training waits for (None: it goes on)."""
+    Experiment.objects.filter(pk=experiment.pk).update(waiting_for=waiting_for)

@@ -1,0 +1,181 @@
+"""Who may judge what, for how long: claims on comparisons that expire.
+
+Labels that count plus live leases of a comparison never exceed the experiment's overlap. Whoever adds a
+lease, renews one or counts a label holds the comparison's row lock while looking and writing (on SQLite every
+transaction is alone), and "live" is judged by the database's clock.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Count, Exists, F, IntegerField, OuterRef, Q, QuerySet, Subquery
+from django.db.models.expressions import Combinable
+from django.db.models.functions import Coalesce, Now
+
+from human_feedback_site.feedback.models import Comparison, Experiment, Label, Labeler, Lease
+
+_random = random.SystemRandom()
+_TAKE_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class LeaseRequest:
+    """What a labeler's page holds and wants."""
+
+    count: int
+    held: Sequence[UUID] = ()
+    shown: UUID | None = None
+
+
+@dataclass(frozen=True)
+class LeaseGrant:
+    """``new`` leases to fetch, ``renewed`` ones to keep, and those that were ``lost``."""
+
+    new: Sequence[Lease] = ()
+    renewed: Sequence[UUID] = ()
+    lost: Sequence[UUID] = ()
+
+
+def live() -> Q:
+    """Leases that still hold their place."""
+    return Q(released_at=None, expires_at__gt=Now())
+
+
+def standing() -> Q:
+    """Labels that were not undone."""
+    return Q(undo=None)
+
+
+def fresh_expiry() -> Combinable:
+    """The moment, on the database's clock, when a lease given or renewed now ends."""
+    return Now() + timedelta(seconds=settings.LEASE_SECONDS)
+
+
+def lock(comparisons: QuerySet[Comparison]) -> list[Comparison]:
+    """Lock rows in the order of their ids, as everybody does who waits for locks, and return them."""
+    return list(comparisons.select_for_update(no_key=True).order_by("id"))
+
+
+@transaction.atomic
+def lease_comparisons(experiment: Experiment, labeler: Labeler, request: LeaseRequest) -> LeaseGrant:
+    """Renew what the labeler holds and claim more until there are ``request.count``.
+
+    Live leases of the labeler that the page does not hold (it was reloaded, or the answer to its request got
+    lost) are given to it again before anything new. An expired lease is renewed if nobody took its place.
+    While the experiment is not running nothing is given and nothing kept.
+    """
+    if experiment.state != Experiment.State.RUNNING:
+        return LeaseGrant(lost=list(request.held))
+    kept = _renew(experiment, labeler, request)
+    missing = request.count - len(kept)
+    claimed = _claim(experiment, labeler, missing) if missing > 0 else []
+    if not kept and not claimed:
+        claimed = _take_prefetched(experiment, labeler)
+    held = set(request.held)
+    renewed = [lease.uuid for lease in kept if lease.uuid in held]
+    return LeaseGrant(
+        new=[lease for lease in kept if lease.uuid not in held] + claimed,
+        renewed=renewed,
+        lost=[uuid for uuid in request.held if uuid not in renewed],
+    )
+
+
+def _renew(experiment: Experiment, labeler: Labeler, request: LeaseRequest) -> list[Lease]:
+    """Extend the leases the page holds, and up to ``request.count`` live ones that it lost sight of."""
+    own = Lease.objects.filter(labeler=labeler, comparison__experiment=experiment, released_at=None)
+    wanted = own.filter(Q(uuid__in=request.held) | live())
+    lock(Comparison.objects.filter(pk__in=wanted.values("comparison")))
+    places_of_others = Lease.objects.filter(live(), comparison=OuterRef("comparison")).exclude(
+        labeler=labeler
+    )
+    rows = (
+        wanted.select_related("comparison")
+        .filter(comparison__status=Comparison.Status.OPEN)
+        .annotate(others=_count(places_of_others, "comparison"))
+        .filter(others__lt=experiment.overlap - F("comparison__n_labels"))
+        .order_by("-shown", "id")
+    )
+    newest = {lease.comparison_id: lease for lease in rows}.values()  # one place for each comparison
+    held = [lease for lease in newest if lease.uuid in request.held]
+    unseen = [lease for lease in newest if lease.uuid not in request.held]
+    kept: list[Lease] = [*held, *unseen[: max(0, request.count - len(held))]]
+    Lease.objects.filter(pk__in=[lease.pk for lease in kept]).update(expires_at=fresh_expiry())
+    if request.shown is not None:
+        own.filter(uuid=request.shown).update(shown=True)
+    return kept
+
+
+def _claim(experiment: Experiment, labeler: Labeler, count: int) -> list[Lease]:
+    """Claim up to ``count`` comparisons with a free place, in the order in which they should be judged."""
+    queue = _unseen_by(experiment, labeler).order_by("-priority", "-n_labels", "-id")
+    claimed: list[Lease] = []
+    while len(claimed) < count:
+        batch = with_room(queue, experiment)[: count - len(claimed)]
+        rows = list(batch.select_for_update(no_key=True, of=("self",), skip_locked=True))
+        if not rows:
+            break
+        # The queue was read before its rows were locked; a place may have gone in between, and only now is it
+        # certain.
+        free = set(
+            with_room(queue.filter(pk__in=[row.pk for row in rows]), experiment).values_list("pk", flat=True)
+        )
+        claimed += [grant(row, labeler) for row in rows if row.pk in free]
+    return claimed
+
+
+def _take_prefetched(experiment: Experiment, labeler: Labeler) -> list[Lease]:
+    """Take over one pair that another labeler has only fetched ahead, leaving that labeler at least one."""
+    live_of_holder = Lease.objects.filter(
+        live(), labeler=OuterRef("labeler"), comparison__experiment=experiment
+    )
+    spare = (
+        Lease.objects.filter(live(), shown=False, comparison__in=_unseen_by(experiment, labeler))
+        .annotate(held=_count(live_of_holder, "labeler"))
+        .filter(held__gt=1)
+        .order_by("-held", "-id")
+    )
+    for lease in spare[:_TAKE_ATTEMPTS]:
+        rows = Comparison.objects.filter(pk=lease.comparison_id, status=Comparison.Status.OPEN)
+        for comparison in rows.select_for_update(no_key=True, skip_locked=True):
+            if Lease.objects.filter(live(), pk=lease.pk, shown=False).update(expires_at=Now()):
+                return [grant(comparison, labeler)]
+    return []
+
+
+def grant(
+    comparison: Comparison, labeler: Labeler, *, swapped: bool | None = None, shown: bool = False
+) -> Lease:
+    """Give ``labeler`` a place on a locked comparison that has one; the sides are drawn unless given."""
+    if swapped is None:
+        swapped = bool(_random.getrandbits(1))
+    return Lease.objects.create(
+        comparison=comparison, labeler=labeler, swapped=swapped, shown=shown, expires_at=fresh_expiry()
+    )
+
+
+def with_room(comparisons: QuerySet[Comparison], experiment: Experiment) -> QuerySet[Comparison]:
+    """Keep comparisons whose labels and live leases are fewer than the experiment's overlap."""
+    leases = Lease.objects.filter(live(), comparison=OuterRef("pk"))
+    return comparisons.annotate(places=_count(leases, "comparison")).filter(
+        places__lt=experiment.overlap - F("n_labels")
+    )
+
+
+def _unseen_by(experiment: Experiment, labeler: Labeler) -> QuerySet[Comparison]:
+    """Open comparisons that the labeler neither has judged nor holds."""
+    judged = Label.objects.filter(standing(), comparison=OuterRef("pk"), labeler=labeler)
+    holding = Lease.objects.filter(live(), comparison=OuterRef("pk"), labeler=labeler)
+    return Comparison.objects.filter(
+        ~Exists(judged), ~Exists(holding), experiment=experiment, status=Comparison.Status.OPEN
+    )
+
+
+def _count(rows: QuerySet[Lease], group: str) -> Combinable:
+    """Return the number of ``rows``, which refer to the outer query and share the value of ``group``."""
+    counts = rows.order_by().values(group).annotate(n=Count("pk")).values("n")
+    return Coalesce(Subquery(counts, output_field=IntegerField()), 0)

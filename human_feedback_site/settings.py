@@ -1,0 +1,160 @@
+"""Settings of the labeling site, from environment variables alone.
+
+With nothing set it is the embedded site: SQLite, a media folder and a secret in the state folder, for this
+machine only. ``.env.example`` lists the variables.
+"""
+
+import hashlib
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+from human_feedback_site.environment import (
+    LOOPBACK,
+    read_bool,
+    read_database,
+    read_list,
+    read_origin,
+    read_secret_key,
+    read_storage,
+)
+
+# Where the site lives, and for whom.
+STATE_DIR = Path(os.environ.get("TEACHER_STATE_DIR") or "state").resolve()
+INSTANCE_ID = os.environ.get("TEACHER_INSTANCE_ID", "")
+PUBLIC_URL = read_origin("TEACHER_PUBLIC_URL")  # the address people use; unset: the one each request came to
+_PUBLIC_HOST = [urlsplit(PUBLIC_URL).hostname or ""] if PUBLIC_URL else []
+ALLOWED_HOSTS = read_list("ALLOWED_HOSTS") or [*LOOPBACK, *_PUBLIC_HOST]
+CSRF_TRUSTED_ORIGINS = read_list("CSRF_TRUSTED_ORIGINS") or ([PUBLIC_URL] if PUBLIC_URL else [])
+SERVES_ONLY_THIS_MACHINE = set(ALLOWED_HOSTS) <= {*LOOPBACK, "::1"}
+_EMBEDDED = not os.environ.get("DATABASE_URL")
+
+DEBUG = read_bool("DEBUG")
+if DEBUG and not SERVES_ONLY_THIS_MACHINE:
+    raise ImproperlyConfigured(
+        "DEBUG shows the site's inside to everyone; unset it, or have only this machine in ALLOWED_HOSTS."
+    )
+SECRET_KEY = read_secret_key(STATE_DIR, embedded=_EMBEDDED)
+
+DATABASES = {"default": read_database(STATE_DIR)}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# Clips: a folder that this site serves itself, or "s3://bucket/prefix", served by the store.
+TEACHER_STORAGE = read_storage(STATE_DIR)
+S3_ENDPOINT_URL = os.environ.get("S3_ENDPOINT_URL") or None
+S3_PUBLIC_ENDPOINT_URL = os.environ.get("S3_PUBLIC_ENDPOINT_URL") or S3_ENDPOINT_URL
+MEDIA_LINK_SECONDS = 3600
+
+# Labeling.
+LEASE_SECONDS = 60
+INVITE_MAX_AGE_SECONDS = 30 * 24 * 3600
+ACTIVE_LABELER_SECONDS = 120
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "human_feedback_site.feedback",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "human_feedback_site.feedback.middleware.content_security_policy",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "human_feedback_site.urls"
+WSGI_APPLICATION = "human_feedback_site.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+LOGIN_URL = "/accounts/login/"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/accounts/login/"
+
+# Security. Cookies travel over plain HTTP only on this machine, or where the public address says http.
+_SECURE = not SERVES_ONLY_THIS_MACHINE and not (PUBLIC_URL or "https://").startswith("http://")
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _SECURE
+# Cookies ignore ports: two embedded sites on one machine must not log each other's users out.
+SESSION_COOKIE_NAME = (
+    f"sessionid_{hashlib.sha256(str(STATE_DIR).encode()).hexdigest()[:8]}" if _EMBEDDED else "sessionid"
+)
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+CSRF_FAILURE_VIEW = "human_feedback_site.feedback.api.problems.csrf_failure"
+
+# WhiteNoise serves static files straight from the installed packages, so there is no collecting step to
+# forget.
+STATIC_URL = "/static/"
+WHITENOISE_USE_FINDERS = True
+
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+TIME_ZONE = "UTC"
+USE_I18N = True
+USE_TZ = True
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [],  # each view names its own; none is open by oversight:
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "human_feedback_site.feedback.api.problems.exception_handler",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "RL-Teacher feedback site",
+    "DESCRIPTION": "Trainers register comparisons and read decisions; labelers lease comparisons and answer.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_NAME_OVERRIDES": {
+        "ExperimentState": "human_feedback_site.feedback.models.Experiment.State",
+        "ComparisonStatus": "human_feedback_site.feedback.models.Comparison.Status",
+        "LabelStatus": "human_feedback_site.feedback.models.Label.Status",
+    },
+}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "root": {"handlers": ["console"], "level": "WARNING"},
+    "loggers": {"django": {"handlers": [], "level": "WARNING", "propagate": True}},
+}

@@ -1,0 +1,20 @@
+"""Addresses of the site."""
+
+from django.contrib import admin
+from django.urls import include, path
+
+from human_feedback_site.feedback.api.views import livez
+from human_feedback_site.feedback.media_view import serve_clip
+
+urlpatterns = [
+    path("admin/", admin.site.urls),
+    path("api/", include("human_feedback_site.feedback.api.urls")),
+    path("livez", livez, name="livez"),
+    path("media/<str:token>", serve_clip, name="media"),
+    path("", include("human_feedback_site.feedback.pages.urls")),
+]
+
+handler400 = "human_feedback_site.feedback.api.problems.bad_request"
+handler403 = "human_feedback_site.feedback.api.problems.permission_denied"
+handler404 = "human_feedback_site.feedback.api.problems.page_not_found"
+handler500 = "human_feedback_site.feedback.api.problems.server_error"

@@ -1,0 +1,17 @@
+#!/usr/bin/env python
+"""Django's command line for the labeling site."""
+
+import os
+import sys
+
+
+def main() -> None:
+    """Run the management command named on the command line."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "human_feedback_site.settings")
+    from django.core.management import execute_from_command_line  # noqa: PLC0415  (needs the line above)
+
+    execute_from_command_line(sys.argv)
+
+
+if __name__ == "__main__":
+    main()
