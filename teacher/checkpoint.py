@@ -1,8 +1,8 @@
 """Save and resume a whole run: one ``.npz`` file, written atomically, without pickle.
 
 A state is a nested structure of dicts and lists whose leaves are arrays, tensors and JSON scalars. Arrays
-become entries of the archive; everything else goes into one JSON entry in which ``{"@array": key}`` stands for
-an array.
+become entries of the archive; everything else goes into one JSON entry, in which ``{"@array": key}`` stands
+for an array.
 """
 
 import json

@@ -45,5 +45,8 @@ class Collector(Protocol):
     def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
         """Tell those who answer how training goes: values by TensorBoard tag, and answers waited for."""
 
+    def finish(self) -> None:
+        """Tell those who answer that training is complete; waits for the site a few seconds at most."""
+
     def close(self) -> None:
         """Stop collecting; what was asked stays in the ledger."""

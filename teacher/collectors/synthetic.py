@@ -1,6 +1,6 @@
 """A teacher made from the environment's own reward: answers at once, always right."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from teacher.client import Decision, FeedItem, Phase
@@ -9,16 +9,27 @@ from teacher.ledger import Comparison, Ledger
 from teacher.preferences import Preference
 from teacher.segments import Segment
 
+_PROBABILITIES: dict[Decision, float] = {"first": 1.0, "equal": 0.5, "second": 0.0}
+
+
+def judge(first: Segment, second: Segment) -> Decision:
+    """The oracle: prefers the larger sum of true reward; equal sums are equal."""
+    difference = first.true_return - second.true_return
+    return "equal" if difference == 0 else "first" if difference > 0 else "second"
+
 
 class SyntheticTeacher:
-    """Prefers the segment with the larger sum of true reward; equal sums are equal.
+    """Answers every question at once, by the oracle unless told otherwise.
 
     UUIDs follow from ``seed`` and the number of comparisons asked before, so that a run repeats exactly.
     Comparisons that a killed run left unanswered are answered on construction.
     """
 
-    def __init__(self, ledger: Ledger, seed: int) -> None:
+    def __init__(
+        self, ledger: Ledger, seed: int, judge: Callable[[Segment, Segment], Decision] = judge
+    ) -> None:
         self._ledger = ledger
+        self._judge = judge
         self._seed = seed
         self._answered: list[Preference] = []
         self._answer(ledger.unfinished())
@@ -46,6 +57,9 @@ class SyntheticTeacher:
     def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
         """See :meth:`Collector.report`; there is nobody to tell."""
 
+    def finish(self) -> None:
+        """See :meth:`Collector.finish`; there is nobody to tell."""
+
     def close(self) -> None:
         """See :meth:`Collector.close`."""
 
@@ -54,14 +68,11 @@ class SyntheticTeacher:
 
     def _answer(self, comparisons: Sequence[Comparison]) -> None:
         start = self._ledger.cursor + 1
-        decisions = [_decide(comparison, seq) for seq, comparison in enumerate(comparisons, start)]
+        decisions = [self._decide(comparison, seq) for seq, comparison in enumerate(comparisons, start)]
         if decisions:
             self._ledger.record(decisions, cursor=decisions[-1].seq)
             self._answered += self._ledger.preferences([item.comparison for item in decisions])
 
-
-def _decide(comparison: Comparison, seq: int) -> FeedItem:
-    difference = comparison.first.true_return - comparison.second.true_return
-    decision: Decision = "equal" if difference == 0 else "first" if difference > 0 else "second"
-    probability = {"first": 1.0, "equal": 0.5, "second": 0.0}[decision]
-    return FeedItem(seq, comparison.uuid, decision, probability, n_labels=1)
+    def _decide(self, comparison: Comparison, seq: int) -> FeedItem:
+        decision = self._judge(comparison.first, comparison.second)
+        return FeedItem(seq, comparison.uuid, decision, _PROBABILITIES.get(decision), n_labels=1)

@@ -120,7 +120,7 @@ class RewardPredictor:
         return returns
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
-        return torch.as_tensor(array, device=self._device)
+        return torch.tensor(array, device=self._device)  # a copy: a trajectory's arrays are read-only
 
     def _pairs(self, dataset: PreferenceDataset) -> Pairs:
         """The dataset as tensors; inputs are standardised anew with its statistics."""

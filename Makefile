@@ -1,0 +1,42 @@
+PYTHON ?= python3
+VENV ?= .venv
+BOTS ?= 0
+BIN := $(VENV)/bin
+GL_PACKAGES := libegl1 libgl1-mesa-dri libosmesa6
+
+.PHONY: help demo test check setup setup-dev clean
+
+help: ## List the commands
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: setup ## Teach a hopper from a browser; BOTS=3 adds three scripted labelers
+	@BOTS=$(BOTS) $(BIN)/python scripts/demo.py
+
+test: setup-dev check ## Run every check and the whole test suite
+	$(BIN)/pytest
+
+check: setup-dev ## Lint, types and import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+setup: $(VENV)/.runtime ## Create the virtual environment
+	@scripts/system-packages $(GL_PACKAGES)
+
+setup-dev: $(VENV)/.dev
+	@scripts/system-packages $(GL_PACKAGES) chromium
+
+$(VENV)/.runtime: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "RL-Teacher needs Python 3.11 or newer; set PYTHON=...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet $$(grep '^torch==' constraints.txt)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+clean: ## Remove the virtual environment; runs/ and state/ stay
+	rm -rf $(VENV)

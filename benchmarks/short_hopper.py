@@ -1,0 +1,246 @@
+"""Does teaching work? ShortHopper-v1 with the true reward, with synthetic labels, with coin flips; SB3's PPO.
+
+Every side makes the same number of steps on the same environment; the policy it ends with is then played,
+sampling its actions, for 20 episodes. Printed for each side: median over the seeds of the return, mean forward
+velocity and mean height; for the taught ones f = (R - R_random) / (R_rl - R_random) and Spearman's rank
+correlation of predicted and true segment sums on 200 segments drawn evenly over the run.
+
+    python benchmarks/short_hopper.py                     all seeds and sides, about an hour on two cores
+    python benchmarks/short_hopper.py --seeds 1 --steps 1e5
+"""
+
+import argparse
+import json
+import multiprocessing
+import operator
+import tempfile
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecNormalize
+
+from teacher.assembly import build_run, check, prepared_directory
+from teacher.client import Decision
+from teacher.collectors.synthetic import SyntheticTeacher
+from teacher.config import TeachConfig
+from teacher.envs.episodes import Trajectory
+from teacher.envs.families import resolve_env_id
+from teacher.loop import train
+from teacher.metrics import rank_correlation
+from teacher.run import Run
+from teacher.segments import Segment, SegmentPool
+
+ENV_ID = "ShortHopper-v1"
+N_LABELS = 300
+EVALUATION_EPISODES = 20
+SPEARMAN_SEGMENTS = 200
+SIDES = ("random", "sb3", "rl", "synth", "coin")
+
+Policy = Callable[[NDArray[Any]], NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Play:
+    """Means over the evaluation episodes: return, m/s, m."""
+
+    reward: float
+    velocity: float
+    height: float
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What one side reached with one seed."""
+
+    side: str
+    seed: int
+    play: Play
+    labels_asked: int = 0
+    spearman: float = float("nan")
+
+
+def play(policy: Policy, seed: int) -> Play:
+    """Mean return, velocity and height of ``policy`` (one observation to one action) over fresh episodes."""
+    env = gym.make(resolve_env_id(ENV_ID))
+    returns, velocities, heights = [], [], []
+    for episode in range(EVALUATION_EPISODES):
+        observation, _ = env.reset(seed=10_000 * seed + episode)
+        total, over = 0.0, False
+        while not over:
+            observation, reward, terminated, truncated, info = env.step(policy(observation))
+            total += float(reward)
+            over = terminated or truncated
+            velocities.append(info["x_velocity"])
+            heights.append(env.unwrapped.data.qpos[1])  # type: ignore[attr-defined]
+        returns.append(total)
+    env.close()
+    return Play(float(np.mean(returns)), float(np.mean(velocities)), float(np.mean(heights)))
+
+
+def flip_coin(first: Segment, second: Segment) -> Decision:
+    """The control's answer: heads or tails, fixed by the segments so that a run repeats exactly."""
+    coin = np.random.default_rng(np.array([first.true_return, second.true_return]).view(np.uint64))
+    return "first" if coin.random() < 0.5 else "second"
+
+
+def teach(side: str, seed: int, steps: int, runs_dir: Path) -> Outcomes:
+    """One run of ours, with the labels of ``side``."""
+    config = TeachConfig(
+        env_id=ENV_ID,
+        predictor="rl" if side == "rl" else "synth",
+        name=f"{side}-{seed}",
+        seed=seed,
+        num_timesteps=steps,
+        n_labels=N_LABELS,
+        no_videos=True,
+        runs_dir=str(runs_dir),
+    )
+    console = Console(quiet=True)
+    task = check(config, console)
+    with (
+        prepared_directory(config, uuid.uuid4(), resumed=False),
+        build_run(config, uuid.uuid4(), task, console) as run,
+    ):
+        kept = keep_segments(run, seed)
+        if run.teaching is not None and side == "coin":
+            run.teaching.collector = SyntheticTeacher(run.teaching.ledger, seed, judge=flip_coin)
+        train(run)
+        outcome = play(lambda observation: run.agent.act(observation[None], deterministic=False)[0], seed)
+        if run.teaching is None:
+            return Outcomes(side, seed, outcome)
+        return Outcomes(
+            side,
+            seed,
+            outcome,
+            labels_asked=run.teaching.ledger.asked(),
+            spearman=spearman(run, kept.segments),
+        )
+
+
+def keep_segments(run: Run, seed: int) -> SegmentPool:
+    """A pool that fills with the segments of the whole run, beside the run's own."""
+    kept, remember = SegmentPool(run.segment_length, capacity=1_000_000, seed=seed), run.remember
+
+    def remember_and_keep(trajectories: Sequence[Trajectory]) -> None:
+        kept.extend(trajectories)
+        remember(trajectories)
+
+    run.remember = remember_and_keep  # type: ignore[method-assign]
+    return kept
+
+
+def spearman(run: Run, segments: Sequence[Segment]) -> float:
+    """Rank correlation of predicted and true sums on segments spread evenly over the run."""
+    assert run.teaching is not None
+    chosen = [segments[i] for i in np.linspace(0, len(segments) - 1, SPEARMAN_SEGMENTS).astype(int)]
+    return rank_correlation(
+        run.teaching.predictor.segment_returns(chosen), [segment.true_return for segment in chosen]
+    )
+
+
+def train_sb3(seed: int, steps: int) -> Outcomes:
+    """Stable-Baselines3's PPO with VecNormalize and the same hyperparameters."""
+
+    envs = VecNormalize(make_vec_env(resolve_env_id(ENV_ID), n_envs=8, seed=seed))
+    model = PPO("MlpPolicy", envs, n_steps=256, batch_size=64, n_epochs=10, seed=seed, device="cpu")
+    model.learn(steps)
+    envs.training = False
+
+    def policy(observation: NDArray[Any]) -> NDArray[Any]:
+        action: NDArray[Any] = model.predict(envs.normalize_obs(observation), deterministic=False)[0]
+        return action
+
+    return Outcomes("sb3", seed, play(policy, seed))
+
+
+def play_random(seed: int) -> Outcomes:
+    """Uniformly random actions."""
+    space = gym.make(resolve_env_id(ENV_ID)).action_space
+    space.seed(seed)
+    return Outcomes("random", seed, play(lambda _: space.sample(), seed))
+
+
+def run_side(job: tuple[str, int, int, Path]) -> Outcomes:
+    """One cell of the table, in a process of its own."""
+    side, seed, steps, runs_dir = job
+    torch.set_num_threads(1)
+    if side == "random":
+        return play_random(seed)
+    if side == "sb3":
+        return train_sb3(seed, steps)
+    return teach(side, seed, steps, runs_dir)
+
+
+def print_table(outcomes: Sequence[Outcomes], console: Console) -> None:
+    """Medians over the seeds, and the ratios that matter."""
+
+    def median(side: str, field: str) -> float:
+        values = [operator.attrgetter(field)(outcome) for outcome in outcomes if outcome.side == side]
+        return float(np.median(values)) if values else float("nan")
+
+    low, high = median("random", "play.reward"), median("rl", "play.reward")
+    table = Table(
+        "side", "return (median)", "min - max", "velocity m/s", "height m", "f", "Spearman", "labels"
+    )
+    for side in dict.fromkeys(outcome.side for outcome in outcomes):
+        rewards = [outcome.play.reward for outcome in outcomes if outcome.side == side]
+        f = [(reward - low) / (high - low) for reward in rewards]
+        taught = side in ("synth", "coin")
+        table.add_row(
+            side,
+            f"{np.median(rewards):.0f}",
+            f"{min(rewards):.0f} - {max(rewards):.0f}",
+            f"{median(side, 'play.velocity'):.2f}",
+            f"{median(side, 'play.height'):.2f}",
+            f"{np.median(f):.2f} ({min(f):.2f} - {max(f):.2f})" if taught else "",
+            f"{median(side, 'spearman'):.3f}" if taught else "",
+            str({outcome.labels_asked for outcome in outcomes if outcome.side == side}) if taught else "",
+        )
+    console.print(table)
+    console.print(f"rl / SB3 = {high / median('sb3', 'play.reward'):.2f}")
+
+
+def main() -> None:
+    """Run all sides and seeds, two processes at a time, and print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=5, help="seeds 1 to this")
+    parser.add_argument("--steps", type=float, default=3e5)
+    parser.add_argument("--sides", nargs="+", default=SIDES, choices=SIDES)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument(
+        "--json", type=Path, help="also append the outcomes to this file, one JSON object a line"
+    )
+    arguments = parser.parse_args()
+    console, outcomes = Console(), []
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = [
+            (side, seed, int(arguments.steps), Path(folder))
+            for seed in range(1, arguments.seeds + 1)
+            for side in arguments.sides
+        ]
+        with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
+            for outcome in pool.imap_unordered(run_side, jobs):
+                outcomes.append(outcome)
+                console.print(f"{len(outcomes)}/{len(jobs)} {outcome}", highlight=False)
+                if arguments.json is not None:
+                    with arguments.json.open("a") as file:
+                        file.write(json.dumps(asdict(outcome)) + "\n")
+    order = {side: index for index, side in enumerate(SIDES)}
+    print_table(sorted(outcomes, key=lambda outcome: (order[outcome.side], outcome.seed)), console)
+
+
+if __name__ == "__main__":
+    main()

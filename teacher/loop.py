@@ -1,0 +1,177 @@
+"""The loop: collect, cut, ask, learn, relabel, update; one function a stage.
+
+``train`` reads like the picture in the architecture page. Nothing is passed back up through callbacks, the
+agent never holds a predictor, and the predictor is frozen while one rollout is used.
+"""
+
+import itertools
+import math
+import time
+from collections.abc import Sequence
+
+from teacher.envs.episodes import Trajectory
+from teacher.envs.random_episodes import random_trajectories
+from teacher.metrics import correlation, progress, rank_correlation, waiting
+from teacher.queries import select_pairs
+from teacher.run import Run, Teaching
+from teacher.segments import SegmentPair, SegmentPool
+
+PRETRAIN_SHARE = 0.75  # of the pretraining labels must be in before joint training starts
+MAX_REFIT_EPOCHS = 10
+MIN_OPEN_COMPARISONS = 20
+OPEN_COMPARISONS_PER_LABELER = 4
+CORRELATE_EVERY = 10
+POLL_SECONDS = 0.5
+CHECKPOINT_SECONDS = 30.0
+
+
+def train(run: Run) -> bool:
+    """Train up to the last timestep; False where the site finished the experiment before."""
+    teaching = run.teaching
+    if teaching is not None and not teaching.pretrained:
+        if not pretrain(run, teaching):
+            return False
+        run.save()
+    for iteration in itertools.count():
+        if run.agent.total_steps >= run.config.num_timesteps:
+            break
+        if teaching is not None and not hold(run, teaching):
+            return False
+        iterate(run, correlate=iteration % CORRELATE_EVERY == 0)
+        run.save(at_most_every=CHECKPOINT_SECONDS)
+    return True
+
+
+def iterate(run: Run, *, correlate: bool) -> None:
+    """One round: a rollout, the questions it raises, the answers so far, and an update on their reward."""
+    started = time.monotonic()
+    rollout = run.agent.collect()
+    trajectories = run.envs.drain()
+    run.remember(trajectories)
+    rewards, values = rollout.rewards, {}
+    if run.teaching is not None:
+        values = teach(run, run.teaching, trajectories)
+        rewards = run.teaching.predictor.rewards(rollout.observations, rollout.executed_actions)
+        if correlate:
+            values["predictor/correlation"] = episode_correlation(run, run.teaching)
+    losses = run.agent.update(rollout, rewards)
+    if run.teaching is not None:
+        run.teaching.seconds += time.monotonic() - started
+    run.report(values, losses)
+
+
+def teach(run: Run, teaching: Teaching, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Cut the new steps into segments, ask what is due, and learn from what was answered."""
+    added = teaching.pool.extend(trajectories)
+    values = {"predictor/rank_correlation": segment_correlation(teaching, added)}
+    ask(run, teaching)
+    if teaching.receive():
+        values |= teaching.fit(max_epochs=MAX_REFIT_EPOCHS)
+    return values
+
+
+def ask(run: Run, teaching: Teaching) -> None:
+    """Submit as many comparisons of recent segments as are due and people have room for."""
+    ledger = teaching.ledger
+    missing = run.labels_due() - ledger.asked()
+    if run.config.predictor == "human":
+        missing = min(missing, open_cap(teaching) - ledger.open("training"))
+    pairs = select_pairs(teaching.pool, missing)
+    if pairs:
+        teaching.collector.submit(pairs, "training", run.agent.total_steps)
+
+
+def open_cap(teaching: Teaching) -> int:
+    """How many comparisons of the present policy may be unanswered, so that people judge recent behaviour."""
+    labelers = teaching.collector.status.active_labelers
+    return max(MIN_OPEN_COMPARISONS, OPEN_COMPARISONS_PER_LABELER * labelers)
+
+
+def hold(run: Run, teaching: Teaching) -> bool:
+    """Wait while the site says pause or people are too far behind; False where the site says finish."""
+    with waiting(run.console) as show:
+        while True:
+            teaching.receive()
+            state = teaching.collector.status.state
+            needed = answers_needed(run, teaching)
+            if state == "finished":
+                return False
+            if state == "running" and needed <= 0:
+                break
+            ask(run, teaching)
+            run.tell_waiting(needed)
+            show("paused on the site" if state == "paused" else f"waiting for you: {needed}  {run.address}")
+            time.sleep(POLL_SECONDS)
+    run.tell_waiting(None)
+    return True
+
+
+def answers_needed(run: Run, teaching: Teaching) -> int:
+    """Answers without which the next rollout would run too far ahead of people; 0 or less: go on.
+
+    Where nothing is open and there is nothing left to ask about (the pool is empty after a resume), only a
+    rollout can bring new questions, so nothing is waited for.
+    """
+    if not run.config.holds_for_labels:
+        return 0
+    if teaching.ledger.open() == 0 and len(teaching.pool) < 2:
+        return 0
+    return run.labels_due() - open_cap(teaching) - teaching.ledger.usable()
+
+
+def pretrain(run: Run, teaching: Teaching) -> bool:
+    """Ask about random behaviour, wait for most of the answers, and fit the predictor on them.
+
+    Returns False where the site finished the experiment before.
+    """
+    total = run.config.num_pretrain_labels
+    needed = math.ceil(PRETRAIN_SHARE * total)
+    ledger, collector = teaching.ledger, teaching.collector
+    with progress(run.console, f"pretraining answers  {run.address}".rstrip(), needed) as show:
+        while (answered := ledger.usable("pretraining")) < needed:
+            if collector.status.state == "finished":
+                return False
+            missing = total - ledger.asked("pretraining")
+            if missing > 0:
+                collector.submit(random_pairs(run, missing), "pretraining", 0)
+            if not teaching.receive():
+                time.sleep(POLL_SECONDS)
+            run.tell_waiting(needed - answered)
+            show(answered)
+        show(answered)
+    run.tell_waiting(None)
+    teaching.receive()
+    with progress(run.console, "training the predictor", run.config.pretrain_iters) as show:
+        teaching.fit(max_updates=run.config.pretrain_iters, progress=show)
+    teaching.pretrained = True
+    return True
+
+
+def random_pairs(run: Run, count: int) -> list[SegmentPair]:
+    """``count`` pairs of different segments of random-action episodes; no segment is used twice."""
+    # Comparisons already in the ledger came from the seeds before, so a replacement is a new segment.
+    seed = run.config.seed + run.teaching.ledger.total() if run.teaching else run.config.seed
+    pool = SegmentPool(run.segment_length, capacity=2 * count, seed=seed)
+    for trajectory in random_trajectories(run.task, seed):
+        pool.extend([trajectory])
+        if len(pool) >= 2 * count:
+            break
+    return pool.sample_pairs(count)
+
+
+def segment_correlation(teaching: Teaching, count: int) -> float:
+    """Spearman's correlation of true and predicted sums of the newest segments, none of them asked about."""
+    if count < 2:
+        return float("nan")
+    fresh = teaching.pool.segments[-count:]
+    return rank_correlation(
+        teaching.predictor.segment_returns(fresh), [segment.true_return for segment in fresh]
+    )
+
+
+def episode_correlation(run: Run, teaching: Teaching) -> float:
+    """Pearson's correlation of true and predicted return of the last episodes, by the present predictor."""
+    predicted = [
+        teaching.predictor.rewards(episode.observations, episode.actions).sum() for episode in run.episodes
+    ]
+    return correlation(predicted, [episode.true_return for episode in run.episodes])

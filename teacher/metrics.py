@@ -1,0 +1,131 @@
+"""What a run tells: TensorBoard events, one console line an iteration, progress bars, correlations."""
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.status import Status
+from scipy import stats
+from torch.utils.tensorboard import SummaryWriter
+
+_HEADER_EVERY = 25
+_SAY_AGAIN_SECONDS = 30.0
+_COLUMNS = (
+    # title, width, tag, format
+    ("return", 9, "agent/true_reward_per_episode", ".1f"),
+    ("answered", 9, "labels/answered", ".0f"),
+    ("asked", 6, "labels/asked", ".0f"),
+    ("due", 6, "labels/desired", ".0f"),
+    ("loss", 7, "predictor/loss", ".3f"),
+    ("accuracy", 9, "predictor/accuracy", ".0%"),
+    ("rank corr", 10, "predictor/rank_correlation", ".2f"),
+)
+
+
+def correlation(first: ArrayLike, second: ArrayLike) -> float:
+    """Pearson's correlation, NaN where one side is constant or fewer than three values are given."""
+    return _statistic(stats.pearsonr, first, second)
+
+
+def rank_correlation(first: ArrayLike, second: ArrayLike) -> float:
+    """Spearman's rank correlation, NaN where one side is constant or fewer than three values are given."""
+    return _statistic(stats.spearmanr, first, second)
+
+
+def _statistic(statistic: Callable[..., tuple[float, float]], first: ArrayLike, second: ArrayLike) -> float:
+    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
+        return float("nan")
+    return float(statistic(a, b)[0])
+
+
+class Metrics:
+    """Writes the values of each iteration to TensorBoard and to the console.
+
+    Args:
+        folder: where the event files go.
+        num_timesteps: steps of the whole run, for the time left.
+        start_step: steps already made; events of a killed run beyond it are hidden.
+    """
+
+    def __init__(self, folder: Path, num_timesteps: int, start_step: int, console: Console) -> None:
+        self.console = console
+        self._writer = SummaryWriter(str(folder), purge_step=start_step or None)
+        self._num_timesteps = num_timesteps
+        self._start = (start_step, time.monotonic())
+        self._lines = 0
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Write ``values`` (TensorBoard tag to value) at ``step``; NaN means not known and is left out."""
+        known = {tag: value for tag, value in values.items() if not np.isnan(value)}
+        for tag, value in known.items():
+            self._writer.add_scalar(tag, value, step)
+        self._print_line(step, known)
+
+    def _print_line(self, step: int, values: Mapping[str, float]) -> None:
+        columns = [
+            column for column in _COLUMNS if column[2].startswith("agent/") or "labels/asked" in values
+        ]
+        if self._lines % _HEADER_EVERY == 0:
+            titles = "".join(title.rjust(width) for title, width, _, _ in columns)
+            self.console.print(
+                f"{'steps':>11}{titles}{'steps/s':>9}{'left':>9}", style="bold", highlight=False
+            )
+        self._lines += 1
+        start_step, start_time = self._start
+        rate = (step - start_step) / max(time.monotonic() - start_time, 1e-9)
+        left = max(self._num_timesteps - step, 0) / max(rate, 1e-9)
+        cells = "".join(
+            (format(values[tag], spec) if tag in values else "-").rjust(width)
+            for _, width, tag, spec in columns
+        )
+        self.console.print(f"{step:>11,}{cells}{rate:>9,.0f}{_duration(left):>9}", highlight=False)
+
+    def close(self) -> None:
+        """Flush the event files."""
+        self._writer.close()
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(int(min(seconds, 359_999)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}"
+
+
+@contextmanager
+def progress(console: Console, title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar; call what it yields with the number completed so far. It ends full."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda completed: bar.update(task, completed=completed)
+        bar.update(task, total=bar.tasks[0].completed)
+
+
+@contextmanager
+def waiting(console: Console) -> Iterator[Callable[[str], None]]:
+    """A line that says what is waited for; call what it yields with the text, as often as you like.
+
+    On a terminal the line changes in place. Elsewhere it is printed when it is new, at most twice a minute.
+    """
+    with contextlib.ExitStack() as stack:
+        status: Status | None = None
+        told, told_at = "", -math.inf
+
+        def show(text: str) -> None:
+            nonlocal status, told, told_at
+            if console.is_terminal:
+                status = status or stack.enter_context(console.status(""))
+                status.update(text)
+            elif text != told and time.monotonic() - told_at > _SAY_AGAIN_SECONDS:
+                console.print(text)
+                told, told_at = text, time.monotonic()
+
+        yield show

@@ -1,0 +1,192 @@
+"""One run put together: environments, agent, teaching and reports; saved and restored as a whole."""
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from agents.ppo import PPO, PPOConfig
+from teacher.checkpoint import State, load_state, save_state
+from teacher.collectors.base import Collector
+from teacher.config import TeachConfig
+from teacher.envs.episodes import Trajectory
+from teacher.envs.tasks import TaskInfo, make_vector_env
+from teacher.ledger import Ledger
+from teacher.metrics import Metrics
+from teacher.preferences import PreferenceDataset
+from teacher.reward.predictor import RewardPredictor
+from teacher.schedules import LabelSchedule
+from teacher.segments import SegmentPool
+from teacher.videos import EpisodeVideos
+
+NUM_ENVS = 8
+EPISODES_REMEMBERED = 100
+CHECKPOINT_NAME = "checkpoint.npz"
+
+
+@dataclass
+class Teaching:
+    """What turns answers into rewards; absent where the agent is trained on the true reward.
+
+    Attributes:
+        seconds: of joint training so far, without the time spent waiting for people; for schedules by time.
+        pretrained: whether the predictor was fitted on the pretraining labels.
+    """
+
+    ledger: Ledger
+    collector: Collector
+    dataset: PreferenceDataset
+    predictor: RewardPredictor
+    schedule: LabelSchedule
+    pool: SegmentPool
+    seconds: float = 0.0
+    pretrained: bool = False
+
+    def receive(self) -> bool:
+        """Take in the answers that have come since the last call; whether there were any."""
+        preferences = self.collector.receive()
+        self.dataset.upsert(preferences)
+        return bool(preferences)
+
+    def fit(self, **limits: Any) -> dict[str, float]:
+        """Fit the predictor on all answers; its TensorBoard values."""
+        report = self.predictor.fit(self.dataset, **limits)
+        return {
+            "predictor/loss": report.loss,
+            "predictor/validation_loss": report.validation_loss,
+            "predictor/accuracy": report.accuracy,
+        }
+
+    def state_dict(self) -> State:
+        """All but the dataset, which the ledger keeps."""
+        return {
+            "predictor": self.predictor.state_dict(),
+            "pool": self.pool.state_dict(),
+            "seconds": self.seconds,
+            "pretrained": self.pretrained,
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Take over :meth:`state_dict`."""
+        self.predictor.load_state_dict(state["predictor"])
+        self.pool.load_state_dict(state["pool"])
+        self.seconds = state["seconds"]
+        self.pretrained = state["pretrained"]
+
+
+class Run:
+    """Everything one run consists of; a context manager that closes all its parts.
+
+    Args:
+        teaching: None for ``-p rl``.
+        address: where people label; empty where nobody does.
+        welcome: lines to print once, such as how to enter the admin.
+    """
+
+    def __init__(
+        self,
+        config: TeachConfig,
+        task: TaskInfo,
+        console: Console,
+        teaching: Teaching | None = None,
+        *,
+        address: str = "",
+        welcome: Sequence[str] = (),
+    ) -> None:
+        self.config = config
+        self.task = task
+        self.console = console
+        self.teaching = teaching
+        self.address = address
+        self.welcome = welcome
+        self.segment_length = segment_length(config, task)
+        self.episodes: deque[Trajectory] = deque(maxlen=EPISODES_REMEMBERED)
+        self.envs = make_vector_env(task, NUM_ENVS, config.seed, config.workers)
+        agent_config = PPOConfig(normalize_rewards=config.predictor == "rl")
+        self.agent = PPO(self.envs, agent_config, config.seed, device=config.device)
+        self._checkpoint = config.run_dir / CHECKPOINT_NAME
+        if self._checkpoint.exists():
+            self._restore()
+        self._saved_at = time.monotonic()
+        self._waiting_for: int | None = None
+        self._metrics = Metrics(
+            config.run_dir / "tensorboard", config.num_timesteps, self.agent.total_steps, console
+        )
+        self._videos = None if config.no_videos else EpisodeVideos(config, task, console)
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.ExitStack() as parts:
+            parts.callback(self.envs.close)
+            if self.teaching is not None:
+                parts.callback(self.teaching.ledger.close)
+                parts.callback(self.teaching.collector.close)
+            if self._videos is not None:
+                parts.callback(self._videos.close)
+            parts.callback(self._metrics.close)
+
+    def labels_due(self) -> int:
+        """Labels that should have been asked by now, those before training included."""
+        if self.teaching is None:
+            return 0
+        return self.teaching.schedule.due(self.agent.total_steps, self.teaching.seconds)
+
+    def remember(self, trajectories: Sequence[Trajectory]) -> None:
+        """Keep the finished episodes for statistics, and film one every so often."""
+        finished = [trajectory for trajectory in trajectories if trajectory.finished]
+        self.episodes.extend(finished)
+        if self._videos is not None and finished:
+            self._videos.offer(finished[-1], self.agent.total_steps)
+
+    def report(self, values: dict[str, float], losses: dict[str, float]) -> None:
+        """Write one iteration's values to TensorBoard, the console and the site."""
+        step = self.agent.total_steps
+        values = {**values, **{f"agent/{name}": value for name, value in losses.items()}}
+        values["agent/total_steps"] = step
+        if self.episodes:
+            values["agent/true_reward_per_episode"] = float(np.mean([e.true_return for e in self.episodes]))
+        if self.teaching is not None:
+            values["labels/desired"] = self.labels_due()
+            values["labels/asked"] = self.teaching.ledger.asked()
+            values["labels/answered"] = self.teaching.ledger.usable()
+            self.teaching.collector.report(values, step, None)
+        self._metrics.log(step, values)
+
+    def tell_waiting(self, answers: int | None) -> None:
+        """Tell those who answer how many answers training waits for; None where it does not wait."""
+        if self.teaching is not None and answers != self._waiting_for:
+            self._waiting_for = answers
+            self.teaching.collector.report({}, self.agent.total_steps, answers)
+
+    def finish(self) -> None:
+        """Tell those who answer that training is complete."""
+        if self.teaching is not None:
+            self.teaching.collector.finish()
+
+    def save(self, at_most_every: float = 0.0) -> None:
+        """Write the checkpoint, unless the last one is younger than ``at_most_every`` seconds."""
+        if time.monotonic() - self._saved_at < at_most_every:
+            return
+        state: State = {"agent": self.agent.state_dict()}
+        if self.teaching is not None:
+            state["teaching"] = self.teaching.state_dict()
+        save_state(self._checkpoint, state)
+        self._saved_at = time.monotonic()
+
+    def _restore(self) -> None:
+        state = load_state(self._checkpoint)
+        self.agent.load_state_dict(state["agent"])
+        if self.teaching is not None:
+            self.teaching.load_state_dict(state["teaching"])
+
+
+def segment_length(config: TeachConfig, task: TaskInfo) -> int:
+    """Steps of a segment: as given, else so many seconds at the task's clip rate."""
+    return config.segment_steps or max(1, int(config.segment_seconds * task.fps))

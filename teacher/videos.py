@@ -1,0 +1,51 @@
+"""Clips of whole episodes, filmed beside training every so often."""
+
+from concurrent.futures import Future
+from pathlib import Path
+
+from rich.console import Console
+
+from teacher.clips import ClipRenderer
+from teacher.config import TeachConfig
+from teacher.envs.episodes import Trajectory
+from teacher.envs.tasks import TaskInfo
+
+CLIPS_PER_RUN = 20
+
+
+class EpisodeVideos:
+    """Films the first finished episode and then one in every twentieth of the run, in a process of its own.
+
+    A clip that cannot be made, for instance because no OpenGL library is installed, is reported once;
+    training goes on without.
+    """
+
+    def __init__(self, config: TeachConfig, task: TaskInfo, console: Console) -> None:
+        self._folder = config.run_dir / "videos"
+        self._every = max(1, config.num_timesteps // CLIPS_PER_RUN)
+        self._fps = task.fps
+        self._console = console
+        self._renderer = ClipRenderer(workers=1)
+        self._next_step = 0
+        self._complained = False
+
+    def offer(self, episode: Trajectory, step: int) -> None:
+        """Film ``episode``, which ended before ``step``, where the next clip is due."""
+        if step < self._next_step:
+            return
+        self._next_step = (step // self._every + 1) * self._every
+        path = self._folder / f"step-{step:09d}.mp4"
+        self._folder.mkdir(exist_ok=True)
+        self._renderer.submit_episode(episode.recipe(), path, self._fps).add_done_callback(self._complain)
+
+    def _complain(self, clip: "Future[Path]") -> None:
+        if clip.cancelled() or clip.exception() is None or self._complained:
+            return
+        self._complained = True
+        self._console.print(
+            f"no clips of whole episodes (-V turns them off): {clip.exception()}", style="yellow"
+        )
+
+    def close(self) -> None:
+        """Stop filming; a clip in the making is dropped."""
+        self._renderer.close()

@@ -1,0 +1,100 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from teacher.checkpoint import load_state, save_state
+from teacher.errors import DataError, StorageError
+
+
+def test_a_nested_state_comes_back(tmp_path: Path) -> None:
+    generator = np.random.default_rng(3)
+    state = {
+        "weights": torch.arange(6, dtype=torch.float64).reshape(2, 3),
+        "optimizer": {"0": {"step": torch.tensor(7.0), "moments": [np.ones(2), np.zeros(1)]}},
+        "random": generator.bit_generator.state,
+        "torch_random": torch.Generator().manual_seed(1).get_state(),
+        "count": np.int64(12),
+        "flag": True,
+        "nothing": None,
+        "empty": {},
+    }
+    save_state(tmp_path / "state.npz", state)
+    restored = load_state(tmp_path / "state.npz")
+
+    np.testing.assert_array_equal(restored["weights"], state["weights"])
+    assert restored["weights"].dtype == np.float64
+    assert restored["optimizer"]["0"]["step"] == 7.0
+    np.testing.assert_array_equal(restored["optimizer"]["0"]["moments"][0], np.ones(2))
+    again = np.random.default_rng()
+    again.bit_generator.state = restored["random"]
+    assert again.random() == generator.random()
+    np.testing.assert_array_equal(restored["torch_random"], state["torch_random"])
+    assert (restored["count"], restored["flag"], restored["nothing"], restored["empty"]) == (
+        12,
+        True,
+        None,
+        {},
+    )
+
+
+def test_no_pickle_is_written_or_read(tmp_path: Path) -> None:
+    path = tmp_path / "state.npz"
+    with pytest.raises(TypeError):
+        save_state(path, {"object": object()})
+    assert not path.exists()
+    np.savez(path, structure=np.array([object()], dtype=object))
+    with pytest.raises(DataError):
+        load_state(path)
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "text", "truncated"])
+def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "state.npz"
+    save_state(path, {"a": np.arange(1000)})
+    whole = path.read_bytes()
+    content = {
+        "missing": None,
+        "empty": b"",
+        "text": b"not an archive",
+        "truncated": whole[: len(whole) // 2],
+    }[damage]
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(DataError) as refusal:
+        load_state(path)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_failed_save_keeps_the_old_state(tmp_path: Path) -> None:
+    path = tmp_path / "state.npz"
+    save_state(path, {"step": 1})
+    (tmp_path / "state.npz.tmp").mkdir()
+    with pytest.raises((StorageError, OSError)):
+        save_state(path, {"step": 2})
+    assert load_state(path)["step"] == 1
+
+
+def test_a_killed_writer_leaves_a_readable_file(tmp_path: Path) -> None:
+    path = tmp_path / "state.npz"
+    program = (
+        "import sys, pathlib, numpy as np; from teacher.checkpoint import save_state\n"
+        "i = 0\n"
+        "while True: i += 1; save_state(pathlib.Path(sys.argv[1]), {'step': i, 'a': np.full(200_000, i)})"
+    )
+    for _ in range(3):
+        writer = subprocess.Popen([sys.executable, "-c", program, str(path)])
+        deadline = time.monotonic() + 60
+        while not path.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.2)
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.wait()
+        state = load_state(path)
+        assert (state["a"] == state["step"]).all()
+        path.unlink()

@@ -1,0 +1,106 @@
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from teacher.config import TeachConfig, load_config, save_config
+from teacher.errors import ConfigError
+
+
+def make_config(**changes: Any) -> TeachConfig:
+    return TeachConfig(
+        **{"env_id": "ShortHopper-v1", "predictor": "synth", "name": "x", "n_labels": 40, **changes}
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "expectation"),
+    [
+        ({"name": "a b"}, "letters, digits"),
+        ({"name": "../up"}, "letters, digits"),
+        ({"name": ""}, "letters, digits"),
+        ({"predictor": "oracle"}, "rl, synth or human"),
+        ({"n_labels": None}, "synth needs a number"),
+        ({"n_labels": 3}, "4 or more"),
+        ({"pretrain_labels": 41}, "no more than --n_labels"),
+        ({"pretrain_labels": 0}, "1 or more"),
+        ({"num_timesteps": 0}, "1 or more"),
+        ({"agent": "trpo"}, "trpo"),
+        ({"segment_seconds": 0.0}, "more than 0"),
+        ({"segment_steps": 0}, "1 or more"),
+        ({"pace": "slow"}, "labels or free"),
+        ({"prompt": "  "}, "one sentence"),
+        ({"site_url": "ftp://host", "storage": "s3://b/p"}, "http"),
+        ({"site_url": "https://labels.example.org"}, "s3://"),
+        ({"public_url": "labels.example.org"}, "http"),
+        ({"workers": 0}, "1 or more"),
+        ({"seed": -1}, "0 or more"),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_field_and_the_expectation(
+    changes: dict[str, Any], expectation: str
+) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        make_config(**changes)
+    message = str(refusal.value)
+    assert expectation in message
+    assert message.startswith("--")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"n_labels": 1400}, 350),
+        ({"predictor": "human", "n_labels": None}, 175),
+        ({"pretrain_labels": 20}, 20),
+    ],
+)
+def test_pretraining_labels_default_to_a_quarter(changes: dict[str, Any], expected: int) -> None:
+    assert make_config(**changes).num_pretrain_labels == expected
+
+
+def test_only_people_are_waited_for() -> None:
+    assert not make_config().holds_for_labels
+    assert make_config(predictor="human").holds_for_labels
+    assert not make_config(predictor="human", pace="free").holds_for_labels
+
+
+def test_environment_ids_with_slashes_make_one_folder_and_one_site_name() -> None:
+    config = make_config(env_id="my.module:teacher/Pendulum-v1", name="swing")
+    assert config.run_dir == Path("runs/my-module-teacher-Pendulum-v1/swing")
+    assert config.experiment == "my-module-teacher-Pendulum-v1-swing"
+
+
+def test_a_saved_configuration_comes_back(tmp_path: Path) -> None:
+    config, run_id = make_config(runs_dir=str(tmp_path / "runs")), uuid.uuid4()
+    config.run_dir.mkdir(parents=True)
+    save_config(config, run_id)
+    assert load_config(config.run_dir) == (config, run_id)
+
+
+def test_a_moved_run_is_found_and_a_renamed_one_refused(tmp_path: Path) -> None:
+    config = make_config(runs_dir=str(tmp_path / "runs"))
+    config.run_dir.mkdir(parents=True)
+    save_config(config, uuid.uuid4())
+    moved = (tmp_path / "runs").rename(tmp_path / "elsewhere")
+    assert load_config(moved / "ShortHopper-v1" / "x")[0].run_dir == moved / "ShortHopper-v1" / "x"
+    renamed = (moved / "ShortHopper-v1" / "x").rename(moved / "ShortHopper-v1" / "y")
+    with pytest.raises(ConfigError, match="renamed"):
+        load_config(renamed)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"run_id": "no"}', json.dumps({"run_id": str(uuid.uuid4())})]
+)
+def test_a_damaged_configuration_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ConfigError):
+        load_config(tmp_path)
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"config\.json"):
+        load_config(tmp_path)
