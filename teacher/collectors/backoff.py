@@ -1,0 +1,63 @@
+"""When to try again what is away."""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+from teacher.errors import SiteUnreachableError
+
+LONGEST_SECONDS = 30.0
+
+T = TypeVar("T")
+
+
+class Backoff:
+    """Waits 1, 2, 4 ... 30 seconds between tries, each shortened by up to a half at random.
+
+    The randomness keeps many runs that lost one site from coming back to it in the same moment.
+
+    Attributes:
+        away: since when and why the other side does not answer; None while it does.
+    """
+
+    def __init__(self) -> None:
+        self.away: str | None = None
+        self._since = ""
+        self._failures = 0
+        self._next_try = 0.0
+        self._random = random.Random()
+
+    def seconds_left(self) -> float:
+        """How long to wait before the next try; 0 where it may be made now."""
+        return max(0.0, self._next_try - time.monotonic())
+
+    def failed(self, error: Exception) -> None:
+        """Note a try that failed for a reason that may pass."""
+        if self.away is None:
+            self._since = f"{datetime.now().astimezone():%H:%M:%S}"
+        self.away = f"{error} (since {self._since})"
+        seconds = min(LONGEST_SECONDS, 2.0**self._failures)
+        self._next_try = time.monotonic() + seconds * self._random.uniform(0.5, 1.0)
+        self._failures += 1
+
+    def succeeded(self) -> None:
+        """Note a try that went well."""
+        self.away = None
+        self._failures = 0
+        self._next_try = 0.0
+
+
+def patiently(call: Callable[[], T], delays: Sequence[float]) -> T:
+    """Call until the site answers, sleeping ``delays`` seconds in between; for when nothing else can go on.
+
+    Raises:
+        SiteUnreachableError: the last try failed too.
+    """
+    for delay in delays:
+        try:
+            return call()
+        except SiteUnreachableError:
+            time.sleep(delay)
+    return call()

@@ -1,0 +1,208 @@
+"""People as teachers: comparisons go to the labeling site, decisions come back, all beside the training."""
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from uuid import uuid4
+
+from teacher.client import Experiment, ExperimentSettings, Feed, FeedbackClient, Phase, Point
+from teacher.clips import ClipRenderer
+from teacher.collectors.backoff import Backoff, patiently
+from teacher.collectors.base import CollectorStatus
+from teacher.collectors.publisher import Publication, Publisher
+from teacher.errors import DataError, SiteUnreachableError, StorageError
+from teacher.ledger import Comparison, Ledger
+from teacher.preferences import Preference
+from teacher.segments import Segment
+from teacher.storage import Storage
+
+POLL_SECONDS = 2.5
+_START_DELAYS = (0.5, 1.0, 2.0, 4.0)  # seconds between tries while nothing has started yet
+_FINISH_DELAYS = (1.0, 2.0, 4.0)
+_MAX_POINTS = 200  # in one request
+_MAX_POINTS_KEPT = 20_000  # while the site is away
+_CLOSE_SECONDS = 10.0
+
+
+class HumanCollector:
+    """Asks people through the labeling site; a thread of its own does all that may take time.
+
+    On construction the experiment is made on the site, or taken up again, and comparisons that an earlier
+    process left on their way are carried on. Trouble that waiting does not mend (a token revoked, a disk
+    full, nothing that can be rendered) stops the thread and is raised by the next :meth:`receive` or
+    :meth:`submit`.
+
+    Attributes:
+        experiment: as the site knew it on construction, with the addresses for labelers.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        client: FeedbackClient,
+        renderer: ClipRenderer,
+        storage: Storage,
+        settings: ExperimentSettings,
+        revive: Callable[[], None] | None = None,
+    ) -> None:
+        """``revive`` is called when the site does not answer, to start it again where that is in our hands.
+
+        Raises:
+            SiteRefusedError: a wrong token, or another run has this name.
+            SiteUnreachableError: no answer within some seconds.
+            DataError: the site has forgotten decisions of this run.
+        """
+        self._ledger, self._client, self._settings = ledger, client, settings
+        self._revive = revive
+        self.experiment = patiently(lambda: client.put_experiment(settings), _START_DELAYS)
+        self._check_memory(self.experiment)
+        self._lock = threading.Lock()  # for what both threads change, down to the next blank line
+        self._submitted: deque[Comparison] = deque()
+        self._arrived: list[Preference] = []
+        self._points: deque[Point] = deque(maxlen=_MAX_POINTS_KEPT)
+        self._waiting_for: int | None = None
+
+        self._told_waiting_for: int | None = None
+        self._feed: Feed | None = None
+        self._next_poll = 0.0
+        self._to_store, self._to_site = Backoff(), Backoff()
+        self._trouble: Exception | None = None
+        self._wake, self._stop = threading.Event(), threading.Event()
+        publication = Publication(ledger, client, renderer, storage, settings)
+        self._publisher = Publisher(publication, ledger.path.parent / "clips-on-their-way", self._wake.set)
+        self._publisher.add_again(ledger.unfinished())
+        self._thread = threading.Thread(target=self._work, name="human-collector", daemon=True)
+        self._thread.start()
+
+    def submit(self, pairs: Sequence[tuple[Segment, Segment]], phase: Phase, step: int) -> None:
+        """See :meth:`Collector.submit`."""
+        self._raise_trouble()
+        comparisons = [Comparison(uuid4(), first, second, phase, step) for first, second in pairs]
+        self._ledger.write(comparisons)
+        with self._lock:
+            self._submitted.extend(comparisons)
+        self._wake.set()
+
+    def receive(self) -> list[Preference]:
+        """See :meth:`Collector.receive`."""
+        self._raise_trouble()
+        with self._lock:
+            arrived, self._arrived = self._arrived, []
+        return arrived
+
+    @property
+    def status(self) -> CollectorStatus:
+        """See :meth:`Collector.status`."""
+        feed = self._feed
+        return CollectorStatus(
+            state=self.experiment.state if feed is None else feed.state,
+            active_labelers=0 if feed is None else feed.active_labelers,
+            failed=self._publisher.failed,
+            away=self._to_site.away or self._to_store.away,
+        )
+
+    def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
+        """See :meth:`Collector.report`."""
+        finite = {tag: float(value) for tag, value in point.items() if math.isfinite(value)}
+        with self._lock:
+            if finite:
+                self._points.append(Point(step, finite))
+            self._waiting_for = waiting_for
+
+    def finish(self) -> None:
+        """Close, and tell the site that no more labels are wanted; tries for some seconds.
+
+        Raises:
+            SiteUnreachableError, SiteRefusedError: the site could not be told.
+        """
+        self.close()
+        self._waiting_for = None
+        patiently(self._post_points, _FINISH_DELAYS)
+        patiently(lambda: self._client.put_experiment(self._settings, state="finished"), _FINISH_DELAYS)
+
+    def close(self) -> None:
+        """See :meth:`Collector.close`."""
+        self._stop.set()
+        self._wake.set()
+        self._thread.join(_CLOSE_SECONDS)
+        self._publisher.close()
+
+    def _check_memory(self, experiment: Experiment) -> None:
+        if experiment.last_seq < self._ledger.cursor:
+            raise DataError(
+                f"expected at least {self._ledger.cursor} decisions of {experiment.name} on the site, it has "
+                f"{experiment.last_seq}; its database was replaced: restore it, or start another run"
+            )
+
+    def _raise_trouble(self) -> None:
+        if self._trouble is not None:
+            raise self._trouble
+
+    # What follows runs in the collector's own thread.
+
+    def _work(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._wake.clear()
+                self._round()
+                self._wake.wait(self._seconds_to_next())
+        except Exception as error:
+            self._trouble = error
+
+    def _round(self) -> None:
+        with self._lock:
+            submitted = list(self._submitted)
+            self._submitted.clear()
+        self._publisher.add(submitted)
+        self._publisher.render()
+        if not self._to_store.seconds_left():
+            try:
+                self._publisher.upload()
+                self._to_store.succeeded()
+            except StorageError as error:
+                self._to_store.failed(error)
+        if not self._to_site.seconds_left():
+            try:
+                self._publisher.register()
+                self._poll_and_report()
+                self._to_site.succeeded()
+            except SiteUnreachableError as error:
+                self._to_site.failed(error)
+                if self._revive is not None:
+                    self._revive()
+
+    def _seconds_to_next(self) -> float:
+        """Until a poll, or the next try with what is away; whatever comes before that wakes the thread."""
+        to_poll = max(self._next_poll - time.monotonic(), self._to_site.seconds_left())
+        return max(0.0, min(to_poll, self._to_store.seconds_left() or to_poll))
+
+    def _poll_and_report(self) -> None:
+        if time.monotonic() < self._next_poll:
+            return
+        feed = self._client.decisions(self._settings.name, after=self._ledger.cursor)
+        if feed.items:
+            self._take(feed)
+        self._feed = feed
+        self._post_points()
+        if not feed.items:  # otherwise there may be more
+            self._next_poll = time.monotonic() + POLL_SECONDS
+
+    def _take(self, feed: Feed) -> None:
+        self._ledger.record(feed.items, cursor=feed.items[-1].seq)
+        preferences = self._ledger.preferences(item.comparison for item in feed.items)
+        with self._lock:
+            self._arrived.extend(preferences)
+
+    def _post_points(self) -> None:
+        with self._lock:
+            points = [self._points[index] for index in range(min(len(self._points), _MAX_POINTS))]
+            waiting_for = self._waiting_for
+        if not points and waiting_for == self._told_waiting_for:
+            return
+        self._client.post_points(self._settings.name, points, waiting_for)
+        self._told_waiting_for = waiting_for
+        with self._lock:
+            for _ in points:
+                self._points.popleft()
