@@ -92,7 +92,7 @@ class Stage:
         picture: Any = self._env.render()
         if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
             raise RenderError(
-                f"{self._name} drew {type(picture).__name__}; expected render_mode='rgb_array' to give an RGB array"
+                f"{self._name} drew {type(picture).__name__}; expected an RGB array from rgb_array mode"
             )
         return picture.astype(np.uint8, copy=False)
 

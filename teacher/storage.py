@@ -1,0 +1,189 @@
+"""Where clips lie so that the site can show them: a folder, or a bucket that speaks S3."""
+
+import contextlib
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+
+from teacher.errors import ConfigError, StorageError
+
+CONTENT_TYPE = "video/mp4"
+
+_KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
+
+
+class Storage(Protocol):
+    """A place for clips. Keys are ``{experiment}/{comparison uuid}/first.mp4`` and ``second.mp4``."""
+
+    def put(self, key: str, path: Path) -> None:
+        """Store the file ``path`` under ``key``, whole or not at all, in place of what was there.
+
+        Raises:
+            StorageError: the key is malformed, or the store cannot be written.
+        """
+
+    def size(self, key: str) -> int | None:
+        """Bytes stored under ``key``, or None where there is nothing.
+
+        Raises:
+            StorageError: the key is malformed, or the store cannot be read.
+        """
+
+
+def open_storage(url: str) -> Storage:
+    """The storage behind ``s3://bucket/prefix`` or a folder's path.
+
+    S3 is set up by the environment: ``S3_ENDPOINT_URL`` (Amazon's where it is not set),
+    ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY`` and ``AWS_DEFAULT_REGION``. Nothing is contacted or created yet.
+
+    Raises:
+        ConfigError: the address is neither.
+    """
+    if "://" not in url:
+        if not url:
+            raise ConfigError("expected a folder or s3://bucket/prefix to keep clips in, got nothing")
+        return FolderStorage(Path(url))
+    parts = urlsplit(url)
+    if parts.scheme != "s3" or not parts.netloc:
+        raise ConfigError(f"expected a folder or s3://bucket/prefix to keep clips in, got {url!r}")
+    return S3Storage(parts.netloc, parts.path.strip("/"), os.environ.get("S3_ENDPOINT_URL") or None)
+
+
+class FolderStorage:
+    """Clips in a folder, which appears with the first."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.expanduser().absolute()
+
+    def put(self, key: str, path: Path) -> None:
+        """As :meth:`Storage.put`: on the disk, under its name, when this returns."""
+        target = self._path(key)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with _temporary_beside(target) as temporary:
+                with path.open("rb") as source, temporary.open("wb") as copied:
+                    shutil.copyfileobj(source, copied)
+                    copied.flush()
+                    os.fsync(copied.fileno())
+                temporary.replace(target)
+            _sync_folder(target.parent)
+        except OSError as error:
+            raise StorageError(f"cannot store {key} in the folder {self._root}: {_reason(error)}") from error
+
+    def size(self, key: str) -> int | None:
+        """As :meth:`Storage.size`."""
+        try:
+            return self._path(key).stat().st_size
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(f"cannot read {key} in the folder {self._root}: {_reason(error)}") from error
+
+    def _path(self, key: str) -> Path:
+        return self._root / _checked(key)
+
+
+class S3Storage:
+    """Clips in a bucket of Amazon S3 or of anything that speaks it, below a prefix."""
+
+    def __init__(self, bucket: str, prefix: str = "", endpoint_url: str | None = None) -> None:
+        """``endpoint_url``: the server, Amazon's where it is None."""
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._place = f"s3://{bucket}" + (f" at {endpoint_url}" if endpoint_url else "")
+        self._client = (
+            boto3.Session().client(  # the default session would keep credentials of earlier settings
+                "s3",
+                endpoint_url=endpoint_url,
+                region_name=os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",
+                config=Config(
+                    signature_version="s3v4",
+                    connect_timeout=5,
+                    read_timeout=30,
+                    retries={"mode": "standard", "total_max_attempts": 3},
+                    # Buckets as host names need DNS that a server of one's own seldom has.
+                    s3={"addressing_style": "path" if endpoint_url else "auto"},
+                    # Servers that are not Amazon's know nothing of its newer checksums.
+                    request_checksum_calculation="when_required",
+                    response_checksum_validation="when_required",
+                ),
+            )
+        )
+
+    def put(self, key: str, path: Path) -> None:
+        """As :meth:`Storage.put`; S3 shows an object only when it is complete."""
+        name = self._prefix + _checked(key)
+        with self._errors("store", key), path.open("rb") as body:
+            self._client.put_object(Bucket=self._bucket, Key=name, Body=body, ContentType=CONTENT_TYPE)
+
+    def size(self, key: str) -> int | None:
+        """As :meth:`Storage.size`."""
+        name = self._prefix + _checked(key)
+        with self._errors("read", key):
+            try:
+                return self._client.head_object(Bucket=self._bucket, Key=name)["ContentLength"]
+            except ClientError as error:
+                if error.response["Error"]["Code"] not in {"404", "NoSuchKey", "NotFound"}:
+                    raise
+            # HEAD has no body and cannot tell a missing object from a missing bucket.
+            self._client.head_bucket(Bucket=self._bucket)
+            return None
+
+    @contextlib.contextmanager
+    def _errors(self, verb: str, key: str) -> Iterator[None]:
+        try:
+            yield
+        except (ClientError, BotoCoreError, OSError) as error:
+            raise StorageError(f"cannot {verb} {key} in {self._place}: {_s3_reason(error)}") from error
+
+
+def _checked(key: str) -> str:
+    """Relative, without dots at the beginning of a part: it can lead nowhere but below the root."""
+    if not _KEY.fullmatch(key):
+        raise StorageError(f"expected a key such as hopper/1b4e28ba/first.mp4, got {key!r}")
+    return key
+
+
+def _s3_reason(error: Exception) -> str:
+    if isinstance(error, NoCredentialsError | PartialCredentialsError):
+        return "no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    if isinstance(error, ClientError):
+        code = error.response["Error"]["Code"]
+        if code in {"403", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"}:
+            return f"access denied ({code}); check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        if code in {"404", "NoSuchBucket"}:
+            return "there is no such bucket; create it first"
+    return _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    strerror = error.strerror if isinstance(error, OSError) else None
+    return strerror or " ".join(str(error).split())
+
+
+@contextlib.contextmanager
+def _temporary_beside(target: Path) -> Iterator[Path]:
+    """A hidden name of one's own in the same folder; what is still there at the end is removed."""
+    path = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in ``folder`` outlive a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

