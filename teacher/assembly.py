@@ -2,15 +2,21 @@
 
 import contextlib
 import fcntl
+import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from rich.console import Console
 
-from teacher.collectors.base import Collector
+from teacher.client import ExperimentSettings, FeedbackClient
+from teacher.clips import ClipRenderer
+from teacher.collectors.human import HumanCollector
 from teacher.collectors.synthetic import SyntheticTeacher
 from teacher.config import TeachConfig, save_config
+from teacher.embedded_site import ensure_site
 from teacher.envs.random_episodes import check_random_episodes
 from teacher.envs.tasks import TaskInfo, describe_task
 from teacher.errors import ConfigError
@@ -21,6 +27,9 @@ from teacher.reward.predictor import RewardPredictor
 from teacher.run import Run, Teaching, segment_length
 from teacher.schedules import ConstantRate, ExponentialSchedule, LabelSchedule
 from teacher.segments import SegmentPool
+from teacher.storage import open_storage
+
+TOKEN_VARIABLE = "TEACHER_TOKEN"  # noqa: S105 (the name of a variable)
 
 
 def check(config: TeachConfig, console: Console) -> TaskInfo:
@@ -73,28 +82,83 @@ def prepared_directory(config: TeachConfig, run_id: uuid.UUID, *, resumed: bool)
 
 
 def build_run(config: TeachConfig, run_id: uuid.UUID, task: TaskInfo, console: Console) -> Run:
-    """Put the run together, and restore it where it has a checkpoint."""
+    """Put the run together, and restore it where it has a checkpoint; it closes what is opened here."""
     torch.set_num_threads(1)  # networks this small only lose by more
-    if config.predictor == "rl":
-        return Run(config, task, console)
     with contextlib.ExitStack() as parts:
-        ledger = Ledger(config.run_dir / "ledger.sqlite3")
-        parts.callback(ledger.close)
-        collector: Collector = SyntheticTeacher(ledger, config.seed)
-        parts.callback(collector.close)
-        run = Run(config, task, console, _teaching(config, task, ledger, collector))
-        parts.pop_all()
+        teaching = None if config.predictor == "rl" else _teaching(config, run_id, task, parts)
+        run = Run(config, task, console, parts, teaching)
+        run.own(parts.pop_all())
     return run
 
 
-def _teaching(config: TeachConfig, task: TaskInfo, ledger: Ledger, collector: Collector) -> Teaching:
+def _teaching(
+    config: TeachConfig, run_id: uuid.UUID, task: TaskInfo, parts: contextlib.ExitStack
+) -> Teaching:
+    ledger = parts.enter_context(contextlib.closing(Ledger(config.run_dir / "ledger.sqlite3")))
     dataset = PreferenceDataset()
     dataset.upsert(ledger.preferences())
     predictor = RewardPredictor(
         task.observation_space, task.action_space, RewardConfig(), config.seed, config.device
     )
     pool = SegmentPool(segment_length(config, task), seed=config.seed)
-    return Teaching(ledger, collector, dataset, predictor, _schedule(config), pool)
+    schedule = _schedule(config)
+    if config.predictor == "synth":
+        return Teaching(ledger, SyntheticTeacher(ledger, config.seed), dataset, predictor, schedule, pool)
+    site = _open_site(config, parts)
+    collector = _ask_people(config, run_id, task, ledger, site, parts)
+    teaching = Teaching(ledger, collector, dataset, predictor, schedule, pool)
+    teaching.address = collector.experiment.invite_url
+    teaching.welcome = [f"Label here: {teaching.address}", *site.welcome]
+    return teaching
+
+
+@dataclass(frozen=True)
+class _Site:
+    """Where people label; ``revive`` starts the site again where that is in our hands."""
+
+    url: str
+    token: str
+    storage: str
+    revive: Callable[[], None] | None = None
+    welcome: tuple[str, ...] = ()
+
+
+def _open_site(config: TeachConfig, parts: contextlib.ExitStack) -> _Site:
+    """The site that the settings name, or the one of this machine, started where it does not run."""
+    if config.site_url is not None and config.storage is not None:
+        token = os.environ.get(TOKEN_VARIABLE, "")
+        if not token:
+            raise ConfigError(
+                f"--site_url needs a token of that site in the environment variable {TOKEN_VARIABLE}"
+            )
+        return _Site(config.site_url, token, config.storage)
+    handle = ensure_site(Path(config.state_dir), config.bind, config.public_url, config.storage)
+    parts.callback(handle.release)
+    admin = f"Admin: {handle.admin_url}  user admin, password in {handle.admin_password_file}"
+    return _Site(handle.url, handle.token, handle.storage, handle.revive, (admin,))
+
+
+def _ask_people(
+    config: TeachConfig,
+    run_id: uuid.UUID,
+    task: TaskInfo,
+    ledger: Ledger,
+    site: _Site,
+    parts: contextlib.ExitStack,
+) -> HumanCollector:
+    client = parts.enter_context(contextlib.closing(FeedbackClient(site.url, site.token)))
+    renderer = parts.enter_context(ClipRenderer())
+    settings = ExperimentSettings(
+        name=config.experiment,
+        run_id=run_id,
+        env_id=config.env_id,
+        prompt=config.prompt,
+        n_labels=config.n_labels,
+        fps=task.fps,
+        has_true_reward=True,
+    )
+    collector = HumanCollector(ledger, client, renderer, open_storage(site.storage), settings, site.revive)
+    return parts.enter_context(contextlib.closing(collector))
 
 
 def _schedule(config: TeachConfig) -> LabelSchedule:

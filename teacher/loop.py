@@ -100,7 +100,11 @@ def hold(run: Run, teaching: Teaching) -> bool:
                 break
             ask(run, teaching)
             run.tell_waiting(needed)
-            show("paused on the site" if state == "paused" else f"waiting for you: {needed}  {run.address}")
+            show(
+                "paused on the site"
+                if state == "paused"
+                else f"waiting for you: {needed}  {teaching.address}"
+            )
             time.sleep(POLL_SECONDS)
     run.tell_waiting(None)
     return True
@@ -127,7 +131,7 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
     total = run.config.num_pretrain_labels
     needed = math.ceil(PRETRAIN_SHARE * total)
     ledger, collector = teaching.ledger, teaching.collector
-    with progress(run.console, f"pretraining answers  {run.address}".rstrip(), needed) as show:
+    with progress(run.console, f"pretraining answers  {teaching.address}".rstrip(), needed) as show:
         while (answered := ledger.usable("pretraining")) < needed:
             if collector.status.state == "finished":
                 return False

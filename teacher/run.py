@@ -36,6 +36,8 @@ class Teaching:
     Attributes:
         seconds: of joint training so far, without the time spent waiting for people; for schedules by time.
         pretrained: whether the predictor was fitted on the pretraining labels.
+        address: where people label; empty where nobody does.
+        welcome: lines to print once, such as how to enter the admin.
     """
 
     ledger: Ledger
@@ -46,6 +48,8 @@ class Teaching:
     pool: SegmentPool
     seconds: float = 0.0
     pretrained: bool = False
+    address: str = ""
+    welcome: Sequence[str] = ()
 
     def receive(self) -> bool:
         """Take in the answers that have come since the last call; whether there were any."""
@@ -83,9 +87,8 @@ class Run:
     """Everything one run consists of; a context manager that closes all its parts.
 
     Args:
+        parts: takes up what the run opens; :meth:`own` makes it the run's.
         teaching: None for ``-p rl``.
-        address: where people label; empty where nobody does.
-        welcome: lines to print once, such as how to enter the admin.
     """
 
     def __init__(
@@ -93,20 +96,18 @@ class Run:
         config: TeachConfig,
         task: TaskInfo,
         console: Console,
+        parts: contextlib.ExitStack,
         teaching: Teaching | None = None,
-        *,
-        address: str = "",
-        welcome: Sequence[str] = (),
     ) -> None:
         self.config = config
         self.task = task
         self.console = console
         self.teaching = teaching
-        self.address = address
-        self.welcome = welcome
         self.segment_length = segment_length(config, task)
         self.episodes: deque[Trajectory] = deque(maxlen=EPISODES_REMEMBERED)
         self.envs = make_vector_env(task, NUM_ENVS, config.seed, config.workers)
+        self._parts = contextlib.ExitStack()
+        parts.callback(self.envs.close)
         agent_config = PPOConfig(normalize_rewards=config.predictor == "rl")
         self.agent = PPO(self.envs, agent_config, config.seed, device=config.device)
         self._checkpoint = config.run_dir / CHECKPOINT_NAME
@@ -117,20 +118,21 @@ class Run:
         self._metrics = Metrics(
             config.run_dir / "tensorboard", config.num_timesteps, self.agent.total_steps, console
         )
-        self._videos = None if config.no_videos else EpisodeVideos(config, task, console)
+        parts.callback(self._metrics.close)
+        self._videos: EpisodeVideos | None = None
+        if not config.no_videos:
+            self._videos = EpisodeVideos(config, task, console)
+            parts.callback(self._videos.close)
 
     def __enter__(self) -> "Run":
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.ExitStack() as parts:
-            parts.callback(self.envs.close)
-            if self.teaching is not None:
-                parts.callback(self.teaching.ledger.close)
-                parts.callback(self.teaching.collector.close)
-            if self._videos is not None:
-                parts.callback(self._videos.close)
-            parts.callback(self._metrics.close)
+        self._parts.close()
+
+    def own(self, parts: contextlib.ExitStack) -> None:
+        """Close ``parts`` with this run."""
+        self._parts = parts
 
     def labels_due(self) -> int:
         """Labels that should have been asked by now, those before training included."""

@@ -162,8 +162,9 @@ def _greet(run: Run) -> None:
         f"{verb} [bold]{config.env_id}[/] for {config.num_timesteps:,} steps; run directory {config.run_dir}"
     )
     print_(f"Curves: tensorboard --logdir {shlex.quote(config.runs_dir)}")
-    for line in run.welcome:
-        print_(line)
+    if run.teaching is not None:
+        for line in run.teaching.welcome:
+            print_(line)
 
 
 def _interrupt(*_: object) -> None:
