@@ -1,4 +1,4 @@
-"""The one site of a state folder: ``python -m human_feedback_site.embedded --state-dir state --bind 127.0.0.1``.
+"""The one site of a state folder: ``python -m human_feedback_site.embedded --state-dir state --bind HOST``.
 
 The first training run that needs it starts it, and it ends by itself after the last one. What must hold when
 any process is killed rests on ``flock``, because the kernel takes a lock back from the dead:
@@ -51,28 +51,34 @@ def main(arguments: list[str] | None = None) -> int:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return 0
-        with _listen(options.bind, _last_port(folder / "lock")) as listener:
-            port = listener.getsockname()[1]
-            instance = uuid.uuid4().hex
-            os.environ |= _environment(options, state_dir, port, instance)
-            _prepare_database()
-            announcement = {
-                "pid": os.getpid(),
-                "instance": instance,
-                "url": f"http://{_own_host(options.bind)}:{port}",
-                "port": port,
-                "bind": options.bind,
-                "public_url": options.public_url,
-                "storage": options.storage,
-            }
-            EmbeddedSite(folder, listener, announcement).run()
+        listener = _listen(options.bind, _last_port(folder / "lock"))
+        port = listener.getsockname()[1]
+        instance = uuid.uuid4().hex
+        os.environ |= _environment(options, state_dir, port, instance)
+        _prepare_database()
+        announcement = {
+            "pid": os.getpid(),
+            "instance": instance,
+            "url": f"http://{_own_host(options.bind)}:{port}",
+            "port": port,
+            "bind": options.bind,
+            "public_url": options.public_url,
+            "storage": options.storage,
+        }
+        EmbeddedSite(folder, listener.detach(), announcement).run()
     return 0
 
 
 class EmbeddedSite(BaseApplication):  # type: ignore[misc]
-    """Gunicorn with one worker of several threads, one of which watches for the end of the last run."""
+    """Gunicorn with one worker of several threads, one of which watches for the end of the last run.
 
-    def __init__(self, folder: Path, listener: socket.socket, announcement: Mapping[str, Any]) -> None:
+    Args:
+        folder: of the lock files.
+        listener: file descriptor of the socket to serve; gunicorn closes it.
+        announcement: what ``site/lock`` is to say.
+    """
+
+    def __init__(self, folder: Path, listener: int, announcement: Mapping[str, Any]) -> None:
         self._folder = folder
         self._listener = listener
         self._announcement = announcement
@@ -82,7 +88,7 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
     def load_config(self) -> None:
         """Set what differs from gunicorn's defaults."""
         settings = {
-            "bind": f"fd://{self._listener.fileno()}",
+            "bind": f"fd://{self._listener}",
             "worker_class": "gthread",
             "threads": THREADS,
             "keepalive": 75,  # longer than a trainer waits between two polls

@@ -109,7 +109,7 @@ class HumanCollector:
         with self._lock:
             if finite:
                 self._points.append(Point(step, finite))
-            self._waiting_for = waiting_for
+            self._waiting_for = None if waiting_for is None else max(0, waiting_for)
 
     def finish(self) -> None:
         """Close, and tell the site that no more labels are wanted; tries for some seconds.
