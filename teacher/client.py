@@ -198,13 +198,8 @@ class FeedbackClient:
         if session is None and _is_loopback(self.site_url):
             self._session.trust_env = False  # a proxy cannot reach this machine's own address
 
-    def put_experiment(
-        self, settings: ExperimentSettings, *, state: SiteState | None = None, invite: str | None = None
-    ) -> Experiment:
+    def put_experiment(self, settings: ExperimentSettings, *, state: SiteState | None = None) -> Experiment:
         """Create the experiment or go on with it; ``state`` None leaves its state alone.
-
-        Args:
-            invite: name of the labeler that the answer's ``invite_url`` signs in.
 
         Raises:
             SiteRefusedError: status 409 where another run has this name.
@@ -213,8 +208,6 @@ class FeedbackClient:
         body.pop("name")
         if state is not None:
             body["state"] = state
-        if invite is not None:
-            body["invite"] = invite
         return self._call(Experiment.from_json, "PUT", _path(settings.name), body)
 
     def register(self, experiment: str, comparisons: Sequence[Registration]) -> Registered:

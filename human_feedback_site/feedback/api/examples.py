@@ -34,6 +34,7 @@ REQUESTS: Final[dict[str, Any]] = {
         "has_true_reward": True,
         "invite": "you",
     },
+    "invite": {"labeler": "labeler-1"},
     "comparisons": {
         "comparisons": [
             {
@@ -65,6 +66,7 @@ RESPONSES: Final[dict[str, Any]] = {
         "label_url": f"http://127.0.0.1:8000/experiments/{_EXPERIMENT}/label",
         "invite_url": "http://127.0.0.1:8000/join/eyJleHBlcmltZW50Ijox...",
     },
+    "invite": {"invite_url": "http://127.0.0.1:8000/join/eyJleHBlcmltZW50Ijox..."},
     "registered": {"registered": 1, "existing": 0},
     "decisions": {
         "state": "running",

@@ -40,8 +40,26 @@ class ExperimentView(ResearcherView):
         return Response(answer.data, status=201 if created else 200)
 
 
+class InvitesView(ResearcherView):
+    """Invitations to label an experiment."""
+
+    @endpoint(
+        "create_invite", s.InviteSerializer, example="invite", body=(s.InviteRequestSerializer, "invite")
+    )
+    def post(self, request: Request, name: str) -> Response:
+        """Make a link that signs one labeler in; the labeler is made when the link is first opened."""
+        experiment = self.experiment(name)
+        body = valid(s.InviteRequestSerializer, request.data)
+        url = accounts.invite_url(experiment, body["labeler"], _base_url(request))
+        return Response(s.InviteSerializer({"invite_url": url}).data)
+
+
+def _base_url(request: Request) -> str:
+    return settings.PUBLIC_URL or request.build_absolute_uri("/").rstrip("/")
+
+
 def _described(request: Request, experiment: Experiment, labeler_name: str) -> dict[str, Any]:
-    base = settings.PUBLIC_URL or request.build_absolute_uri("/").rstrip("/")
+    base = _base_url(request)
     return {
         "name": experiment.name,
         "run_id": experiment.run_id,

@@ -32,6 +32,12 @@ def _count(**options: Any) -> serializers.IntegerField:
     return serializers.IntegerField(min_value=0, max_value=_BIGGEST_SMALL, **options)
 
 
+def _labeler_name(**options: Any) -> serializers.RegexField:
+    return serializers.RegexField(
+        r"\A[\w.-]{1,50}\Z", help_text="The name of the labeler that `invite_url` signs in.", **options
+    )
+
+
 def _step() -> serializers.IntegerField:
     return serializers.IntegerField(
         min_value=0, max_value=_BIGGEST, help_text="Environment steps made so far."
@@ -55,9 +61,7 @@ class ExperimentRequestSerializer(serializers.Serializer[Any]):
         required=False,
         help_text="Absent: unchanged.",
     )
-    invite = serializers.RegexField(
-        r"\A[\w.-]{1,50}\Z", default="you", help_text="The name of the labeler that `invite_url` signs in."
-    )
+    invite = _labeler_name(default="you")
 
 
 class ExperimentSerializer(serializers.Serializer[Any]):
@@ -69,6 +73,20 @@ class ExperimentSerializer(serializers.Serializer[Any]):
     prompt = serializers.CharField()
     last_seq = serializers.IntegerField(help_text="Number of the newest decision.")
     label_url = serializers.URLField(help_text="The labeling page, for people who are signed in.")
+    invite_url = serializers.URLField(
+        help_text="Signs the labeler in and leads to the labeling page. Keep it secret."
+    )
+
+
+class InviteRequestSerializer(serializers.Serializer[Any]):
+    """A labeler to invite."""
+
+    labeler = _labeler_name()
+
+
+class InviteSerializer(serializers.Serializer[Any]):
+    """An invitation."""
+
     invite_url = serializers.URLField(
         help_text="Signs the labeler in and leads to the labeling page. Keep it secret."
     )

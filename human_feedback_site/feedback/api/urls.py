@@ -6,6 +6,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from human_feedback_site.feedback.api import labeler_views, researcher_views
 
 _experiment = [
+    path("invites", researcher_views.InvitesView.as_view()),
     path("comparisons", researcher_views.ComparisonsView.as_view()),
     path("decisions", researcher_views.DecisionsView.as_view()),
     path("cancel", researcher_views.CancelView.as_view()),

@@ -1,0 +1,194 @@
+"""Scripted labelers, for watching and testing the loop without people.
+
+``python -m teacher.bots --site http://127.0.0.1:8000 --experiment ShortHopper-v1-demo --token-file token``
+
+A bot does over HTTP what a browser does: it opens an invitation, keeps the cookies, leases a pair, fetches
+both clips, answers by the side of the screen, and sends an answer again until the site has acknowledged it.
+Which side is better it asks with a researcher's token: the one with the larger true return.
+"""
+
+import argparse
+import json
+import random
+import threading
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
+
+import requests
+
+_TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds between two bytes of the answer
+_IDLE_SECONDS = 1.0
+_LONGEST_WAIT = 10.0
+_SIGNED_OUT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_MP4_BRAND_OFFSET = slice(4, 8)
+
+
+class BotError(Exception):
+    """The site answered in a way that a labeler's browser could not go on with."""
+
+
+class Bot(threading.Thread):
+    """One labeler that never tires and is always right; ends when the experiment is finished.
+
+    Args:
+        site: address of the site.
+        experiment: what to label.
+        token: of the researcher who owns the experiment.
+        name: the labeler's name; a bot of the same name goes on as the same labeler.
+        log: file to which each acknowledged answer is appended as one line of JSON.
+
+    Attributes:
+        answered: acknowledged answers so far.
+        error: why it ended before the experiment did.
+    """
+
+    def __init__(self, site: str, experiment: str, token: str, name: str, log: Path | None = None) -> None:
+        super().__init__(name=name, daemon=True)
+        self.answered = 0
+        self.error: Exception | None = None
+        self._site = site.rstrip("/") + "/"
+        self._path = f"api/v1/experiments/{experiment}"
+        self._token = {"Authorization": f"Bearer {token}"}
+        self._log = log
+        self._session = requests.Session()
+        self._session.trust_env = False  # a password in ~/.netrc would take the place of the token
+
+    def run(self) -> None:
+        """Label until the experiment is finished."""
+        try:
+            with self._session:
+                self._sign_in()
+                while self._label():
+                    pass
+        except (BotError, requests.RequestException, OSError) as error:
+            self.error = error
+
+    def _sign_in(self) -> None:
+        """Open an invitation of its own, which leads to the labeling page and its cookies."""
+        while True:
+            answer = self._as_researcher("POST", f"{self._path}/invites", json={"labeler": self.name})
+            if answer.status_code != HTTPStatus.NOT_FOUND:
+                break
+            time.sleep(_IDLE_SECONDS)  # the run has not told the site of its experiment yet
+        self._session.cookies.clear()
+        page = self._until_answered("GET", _json(answer)["invite_url"])
+        _check(page)
+        self._session.headers["Referer"] = page.url  # Django wants to see it where the site speaks HTTPS
+
+    def _label(self) -> bool:
+        """Answer one pair, or wait where there is none; False once the experiment is finished."""
+        offer = _json(self._as_labeler(f"{self._path}/leases", {"count": 1, "held": [], "shown": None}))
+        if offer["state"] == "finished":
+            return False
+        if not offer["leases"]:
+            time.sleep(_IDLE_SECONDS)
+            return True
+        lease = offer["leases"][0]
+        for side in ("left", "right"):
+            self._watch(lease[side]["url"])
+        truth = _json(self._as_researcher("GET", f"{self._path}/leases/{lease['uuid']}"))
+        self._answer(lease, truth)
+        return True
+
+    def _watch(self, url: str) -> None:
+        clip = self._until_answered("GET", url)
+        _check(clip)
+        if clip.content[_MP4_BRAND_OFFSET] != b"ftyp":
+            raise BotError(f"expected an mp4 at {url}, got {clip.content[:16]!r}")
+
+    def _answer(self, lease: Mapping[str, Any], truth: Mapping[str, Any]) -> None:
+        label = {
+            "uuid": str(uuid.uuid4()),
+            "lease": lease["uuid"],
+            "choice": choose(truth),
+            "response_ms": None,
+        }
+        answer = _json(self._as_labeler("api/v1/labels", label))
+        self.answered += 1
+        if self._log is not None:
+            line = {
+                **label,
+                "labeler": self.name,
+                "status": answer["status"],
+                "comparison": lease["comparison"],
+            }
+            line |= {side: truth[side]["true_return"] for side in ("left", "right")}
+            with self._log.open("a") as log:  # one write of one line: bots may share the file
+                log.write(json.dumps(line) + "\n")
+
+    def _as_researcher(self, method: str, path: str, **request: Any) -> requests.Response:
+        return self._until_answered(method, path, headers=self._token, **request)
+
+    def _as_labeler(self, path: str, body: Mapping[str, Any]) -> requests.Response:
+        """Post as the labeler, signing in again where the session has ended."""
+        while True:
+            cookies = [cookie for cookie in self._session.cookies if cookie.name.startswith("csrftoken")]
+            headers = {"X-CSRFToken": cookies[0].value or ""} if cookies else {}
+            answer = self._until_answered("POST", path, json=body, headers=headers)
+            if answer.status_code not in _SIGNED_OUT:
+                return answer
+            self._sign_in()
+
+    def _until_answered(self, method: str, path: str, **request: Any) -> requests.Response:
+        """Send the same request until the site answers it, whatever the answer is."""
+        wait = 0.25
+        while True:
+            try:
+                answer = self._session.request(method, urljoin(self._site, path), timeout=_TIMEOUT, **request)
+                if answer.status_code < 500 and answer.status_code != HTTPStatus.TOO_MANY_REQUESTS:
+                    return answer
+            except (requests.ConnectionError, requests.Timeout):
+                pass
+            time.sleep(wait * random.uniform(0.5, 1.0))
+            wait = min(2 * wait, _LONGEST_WAIT)
+
+
+def choose(truth: Mapping[str, Any]) -> str:
+    """The side with the larger true return."""
+    left, right = (truth[side]["true_return"] for side in ("left", "right"))
+    if left is None or right is None:
+        return "cant_tell"
+    if left == right:
+        return "equal"
+    return "left" if left > right else "right"
+
+
+def _check(answer: requests.Response) -> None:
+    if not answer.ok:
+        raise BotError(f"{answer.request.method} {answer.url}: {answer.status_code} {answer.text[:200]}")
+
+
+def _json(answer: requests.Response) -> Any:
+    _check(answer)
+    return answer.json()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run some bots until the experiment is finished."""
+    parser = argparse.ArgumentParser(prog="python -m teacher.bots", description="Scripted labelers.")
+    parser.add_argument("--site", required=True, help="address of the labeling site")
+    parser.add_argument("--experiment", required=True, help="its name on the site")
+    parser.add_argument("--token-file", type=Path, required=True, help="file with a researcher's token")
+    parser.add_argument("--count", type=int, default=3, help="how many bots (default: 3)")
+    parser.add_argument("--log", type=Path, help="append each acknowledged answer to this file, as JSON")
+    options = parser.parse_args(arguments)
+    token = options.token_file.read_text().strip()
+    bots = [
+        Bot(options.site, options.experiment, token, f"bot-{number}", options.log)
+        for number in range(1, options.count + 1)
+    ]
+    for bot in bots:
+        bot.start()
+    for bot in bots:
+        bot.join()
+        print(f"{bot.name}: {bot.answered} answers" + (f"; ended by {bot.error}" if bot.error else ""))
+    return 1 if any(bot.error for bot in bots) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
