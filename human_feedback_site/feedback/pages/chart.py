@@ -1,17 +1,20 @@
-"""Line charts as SVG geometry: Python computes where things go, the template draws, the style sheet colours."""
+"""Line charts as SVG geometry: Python computes where things go, the template draws, the style sheet colours.
+
+Positions are percentages of the plot: a chart is as wide as the screen lets it be; its text keeps its size.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-LEFT, RIGHT, TOP, BOTTOM = 52.0, 14.0, 10.0, 30.0
 MAX_POINTS = 600
+PATH_UNITS = 1000  # the path's own square coordinates; the template stretches them over the plot
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 @dataclass(frozen=True)
 class Tick:
-    """A mark on an axis: where it is, in SVG units, and what it says."""
+    """A mark on an axis: where it is, in percent from the left or from the top, and what it says."""
 
     position: float
     text: str
@@ -19,71 +22,51 @@ class Tick:
 
 @dataclass(frozen=True)
 class Chart:
-    """What a template needs to draw one curve; all lengths are SVG units, y grows downward."""
+    """What a template needs to draw one curve."""
 
-    width: int
-    height: int
     x_ticks: Sequence[Tick]
     y_ticks: Sequence[Tick]
     path: str
-    last: tuple[float, float]
+    end: tuple[float, float]
     latest: str
 
-    @property
-    def left(self) -> float:
-        """Where the plot begins."""
-        return LEFT
 
-    @property
-    def right(self) -> float:
-        """Where the plot ends."""
-        return self.width - RIGHT
+def line_chart(points: Sequence[tuple[float, float]]) -> Chart | None:
+    """Return the chart of ``points``, (step, value) in order of steps; None where nothing finite is left.
 
-    @property
-    def bottom(self) -> float:
-        """Where the plot's floor is."""
-        return self.height - BOTTOM
-
-
-def line_chart(points: Sequence[tuple[float, float]], width: int, height: int) -> Chart | None:
-    """Return the chart of ``points``, (step, value) in order of steps; None where nothing finite is left to draw.
-
-    More points than pixels are thinned; the first and the last always stay.
+    The horizontal axis begins at step 0. More points than a screen can show are thinned; the last one stays.
     """
     points = thin([(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)])
     if not points:
         return None
     xs, ys = zip(*points, strict=True)
-    x_ticks = nice_ticks(0.0, max(xs), 6)
-    y_ticks = nice_ticks(min(ys), max(ys), 5)
-    x_low, x_high = 0.0, max(max(xs), 1.0)
-    y_low, y_high = min(min(ys), y_ticks[0]), max(max(ys), y_ticks[-1])
+    x_high = max(*xs, 1.0)
+    y_values = nice_ticks(min(ys), max(ys), 5)
+    y_low, y_high = y_values[0], y_values[-1]
 
-    def place(x: float, y: float) -> tuple[float, float]:
-        across = (x - x_low) / (x_high - x_low) * (width - LEFT - RIGHT)
-        up = (y - y_low) / (y_high - y_low) * (height - TOP - BOTTOM)
-        return round(LEFT + across, 1), round(height - BOTTOM - up, 1)
+    def percent(x: float, y: float) -> tuple[float, float]:
+        return round(100 * x / x_high, 2), round(100 * (y_high - y) / (y_high - y_low), 2)
 
-    placed = [place(x, y) for x, y in points]
+    placed = [percent(x, y) for x, y in points]
+    scale = PATH_UNITS / 100
+    x_values = [x for x in nice_ticks(0.0, x_high, 6) if x <= x_high]
     return Chart(
-        width=width,
-        height=height,
-        x_ticks=[Tick(place(x, y_low)[0], short_number(x)) for x in x_ticks if x <= x_high],
-        y_ticks=[Tick(place(0.0, y)[1], short_number(y)) for y in y_ticks],
-        path="M" + "L".join(f"{x:g} {y:g}" for x, y in placed),
-        last=placed[-1],
+        x_ticks=[Tick(percent(x, y_low)[0], short_number(x)) for x in x_values],
+        y_ticks=[Tick(percent(0.0, y)[1], short_number(y)) for y in y_values],
+        path="M" + "L".join(f"{x * scale:.1f} {y * scale:.1f}" for x, y in placed),
+        end=placed[-1],
         latest=short_number(ys[-1]),
     )
 
 
 def thin(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    """Return at most about :data:`MAX_POINTS` of ``points``, evenly chosen, the last among them."""
+    """Return about :data:`MAX_POINTS` of ``points`` at most, evenly chosen, the last among them."""
     stride = math.ceil(len(points) / MAX_POINTS)
-    return points if stride <= 1 else [*points[:-1][::stride], points[-1]]
+    return points if stride <= 1 else [*points[:-1:stride], points[-1]]
 
 
 def nice_ticks(low: float, high: float, wanted: int) -> list[float]:
-    """Return about ``wanted`` round numbers, at most one step beyond ``low`` and ``high`` on either side.
+    """Return the ends of about ``wanted`` steps between round numbers that enclose ``low`` and ``high``.
 
     Steps are 1, 2 or 5 times a power of ten (Heckbert, "Nice numbers for graph labels", Graphics Gems, 1990).
     """
@@ -102,5 +85,4 @@ def short_number(value: float) -> str:
     for size, prefix in _PREFIXES:
         if abs(value) >= size * 0.9995:
             return f"{value / size:.3g}{prefix}"
-    text = f"{value:.3g}"
-    return "0" if float(text) == 0 else text
+    return f"{value:.3g}"

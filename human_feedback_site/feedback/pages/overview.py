@@ -1,0 +1,126 @@
+"""What the home page and the experiment page list."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from django.contrib.auth.models import User
+from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+from human_feedback_site.feedback import selectors
+from human_feedback_site.feedback.media import media_store
+from human_feedback_site.feedback.models import Comparison, Experiment, Label, Outcome
+from human_feedback_site.feedback.pages.chart import Chart, line_chart
+
+# In the order in which they are shown; the first that has points is drawn large.
+CURVE_TITLES: Mapping[str, str | Promise] = {
+    "agent/true_reward_per_episode": _("True reward per episode"),
+    "agent/predicted_reward_per_episode": _("Predicted reward per episode"),
+    "predictor/rank_correlation": _("Rank correlation of predicted and true reward"),
+    "predictor/correlation": _("Correlation of predicted and true reward"),
+    "predictor/accuracy": _("Agreement of the predictor with held-out answers"),
+    "predictor/loss": _("Loss of the predictor"),
+    "predictor/validation_loss": _("Loss of the predictor on held-out answers"),
+}
+# Shown as numbers and a bar; as curves they only grow.
+_NOT_DRAWN = ("agent/total_steps", "labels/")
+
+VERDICTS: Mapping[str, Promise] = {
+    Outcome.FIRST: _("First is better"),
+    Outcome.SECOND: _("Second is better"),
+    Outcome.EQUAL: _("Equal"),
+    Outcome.CANT_TELL: _("Can’t tell"),
+}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One clip of a comparison: a link, its true return where it is known, whether it is preferred."""
+
+    url: str
+    true_return: float | None
+    preferred: bool
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A label and what it says, the screen taken out of it."""
+
+    label: Label
+    verdict: Promise
+    undone: bool
+
+
+@dataclass(frozen=True)
+class Card:
+    """A comparison as the experiment page shows it; ``verdict`` is None while nothing is decided."""
+
+    comparison: Comparison
+    first: Side
+    second: Side
+    verdict: Promise | None
+    answers: Sequence[Answer]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A titled chart."""
+
+    tag: str
+    title: str | Promise
+    chart: Chart
+
+
+def experiment_rows(user: User) -> QuerySet[Experiment]:
+    """Return the experiments ``user`` manages or may label, newest first.
+
+    Each has the numbers of its comparisons ``asked`` and ``answered``; ``managed`` and ``invited`` say what
+    the user may do with it.
+    """
+    managed = selectors.experiments_to_manage(user).filter(pk=OuterRef("pk"))
+    invited = selectors.experiments_to_label(user).filter(pk=OuterRef("pk"))
+    return (
+        Experiment.objects.annotate(managed=Exists(managed), invited=Exists(invited))
+        .filter(Q(managed=True) | Q(invited=True))
+        .annotate(
+            asked=Count("comparisons", filter=~Q(comparisons__status=Comparison.Status.CANCELLED)),
+            answered=Count("comparisons", filter=Q(comparisons__n_labels__gt=0)),
+        )
+        .order_by("-pk")
+    )
+
+
+def comparisons_to_list(experiment: Experiment) -> QuerySet[Comparison]:
+    """Return the experiment's comparisons, newest first, with their decision and every label ever given."""
+    labels = Label.objects.select_related("labeler", "undo").order_by("pk")
+    comparisons = selectors.comparisons_with_decisions(experiment)
+    return comparisons.prefetch_related(Prefetch("labels", queryset=labels)).order_by("-pk")
+
+
+def comparison_card(comparison: Comparison) -> Card:
+    """Return one of :func:`comparisons_to_list` as it is shown."""
+    decision: str | None = comparison.decision  # type: ignore[attr-defined]  # added by the query
+    store = media_store()
+    return Card(
+        comparison=comparison,
+        first=Side(store.url(comparison.first_key), comparison.first_return, decision == Outcome.FIRST),
+        second=Side(store.url(comparison.second_key), comparison.second_return, decision == Outcome.SECOND),
+        verdict=VERDICTS[decision] if decision else None,
+        answers=[
+            Answer(each, VERDICTS[each.verdict], hasattr(each, "undo")) for each in comparison.labels.all()
+        ],
+    )
+
+
+def curves(experiment: Experiment) -> Sequence[Curve]:
+    """Return the experiment's learning curves: the known ones first, then the rest by name."""
+    points = selectors.learning_curves(experiment)
+    known = [tag for tag in CURVE_TITLES if tag in points]
+    others = [tag for tag in points if tag not in CURVE_TITLES and not tag.startswith(_NOT_DRAWN)]
+    drawn = []
+    for tag in [*known, *others]:
+        chart = line_chart([(point["step"], point["value"]) for point in points[tag]])
+        if chart is not None:
+            drawn.append(Curve(tag, CURVE_TITLES.get(tag, tag), chart))
+    return drawn

@@ -1,0 +1,17 @@
+"""Addresses of the pages."""
+
+from django.contrib.auth.views import LoginView, LogoutView
+from django.urls import include, path
+
+from human_feedback_site.feedback.pages import views
+
+urlpatterns = [
+    path("", views.home, name="home"),
+    path("experiments/<slug:name>/", views.experiment, name="experiment"),
+    path("experiments/<slug:name>/label", views.label, name="label"),
+    path("join/<str:token>", views.join, name="join"),
+    path("session", views.session, name="session"),
+    path("accounts/login/", LoginView.as_view(), name="login"),
+    path("accounts/logout/", LogoutView.as_view(), name="logout"),
+    path("i18n/", include("django.conf.urls.i18n")),
+]

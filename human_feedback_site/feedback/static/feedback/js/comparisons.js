@@ -1,0 +1,31 @@
+// The list of comparisons: clips are fetched when they come into sight, and the two of a pair play together.
+
+const inSight = new IntersectionObserver((entries) => {
+  for (const { isIntersecting, target } of entries) {
+    if (!isIntersecting) continue;
+    inSight.unobserve(target);
+    target.preload = "auto";
+    target.load();
+  }
+}, { rootMargin: "100px" });
+
+for (const clips of document.querySelectorAll(".clips")) {
+  const videos = [...clips.querySelectorAll("video")];
+  for (const video of videos) {
+    video.controls = false;
+    inSight.observe(video);
+  }
+  const button = document.getElementById("play").content.firstElementChild.cloneNode(true);
+  button.addEventListener("click", () => (videos[0].paused ? play(videos) : videos.forEach((video) => video.pause())));
+  videos[0].addEventListener("play", () => clips.classList.add("playing"));
+  videos[0].addEventListener("pause", () => clips.classList.remove("playing"));
+  clips.append(button);
+}
+
+function play(videos) {
+  for (const video of videos) {
+    video.currentTime = 0;
+    // A clip that cannot be played stays still; the other one plays.
+    video.play().catch(() => {});
+  }
+}
