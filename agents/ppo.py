@@ -152,7 +152,7 @@ class PPO:
         if rewards.shape != rollout.rewards.shape:
             raise ShapeError(f"Expected rewards of shape {rollout.rewards.shape}, got {rewards.shape}.")
         rewards = np.where(rollout.valid, rewards, 0.0)
-        require_finite("rewards", rewards)
+        require_finite("rewards (step, environment)", rewards)
         if self.config.normalize_rewards:
             rewards = self.reward_scaler(rewards, rollout.ended, rollout.valid)
         return generalized_advantages(rollout, rewards, self.config.gamma, self.config.gae_lambda)

@@ -74,9 +74,8 @@ def generalized_advantages(
 
 
 def require_finite(what: str, array: NDArray[Any]) -> None:
-    """Raise :class:`NonFiniteError` unless all of ``array`` ``(num_envs, ...)`` is finite."""
-    if not np.isfinite(array).all():
-        index = int(np.argwhere(~np.isfinite(array))[0][0])
-        raise NonFiniteError(
-            f"Expected finite {what}, got {array[index]} in environment {index}; mend what made it."
-        )
+    """Raise :class:`NonFiniteError` unless all of ``array`` is finite; ``what`` names it and its axes."""
+    finite = np.isfinite(array)
+    if not finite.all():
+        index = tuple(np.argwhere(~finite)[0].tolist())
+        raise NonFiniteError(f"Expected finite {what}, got {array[index]} at {index}; mend what made it.")

@@ -50,7 +50,7 @@ class RolloutSampler:
     def start(self, rng: np.random.Generator) -> None:
         """Begin a new episode in every environment, seeded from ``rng``."""
         self._observations, _ = self.envs.reset(seed=int(rng.integers(2**31)))
-        require_finite("observations", self._observations)
+        require_finite("observations (environment, component)", self._observations)
         self._ended = np.zeros(self.envs.num_envs, dtype=bool)
         self.started = True
 
@@ -81,20 +81,18 @@ class RolloutSampler:
         self, actions: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
         """Step; where an episode ended, the observation returned is its final one."""
-        after, rewards, terminated, truncated, infos = self.envs.step(actions)
-        require_finite("observations", after)
-        require_finite("rewards", rewards)
-        self._observations, self._ended = after, terminated | truncated
-        if self._ended.any():
+        self._observations, rewards, terminated, truncated, infos = self.envs.step(actions)
+        self._ended = terminated | truncated
+        after = self._observations
+        if self._ended.any() and self.autoreset_mode is not AutoresetMode.NEXT_STEP:
+            after = np.array(after)
             if self.autoreset_mode is AutoresetMode.SAME_STEP:
-                after = np.array(after)
-                for i in np.flatnonzero(self._ended):
-                    after[i] = infos["final_obs"][i]
-                require_finite("observations", after)
-            elif self.autoreset_mode is AutoresetMode.DISABLED:
-                after = np.array(after)
+                after[self._ended] = np.stack(infos["final_obs"][self._ended])
+            else:
                 self._observations, _ = self.envs.reset(options={"reset_mask": self._ended})
-                require_finite("observations", self._observations)
+        require_finite("observations (environment, component)", after)
+        require_finite("observations (environment, component)", self._observations)
+        require_finite("rewards (environment)", rewards)
         return after, rewards, terminated, truncated
 
     def _rollout(self, steps: _Step, truncated_at: NDArray[Any]) -> Rollout:

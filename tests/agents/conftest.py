@@ -1,0 +1,84 @@
+"""Environments with known episodes, and agents on them."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from numpy.typing import NDArray
+
+from agents.ppo import PPO, PPOConfig
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+class CountingEnv(gymnasium.Env[NDArray[np.float64], NDArray[np.float32]]):
+    """Counts episodes and steps, whatever the action; the length and the kind of end depend on the episode.
+
+    Observation: environment, episode, step. Reward: the number of steps made in the episode. Episodes end, in
+    turn, by termination, both, truncation, truncation.
+    """
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float64)
+
+    def __init__(self, index: int, action_space: gymnasium.Space[Any]) -> None:
+        self.index = index
+        self.action_space = action_space
+        self.episode = -1
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float64], dict[str, Any]]:
+        super().reset(seed=seed)
+        self.episode += 1
+        self.time = 0
+        return self._observation(), {}
+
+    def step(self, action: Any) -> tuple[NDArray[np.float64], float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        self.time += 1
+        ended = self.time == 3 + (self.index + self.episode) % 3
+        terminated = ended and self.episode % 4 < 2
+        truncated = ended and self.episode % 4 > 0
+        return self._observation(), float(self.time), terminated, truncated, {}
+
+    def _observation(self) -> NDArray[np.float64]:
+        return np.array([self.index, self.episode, self.time], dtype=np.float64)
+
+
+BOX = gymnasium.spaces.Box(-0.5, 0.5, (2,), np.float32)
+
+
+@pytest.fixture
+def counting_envs() -> Callable[..., SyncVectorEnv]:
+    """Makes a vector of counting environments."""
+
+    def make(
+        mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+        num_envs: int = 3,
+        action_space: gymnasium.Space[Any] = BOX,
+    ) -> SyncVectorEnv:
+        env_fns = [lambda i=i: CountingEnv(i, action_space) for i in range(num_envs)]
+        return SyncVectorEnv(env_fns, autoreset_mode=mode)
+
+    return make
+
+
+@pytest.fixture
+def make_agent(counting_envs: Callable[..., SyncVectorEnv]) -> Callable[..., PPO]:
+    """Makes an agent on counting environments with a short, quick configuration."""
+
+    def make(seed: int = 0, mode: AutoresetMode = AutoresetMode.NEXT_STEP, **config: Any) -> PPO:
+        settings = {"num_steps": 32, "minibatch_size": 16, "update_epochs": 3, **config}
+        return PPO(counting_envs(mode), PPOConfig(**settings), seed)
+
+    return make

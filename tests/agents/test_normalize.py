@@ -1,0 +1,92 @@
+"""Running statistics against NumPy over everything seen."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+from agents.errors import UnsupportedSpaceError
+from agents.normalize import CLIP, ObservationNormalizer, RewardScaler, RunningMeanVariance
+
+
+def box(*shape: int) -> gymnasium.spaces.Box:
+    return gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float64)
+
+
+@pytest.mark.parametrize("sizes", [[1000], [1, 999], [300, 0, 1, 699], [1] * 1000])
+def test_statistics_equal_those_of_all_samples_in_one(sizes: list[int]) -> None:
+    samples = np.random.default_rng(0).normal(50.0, [0.1, 1.0, 30.0], (1000, 3))
+    statistics = RunningMeanVariance((3,))
+    for batch in np.split(samples, np.cumsum(sizes)[:-1]):
+        statistics.update(batch)
+    np.testing.assert_allclose(statistics.mean, samples.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(statistics.variance, samples.var(0), rtol=1e-9)
+    assert statistics.count == 1000
+
+
+def test_single_precision_samples_far_from_zero_keep_their_variance() -> None:
+    samples = np.random.default_rng(0).normal(1e4, 1.0, (10_000, 1)).astype(np.float32)
+    statistics = RunningMeanVariance((1,))
+    for batch in np.split(samples, 100):
+        statistics.update(batch)
+    np.testing.assert_allclose(statistics.variance, samples.astype(np.float64).var(0), rtol=1e-9)
+
+
+def test_before_the_first_update_observations_are_only_flattened_and_clipped() -> None:
+    normalizer = ObservationNormalizer(box(2, 2))
+    normalized = normalizer(np.array([[[1.0, -2.0], [3.0, 400.0]]]))
+    np.testing.assert_allclose(normalized, [[1.0, -2.0, 3.0, CLIP]], rtol=1e-6)
+
+
+def test_observations_become_standard_whatever_the_batch_shape() -> None:
+    observations = np.random.default_rng(0).normal(7.0, 3.0, (50, 20, 2, 2))
+    normalizer = ObservationNormalizer(box(2, 2))
+    normalizer.update(observations.reshape(-1, 2, 2))
+    normalized = normalizer(observations)
+    assert normalized.shape == (50, 20, 4)
+    assert normalized.dtype == np.float32
+    np.testing.assert_allclose(normalized.mean((0, 1)), 0, atol=1e-6)
+    np.testing.assert_allclose(normalized.std((0, 1)), 1, atol=1e-6)
+
+
+def test_a_constant_component_stays_finite() -> None:
+    normalizer = ObservationNormalizer(box(1))
+    normalizer.update(np.full((10, 1), 3.0))
+    np.testing.assert_array_equal(normalizer(np.array([[3.0], [4.0]])), [[0.0], [CLIP]])
+
+
+def test_a_space_that_is_no_box_is_refused() -> None:
+    with pytest.raises(UnsupportedSpaceError, match="Expected a Box observation space, got Dict"):
+        ObservationNormalizer(gymnasium.spaces.Dict({"position": box(2)}))
+
+
+def test_rewards_are_scaled_by_the_deviation_of_all_discounted_returns() -> None:
+    """Over two rollouts, with episodes that span them and dummy steps between episodes."""
+    rng = np.random.default_rng(0)
+    rewards = rng.normal(5.0, 2.0, (60, 2))
+    ended, valid = np.zeros((60, 2), bool), np.ones((60, 2), bool)
+    ended[[9, 33], 0] = ended[[29, 45], 1] = True
+    valid[[10, 34], 0] = valid[[30, 46], 1] = False
+    rewards[~valid] = 0.0
+
+    returns = []
+    for env in range(2):
+        running = 0.0
+        for t in range(60):
+            if valid[t, env]:
+                running = 0.9 * running + rewards[t, env]
+                returns.append((t, running))
+            if ended[t, env]:
+                running = 0.0
+
+    scaler = RewardScaler(2, gamma=0.9)
+    for part in (slice(0, 30), slice(30, 60)):
+        scaled = scaler(rewards[part], ended[part], valid[part])
+        deviation = np.std([value for t, value in returns if t < part.stop])
+        np.testing.assert_allclose(scaled, rewards[part] / deviation, rtol=1e-7)
+
+
+def test_scaled_rewards_are_clipped() -> None:
+    rewards = np.zeros((1000, 1))
+    rewards[50] = 1000.0
+    scaled = RewardScaler(1, gamma=0.0)(rewards, np.zeros((1000, 1), bool), np.ones((1000, 1), bool))
+    assert scaled.max() == CLIP

@@ -1,0 +1,119 @@
+"""Distributions against torch's, and the two forward passes against each other."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.distributions import Categorical, Independent, Normal
+
+from agents.errors import UnsupportedSpaceError
+from agents.policy import ActorCritic, CategoricalHead, GaussianHead, action_head, forward
+
+BOX = gymnasium.spaces.Box(-0.4, 0.4, (2, 3), np.float64)
+DISCRETE = gymnasium.spaces.Discrete(4, start=-2)
+
+
+def make_policy(space: gymnasium.Space[object], seed: int = 0) -> ActorCritic:
+    return ActorCritic(5, space, torch.Generator().manual_seed(seed))
+
+
+def gaussian_head() -> GaussianHead:
+    head = GaussianHead(BOX)
+    nn.init.normal_(head.log_std, generator=torch.Generator().manual_seed(1))
+    return head
+
+
+def test_gaussian_log_probability_and_entropy_equal_torchs() -> None:
+    head, generator = gaussian_head(), torch.Generator().manual_seed(0)
+    means, actions = torch.randn(7, 6, generator=generator), torch.randn(7, 2, 3, generator=generator)
+    expected: Any = Independent(Normal(means, head.log_std.exp()), 1)
+    log_probs, entropy = head.log_prob_and_entropy(means, actions)
+    torch.testing.assert_close(log_probs, expected.log_prob(actions.flatten(1)))
+    torch.testing.assert_close(entropy, expected.entropy())
+
+
+def test_categorical_log_probability_and_entropy_equal_torchs() -> None:
+    head, generator = CategoricalHead(DISCRETE), torch.Generator().manual_seed(0)
+    logits, actions = 3 * torch.randn(7, 4, generator=generator), torch.tensor([0, 1, 2, 3, 0, 1, 2])
+    expected: Any = Categorical(logits=logits)
+    log_probs, entropy = head.log_prob_and_entropy(logits, actions)
+    torch.testing.assert_close(log_probs, expected.log_prob(actions))
+    torch.testing.assert_close(entropy, expected.entropy())
+
+
+def test_gaussian_samples_have_the_heads_mean_and_deviation() -> None:
+    head = gaussian_head()
+    means = np.linspace(-2, 2, 6, dtype=np.float32)
+    noise = head.perturbation(np.random.default_rng(0), (200, 500))
+    samples = head.choose((means + noise).reshape(-1, 6)).reshape(-1, 6)
+    std = head.log_std.detach().exp().numpy()
+    np.testing.assert_allclose(samples.mean(0), means, atol=5 * std.max() / np.sqrt(len(samples)))
+    np.testing.assert_allclose(samples.std(0), std, rtol=0.02)
+    np.testing.assert_allclose(np.corrcoef(samples.T), np.eye(6), atol=0.02)
+
+
+def test_categorical_samples_have_the_softmaxs_frequencies() -> None:
+    head = CategoricalHead(DISCRETE)
+    logits = np.log([0.1, 0.2, 0.3, 0.4])
+    samples = head.choose(logits + head.perturbation(np.random.default_rng(0), (100_000,)))
+    np.testing.assert_allclose(np.bincount(samples) / len(samples), [0.1, 0.2, 0.3, 0.4], atol=0.01)
+
+
+def test_only_the_executed_action_is_clipped_and_has_the_spaces_type() -> None:
+    head = gaussian_head()
+    outputs = np.array([[-3.0, 0.1, 3.0, 0.0, 0.4, -0.4]], dtype=np.float32)
+    actions = head.choose(outputs)
+    np.testing.assert_array_equal(actions.ravel(), outputs.ravel())
+    executed = head.executed(actions)
+    assert executed[0].shape == (2, 3)
+    assert BOX.contains(executed[0])
+    np.testing.assert_allclose(executed.ravel(), [-0.4, 0.1, 0.4, 0.0, 0.4, -0.4], rtol=1e-6)
+
+
+def test_discrete_actions_are_executed_from_the_spaces_start() -> None:
+    head = CategoricalHead(DISCRETE)
+    actions = head.choose(np.eye(4))
+    np.testing.assert_array_equal(actions, [0, 1, 2, 3])
+    executed = head.executed(actions)
+    np.testing.assert_array_equal(executed, [-2, -1, 0, 1])
+    assert all(DISCRETE.contains(action) for action in executed)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [gymnasium.spaces.MultiDiscrete([2, 2]), gymnasium.spaces.Box(0, 5, (2,), np.int64)],
+)
+def test_other_action_spaces_are_refused(space: gymnasium.Space[object]) -> None:
+    with pytest.raises(UnsupportedSpaceError, match="Expected a Box of floats or a Discrete"):
+        action_head(space)
+
+
+@pytest.mark.parametrize("space", [BOX, DISCRETE])
+def test_both_forward_passes_agree(space: gymnasium.Space[object]) -> None:
+    policy = make_policy(space)
+    inputs = np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32)
+    expected = policy.actor(torch.from_numpy(inputs)).detach().numpy()
+    np.testing.assert_allclose(forward(policy.actor_layers(), inputs), expected, rtol=1e-5, atol=1e-7)
+
+
+def test_weights_are_orthogonal_with_the_gain_of_their_place() -> None:
+    policy = make_policy(BOX)
+    for network, output_gain in ((policy.actor, 0.01), (policy.critic, 1.0)):
+        layers = [module for module in network if isinstance(module, nn.Linear)]
+        for layer, gain in zip(layers, [2**0.5, 2**0.5, output_gain], strict=True):
+            weight = layer.weight.detach()
+            short = weight @ weight.T if weight.shape[0] <= weight.shape[1] else weight.T @ weight
+            torch.testing.assert_close(short, gain**2 * torch.eye(len(short)), atol=1e-5, rtol=0)
+            assert not layer.bias.any()
+
+
+def test_initialisation_depends_on_the_generator_alone() -> None:
+    before = torch.get_rng_state()
+    first, second, other = make_policy(BOX, 1), make_policy(BOX, 1), make_policy(BOX, 2)
+    assert torch.equal(torch.get_rng_state(), before)
+    for a, b in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert not torch.equal(next(first.actor.parameters()), next(other.actor.parameters()))

@@ -1,0 +1,122 @@
+"""Whole runs: reproducible, resumable, and undisturbed by acting."""
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import SyncVectorEnv
+
+from agents.errors import StateMismatchError
+from agents.ppo import PPO, PPOConfig
+
+
+def pendulum_agent(seed: int, **config: Any) -> PPO:
+    envs = SyncVectorEnv([lambda: gymnasium.make("Pendulum-v1", max_episode_steps=20)] * 2)
+    return PPO(envs, PPOConfig(num_steps=32, update_epochs=2, minibatch_size=16, **config), seed)
+
+
+def iterate(agent: PPO, times: int) -> list[Any]:
+    """Everything that an outsider sees of a run."""
+    seen: list[Any] = []
+    for _ in range(times):
+        rollout = agent.collect()
+        metrics = agent.update(rollout, rollout.rewards)
+        seen += [rollout.observations, rollout.executed_actions, rollout.values, *metrics.values()]
+    return seen
+
+
+def same(first: list[Any], second: list[Any]) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_the_same_seed_gives_the_same_run_whatever_else_draws_numbers() -> None:
+    torch.manual_seed(1)
+    np.random.seed(1)
+    first = iterate(pendulum_agent(7), 3)
+    torch.manual_seed(2)
+    np.random.seed(2)
+    agent = pendulum_agent(7)
+    second = iterate(agent, 1)
+    agent.act(np.zeros((5, 3), np.float32), deterministic=False)
+    second += iterate(agent, 2)
+    assert same(first, second)
+    assert not same(first, iterate(pendulum_agent(8), 3))
+
+
+def test_environments_of_one_agent_start_differently() -> None:
+    observations = pendulum_agent(0).collect().observations[0]
+    assert not np.array_equal(observations[0], observations[1])
+
+
+@pytest.mark.parametrize("normalize_rewards", [False, True])
+def test_a_restored_agent_continues_identically(normalize_rewards: bool) -> None:
+    original = pendulum_agent(0, normalize_rewards=normalize_rewards)
+    iterate(original, 2)
+    restored = pendulum_agent(99, normalize_rewards=normalize_rewards)
+    restored.load_state_dict(original.state_dict())
+    assert restored.total_steps == original.total_steps > 0
+
+    probe = np.ones((4, 3), np.float32)
+    for deterministic in (True, False):
+        ours, theirs = (agent.act(probe, deterministic=deterministic) for agent in (original, restored))
+        np.testing.assert_array_equal(ours, theirs)
+    rollout = original.collect()
+    assert original.update(rollout, rollout.rewards) == restored.update(rollout, rollout.rewards)
+    for name, value in original.policy.state_dict().items():
+        assert torch.equal(value, restored.policy.state_dict()[name]), name
+
+
+def test_a_restored_agent_starts_new_episodes_with_seeds_of_their_own() -> None:
+    original = pendulum_agent(0, normalize_rewards=True)
+    first = original.collect().observations[0]
+    restored = pendulum_agent(0, normalize_rewards=True)
+    restored.load_state_dict(original.state_dict())
+    assert not np.array_equal(restored.collect().observations[0], first)
+    assert not restored.reward_scaler.returns.any()
+
+
+def test_a_state_is_a_copy_of_arrays_and_json(make_agent: Callable[..., PPO]) -> None:
+    agent = make_agent(normalize_rewards=True)
+    iterate(agent, 1)
+    state = agent.state_dict()
+    saved = copy.deepcopy(state)
+    iterate(agent, 1)
+
+    def compare(now: Any, then: Any) -> Any:
+        """Fails where they differ; gives the state without its arrays."""
+        if isinstance(then, dict):
+            return {key: compare(now[key], value) for key, value in then.items()}
+        np.testing.assert_array_equal(now, then)
+        return None if isinstance(then, np.ndarray) else then
+
+    assert json.loads(json.dumps(compare(state, saved))) == compare(state, saved)
+    assert (state["policy"]["actor.0.weight"] != agent.state_dict()["policy"]["actor.0.weight"]).any()
+
+
+def test_the_state_of_another_environments_agent_is_refused_whole(make_agent: Callable[..., PPO]) -> None:
+    agent = make_agent()
+    before = agent.state_dict()
+    other = PPO(SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2), PPOConfig(), seed=0)
+    with pytest.raises(StateMismatchError, match="Expected a policy of shapes"):
+        agent.load_state_dict(other.state_dict())
+    for name, value in agent.state_dict()["policy"].items():
+        np.testing.assert_array_equal(value, before["policy"][name])
+
+
+def test_acting_deterministically_takes_the_mean_within_the_box(make_agent: Callable[..., PPO]) -> None:
+    agent = make_agent()
+    observations = np.random.default_rng(0).normal(size=(6, 3))
+    with torch.no_grad():
+        list(agent.policy.actor.parameters())[-2].mul_(300)
+        inputs = agent.policy.tensor(agent.normalizer(observations))
+        means = agent.policy.actor(inputs).numpy()
+    actions = agent.act(observations, deterministic=True)
+    assert (np.abs(means) > 0.5).any()
+    assert (np.abs(means) < 0.5).any()
+    np.testing.assert_allclose(actions, means.clip(-0.5, 0.5), rtol=1e-5, atol=1e-6)
+    assert not np.array_equal(agent.act(observations, deterministic=False), actions)

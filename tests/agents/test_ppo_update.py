@@ -1,0 +1,284 @@
+"""What one update does to the parameters."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import SyncVectorEnv
+from numpy.typing import NDArray
+
+from agents.errors import InvalidConfigError, NonFiniteError, ShapeError
+from agents.ppo import PPO, PPOConfig
+from agents.rollout import Rollout
+
+sb3 = pytest.importorskip("stable_baselines3")
+
+NUM_STEPS, NUM_ENVS = 48, 2
+CONFIG = PPOConfig(num_steps=NUM_STEPS, minibatch_size=16, learning_rate=1e-3, ent_coef=0.01)
+
+
+def parameters(agent: PPO) -> dict[str, NDArray[Any]]:
+    return {name: value.numpy().copy() for name, value in agent.policy.state_dict().items()}
+
+
+def assert_same_parameters(first: PPO, second: PPO) -> None:
+    for (name, a), b in zip(parameters(first).items(), parameters(second).values(), strict=True):
+        np.testing.assert_array_equal(a, b, err_msg=name)
+
+
+class Reference:
+    """Stable-Baselines3's PPO in double precision, with the parameters of one of our agents."""
+
+    NAMES: ClassVar = {
+        "actor.0": "mlp_extractor.policy_net.0",
+        "actor.2": "mlp_extractor.policy_net.2",
+        "actor.4": "action_net",
+        "critic.0": "mlp_extractor.value_net.0",
+        "critic.2": "mlp_extractor.value_net.2",
+        "critic.4": "value_net",
+        "head.log_std": "log_std",
+    }
+
+    def __init__(self, agent: PPO, env_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        # SB3 casts observations to single precision.
+        monkeypatch.setattr("stable_baselines3.common.policies.preprocess_obs", lambda obs, *_, **__: obs)
+        config = agent.config
+        self.model = sb3.PPO(
+            "MlpPolicy",
+            sb3.common.vec_env.DummyVecEnv([lambda: gymnasium.make(env_id)] * NUM_ENVS),
+            learning_rate=config.learning_rate,
+            n_steps=config.num_steps,
+            batch_size=config.minibatch_size,
+            n_epochs=config.update_epochs,
+            gamma=config.gamma,
+            gae_lambda=config.gae_lambda,
+            clip_range=config.clip_coef,
+            ent_coef=config.ent_coef,
+            vf_coef=config.vf_coef,
+            max_grad_norm=config.max_grad_norm,
+            policy_kwargs={"net_arch": {"pi": [64, 64], "vf": [64, 64]}},
+            device="cpu",
+        )
+        self.model.policy.double()
+        self.model.policy.load_state_dict(
+            {self._name(name): torch.from_numpy(value) for name, value in parameters(agent).items()}
+        )
+        self.model.set_logger(sb3.common.logger.Logger(None, []))
+
+    def _name(self, ours: str) -> str:
+        prefix = next(prefix for prefix in self.NAMES if ours.startswith(prefix))
+        return ours.replace(prefix, self.NAMES[prefix])
+
+    def parameter(self, ours: str) -> NDArray[Any]:
+        value: NDArray[Any] = self.model.policy.state_dict()[self._name(ours)].numpy()
+        return value
+
+    def train(self, agent: PPO, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Update on that rollout, which has no dummies, in the minibatch order that ``agent`` will use."""
+        buffer = self.model.rollout_buffer
+        buffer.observations = agent.normalizer(rollout.observations).astype(np.float64)
+        buffer.actions = rollout.actions.reshape(NUM_STEPS, NUM_ENVS, -1).astype(np.float32)
+        # The bootstrap enters SB3's rewards, as its collect_rollouts does it.
+        buffer.rewards = rollout.rewards + agent.config.gamma * rollout.bootstrap_values
+        buffer.episode_starts = np.zeros((NUM_STEPS, NUM_ENVS))
+        buffer.episode_starts[1:] = rollout.ended[:-1]
+        buffer.values, buffer.log_probs = rollout.values, rollout.log_probs
+        buffer.advantages = np.zeros((NUM_STEPS, NUM_ENVS))
+        buffer.compute_returns_and_advantage(torch.from_numpy(rollout.last_values), rollout.ended[-1])
+        buffer.full = True
+
+        order = np.random.default_rng()
+        order.bit_generator.state = agent.minibatch_rng.bit_generator.state
+
+        def permutation(size: int) -> NDArray[np.int64]:
+            # Ours counts transitions by time, then environment; SB3 by environment, then time.
+            time, env = np.divmod(order.permutation(size), NUM_ENVS)
+            return env * NUM_STEPS + time
+
+        monkeypatch.setattr(np.random, "permutation", permutation)
+        self.model.train()
+
+    def logged(self, name: str) -> float:
+        return float(self.model.logger.name_to_value[f"train/{name}"])
+
+
+def double_precision_rollout(agent: PPO) -> Rollout:
+    """Steps of a made-up environment with episodes that end both ways, all of them valid."""
+    rng = np.random.default_rng(5)
+    shape, space = (NUM_STEPS, NUM_ENVS), agent.sampler.envs.single_observation_space
+    assert space.shape is not None
+    observations = rng.normal(size=(*shape, *space.shape)).astype(np.float32)
+    head = agent.policy.head
+    actions = head.choose(head.perturbation(rng, shape).reshape(NUM_STEPS * NUM_ENVS, -1))
+    with torch.no_grad():
+        log_probs, _, values = agent.policy.evaluate(
+            agent.policy.tensor(agent.normalizer(observations)).flatten(0, 1), agent.policy.tensor(actions)
+        )
+    terminated, truncated = rng.random(shape) < 0.1, rng.random(shape) < 0.1
+    return Rollout(
+        observations=observations,
+        actions=actions.reshape(*shape, *actions.shape[1:]),
+        executed_actions=head.executed(actions).reshape(*shape, *actions.shape[1:]),
+        log_probs=log_probs.numpy().reshape(shape),
+        values=values.numpy().reshape(shape),
+        rewards=rng.normal(size=shape),
+        terminated=terminated,
+        truncated=truncated,
+        valid=np.ones(shape, bool),
+        bootstrap_values=np.where(truncated & ~terminated, rng.normal(size=shape), 0.0),
+        last_values=rng.normal(size=NUM_ENVS),
+    )
+
+
+@pytest.mark.parametrize("env_id", ["Pendulum-v1", "CartPole-v1", "Reacher-v5"])
+def test_an_update_gives_the_parameters_that_stable_baselines3_gives(
+    env_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = PPO(SyncVectorEnv([lambda: gymnasium.make(env_id)] * NUM_ENVS), CONFIG, seed=0)
+    agent.policy.double()
+    rollout = double_precision_rollout(agent)
+    before = parameters(agent)
+    reference = Reference(agent, env_id, monkeypatch)
+    reference.train(agent, rollout, monkeypatch)
+
+    metrics = agent.update(rollout, rollout.rewards)
+
+    moved = max(np.abs(value - before[name]).max() for name, value in parameters(agent).items())
+    assert moved > 1e-2, "the update should be large beside the tolerance"
+    for name, value in parameters(agent).items():
+        np.testing.assert_allclose(value, reference.parameter(name), rtol=0, atol=1e-9, err_msg=name)
+    assert metrics["approx_kl"] == pytest.approx(reference.logged("approx_kl"), rel=1e-6)
+    assert metrics["explained_variance"] == pytest.approx(reference.logged("explained_variance"), rel=1e-6)
+    assert metrics["clip_fraction"] > 0
+
+
+def test_approx_kl_and_entropy_tell_how_far_the_update_moved_the_policy() -> None:
+    envs = SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 8)
+    agent = PPO(envs, PPOConfig(num_steps=256, minibatch_size=2048, update_epochs=2), seed=0)
+    rollout = agent.collect()
+    inputs = agent.policy.tensor(agent.normalizer(rollout.observations[rollout.valid]))
+    before = torch.distributions.Categorical(logits=agent.policy.actor(inputs).detach())
+    state = agent.state_dict()
+    agent.config = replace(agent.config, update_epochs=1)
+    agent.update(rollout, rollout.rewards)
+    between: Any = torch.distributions.Categorical(logits=agent.policy.actor(inputs).detach())
+
+    agent.load_state_dict(state)
+    agent.config = replace(agent.config, update_epochs=2)
+    metrics = agent.update(rollout, rollout.rewards)  # its second epoch starts from `between`
+
+    kl = torch.distributions.kl_divergence(before, between).mean().item()
+    assert metrics["approx_kl"] == pytest.approx(kl, rel=0.1)
+    assert metrics["entropy"] == pytest.approx(between.entropy().mean().item(), rel=1e-5)
+
+
+def test_dummy_transitions_have_no_influence(make_agent: Callable[..., PPO]) -> None:
+    clean, spoilt = make_agent(normalize_rewards=True), make_agent(normalize_rewards=True)
+    rollout = clean.collect()
+    dummies = ~rollout.valid
+    assert dummies.any()
+    fields = dict(vars(rollout))
+    for name in ("observations", "actions", "executed_actions", "log_probs", "values", "rewards"):
+        fields[name] = fields[name].copy()
+        fields[name][dummies] = np.nan
+
+    expected = clean.update(rollout, rollout.rewards)
+    assert spoilt.update(Rollout(**fields), fields["rewards"]) == expected
+
+    assert_same_parameters(clean, spoilt)
+    for name, value in clean.state_dict()["normalizer"].items():
+        np.testing.assert_array_equal(value, spoilt.state_dict()["normalizer"][name])
+    assert clean.state_dict()["normalizer"]["count"] == rollout.num_valid
+
+
+def test_the_given_rewards_count_and_not_the_environments(make_agent: Callable[..., PPO]) -> None:
+    own, given, other = make_agent(), make_agent(), make_agent()
+    rollout = own.collect()
+    own.update(rollout, rollout.rewards)
+    given.update(replace(rollout, rewards=-rollout.rewards), rollout.rewards)
+    other.update(rollout, -rollout.rewards)
+    assert_same_parameters(own, given)
+    assert any(
+        (a != b).any() for a, b in zip(parameters(own).values(), parameters(other).values(), strict=True)
+    )
+
+
+def test_the_scale_of_rewards_matters_only_without_normalisation(make_agent: Callable[..., PPO]) -> None:
+    def value_loss(scale: float, *, normalize: bool) -> float:
+        agent = make_agent(normalize_rewards=normalize)
+        rollout = agent.collect()
+        rollout = replace(rollout, bootstrap_values=0 * rollout.values, last_values=0 * rollout.last_values)
+        return agent.update(rollout, scale * rollout.rewards)["value_loss"]
+
+    assert value_loss(1e3, normalize=True) == pytest.approx(value_loss(1.0, normalize=True), rel=1e-3)
+    assert value_loss(1e3, normalize=False) > 1e5 * value_loss(1.0, normalize=False)
+
+
+def test_statistics_of_observations_change_only_between_rollouts(make_agent: Callable[..., PPO]) -> None:
+    agent = make_agent()
+    probe = np.array([[1.0, 2.0, 3.0]])
+    first = agent.normalizer(probe)
+    rollouts = [agent.collect(), agent.collect()]
+    np.testing.assert_array_equal(agent.normalizer(probe), first)
+    agent.update(rollouts[0], rollouts[0].rewards)
+    seen = rollouts[0].observations[rollouts[0].valid]
+    np.testing.assert_allclose(agent.normalizer.statistics.mean, seen.mean(0))
+    np.testing.assert_allclose(agent.normalizer.statistics.variance, seen.var(0))
+
+
+def test_minibatches_hold_every_transition_once_and_have_nearly_one_size(
+    make_agent: Callable[..., PPO],
+) -> None:
+    agent = make_agent(minibatch_size=7)
+    rollout = agent.collect()
+    advantages = np.arange(rollout.valid.size, dtype=np.float64).reshape(rollout.valid.shape)
+    batch = agent._batch(rollout, advantages, advantages)
+    minibatches = list(agent._minibatches(batch))
+    sizes = {len(minibatch.returns) for minibatch in minibatches}
+    assert min(sizes) >= 7
+    assert max(sizes) - min(sizes) <= 1
+    seen = torch.cat([minibatch.advantages for minibatch in minibatches])
+    assert sorted(seen.tolist()) == advantages[rollout.valid].tolist()
+    assert seen.tolist() != advantages[rollout.valid].tolist()
+    for minibatch in minibatches:
+        assert torch.equal(minibatch.advantages, minibatch.returns)
+
+
+def test_rewards_that_are_not_finite_or_do_not_fit_leave_the_agent_alone(
+    make_agent: Callable[..., PPO],
+) -> None:
+    agent = make_agent(normalize_rewards=True)
+    rollout = agent.collect()
+    before = parameters(agent)
+    step, env = np.argwhere(rollout.valid)[50]
+    rewards = rollout.rewards.copy()
+    rewards[step, env] = np.nan
+    with pytest.raises(NonFiniteError, match=rf"rewards \(step, environment\), got nan at \({step}, {env}\)"):
+        agent.update(rollout, rewards)
+    with pytest.raises(ShapeError, match=r"Expected rewards of shape \(32, 3\), got \(3, 32\)"):
+        agent.update(rollout, rollout.rewards.T)
+    assert agent.reward_scaler.statistics.count == 0
+    for name, value in parameters(agent).items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"num_steps": 3}, "num_steps of at least 4, got 3"),
+        ({"minibatch_size": 1}, "minibatch_size of at least 2"),
+        ({"update_epochs": 0}, "update_epochs of at least 1"),
+        ({"learning_rate": 0.0}, "positive learning_rate"),
+        ({"learning_rate": float("nan")}, "positive learning_rate"),
+        ({"gamma": 1.1}, "gamma between 0 and 1, got 1.1"),
+        ({"gae_lambda": -0.1}, "gae_lambda between 0 and 1"),
+        ({"ent_coef": -1.0}, "ent_coef of at least 0"),
+    ],
+)
+def test_hyperparameters_out_of_range_are_refused(setting: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidConfigError, match=message):
+        PPOConfig(**setting)
