@@ -16,7 +16,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from teacher.clips.render import CLIP_SIZE
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import RenderError, ReplayMismatchError
 from teacher.segments import Segment
@@ -34,7 +33,7 @@ class _Job:
     future: "Future[Path]" = field(default_factory=Future)
 
     def header(self) -> bytes:
-        header = {"kind": self.kind, "path": str(self.path.absolute()), "fps": self.fps, "size": CLIP_SIZE}
+        header = {"kind": self.kind, "path": str(self.path.absolute()), "fps": self.fps}
         return json.dumps(header).encode()
 
 

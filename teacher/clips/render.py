@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from teacher.clips.encode import Frame, encode
+from teacher.envs.episodes import replay
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe, library_versions
 from teacher.errors import RenderError, ReplayMismatchError, TeacherError
 from teacher.segments import Segment
 
-CLIP_SIZE = 320
+CLIP_SIZE = 400
 """The longer side of a clip in pixels."""
 
 
@@ -43,12 +44,14 @@ class Shot:
 class Stage:
     """One environment and its camera, ready to show any episode of that environment.
 
+    ``size`` is the longer side of a picture where the camera is ours to choose, in pixels.
+
     Raises:
         RenderError: the environment cannot be made or cannot draw itself.
     """
 
-    def __init__(self, env_id: str, kwargs: Mapping[str, Any]) -> None:
-        self._name = env_id
+    def __init__(self, env_id: str, kwargs: Mapping[str, Any], size: int = CLIP_SIZE) -> None:
+        self._name, self._size = env_id, size
         # pygame, under the classic control and Box2D environments, would otherwise look for a screen.
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         try:
@@ -66,13 +69,16 @@ class Stage:
             ReplayMismatchError: the episode does not come out as it was recorded.
             RenderError: the environment gave no picture.
         """
-        observation, _ = self._env.reset(seed=shot.recipe.seed)
-        for step, action in enumerate(shot.recipe.actions):
-            if shot.observations is not None and step >= shot.start:
-                _check(observation, shot.observations[step - shot.start], step, shot.recipe)
-            observation, *_ = self._env.step(action)
-            if step >= shot.start:
-                yield self._draw()
+        try:
+            for index, step in enumerate(replay(shot.recipe, self._env)):
+                if index >= shot.start:
+                    if shot.observations is not None:
+                        _check(step.observation, shot.observations[index - shot.start], index, shot.recipe)
+                    yield self._draw()
+        except TeacherError:
+            raise
+        except Exception as error:  # an environment may raise anything
+            raise RenderError(f"{self._name} failed while it was rendered: {one_line(error)}") from error
 
     def close(self) -> None:
         """Give the environment and the OpenGL context back."""
@@ -87,7 +93,7 @@ class Stage:
                 # Not at the top: a process that only trains must not touch OpenGL, which may be missing.
                 from teacher.clips.scene import MujocoScene  # noqa: PLC0415
 
-                self._scene = MujocoScene(bare.model, bare.mujoco_renderer.default_cam_config)
+                self._scene = MujocoScene(bare.model, bare.mujoco_renderer.default_cam_config, self._size)
             return cast(Frame, self._scene.draw(bare.data))
         picture: Any = self._env.render()
         if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
@@ -113,15 +119,15 @@ def render_episode(recipe: EpisodeRecipe, path: Path, fps: int, size: int = CLIP
 
 
 def _render(shot: Shot, path: Path, fps: int, size: int) -> None:
-    stage = Stage(shot.recipe.env_id, shot.recipe.kwargs)
+    stage = Stage(shot.recipe.env_id, shot.recipe.kwargs, size)
     try:
         encode(stage.frames(shot), path, fps, size)
     finally:
         stage.close()
 
 
-def _check(observation: Any, recorded: NDArray[Any], step: int, recipe: EpisodeRecipe) -> None:
-    if np.asarray(observation).tobytes() == recorded.tobytes():
+def _check(observation: NDArray[Any], recorded: NDArray[Any], step: int, recipe: EpisodeRecipe) -> None:
+    if observation.tobytes() == recorded.tobytes():
         return
     now = library_versions()
     raise ReplayMismatchError(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from teacher.clips.encode import encode
-from teacher.clips.render import Shot, Stage, one_line
+from teacher.clips.render import CLIP_SIZE, Shot, Stage, one_line
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import RenderError, ReplayMismatchError, TeacherError
 from teacher.segments import Segment
@@ -49,7 +49,7 @@ def _answer(stages: "_Stages", header: dict[str, Any], payload: bytes) -> dict[s
     try:
         shot = _shot(header["kind"], payload)
         stage = stages.open(shot.recipe)
-        encode(stage.frames(shot), Path(header["path"]), header["fps"], header["size"])
+        encode(stage.frames(shot), Path(header["path"]), header["fps"], CLIP_SIZE)
     except Exception as error:  # an environment may raise anything; the parent decides what becomes of it
         stages.close()
         if isinstance(error, ReplayMismatchError):
