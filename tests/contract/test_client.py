@@ -1,0 +1,148 @@
+"""The client sends the story's requests and understands its responses."""
+
+import contextlib
+import dataclasses
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from teacher.client import (
+    ClipReference,
+    ExperimentSettings,
+    FeedbackClient,
+    Point,
+    Registration,
+)
+from teacher.errors import SiteRefusedError
+
+Call = Callable[[FeedbackClient, Any], Any]
+NAME = "hopper-flip"
+
+
+class Site(HTTPServer):
+    """Gives one prepared answer and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.status = 200
+        self.answer: Any = None
+        self.asked: tuple[str, str, str | None, Any] | None = None
+
+
+class Handler(BaseHTTPRequestHandler):
+    def answer(self) -> None:
+        site = self.server
+        assert isinstance(site, Site)
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else None
+        site.asked = (self.command, self.path, self.headers["Authorization"], body)
+        answer = json.dumps(site.answer).encode()
+        self.send_response(site.status)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    do_GET = do_POST = do_PUT = answer  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Site]:
+    with Site() as site:
+        thread = threading.Thread(target=site.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield site
+        site.shutdown()
+        thread.join()
+
+
+def settings_of(body: Any) -> ExperimentSettings:
+    fields = {name: value for name, value in body.items() if name not in ("run_id", "state")}
+    return ExperimentSettings(name=NAME, run_id=UUID(body["run_id"]), **fields)
+
+
+def put(client: FeedbackClient, body: Any) -> Any:
+    return client.put_experiment(settings_of(body), state=body.get("state"))
+
+
+def register(client: FeedbackClient, body: Any) -> Any:
+    comparisons = [
+        Registration(
+            **{
+                **item,
+                "uuid": UUID(item["uuid"]),
+                "first": ClipReference(**item["first"]),
+                "second": ClipReference(**item["second"]),
+            }
+        )
+        for item in body["comparisons"]
+    ]
+    return client.register(NAME, comparisons)
+
+
+def post_points(client: FeedbackClient, body: Any) -> Any:
+    points = [Point(**point) for point in body["points"]]
+    return {"stored": client.post_points(NAME, points, body["waiting_for"])}
+
+
+def cancel(client: FeedbackClient, body: Any) -> Any:
+    return {"cancelled": client.cancel(NAME, [UUID(uuid) for uuid in body["comparisons"]])}
+
+
+def read_feed(after: int, name: str = NAME) -> Call:
+    return lambda client, _: client.decisions(name, after)
+
+
+CALLS: dict[str, Call] = {
+    "01-create-experiment": put,
+    "02-resume-experiment": put,
+    "03-refuse-the-name-of-another-run": put,
+    "05-refuse-a-bad-body": put,
+    "06-register": register,
+    "07-register-again": register,
+    "08-refuse-changed-content": register,
+    "09-refuse-unreadable-clips": register,
+    "10-read-an-empty-feed": read_feed(0),
+    "11-tell-what-training-waits-for": post_points,
+    "18-read-a-decision": read_feed(0),
+    "20-read-no-decision-any-more": read_feed(1),
+    "22-read-cant-tell": read_feed(2),
+    "23-cancel": cancel,
+    "24-stop-waiting": post_points,
+    "25-finish": put,
+    "27-miss-an-experiment": read_feed(0, "nobodys"),
+}
+OF_SCRIPTED_LABELERS = {"12-invite-a-labeler", "14-ask-for-the-truth-of-a-lease"}
+
+
+def test_every_request_of_a_trainer_is_covered(story: list[Any]) -> None:
+    of_trainers = {exchange.name for exchange in story if exchange.who == "trainer"}
+    assert of_trainers == CALLS.keys() | OF_SCRIPTED_LABELERS
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_client_keeps_the_contract(name: str, story: list[Any], server: Site) -> None:
+    exchange = next(exchange for exchange in story if exchange.name == name)
+    server.status, server.answer = exchange.status, exchange.answer
+    client = FeedbackClient(f"http://127.0.0.1:{server.server_port}/", "tt_token")
+    with contextlib.closing(client):
+        if exchange.status < 300:
+            assert as_json(CALLS[name](client, exchange.body)) == exchange.answer
+        else:
+            with pytest.raises(SiteRefusedError) as refusal:
+                CALLS[name](client, exchange.body)
+            assert refusal.value.status == exchange.status
+    assert server.asked == (exchange.method, exchange.path, "Bearer tt_token", exchange.body)
+
+
+def as_json(result: Any) -> Any:
+    if dataclasses.is_dataclass(result) and not isinstance(result, type):
+        result = dataclasses.asdict(result)
+    return json.loads(json.dumps(result, default=str))
