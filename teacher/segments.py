@@ -1,7 +1,6 @@
 """Segments: fixed-length slices of one episode, and the pool that new queries are drawn from."""
 
 import io
-import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,11 +71,12 @@ class Segment:
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as archive:
                 recipe = EpisodeRecipe.from_json(str(archive["recipe"]))
-                start = int(archive["start"])
-                return cls(
-                    recipe, start, archive["observations"], recipe.actions[start:], archive["true_rewards"]
-                )
-        except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
+                start, observations = int(archive["start"]), archive["observations"]
+                if observations.dtype.kind not in "iufb":
+                    raise ValueError(f"observations of dtype {observations.dtype}")
+                true_rewards = archive["true_rewards"].astype(np.float64)
+                return cls(recipe, start, observations, recipe.actions[start:], true_rewards)
+        except Exception as error:  # what a damaged archive makes numpy, zipfile and zlib raise is not listed
             raise DataError(f"a stored segment cannot be read: {error}") from error
 
 

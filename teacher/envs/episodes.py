@@ -173,8 +173,9 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all environments; they execute, and their trajectories hold, actions of the space's dtype."""
-        actions = np.asarray(actions, self.action_space.dtype)
-        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        actions = np.asarray(actions).astype(self.action_space.dtype, casting="same_kind")
+        # A copy, because an environment may write into its action.
+        observations, rewards, terminated, truncated, infos = self.env.step(actions.copy())
         ended = (terminated | truncated).tolist()
         for index, (trajectory, reward) in enumerate(zip(self._running, rewards.tolist(), strict=True)):
             if trajectory is None:
@@ -264,6 +265,6 @@ def replay(recipe: EpisodeRecipe, env: gym.Env[Any, Any] | None = None) -> Itera
                 f"environment is not deterministic here; it was recorded with {dict(recipe.versions)}"
             )
         before = np.array(observation, dtype)  # a copy: some environments write into the same array
-        observation, reward, terminated, truncated, _ = env.step(action)
+        observation, reward, terminated, truncated, _ = env.step(action.copy())
         ended = terminated or truncated
         yield ReplayedStep(env, before, float(reward))

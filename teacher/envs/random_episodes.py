@@ -43,7 +43,7 @@ def check_random_episodes(
         EnvironmentUnsuitableError: too few episodes are as long as a segment, or some end early.
     """
     if task.never_terminates:
-        check_episode_lengths([task.horizon], segment_length)
+        check_episode_lengths([task.horizon] * TRIAL_EPISODES, segment_length)
         return
     lengths = [len(trajectory) for trajectory in islice(random_trajectories(task, seed), TRIAL_EPISODES)]
     check_episode_lengths(lengths, segment_length)
@@ -58,8 +58,8 @@ def check_episode_lengths(lengths: Sequence[int], segment_length: int) -> None:
         return
     middle = int(median(lengths))
     raise EnvironmentUnsuitableError(
-        f"{long_enough} of {len(lengths)} random episodes are as long as a segment of {segment_length} steps "
-        f"(median {middle}): pass --segment_steps {middle} or less"
+        f"a segment of {segment_length} steps fits into {long_enough} of {len(lengths)} random episodes, "
+        f"whose median length is {middle}: pass --segment_steps {middle} or less"
     )
 
 

@@ -1,10 +1,12 @@
 """An episode as a recipe: everything needed to play it again, exactly, anywhere."""
 
 import base64
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,10 @@ from teacher.errors import DataError
 _DISTRIBUTIONS = ("gymnasium", "mujoco", "numpy")
 
 
-def library_versions() -> dict[str, str]:
+@functools.cache
+def library_versions() -> Mapping[str, str]:
     """Versions of the libraries that decide whether a replay is bit-exact."""
-    return {name: metadata.version(name) for name in _DISTRIBUTIONS}
+    return MappingProxyType({name: metadata.version(name) for name in _DISTRIBUTIONS})
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +77,7 @@ class EpisodeRecipe:
                 actions=actions,
                 versions=dict(data["versions"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise DataError(
                 f"not an episode recipe: {error!r}; expected what EpisodeRecipe.to_json wrote"
             ) from error

@@ -71,7 +71,7 @@ def describe_task(env_id: str, max_episode_steps: int | None = None) -> TaskInfo
         return TaskInfo(
             env_id,
             kwargs,
-            fps=int(env.metadata.get("render_fps") or _DEFAULT_FPS),
+            fps=max(1, round(env.metadata.get("render_fps") or _DEFAULT_FPS)),
             horizon=horizon,
             never_terminates=_has_family_rules(env),
             observation_space=observation_space,

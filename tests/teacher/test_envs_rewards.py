@@ -1,0 +1,170 @@
+"""The reward of every task family, step by step, against its formula written out from the physical state."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from teacher.envs.families import FAMILIES
+from teacher.envs.make import make_env
+
+Array = NDArray[np.float64]
+STEPS = 150
+
+# MuJoCo's bodies are where its integrator last looked, within a step of less than this from the final state.
+INTEGRATOR_METRES = 0.01
+
+
+class State:
+    """What a formula may use: positions and velocities, and points of the body, after a step."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        physics: Any = env.unwrapped
+        self.qpos: Array = physics.data.qpos.copy()
+        self.qvel: Array = physics.data.qvel.copy()
+        self.bodies = {
+            name: physics.data.body(name).xpos.copy()
+            for name in ("torso", "fingertip", "target")
+            if name in str(physics.model.names, "ascii").split("\0")
+        }
+        self.sites: Array = physics.data.site_xpos.copy()
+        masses: Array = physics.model.body_mass
+        self.centre_of_mass: Array = masses @ physics.data.xipos / masses.sum()
+        self.dt = float(physics.model.opt.timestep * physics.frame_skip)
+
+
+def velocity(before: State, after: State) -> float:
+    return float(after.qpos[0] - before.qpos[0]) / after.dt
+
+
+def reacher(before: State, after: State) -> float:
+    return -float(np.linalg.norm(after.bodies["fingertip"] - after.bodies["target"]))
+
+
+def hopper(before: State, after: State) -> float:
+    return float(velocity(before, after) + 1 + (after.qpos[1] - 1))
+
+
+def walker(before: State, after: State) -> float:
+    return float(velocity(before, after) + 1 + (after.qpos[1] - 2))
+
+
+def ant(before: State, after: State) -> float:
+    moved = after.bodies["torso"][0] - before.bodies["torso"][0]
+    return float(moved / after.dt + (after.qpos[2] - 1.2))
+
+
+def humanoid(before: State, after: State) -> float:
+    moved = after.centre_of_mass[0] - before.centre_of_mass[0]
+    return float(1.25 * moved / after.dt + 5 * (after.qpos[2] - 1))
+
+
+def pendulum(before: State, after: State) -> float:
+    return float(1 - after.qpos[1] ** 2)
+
+
+def double_pendulum(before: State, after: State) -> float:
+    x, _, y = after.sites[0]
+    first, second = after.qvel[1:3]
+    penalty = 0.01 * x**2 + (y - 2) ** 2 + 0.001 * first**2 + 0.005 * second**2
+    return float(10 - penalty + 10 * (y - 1))
+
+
+FORMULAS: dict[str, Callable[[State, State], float]] = {
+    "Reacher": reacher,
+    "Hopper": hopper,
+    "Walker": walker,
+    "Cheetah": velocity,
+    "Swimmer": velocity,
+    "Ant": ant,
+    "Humanoid": humanoid,
+    "Pendulum": pendulum,
+    "DoublePendulum": double_pendulum,
+}
+
+
+def random_steps(family: str, steps: int = STEPS) -> list[tuple[State, State, float]]:
+    """State before, state after and reward of each step of one episode of random actions."""
+    result = []
+    with make_env(f"teacher/{family}-v1", {}) as env:
+        env.reset(seed=3)
+        env.action_space.seed(3)
+        before = State(env)
+        for _ in range(min(steps, FAMILIES[family].horizon)):
+            _, reward, terminated, _, _ = env.step(env.action_space.sample())
+            assert not terminated
+            after = State(env)
+            result.append((before, after, float(reward)))
+            before = after
+    return result
+
+
+def test_every_family_has_a_formula() -> None:
+    assert FORMULAS.keys() == FAMILIES.keys()
+
+
+@pytest.mark.parametrize("family", FORMULAS)
+def test_reward_is_the_formula_at_every_step(family: str) -> None:
+    for before, after, reward in random_steps(family):
+        assert reward == pytest.approx(FORMULAS[family](before, after), abs=1e-9)
+
+
+UNHEALTHY: dict[str, Callable[[State], bool]] = {
+    "Hopper": lambda state: state.qpos[1] < 0.7,
+    "Walker": lambda state: state.qpos[1] < 0.8,
+    "Humanoid": lambda state: state.qpos[2] < 1.0,
+    "Pendulum": lambda state: abs(state.qpos[1]) > 0.2,
+    "DoublePendulum": lambda state: state.sites[0][2] < 1.0,
+}
+
+
+@pytest.mark.parametrize("family", UNHEALTHY)
+def test_the_formula_is_tested_where_gymnasium_would_end_the_episode(family: str) -> None:
+    assert any(UNHEALTHY[family](after) for _, after, _ in random_steps(family))
+
+
+def test_ant_goes_on_upside_down() -> None:
+    with make_env("teacher/Ant-v1", {}) as env:
+        env.reset(seed=0)
+        physics: Any = env.unwrapped
+        physics.data.qpos[2] = 1.5  # above what Gymnasium calls healthy
+        before = State(env)
+        _, reward, terminated, _, _ = env.step(np.zeros(8, np.float32))
+        assert physics.data.qpos[2] > 1.0
+        assert not terminated
+        assert float(reward) == pytest.approx(ant(before, State(env)), abs=1e-9)
+
+
+def test_bodies_are_where_the_joint_positions_say() -> None:
+    for _, after, _ in random_steps("Reacher"):
+        first, second = after.qpos[0], after.qpos[0] + after.qpos[1]
+        fingertip = 0.1 * np.array([np.cos(first), np.sin(first)])
+        fingertip += 0.11 * np.array([np.cos(second), np.sin(second)])
+        assert after.bodies["fingertip"][:2] == pytest.approx(fingertip, abs=INTEGRATOR_METRES)
+        assert after.bodies["target"][:2] == pytest.approx(after.qpos[2:4], abs=INTEGRATOR_METRES)
+    for _, after, _ in random_steps("DoublePendulum"):
+        first, second = after.qpos[1], after.qpos[1] + after.qpos[2]
+        tip = [
+            after.qpos[0] + 0.6 * (np.sin(first) + np.sin(second)),
+            0,
+            0.6 * (np.cos(first) + np.cos(second)),
+        ]
+        assert after.sites[0] == pytest.approx(tip, abs=INTEGRATOR_METRES)
+    for _, after, _ in random_steps("Ant"):
+        assert after.bodies["torso"] == pytest.approx(after.qpos[:3], abs=INTEGRATOR_METRES)
+
+
+def test_humanoid_centre_of_mass_follows_from_the_joint_positions() -> None:
+    import mujoco
+
+    with make_env("teacher/Humanoid-v1", {}) as env:
+        physics: Any = env.unwrapped
+        for _, after, _ in random_steps("Humanoid", 50):
+            data = mujoco.MjData(physics.model)
+            data.qpos[:] = after.qpos
+            mujoco.mj_forward(physics.model, data)
+            expected = data.subtree_com[0]
+            assert after.centre_of_mass == pytest.approx(expected, abs=INTEGRATOR_METRES)

@@ -1,0 +1,340 @@
+"""Episodes are recorded as executed, replay bit-exactly, and do not depend on who steps them."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from teacher.envs.episodes import EpisodeRecorder, SeededResets, Trajectory, episode_seeds, replay
+from teacher.envs.recipe import EpisodeRecipe
+from teacher.envs.tasks import describe_task, make_vector_env
+from teacher.errors import ReplayMismatchError
+
+MODES = list(AutoresetMode)
+Transition = tuple[NDArray[Any], float, bool, bool]
+
+
+def play(envs: EpisodeRecorder, steps: int, seed: int = 0) -> Iterator[tuple[Any, ...]]:
+    """Random actions, resetting by hand where the autoreset mode leaves it to the caller."""
+    envs.action_space.seed(seed)
+    envs.reset()
+    for _ in range(steps):
+        outcome = envs.step(envs.action_space.sample())
+        yield outcome
+        ended = outcome[2] | outcome[3]
+        if envs.metadata["autoreset_mode"] is AutoresetMode.DISABLED and ended.any():
+            envs.reset(options={"reset_mask": ended})
+
+
+def record(env_id: str, mode: AutoresetMode, steps: int, num_envs: int = 3) -> list[Trajectory]:
+    envs = make_vector_env(describe_task(env_id), num_envs, seed=5, autoreset_mode=mode)
+    for _ in play(envs, steps):
+        pass
+    trajectories = envs.drain()
+    envs.close()
+    return trajectories
+
+
+def assert_replays(trajectory: Trajectory) -> None:
+    steps = list(replay(trajectory.recipe()))
+    assert len(steps) == len(trajectory) > 0
+    observations = np.stack([step.observation for step in steps])
+    assert observations.dtype == trajectory.observations.dtype
+    np.testing.assert_array_equal(observations, trajectory.observations)
+    np.testing.assert_array_equal([step.reward for step in steps], trajectory.true_rewards)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("env_id", ["ShortHopper-v1", "ShortReacher-v1", "CartPole-v1", "Acrobot-v1"])
+def test_third_episode_of_second_environment_replays_bit_exactly(env_id: str, mode: AutoresetMode) -> None:
+    task_steps = {"ShortHopper-v1": 910, "ShortReacher-v1": 70, "CartPole-v1": 300, "Acrobot-v1": 1600}
+    trajectories = record(env_id, mode, task_steps[env_id])
+    (third,) = (t for t in trajectories if (t.env_index, t.episode_index) == (1, 2))
+    assert third.finished
+    assert_replays(third)
+
+
+@pytest.mark.parametrize("family", ["Walker", "Cheetah", "Swimmer", "Ant", "Humanoid", "Pendulum"])
+def test_the_families_replay_bit_exactly(family: str) -> None:
+    for trajectory in record(f"Short{family}-v1", AutoresetMode.NEXT_STEP, 60, num_envs=2):
+        assert_replays(trajectory)
+
+
+def test_a_recipe_replays_in_another_process(tmp_path: Path) -> None:
+    task = describe_task("ShortHopper-v1", max_episode_steps=30)
+    envs = make_vector_env(task, 2, seed=1)
+    for _ in play(envs, 40):
+        pass
+    trajectory = next(t for t in envs.drain() if t.finished)
+    envs.close()
+    (tmp_path / "recipe.json").write_text(trajectory.recipe().to_json())
+    program = (
+        "import numpy, pathlib\n"
+        "from teacher.envs.episodes import replay\n"
+        "from teacher.envs.recipe import EpisodeRecipe\n"
+        "recipe = EpisodeRecipe.from_json(pathlib.Path('recipe.json').read_text())\n"
+        "steps = list(replay(recipe))\n"
+        "assert steps[-1].env.get_wrapper_attr('_max_episode_steps') == 30\n"
+        "numpy.save('observations.npy', numpy.stack([step.observation for step in steps]))\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=60)
+    np.testing.assert_array_equal(np.load(tmp_path / "observations.npy"), trajectory.observations)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_trajectories_hold_every_real_step_and_no_dummy(mode: AutoresetMode) -> None:
+    envs = make_vector_env(describe_task("CartPole-v1"), 4, seed=2, autoreset_mode=mode)
+    real_steps = dummies = endings = 0
+    after_end = np.zeros(4, bool)
+    for _, rewards, terminated, truncated, _ in play(envs, 200):
+        dummy = after_end if mode is AutoresetMode.NEXT_STEP else np.zeros(4, bool)
+        assert (rewards[~dummy] == 1).all()
+        real_steps += int((~dummy).sum())
+        dummies += int(dummy.sum())
+        after_end = terminated | truncated
+        endings += int(after_end.sum())
+    trajectories = envs.drain()
+    envs.close()
+    assert endings > 20
+    assert (dummies > 20) == (mode is AutoresetMode.NEXT_STEP)
+    assert sum(len(t) for t in trajectories) == real_steps
+    assert sum(t.finished for t in trajectories) == endings
+    assert all(t.true_return == len(t) for t in trajectories)  # a dummy's reward would be 0
+
+
+def test_observations_are_those_before_each_step() -> None:
+    envs = make_vector_env(describe_task("CartPole-v1"), 2, seed=0)
+    envs.action_space.seed(0)
+    before, _ = envs.reset()
+    seen: list[NDArray[Any]] = []
+    made: list[NDArray[Any]] = []
+    for _ in range(8):
+        actions = envs.action_space.sample()
+        seen.append(before[1].copy())
+        made.append(actions[1])
+        before, *_ = envs.step(actions)
+        before_by_caller = before
+        before = before.copy()
+        before_by_caller[:] = np.nan  # what is handed out may be written over
+    trajectory = envs.drain()[1]
+    envs.close()
+    np.testing.assert_array_equal(trajectory.observations, seen)
+    np.testing.assert_array_equal(trajectory.actions, made)
+
+
+def test_actions_are_noted_in_the_dtype_they_are_executed_in() -> None:
+    envs = make_vector_env(describe_task("ShortHopper-v1"), 2, seed=0)
+    envs.reset()
+    actions = np.full((2, 3), 1 / 3)
+    for _ in range(3):
+        envs.step(actions)
+    actions[:] = 9  # the record is not a view of the caller's array
+    trajectory = envs.drain()[0]
+    envs.close()
+    assert trajectory.actions.dtype == np.float32
+    np.testing.assert_array_equal(trajectory.actions, np.full((3, 3), 1 / 3, np.float32))
+    assert_replays(trajectory)
+
+
+def test_fractions_are_no_discrete_actions() -> None:
+    envs = make_vector_env(describe_task("CartPole-v1"), 2, seed=0)
+    envs.reset()
+    with pytest.raises(TypeError, match="same_kind"):
+        envs.step(np.array([0.5, 1.0]))
+    envs.close()
+
+
+def test_drain_returns_what_grew() -> None:
+    envs = make_vector_env(describe_task("ShortReacher-v1"), 2, seed=0)
+    envs.action_space.seed(0)
+    envs.reset()
+    assert envs.drain() == []
+    for _ in range(15):
+        envs.step(envs.action_space.sample())
+    running = envs.drain()
+    assert [(t.env_index, t.episode_index, len(t), t.finished) for t in running] == [
+        (0, 0, 15, False),
+        (1, 0, 15, False),
+    ]
+    assert envs.drain() == []
+    for _ in range(9):  # five more, one dummy, three of the next episode
+        envs.step(envs.action_space.sample())
+    drained = envs.drain()
+    envs.close()
+    assert drained[:2] == running
+    assert [(t.env_index, t.episode_index, len(t), t.finished) for t in drained] == [
+        (0, 0, 20, True),
+        (1, 0, 20, True),
+        (0, 1, 3, False),
+        (1, 1, 3, False),
+    ]
+
+
+def test_a_reset_cuts_running_episodes_off() -> None:
+    envs = make_vector_env(describe_task("ShortReacher-v1"), 2, seed=0)
+    envs.reset()
+    envs.step(np.zeros((2, 2), np.float32))
+    envs.reset(options={"reset_mask": np.array([True, False])})
+    envs.step(np.zeros((2, 2), np.float32))
+    found = {(t.env_index, t.episode_index): (len(t), t.finished) for t in envs.drain()}
+    envs.close()
+    assert found == {(0, 0): (1, False), (0, 1): (1, False), (1, 0): (2, False)}
+
+
+def test_views_of_a_growing_episode_stay_what_they_were() -> None:
+    envs = make_vector_env(describe_task("ShortHopper-v1"), 1, seed=0)
+    run = play(envs, 290)
+    for _ in range(50):
+        next(run)
+    (trajectory,) = envs.drain()
+    recipe, observations = trajectory.recipe(), trajectory.observations
+    actions_then, observations_then = recipe.actions.copy(), observations.copy()
+    for _ in run:
+        pass
+    assert len(trajectory) == 290
+    np.testing.assert_array_equal(recipe.actions, actions_then)
+    np.testing.assert_array_equal(observations, observations_then)
+    np.testing.assert_array_equal(trajectory.actions[:50], actions_then)
+    assert not recipe.actions.flags.writeable
+    envs.close()
+
+
+def plain(value: Any) -> Any:
+    """Nested arrays of arrays, which final observations come in, as lists."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list) or (isinstance(value, np.ndarray) and value.dtype == object):
+        return [plain(item) for item in value]
+    return value
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "ShortReacher-v1"])
+def test_results_do_not_depend_on_workers(env_id: str, mode: AutoresetMode) -> None:
+    def run(workers: int) -> tuple[list[Any], list[EpisodeRecipe]]:
+        envs = make_vector_env(describe_task(env_id), 5, 7, workers, mode)
+        outcomes = [plain(outcome) for outcome in play(envs, 80)]
+        recipes = [trajectory.recipe() for trajectory in envs.drain()]
+        envs.close()
+        return outcomes, recipes
+
+    alone, alone_recipes = run(1)
+    for workers in (2, 3, 8):
+        together, recipes = run(workers)
+        np.testing.assert_equal(together, alone)
+        assert [recipe.to_json() for recipe in recipes] == [recipe.to_json() for recipe in alone_recipes]
+
+
+def test_an_error_in_a_thread_reaches_the_caller() -> None:
+    envs = make_vector_env(describe_task("CartPole-v1"), 3, seed=0, workers=2)
+    envs.reset()
+    with pytest.raises(AssertionError, match="invalid"):
+        envs.step(np.array([0, 1, 2]))
+    envs.close()
+
+
+def test_seeds_are_never_shared() -> None:
+    num_envs, episodes = 16, 2000
+    drawn = [
+        [next(seeds) for _ in range(episodes)]
+        for seeds in (episode_seeds([1, 2], index, num_envs) for index in range(num_envs))
+    ]
+    assert len(set().union(*drawn)) == len({(i, s) for i, seeds in enumerate(drawn) for s in seeds})
+    assert all(0 <= seed < 2**31 for seeds in drawn for seed in seeds)
+    assert len(set(drawn[0])) >= episodes - 1  # and hardly ever repeated
+
+
+def test_seeds_follow_from_the_run_seed() -> None:
+    def first_seeds(seed: int | list[int]) -> list[int]:
+        envs = make_vector_env(describe_task("ShortReacher-v1"), 3, seed)
+        seeds: list[int] = envs.reset()[1]["episode_seed"].tolist()
+        envs.close()
+        return seeds
+
+    assert first_seeds(4) == first_seeds(4)
+    assert not set(first_seeds(4)) & set(first_seeds(5))
+    assert not set(first_seeds(4)) & set(first_seeds([4, 1]))
+
+
+def test_a_seed_of_the_caller_is_the_one_recorded() -> None:
+    envs = make_vector_env(describe_task("ShortReacher-v1"), 2, seed=0)
+    envs.reset(seed=100)
+    envs.step(np.zeros((2, 2), np.float32))
+    trajectories = envs.drain()
+    envs.close()
+    assert [trajectory.seed for trajectory in trajectories] == [100, 101]
+    assert_replays(trajectories[1])
+
+
+def test_resets_with_options_are_refused() -> None:
+    env = SeededResets(gym.make("CartPole-v1"), iter([1]))
+    with pytest.raises(ValueError, match="could not be replayed"):
+        env.reset(options={"low": -0.1})
+    env.close()
+
+
+class Moody(gym.Env[NDArray[np.float32], np.int64]):
+    """Ends after five steps while young, and after three from its second reset on."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    resets = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        super().reset(seed=seed)
+        self.resets += 1
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return np.zeros(1, np.float32), 0.0, self.steps >= (5 if self.resets == 1 else 3), False, {}
+
+
+def test_a_replay_that_ends_early_is_refused() -> None:
+    env = Moody()
+    recipe = EpisodeRecipe("Moody-v0", {}, 1, np.zeros(5, np.int64))
+    assert len(list(replay(recipe, env))) == 5
+    with pytest.raises(ReplayMismatchError, match="ended after 3 of 5 steps"):
+        list(replay(recipe, env))
+
+
+class InPlace(gym.Wrapper[Any, Any, Any, Any]):
+    """Writes into its action, and always returns the same observation array."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.shared, info = self.env.reset(seed=seed, options=options)
+        return self.shared, info
+
+    def step(self, action: Any) -> Any:
+        action *= 0.5
+        observation, *rest = self.env.step(action)
+        self.shared[:] = observation
+        return self.shared, *rest
+
+
+def test_environments_may_write_into_their_arrays() -> None:
+    from gymnasium.vector import SyncVectorEnv
+
+    from teacher.envs.make import make_env
+
+    def make() -> gym.Env[Any, Any]:
+        return InPlace(make_env("ShortReacher-v1", {}))
+
+    envs = EpisodeRecorder(SyncVectorEnv([lambda: SeededResets(make(), iter([11]))]), "", {})
+    for _ in play(envs, 6):
+        pass
+    (trajectory,) = envs.drain()
+    steps = list(replay(trajectory.recipe(), make()))
+    envs.close()
+    np.testing.assert_array_equal([step.observation for step in steps], trajectory.observations)
+    np.testing.assert_array_equal([step.reward for step in steps], trajectory.true_rewards)

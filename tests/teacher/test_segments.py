@@ -1,0 +1,245 @@
+"""Segments are honest slices of one episode; the pool cuts each step once and pairs different segments."""
+
+import gc
+import io
+import weakref
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice, pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from teacher.envs.episodes import Trajectory, replay
+from teacher.envs.random_episodes import random_trajectories
+from teacher.envs.recipe import EpisodeRecipe
+from teacher.envs.tasks import describe_task, make_vector_env
+from teacher.errors import DataError
+from teacher.segments import Segment, SegmentPool
+
+LENGTH = 7
+
+
+@pytest.fixture(scope="module")
+def trajectories() -> list[Trajectory]:
+    """Finished episodes of different lengths, of discrete actions."""
+    return list(islice(random_trajectories(describe_task("CartPole-v1"), seed=0), 60))
+
+
+@pytest.fixture
+def pool(trajectories: list[Trajectory]) -> SegmentPool:
+    """A pool with all segments of these episodes."""
+    pool = SegmentPool(LENGTH, seed=0)
+    pool.extend(trajectories)
+    return pool
+
+
+def segment(steps: int = 3, start: int = 2, recipe_steps: int = 5) -> Segment:
+    actions = np.arange(2.0 * recipe_steps, dtype=np.float32).reshape(recipe_steps, 2)
+    recipe = EpisodeRecipe("teacher/Hopper-v1", {}, 4, actions)
+    return Segment(recipe, start, np.ones((steps, 11)), actions[start:], np.arange(float(steps)))
+
+
+def spans(segments: Sequence[Segment]) -> dict[int, list[tuple[int, int]]]:
+    """Start and stop of the segments of each episode; an episode is known by its seed."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for one in segments:
+        found.setdefault(one.recipe.seed, []).append((one.start, one.start + len(one)))
+    return found
+
+
+def test_segments_are_slices_of_their_episodes(pool: SegmentPool, trajectories: list[Trajectory]) -> None:
+    by_seed = {trajectory.seed: trajectory for trajectory in trajectories}
+    assert len(pool) > 60
+    for one in pool.segments:
+        episode, steps = by_seed[one.recipe.seed], slice(one.start, one.start + LENGTH)
+        np.testing.assert_array_equal(one.observations, episode.observations[steps])
+        np.testing.assert_array_equal(one.actions, episode.actions[steps])
+        np.testing.assert_array_equal(one.true_rewards, episode.true_rewards[steps])
+        np.testing.assert_array_equal(one.recipe.actions, episode.actions[: steps.stop])
+        assert one.observations.dtype == np.float32
+        assert one.actions.shape == (LENGTH,)
+
+
+def test_segments_follow_one_another_and_never_overlap(
+    pool: SegmentPool, trajectories: list[Trajectory]
+) -> None:
+    found = spans(pool.segments)
+    for trajectory in trajectories:
+        cut = found.get(trajectory.seed, [])
+        assert bool(cut) == (len(trajectory) >= LENGTH)
+        if cut:
+            assert cut[0][0] < LENGTH
+            assert len(trajectory) - cut[-1][1] < LENGTH
+        assert all(stop == start for (_, stop), (start, _) in pairwise(cut))
+
+
+def test_the_first_segment_begins_anywhere(pool: SegmentPool) -> None:
+    offsets = Counter(cut[0][0] for cut in spans(pool.segments).values())
+    assert set(offsets) == set(range(LENGTH))
+
+
+def test_an_episode_of_exactly_one_segment_is_used() -> None:
+    trajectories = list(islice(random_trajectories(describe_task("ShortReacher-v1"), seed=0), 4))
+    pool = SegmentPool(20)
+    assert pool.extend(trajectories) == 4
+    assert [one.start for one in pool.segments] == [0] * 4
+    assert SegmentPool(21).extend(trajectories) == 0
+
+
+def test_a_growing_episode_is_cut_as_it_grows() -> None:
+    envs = make_vector_env(describe_task("ShortHopper-v1"), 2, seed=0)
+    envs.action_space.seed(0)
+    envs.reset()
+    pool = SegmentPool(20, seed=1)
+    added = 0
+    for step in range(1, 700):
+        envs.step(envs.action_space.sample())
+        if step % 33 == 0:
+            added += pool.extend(envs.drain())
+    envs.close()
+    assert added == len(pool)
+    for cut in spans(pool.segments).values():
+        assert 0 <= cut[0][0] < 20
+        assert all(stop == start for (_, stop), (start, _) in pairwise(cut))
+    assert sum(stop - start for cut in spans(pool.segments).values() for start, stop in cut) > 1100
+    for one in pool.segments[::10]:
+        steps = list(replay(one.recipe))[one.start :]
+        np.testing.assert_array_equal([step.observation for step in steps], one.observations)
+
+
+def test_the_pool_keeps_the_most_recent(trajectories: list[Trajectory]) -> None:
+    everything, recent = SegmentPool(LENGTH, seed=0), SegmentPool(LENGTH, capacity=25, seed=0)
+    everything.extend(trajectories)
+    added = recent.extend(trajectories[:30]) + recent.extend(trajectories[30:])
+    assert added == len(everything)
+    assert len(recent) == 25
+    assert spans(recent.segments) == spans(everything.segments[-25:])
+
+
+def test_a_segment_keeps_nothing_of_its_episode_but_the_actions() -> None:
+    pool = SegmentPool(20)
+    trajectories = list(islice(random_trajectories(describe_task("ShortReacher-v1"), seed=0), 8))
+    pool.extend(trajectories)
+    episodes = [weakref.ref(trajectory) for trajectory in trajectories]
+    del trajectories
+    gc.collect()
+    assert [episode() for episode in episodes] == [None] * 8
+    assert len(pool) == 8
+    assert all(one.observations.base is None and one.true_rewards.base is None for one in pool.segments)
+
+
+def test_pairs_are_of_different_segments_and_without_repetition(pool: SegmentPool) -> None:
+    pairs = pool.sample_pairs(len(pool) // 2)
+    used = Counter(id(one) for pair in pairs for one in pair)
+    assert len(pairs) == len(pool) // 2
+    assert set(used.values()) == {1}
+
+
+def test_a_small_pool_repeats_evenly_but_never_pairs_a_segment_with_itself() -> None:
+    pool = SegmentPool(20)
+    pool.extend(islice(random_trajectories(describe_task("ShortReacher-v1"), seed=0), 5))
+    pairs = pool.sample_pairs(100)
+    assert len(pairs) == 100
+    assert all(first is not second for first, second in pairs)
+    used = Counter(id(one) for pair in pairs for one in pair)
+    assert len(used) == 5
+    assert min(used.values()) > 30
+
+
+def test_pairs_are_drawn_uniformly() -> None:
+    pool = SegmentPool(20)
+    pool.extend(islice(random_trajectories(describe_task("ShortReacher-v1"), seed=0), 4))
+    drawn = [pool.sample_pairs(1)[0] for _ in range(1200)]
+    counts = Counter((id(first), id(second)) for first, second in drawn)
+    assert len(counts) == 12  # ordered pairs of four
+    assert all(60 <= count <= 145 for count in counts.values())  # 100 expected, 4.5 deviations
+
+
+def test_a_pool_of_one_has_no_pair() -> None:
+    pool = SegmentPool(20)
+    assert pool.sample_pairs(0) == []
+    pool.extend(islice(random_trajectories(describe_task("ShortReacher-v1"), seed=0), 1))
+    with pytest.raises(ValueError, match="2 or more segments"):
+        pool.sample_pairs(1)
+
+
+def test_the_random_state_is_restored(trajectories: list[Trajectory]) -> None:
+    first, second = SegmentPool(LENGTH, seed=1), SegmentPool(LENGTH, seed=2)
+    first.extend(trajectories[:20])
+    second.load_state_dict(first.state_dict())
+    assert first.extend(trajectories[20:]) == second.extend(trajectories[20:])
+    assert spans(second.segments).items() <= spans(first.segments).items()
+
+
+def test_bytes_keep_everything() -> None:
+    one = segment()
+    again = Segment.from_bytes(one.to_bytes())
+    assert (again.start, len(again), again.true_return) == (2, 3, 3.0)
+    assert again.recipe.to_json() == one.recipe.to_json()
+    for name in ("observations", "actions", "true_rewards"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(one, name))
+        assert getattr(again, name).dtype == getattr(one, name).dtype
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"start": 1}, {"start": 3}, {"steps": 4}, {"steps": 0, "start": 5}, {"start": -3, "steps": 3}],
+)
+def test_a_segment_that_does_not_fit_its_episode_is_refused(arguments: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        segment(**arguments)
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_damaged_bytes_are_refused_or_harmless(data: st.DataObject) -> None:
+    intact = segment().to_bytes()
+    position = data.draw(st.integers(0, len(intact) - 1))
+    damaged = data.draw(
+        st.sampled_from(
+            [
+                intact[:position],
+                intact[:position] + bytes([intact[position] ^ 0xFF]) + intact[position + 1 :],
+            ]
+        )
+    )
+    try:
+        again = Segment.from_bytes(damaged)
+    except DataError:
+        return
+    np.testing.assert_array_equal(again.observations, segment().observations)
+    np.testing.assert_array_equal(again.actions, segment().actions)
+
+
+def test_bytes_of_something_else_are_refused() -> None:
+    def archive(**arrays: Any) -> bytes:
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays)
+        return buffer.getvalue()
+
+    good = {
+        "recipe": np.array(segment().recipe.to_json()),
+        "start": np.array(2),
+        "observations": np.ones((3, 11)),
+        "true_rewards": np.zeros(3),
+    }
+    Segment.from_bytes(archive(**good))
+    for wrong in (
+        {"start": np.array(4)},
+        {"start": np.array(-1)},
+        {"observations": np.ones((2, 11))},
+        {"true_rewards": np.zeros((3, 1))},
+        {"true_rewards": np.array(["a", "b", "c"])},
+        {"recipe": np.array("{}")},
+        {"observations": np.array([{}, {}, {}])},
+        {"observations": np.array(["a", "b", "c"])},
+    ):
+        with pytest.raises(DataError, match="cannot be read"):
+            Segment.from_bytes(archive(**{**good, **wrong}))
+    for data in (b"", b"PK", archive(start=np.array(0))):
+        with pytest.raises(DataError, match="cannot be read"):
+            Segment.from_bytes(data)

@@ -1,0 +1,221 @@
+"""Task ids, what a run learns about a task, and what it refuses in one line."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from teacher.envs.families import FAMILIES, register_tasks, resolve_env_id
+from teacher.envs.make import make_env
+from teacher.envs.tasks import describe_task
+from teacher.errors import EnvironmentUnsuitableError
+
+# fps, steps, steps of the short task
+RULES = {
+    "Reacher": (10, 50, 20),
+    "Hopper": (40, 1000, 300),
+    "Walker": (30, 1000, 300),
+    "Cheetah": (20, 1000, 300),
+    "Swimmer": (40, 1000, 300),
+    "Ant": (20, 1000, 300),
+    "Humanoid": (40, 1000, 300),
+    "Pendulum": (10, 25, 25),
+    "DoublePendulum": (10, 50, 50),
+}
+
+MODULE = """
+import gymnasium as gym
+import numpy as np
+
+class Walk(gym.Env):
+    metadata = {"render_modes": []}
+    observation_space = gym.spaces.Box(-1, 1, (3,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, observation_space=None, action_space=None):
+        self.observation_space = observation_space or self.observation_space
+        self.action_space = action_space or self.action_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+gym.register("WalkWithLimit-v0", Walk, max_episode_steps=40)
+gym.register("WalkForever-v0", Walk)
+gym.register("WalkOnPixels-v0", Walk, max_episode_steps=40,
+             kwargs={"observation_space": gym.spaces.Box(0, 255, (4, 4, 3), np.uint8)})
+gym.register("WalkByTwoSwitches-v0", Walk, max_episode_steps=40,
+             kwargs={"action_space": gym.spaces.MultiDiscrete([2, 2])})
+"""
+
+
+@pytest.fixture
+def walking_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of an importable module that registers environments of its own."""
+    (tmp_path / "walking_for_tests.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    known = set(gym.registry)
+    yield "walking_for_tests"
+    sys.modules.pop("walking_for_tests", None)
+    for env_id in set(gym.registry) - known:
+        del gym.registry[env_id]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_families_keep_the_rules_of_rl_teacher(name: str) -> None:
+    fps, horizon, short_horizon = RULES[name]
+    for env_id, steps in ((f"teacher/{name}-v1", horizon), (f"teacher/Short{name}-v1", short_horizon)):
+        task = describe_task(env_id)
+        assert (task.env_id, task.fps, task.horizon) == (env_id, fps, steps)
+        assert task.never_terminates
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_an_episode_lasts_exactly_its_horizon(name: str) -> None:
+    with make_env(f"teacher/Short{name}-v1", {}) as env:
+        env.reset(seed=1)
+        env.action_space.seed(1)
+        ends: list[tuple[bool, bool]] = []
+        while not ends or not ends[-1][1]:
+            _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            ends.append((terminated, truncated))
+        assert len(ends) == RULES[name][2]
+        assert not any(terminated for terminated, _ in ends)
+
+
+def test_the_table_is_complete() -> None:
+    assert RULES.keys() == FAMILIES.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "env_id"),
+    [
+        ("Reacher-v1", "teacher/Reacher-v1"),
+        ("ShortHopper-v1", "teacher/ShortHopper-v1"),
+        ("Walker-v1", "teacher/Walker-v1"),
+        ("Walker2d-v1", "teacher/Walker-v1"),
+        ("ShortWalker2d-v1", "teacher/ShortWalker-v1"),
+        ("HalfCheetah-v1", "teacher/Cheetah-v1"),
+        ("Cheetah-v1", "teacher/Cheetah-v1"),
+        ("InvertedPendulum-v1", "teacher/Pendulum-v1"),
+        ("ShortPendulum-v1", "teacher/ShortPendulum-v1"),
+        ("InvertedDoublePendulum-v1", "teacher/DoublePendulum-v1"),
+        ("DoublePendulum-v1", "teacher/DoublePendulum-v1"),
+        ("teacher/Walker2d-v1", "teacher/Walker-v1"),
+        ("teacher/Pendulum-v1", "teacher/Pendulum-v1"),
+        ("Pendulum-v1", "Pendulum-v1"),
+        ("Hopper-v5", "Hopper-v5"),
+        ("module:Hopper-v1", "module:Hopper-v1"),
+        ("Unknown-v1", "Unknown-v1"),
+    ],
+)
+def test_old_names_resolve_where_gymnasium_has_no_such_id(name: str, env_id: str) -> None:
+    assert resolve_env_id(name) == env_id
+
+
+def test_an_id_that_someone_else_registered_is_theirs() -> None:
+    gym.register("ShortHopper-v1", "gymnasium.envs.classic_control:PendulumEnv", max_episode_steps=5)
+    try:
+        assert describe_task("ShortHopper-v1").horizon == 5
+    finally:
+        del gym.registry["ShortHopper-v1"]
+
+
+def test_registering_again_changes_nothing() -> None:
+    before = dict(gym.registry)
+    register_tasks()
+    assert dict(gym.registry) == before
+
+
+def test_the_specification_of_a_task_makes_it_again() -> None:
+    with make_env("ShortHopper-v1", {}) as env:
+        spec = env.spec
+    assert spec is not None
+    with gym.make(spec) as again:
+        again.reset(seed=0)
+        assert again.step(np.zeros(3, np.float32))[1] == pytest.approx(1.25, abs=0.1)
+
+
+def test_other_environments_are_described_by_their_own_metadata() -> None:
+    task = describe_task("CartPole-v1")
+    assert (task.env_id, task.kwargs, task.fps, task.horizon) == ("CartPole-v1", {}, 50, 500)
+    assert not task.never_terminates
+    assert isinstance(task.action_space, gym.spaces.Discrete)
+
+
+def test_a_limit_of_ones_own_replaces_the_registered_one() -> None:
+    task = describe_task("Hopper-v1", max_episode_steps=7)
+    assert task.horizon == 7
+    with make_env(task.env_id, task.kwargs) as env:
+        env.reset(seed=0)
+        ends = [env.step(np.zeros(3, np.float32))[3] for _ in range(7)]
+    assert ends == [False] * 6 + [True]
+
+
+def test_an_environment_of_an_unimported_module_is_found(walking_module: str) -> None:
+    task = describe_task(f"{walking_module}:WalkWithLimit-v0")
+    assert task.env_id == f"{walking_module}:WalkWithLimit-v0"
+    assert (task.fps, task.horizon) == (30, 40)
+
+
+def refusal(env_id: str) -> str:
+    with pytest.raises(EnvironmentUnsuitableError) as caught:
+        describe_task(env_id)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_an_unknown_id_is_refused_with_close_matches() -> None:
+    message = refusal("ShortHoper-v1")
+    assert "ShortHoper-v1" in message
+    assert "ShortHopper-v1" in message
+
+
+def test_an_id_like_no_other_is_refused() -> None:
+    assert "gymnasium.registry" in refusal("QQQQ")
+
+
+def test_a_missing_module_is_refused() -> None:
+    assert refusal("no_such_module:Env-v0").startswith("no_such_module cannot be imported")
+
+
+def test_a_missing_extra_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "Box2D", None)
+    message = refusal("LunarLander-v3")
+    assert "pip install" in message
+    assert "box2d" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("WalkForever-v0", "--max_episode_steps is required"),
+        ("WalkOnPixels-v0", "expected a vector"),
+        ("WalkByTwoSwitches-v0", "expected Discrete"),
+    ],
+)
+def test_an_unsuitable_environment_is_refused(walking_module: str, name: str, expected: str) -> None:
+    assert expected in refusal(f"{walking_module}:{name}")
+
+
+def test_a_limit_makes_an_endless_environment_suitable(walking_module: str) -> None:
+    task = describe_task(f"{walking_module}:WalkForever-v0", max_episode_steps=11)
+    assert (task.horizon, task.kwargs) == (11, {"max_episode_steps": 11})
+
+
+def test_rendering_arguments_reach_the_physics() -> None:
+    rendering: dict[str, Any] = {"width": 64, "height": 48, "camera_name": "track"}
+    with make_env("ShortHopper-v1", {}, render_mode="rgb_array", **rendering) as env:
+        physics: Any = env.unwrapped
+        assert env.render_mode == "rgb_array"
+        assert (physics.width, physics.height, physics.camera_name) == (64, 48, "track")
