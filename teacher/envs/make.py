@@ -10,7 +10,7 @@ import gymnasium as gym
 
 from teacher.envs.families import resolve_env_id
 
-_CONSOLE = threading.Lock()
+_CONSOLE = threading.RLock()
 
 
 def make_env(

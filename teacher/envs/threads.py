@@ -85,6 +85,6 @@ class ThreadedVectorEnv(SyncVectorEnv[Any, Any]):
         )
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close the environments and end the threads."""
-        super().close_extras(**kwargs)
+        """End the threads and close the environments."""
         self._pool.shutdown()
+        super().close_extras(**kwargs)
