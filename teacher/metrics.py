@@ -101,7 +101,14 @@ def _duration(seconds: float) -> str:
 
 @contextmanager
 def progress(console: Console, title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar; call what it yields with the number completed so far. It ends full."""
+    """A progress bar; call what it yields with the number completed so far.
+
+    It ends full. Where there is no terminal a line is printed now and then.
+    """
+    if not console.is_terminal:
+        say = _Occasionally(console)
+        yield lambda completed: say(f"{title}: {completed} of {total}")
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as bar:
         task = bar.add_task(title, total=total)
@@ -113,19 +120,31 @@ def progress(console: Console, title: str, total: int) -> Iterator[Callable[[int
 def waiting(console: Console) -> Iterator[Callable[[str], None]]:
     """A line that says what is waited for; call what it yields with the text, as often as you like.
 
-    On a terminal the line changes in place. Elsewhere it is printed when it is new, at most twice a minute.
+    On a terminal the line changes in place, elsewhere one is printed now and then.
     """
+    if not console.is_terminal:
+        yield _Occasionally(console)
+        return
     with contextlib.ExitStack() as stack:
-        status: Status | None = None
-        told, told_at = "", -math.inf
+        statuses: list[Status] = []
 
         def show(text: str) -> None:
-            nonlocal status, told, told_at
-            if console.is_terminal:
-                status = status or stack.enter_context(console.status(""))
-                status.update(text)
-            elif text != told and time.monotonic() - told_at > _SAY_AGAIN_SECONDS:
-                console.print(text)
-                told, told_at = text, time.monotonic()
+            if not statuses:  # not before there is something to wait for
+                statuses.append(stack.enter_context(console.status(text)))
+            statuses[0].update(text)
 
         yield show
+
+
+class _Occasionally:
+    """Prints a text when it is new, at most twice a minute."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._told = ""
+        self._told_at = -math.inf
+
+    def __call__(self, text: str) -> None:
+        if text != self._told and time.monotonic() - self._told_at > _SAY_AGAIN_SECONDS:
+            self._console.print(text, highlight=False)
+            self._told, self._told_at = text, time.monotonic()

@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import shlex
+import shutil
 import signal
 import sys
 import types
@@ -133,7 +134,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _teach(config: TeachConfig, run_id: uuid.UUID, task: TaskInfo, console: Console) -> int:
-    resume = f"teach --resume {shlex.quote(str(config.run_dir))}"
+    program = "teach" if shutil.which("teach") else f"{shlex.quote(sys.executable)} -m teacher.teach"
+    resume = f"{program} --resume {shlex.quote(str(config.run_dir))}"
     with build_run(config, run_id, task, console) as run:
         _greet(run)
         try:

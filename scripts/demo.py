@@ -1,0 +1,64 @@
+"""``make demo``: teach a hopper from a browser on this machine, with scripted labelers where ``BOTS`` asks."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import requests
+
+ENV_ID = "ShortHopper-v1"
+STATE_DIR = Path("state")
+PROMPT = "Choose the clip in which the robot moves forward better without falling over."
+
+
+def main() -> int:
+    """Run ``teach`` and, once its experiment is on the site, the bots; returns the status of ``teach``."""
+    name = f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
+    teach = [sys.executable, "-m", "teacher.teach", "-p", "human", "-e", ENV_ID, "-n", name]
+    settings = ["-L", "20", "-l", "300", "-t", "1e6", "--prompt", PROMPT, "--state_dir", str(STATE_DIR)]
+    # Ctrl-C reaches teach as well; it saves and ends, and this script ends after it.
+    trainer = subprocess.Popen([*teach, *settings])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: trainer.terminate())
+    count = int(os.environ.get("BOTS") or 0)
+    if count:
+        threading.Thread(target=label, args=(f"{ENV_ID}-{name}", count, trainer)).start()
+    return trainer.wait()
+
+
+def label(experiment: str, count: int, trainer: "subprocess.Popen[bytes]") -> None:
+    """Start the bots once the site knows the experiment; stop them with the trainer."""
+    while trainer.poll() is None:
+        site = find_site(experiment)
+        if site is not None:
+            break
+        time.sleep(0.5)
+    else:
+        return
+    options = ["--site", site, "--experiment", experiment, "--token-file", str(STATE_DIR / "token")]
+    bots = subprocess.Popen([sys.executable, "-m", "teacher.bots", *options, "--count", str(count)])
+    trainer.wait()
+    bots.terminate()
+
+
+def find_site(experiment: str) -> str | None:
+    """Address of the site on this machine, if it knows ``experiment`` already."""
+    try:
+        site = str(json.loads((STATE_DIR / "site" / "lock").read_text())["url"])
+        token = (STATE_DIR / "token").read_text().strip()
+        with requests.Session() as session:
+            session.trust_env = False  # no proxy reaches this machine's own address
+            headers = {"Authorization": f"Bearer {token}"}
+            path = f"{site}/api/v1/experiments/{experiment}/decisions?after=0"
+            return site if session.get(path, headers=headers, timeout=5).ok else None
+    except (OSError, ValueError, KeyError, requests.RequestException):
+        return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
