@@ -31,6 +31,7 @@ class Labeling {
 
   start() {
     this.#listen();
+    for (const lease of this.#unsavedLeases()) this.prefetch.answered(lease);
     this.#count();
     this.outbox.flush();
     this.#refill();
@@ -52,7 +53,7 @@ class Labeling {
     const response_ms = Math.round(performance.now() - this.shownAt);
     this.screen.flash(choice);
     this.last = uuid;
-    // The answer is kept before anything else happens; what is unsaved then leaves the screen (`#unsavedChanged`).
+    // The answer is kept before anything else happens; then its pair leaves the screen (`#added`).
     this.outbox.put({ kind: "label", experiment: this.experiment, uuid, lease: pair.lease.uuid, choice, response_ms });
   }
 
@@ -77,7 +78,9 @@ class Labeling {
   #listen() {
     listenToKeys(this);
     listenToButtons(this);
-    this.outbox.addEventListener("change", () => this.#unsavedChanged());
+    this.outbox.addEventListener("added", ({ detail }) => this.#added(detail.entry));
+    this.outbox.addEventListener("change", () => this.#count());
+    this.outbox.addEventListener("elsewhere", () => this.#refill());
     this.outbox.addEventListener("saved", ({ detail }) => this.#saved(detail));
     this.outbox.addEventListener("refused", ({ detail }) => this.#refused(detail));
     this.outbox.addEventListener("away", () => this.#away());
@@ -118,8 +121,13 @@ class Labeling {
   }
 
   #fillScreen() {
-    if (this.player.pair || this.recalling) this.#render();
-    else this.#next();
+    if (this.player.pair || this.recalling) {
+      this.#render();
+      return;
+    }
+    this.#next();
+    // The site gives away prefetched pairs before shown ones, so it should know that this one is shown.
+    if (this.player.pair) this.#refill();
   }
 
   #lost() {
@@ -187,13 +195,11 @@ class Labeling {
     this.screen.connection(dialog);
   }
 
-  #unsavedChanged() {
-    // Another tab may have answered a pair that this one holds.
-    for (const lease of this.#unsavedLeases()) {
-      if (this.player.pair?.lease.uuid === lease) this.#next();
-      this.prefetch.answered(lease);
-    }
-    this.#count();
+  /** An answer was given, here or in another tab that holds the same pairs. */
+  #added({ kind, lease }) {
+    if (kind !== "label") return;
+    if (this.player.pair?.lease.uuid === lease) this.#next();
+    this.prefetch.answered(lease);
   }
 
   #unsavedLeases() {

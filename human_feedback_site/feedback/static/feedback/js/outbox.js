@@ -8,8 +8,9 @@ const FIRST_WAIT_MS = 1_000;
 const LONGEST_WAIT_MS = 30_000;
 
 /**
- * Events: `change` (what is unsaved has changed), `saved` {entry, reply}, `refused` {entry, error}, `away` {error},
- * `stopped` {error} (signed out or another account: nothing is sent until `flush` is called again).
+ * Events: `added` {entry} (here or in another tab), `change` (what is unsaved has changed), `saved` {entry, reply},
+ * `elsewhere` (another tab has something saved), `refused` {entry, error}, `away` {error}, `stopped` {error} (signed out
+ * or another account: nothing is sent until `flush` is called again).
  *
  * An entry is {uuid, at, kind: "label", experiment, lease, choice, response_ms} or {uuid, at, kind: "undo", experiment, label}.
  */
@@ -24,8 +25,12 @@ export class Outbox extends EventTarget {
     super();
     this.#api = api;
     this.#prefix = `rl-teacher.outbox.${api.account}.`;
-    addEventListener("storage", (event) => {
-      if (event.key === null || event.key.startsWith(this.#prefix)) this.#emit("change");
+    addEventListener("storage", ({ key, newValue }) => {
+      if (!key?.startsWith(this.#prefix)) return;
+      // The entry comes with the event: in the storage it may be gone already, sent by the other tab.
+      if (newValue) this.#emit("added", { entry: JSON.parse(newValue) });
+      this.#emit("change");
+      if (!newValue) this.#emit("elsewhere");
     });
     addEventListener("online", () => this.flush());
   }
@@ -44,6 +49,7 @@ export class Outbox extends EventTarget {
   put(entry) {
     const last = this.entries.at(-1)?.at ?? 0;
     memory.set(this.#prefix + entry.uuid, { ...entry, at: Math.max(Date.now(), last + 1) });
+    this.#emit("added", { entry });
     this.#emit("change");
     this.flush();
   }

@@ -1,0 +1,248 @@
+"""A real browser, a real site, and clips that a browser can play."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+from django.conf import settings as site_settings
+from django.contrib.auth.models import User
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from pytest_django import Settings
+from pytest_django.live_server_helper import LiveServer
+
+from human_feedback_site.feedback.models import Comparison, Experiment, Label, Labeler
+from human_feedback_site.feedback.services import accounts, experiments
+
+CHROMIUM = "/usr/bin/chromium"
+CHROMIUM_ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PASSWORD = "a-long-enough-password"
+LONG_ENOUGH_MS = 450
+RED, BLUE = (200, 40, 40), (40, 40, 200)
+
+
+class Site:
+    """A running site with one experiment, and its database."""
+
+    def __init__(self, url: str, media: Path, clips: tuple[bytes, bytes]) -> None:
+        self.url = url
+        self.media = media
+        self.clips = clips
+        self.owner = User.objects.create_user("ada", password=PASSWORD, is_staff=True)
+        self.experiment, _ = experiments.put_experiment(
+            self.owner,
+            "hopper",
+            uuid4(),
+            {
+                "env_id": "ShortHopper-v1",
+                "prompt": "Which one hops higher?",
+                "n_labels": 100,
+                "fps": 20,
+                "has_true_reward": True,
+            },
+        )
+
+    @property
+    def label_url(self) -> str:
+        """The labeling page."""
+        return f"{self.url}/experiments/hopper/label"
+
+    def invite(self, name: str = "mia") -> str:
+        """Return an invitation link."""
+        return accounts.invite_url(self.experiment, name, self.url)
+
+    def add(self, count: int) -> list[UUID]:
+        """Register comparisons whose first clip is red and whose second is blue."""
+        uuids = [uuid4() for _ in range(count)]
+        new = []
+        for uuid in uuids:
+            first, second = (f"hopper/{uuid}/{side}.mp4" for side in ("first", "second"))
+            for key, clip in zip((first, second), self.clips, strict=True):
+                path = self.media / key
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(clip)
+            new.append(experiments.NewComparison(uuid, "training", 100, 1, first, second, 2.0, 1.0))
+        experiments.register_comparisons(self.experiment, new)
+        return uuids
+
+    def set(self, **values: object) -> None:
+        """Change fields of the experiment."""
+        Experiment.objects.filter(pk=self.experiment.pk).update(**values)
+
+    def labels(self) -> list[Label]:
+        """Return every label, oldest first."""
+        return list(Label.objects.select_related("comparison", "labeler").order_by("pk"))
+
+    def decision(self, comparison: Comparison) -> str | None:
+        """Return what the newest item of the feed says about a comparison."""
+        return comparison.decisions.latest("seq").decision
+
+    def give_password(self, name: str) -> str:
+        """Let a labeler sign in with :data:`PASSWORD`; return the user name."""
+        user = Labeler.objects.get(name=name).user
+        user.set_password(PASSWORD)
+        user.save()
+        return user.username
+
+
+class LabelingPage:
+    """The labeling page as somebody sees it who sits before it."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.unsaved = page.locator("#unsaved")
+        self.answered = page.locator("#answered")
+        self.toast = page.locator("#toast")
+
+    def open(self, url: str, state: str = "judging") -> "LabelingPage":
+        """Go to an address that leads to the labeling page, and wait for it."""
+        self.page.goto(url)
+        self.wait_for(state)
+        return self
+
+    def wait_for(self, state: str) -> None:
+        """Wait until the page shows a pair (``judging``), or one of its other states."""
+        self.page.wait_for_selector(f"main[data-state={state}]", state="attached")
+
+    def press(self, key: str) -> None:
+        """Press a key when the pair has been seen long enough."""
+        self.page.wait_for_timeout(LONG_ENOUGH_MS)
+        self.page.keyboard.press(key)
+
+    def come_back(self) -> None:
+        """Do what a return to the tab does: look for news at once."""
+        self.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+    def sign_in(self, name: str) -> None:
+        """Fill in the sign-in page."""
+        self.page.get_by_label("Name").fill(name)
+        self.page.get_by_label("Password").fill(PASSWORD)
+        self.page.get_by_role("button", name="Sign in").click()
+
+    def expect_saved(self, answered: int) -> None:
+        """Wait until nothing is unsaved and the count of answers is right."""
+        expect(self.unsaved).to_be_hidden()
+        expect(self.answered).to_have_text(str(answered))
+
+    def videos(self) -> list[dict[str, Any]]:
+        """Return what the two videos on screen are doing, and the colour of their first corner."""
+        videos: list[dict[str, Any]] = self.page.evaluate(
+            """[...document.querySelectorAll(".frame video")].map((video) => {
+                const canvas = document.createElement("canvas");
+                canvas.width = canvas.height = 1;
+                const brush = canvas.getContext("2d");
+                brush.drawImage(video, 0, 0, 8, 8, 0, 0, 1, 1);
+                const [red, , blue] = brush.getImageData(0, 0, 1, 1).data;
+                const { videoWidth, currentTime, paused, muted } = video;
+                return { videoWidth, currentTime, paused, muted, color: red > blue ? "red" : "blue" };
+            })"""
+        )
+        return videos
+
+    def side_of(self, color: str) -> str:
+        """Return the side on which the clip of that colour is seen."""
+        return ("left", "right")[[video["color"] for video in self.videos()].index(color)]
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep SQLite's test database in a file: the threads of a server cannot share one in memory."""
+    database: dict[str, Any] = site_settings.DATABASES["default"]
+    if database["ENGINE"] == "django.db.backends.sqlite3":
+        database["TEST"]["NAME"] = str(tmp_path_factory.mktemp("site") / "test.sqlite3")
+
+
+@pytest.fixture(scope="session")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
+    """A red and a blue clip of one second, with something that moves."""
+    folder = tmp_path_factory.mktemp("clips")
+    return _clip(folder / "red.mp4", RED), _clip(folder / "blue.mp4", BLUE)
+
+
+def _clip(path: Path, color: tuple[int, int, int]) -> bytes:
+    writer = imageio_ffmpeg.write_frames(
+        str(path), (128, 96), fps=20, output_params=["-movflags", "+faststart"]
+    )
+    writer.send(None)
+    for index in range(20):
+        frame = np.full((96, 128, 3), color, np.uint8)
+        frame[40:56, 4 + 5 * index : 20 + 5 * index] = 255
+        writer.send(frame)
+    writer.close()
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium. Its driver keeps an event loop in this thread, so it must not outlive the module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # the loop is the driver's own: no view runs in it
+        with sync_playwright() as playwright:
+            chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGUMENTS)
+            yield chromium
+            chromium.close()
+
+
+@pytest.fixture
+def site(
+    browser: Browser, live_server: LiveServer, settings: Settings, tmp_path: Path, clips: tuple[bytes, bytes]
+) -> Site:
+    """A site with one experiment and no comparisons."""
+    settings.TEACHER_STORAGE = str(tmp_path / "media")
+    settings.PASSWORD_HASHERS = [
+        "django.contrib.auth.hashers.MD5PasswordHasher"
+    ]  # the slow ones take a second each
+    return Site(live_server.url, tmp_path / "media", clips)
+
+
+@pytest.fixture
+def new_page(browser: Browser, site: Site) -> Iterator[Callable[[str], Page]]:
+    """Make fresh browser profiles by language.
+
+    Whatever a test does, no script fails, the content security policy stops nothing, only the site is contacted.
+    """
+    contexts: list[BrowserContext] = []
+    faults: list[str] = []
+
+    def new_page(locale: str) -> Page:
+        context = browser.new_context(locale=locale, viewport={"width": 1280, "height": 800})
+        contexts.append(context)
+        context.set_default_timeout(8_000)
+        context.on("weberror", lambda error: faults.append(str(error.error)))
+        context.on(
+            "console", lambda said: faults.append(said.text) if "Security Policy" in said.text else None
+        )
+        context.on("request", lambda request: faults.append(request.url) if is_foreign(request.url) else None)
+        return context.new_page()
+
+    def is_foreign(address: str) -> bool:
+        return not address.startswith((f"{site.url}/", f"blob:{site.url}/"))
+
+    yield new_page
+    for context in contexts:
+        context.close()
+    assert not faults
+
+
+@pytest.fixture
+def page(new_page: Callable[[str], Page]) -> Page:
+    """A page of a browser set to English."""
+    return new_page("en-US")
+
+
+@pytest.fixture
+def labeling(page: Page) -> LabelingPage:
+    """The labeling page, not opened yet."""
+    return LabelingPage(page)

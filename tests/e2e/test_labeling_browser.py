@@ -1,0 +1,375 @@
+"""The labeling page in Chromium, from the key to the row in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from django.contrib.sessions.models import Session
+from playwright.sync_api import Page, Route, expect
+
+from human_feedback_site.feedback.models import Comparison, Label, Undo
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import LabelingPage, Site
+
+LABELS = "**/api/v1/labels"
+API = "**/api/v1/**"
+
+
+def test_both_clips_play_together_and_start_again_together(site: Site, labeling: LabelingPage) -> None:
+    site.add(1)
+    labeling.open(site.invite())
+    labeling.page.wait_for_timeout(300)
+    before = labeling.videos()
+    labeling.page.wait_for_timeout(200)
+    after = labeling.videos()
+    for video in after:
+        assert video["videoWidth"] > 0
+        assert video["muted"]
+        assert not video["paused"]
+    for early, late in zip(before, after, strict=True):
+        assert late["currentTime"] > early["currentTime"]
+    assert abs(after[0]["currentTime"] - after[1]["currentTime"]) < 0.1
+    labeling.page.keyboard.press("Space")
+    assert max(video["currentTime"] for video in labeling.videos()) < after[0]["currentTime"]
+    labeling.page.wait_for_timeout(1_300)
+    again = labeling.videos()
+    assert not any(video["paused"] for video in again)
+    assert abs(again[0]["currentTime"] - again[1]["currentTime"]) < 0.1
+
+
+@pytest.mark.parametrize("better", ["red", "blue"])
+def test_the_clip_that_was_chosen_is_the_one_preferred(
+    site: Site, labeling: LabelingPage, better: str
+) -> None:
+    site.add(4)
+    labeling.open(site.invite())
+    for answered in range(1, 5):
+        side = labeling.side_of(better)
+        labeling.press({"left": "ArrowLeft", "right": "ArrowRight"}[side])
+        labeling.expect_saved(answered)
+    labeling.wait_for("empty")
+    assert {site.decision(label.comparison) for label in site.labels()} == {
+        "first" if better == "red" else "second"
+    }
+    assert len({label.comparison_id for label in site.labels()}) == 4
+
+
+def test_up_is_equal_and_down_is_cannot_tell(site: Site, labeling: LabelingPage) -> None:
+    site.add(2)
+    labeling.open(site.invite())
+    labeling.press("ArrowUp")
+    labeling.expect_saved(1)
+    labeling.press("ArrowDown")
+    labeling.expect_saved(2)
+    assert [label.choice for label in site.labels()] == ["equal", "cant_tell"]
+    assert [site.decision(label.comparison) for label in site.labels()] == ["equal", "cant_tell"]
+    assert all(label.response_ms is not None and label.response_ms >= 400 for label in site.labels())
+
+
+def test_a_click_on_a_clip_or_a_button_is_an_answer(site: Site, labeling: LabelingPage) -> None:
+    site.add(2)
+    labeling.open(site.invite())
+    labeling.page.wait_for_timeout(450)
+    labeling.page.locator(".clip").nth(1).click()
+    labeling.expect_saved(1)
+    labeling.page.wait_for_timeout(450)
+    labeling.page.get_by_role("button", name="Left", exact=True).click()
+    labeling.expect_saved(2)
+    assert [label.choice for label in site.labels()] == ["right", "left"]
+
+
+def held_key(page: Page) -> None:
+    for _ in range(6):
+        page.keyboard.down("ArrowLeft")
+    page.keyboard.up("ArrowLeft")
+
+
+def two_presses(page: Page) -> None:
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+
+
+def double_click(page: Page) -> None:
+    page.get_by_role("button", name="Left", exact=True).dblclick()
+
+
+@pytest.mark.parametrize("act", [held_key, two_presses, double_click])
+def test_a_clumsy_press_gives_one_label(
+    site: Site, labeling: LabelingPage, act: Callable[[Page], None]
+) -> None:
+    site.add(3)
+    labeling.open(site.invite())
+    labeling.page.wait_for_timeout(450)
+    act(labeling.page)
+    labeling.expect_saved(1)
+    labeling.page.wait_for_timeout(300)
+    assert len(site.labels()) == 1
+
+
+def test_two_tabs_give_two_pairs_one_label_each(site: Site, labeling: LabelingPage) -> None:
+    site.add(2)
+    labeling.open(site.invite())
+    other = type(labeling)(labeling.page.context.new_page()).open(site.label_url)
+    labeling.press("ArrowLeft")
+    labeling.expect_saved(1)
+    expect(other.answered).to_have_text("1")
+    other.press("ArrowLeft")
+    other.expect_saved(2)
+    labeling.wait_for("empty")
+    assert len({label.comparison_id for label in site.labels()}) == len(site.labels()) == 2
+
+
+def test_the_next_pairs_are_here_before_they_are_needed(site: Site, labeling: LabelingPage) -> None:
+    site.add(3)
+    with labeling.page.expect_request_finished(lambda request: "/media/" in request.url) as _:
+        labeling.open(site.invite())
+    labeling.page.wait_for_load_state("networkidle")
+    labeling.page.context.set_offline(offline=True)
+    for unsaved in (1, 2):
+        labeling.press("ArrowRight")
+        labeling.wait_for("judging")
+        expect(labeling.unsaved).to_contain_text(str(unsaved))
+        assert [video["videoWidth"] for video in labeling.videos()] == [128, 128]
+    assert site.labels() == []
+    labeling.page.context.set_offline(offline=False)
+    labeling.expect_saved(2)
+
+
+def test_undo_brings_the_pair_back_and_takes_the_decision_away(site: Site, labeling: LabelingPage) -> None:
+    site.add(3)
+    labeling.open(site.invite())
+    labeling.press("ArrowUp")
+    labeling.expect_saved(1)
+    [label] = site.labels()
+    labeling.page.keyboard.press("z")
+    expect(labeling.answered).to_have_text("0")
+    labeling.wait_for("judging")
+    assert site.decision(label.comparison) is None
+    side = labeling.side_of("blue")
+    labeling.press({"left": "ArrowLeft", "right": "ArrowRight"}[side])
+    labeling.expect_saved(1)
+    first, second = site.labels()
+    assert first.comparison == second.comparison
+    assert site.decision(label.comparison) == "second"
+    assert Undo.objects.get().label == first
+
+
+def test_there_is_nothing_to_undo_at_first(site: Site, labeling: LabelingPage) -> None:
+    site.add(1)
+    labeling.open(site.invite())
+    labeling.page.keyboard.press("z")
+    expect(labeling.toast).to_have_text("There is no answer to take back.")
+    assert not Undo.objects.exists()
+
+
+@pytest.mark.parametrize("fault", ["no connection", "503", "a page of the hotel"])
+def test_answers_survive_a_site_that_fails_and_a_reload(
+    site: Site, labeling: LabelingPage, fault: str
+) -> None:
+    def fail(route: Route) -> None:
+        if fault == "no connection":
+            route.abort()
+        elif fault == "503":
+            route.fulfill(status=503, body="busy")
+        else:
+            route.fulfill(status=200, content_type="text/html", body="<h1>Welcome, room 12</h1>")
+
+    site.add(3)
+    labeling.open(site.invite())
+    labeling.page.route(LABELS, fail)
+    labeling.press("ArrowLeft")
+    labeling.press("ArrowUp")
+    expect(labeling.unsaved).to_contain_text("2")
+    expect(labeling.page.locator("#away")).to_be_visible()
+    labeling.open(site.label_url)
+    expect(labeling.unsaved).to_contain_text("2")
+    expect(labeling.answered).to_have_text("2")
+    assert site.labels() == []
+    labeling.page.unroute(LABELS)
+    labeling.expect_saved(2)
+    assert [label.choice for label in site.labels()] == ["left", "equal"]
+
+
+def test_an_answer_that_arrived_but_was_not_acknowledged_counts_once(
+    site: Site, labeling: LabelingPage
+) -> None:
+    def lose_the_reply(route: Route) -> None:
+        route.fetch()
+        route.abort()
+
+    site.add(2)
+    labeling.open(site.invite())
+    labeling.page.route(LABELS, lose_the_reply, times=1)
+    labeling.press("ArrowLeft")
+    expect(labeling.page.locator("#away")).to_be_visible()
+    labeling.expect_saved(1)
+    assert len(site.labels()) == 1
+
+
+def test_answers_survive_a_closed_tab(site: Site, labeling: LabelingPage) -> None:
+    site.add(2)
+    labeling.open(site.invite())
+    labeling.page.route(API, lambda route: route.abort())
+    labeling.press("ArrowRight")
+    expect(labeling.unsaved).to_contain_text("1")
+    tab = labeling.page.context.new_page()
+    labeling.page.close()
+    type(labeling)(tab).open(site.label_url).expect_saved(1)
+    assert [label.choice for label in site.labels()] == ["right"]
+
+
+def test_an_expired_session_leads_to_sign_in_and_the_answer_is_sent(
+    site: Site, labeling: LabelingPage
+) -> None:
+    site.add(2)
+    labeling.open(site.invite())
+    name = site.give_password("mia")
+    labeling.open(site.invite())
+    Session.objects.all().delete()
+    labeling.press("ArrowLeft")
+    dialog = labeling.page.locator("#signed-out")
+    expect(dialog).to_be_visible()
+    expect(dialog).to_contain_text("Unsaved answers: 1")
+    assert site.labels() == []
+    dialog.get_by_role("link", name="Sign in").click()
+    labeling.sign_in(name)
+    labeling.wait_for("judging")
+    labeling.expect_saved(1)
+    assert [(label.choice, label.labeler.name) for label in site.labels()] == [("left", "mia")]
+
+
+def test_the_invitation_signs_in_again_in_another_tab(site: Site, labeling: LabelingPage) -> None:
+    site.add(2)
+    labeling.open(site.invite())
+    Session.objects.all().delete()
+    labeling.press("ArrowLeft")
+    expect(labeling.page.locator("#signed-out")).to_be_visible()
+    other = labeling.page.context.new_page()
+    type(labeling)(other).open(site.invite()).expect_saved(1)
+    labeling.come_back()
+    expect(labeling.page.locator("#signed-out")).to_be_hidden()
+    labeling.press("ArrowLeft")
+    labeling.expect_saved(2)
+
+
+def test_answers_wait_for_the_account_that_gave_them(site: Site, labeling: LabelingPage) -> None:
+    site.add(3)
+    labeling.open(site.invite("mia"))
+    other = labeling.page.context.new_page()
+    other.goto(site.invite("leo"))
+    other.get_by_role("button", name="Go on as leo").click()
+    other.wait_for_selector("main[data-state=judging]")
+    labeling.press("ArrowUp")
+    expect(labeling.page.locator("#other-account")).to_be_visible()
+    expect(other.locator("#unsaved")).to_be_hidden()
+    assert site.labels() == []
+    other.goto(site.invite("mia"))
+    other.get_by_role("button", name="Go on as mia").click()
+    type(labeling)(other).expect_saved(1)
+    assert [label.labeler.name for label in site.labels()] == ["mia"]
+
+
+def test_an_empty_queue_fills_by_itself(site: Site, labeling: LabelingPage) -> None:
+    site.set(waiting_for=7)
+    labeling.open(site.invite(), state="empty")
+    panel = labeling.page.locator("[data-panel=empty]")
+    expect(panel).to_contain_text("No pairs to judge just now")
+    expect(panel).to_contain_text("Answers that training is waiting for: 7")
+    labeling.page.keyboard.press("ArrowLeft")
+    site.add(1)
+    labeling.wait_for("judging")
+    labeling.press("ArrowLeft")
+    labeling.expect_saved(1)
+
+
+def test_paused_and_finished_are_said_and_a_resumed_experiment_goes_on(
+    site: Site, labeling: LabelingPage
+) -> None:
+    site.add(2)
+    site.set(state="paused")
+    labeling.open(site.invite(), state="paused")
+    expect(labeling.page.get_by_role("heading", name="Paused")).to_be_visible()
+    site.set(state="running")
+    labeling.wait_for("judging")
+    labeling.press("ArrowLeft")
+    labeling.expect_saved(1)
+    site.set(state="finished")
+    labeling.come_back()
+    labeling.wait_for("finished")
+    expect(labeling.page.locator("[data-panel=finished]")).to_contain_text("Yours: 1")
+
+
+def test_a_pair_that_was_cancelled_makes_way(site: Site, labeling: LabelingPage) -> None:
+    site.add(2)
+    with labeling.page.expect_request_finished(lambda request: '"shown":"' in (request.post_data or "")):
+        labeling.open(site.invite())
+    shown = Comparison.objects.get(leases__shown=True)
+    Comparison.objects.filter(pk=shown.pk).update(status=Comparison.Status.CANCELLED)
+    labeling.come_back()
+    expect(labeling.toast).to_contain_text("here is another")
+    labeling.press("ArrowLeft")
+    labeling.expect_saved(1)
+    assert Label.objects.get().comparison != shown
+
+
+def test_a_clip_that_cannot_be_played_is_said_and_not_judged(site: Site, labeling: LabelingPage) -> None:
+    [uuid] = site.add(1)
+    (site.media / f"hopper/{uuid}/first.mp4").write_bytes(b"not a clip at all")
+    labeling.open(site.invite())
+    expect(labeling.page.locator(".frame.unplayable")).to_have_count(1)
+    labeling.press("ArrowLeft")
+    expect(labeling.toast).to_contain_text("cannot be played")
+    labeling.press("ArrowDown")
+    labeling.expect_saved(1)
+    assert Label.objects.get().choice == "cant_tell"
+
+
+def test_help_opens_by_key_and_holds_the_answers_back(site: Site, labeling: LabelingPage) -> None:
+    site.add(1)
+    labeling.open(site.invite())
+    labeling.press("?")
+    help_dialog = labeling.page.locator("#help")
+    expect(help_dialog).to_be_visible()
+    labeling.page.keyboard.press("ArrowLeft")
+    labeling.page.keyboard.press("Escape")
+    expect(help_dialog).to_be_hidden()
+    labeling.wait_for("judging")
+    assert site.labels() == []
+
+
+def test_a_chinese_browser_gets_a_chinese_page(
+    site: Site, labeling: LabelingPage, new_page: Callable[[str], Page]
+) -> None:
+    site.add(1)
+    page = labeling.page = new_page("zh-CN")
+    labeling.open(site.invite())
+    assert page.locator("html").get_attribute("lang") == "zh-hans"
+    expect(page.get_by_role("button", name="左边", exact=True)).to_be_visible()
+    page.keyboard.press("z")
+    expect(page.locator("#toast")).to_have_text("没有可以撤销的回答。")
+    page.get_by_role("button", name="English").click()
+    expect(page.get_by_role("button", name="Left", exact=True)).to_be_visible()
+
+
+def test_a_narrow_screen_shows_the_instruction_both_clips_and_every_answer(
+    site: Site, labeling: LabelingPage
+) -> None:
+    site.add(1)
+    labeling.page.set_viewport_size({"width": 360, "height": 740})
+    labeling.open(site.invite())
+    for selector in ("#prompt", ".frame video", ".answer"):
+        for element in labeling.page.locator(selector).all():
+            box = element.bounding_box()
+            assert box is not None
+            assert box["x"] >= 0
+            assert box["y"] >= 0
+            assert box["x"] + box["width"] <= 360
+            assert box["y"] + box["height"] <= 740
+    upper, lower = (video.bounding_box() for video in labeling.page.locator(".frame video").all())
+    assert upper is not None
+    assert lower is not None
+    assert upper["y"] + upper["height"] <= lower["y"]
+    assert upper["height"] > 180
