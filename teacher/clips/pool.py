@@ -23,6 +23,9 @@ from teacher.segments import Segment
 ATTEMPTS = 2
 """How often a job is tried: a second time in case the first met a passing trouble."""
 
+START_SECONDS = 60.0
+"""How long a new process may take until it answers."""
+
 
 @dataclass(frozen=True, eq=False)
 class _Job:
@@ -43,12 +46,12 @@ class ClipRenderer:
     They are started afresh, not forked: OpenGL and torch do not survive a fork. They import neither torch nor
     the main module, do not see the terminal's Ctrl-C, and die with this process even when it is killed.
 
-    A job that fails, crashes its process or outlasts ``timeout`` is tried once more; then its future raises
-    :class:`RenderError`, or :class:`ReplayMismatchError` where the episode does not come out as recorded.
+    A job that fails, crashes its process or outlasts ``timeout`` seconds is tried once more; then its future
+    raises :class:`RenderError`, or :class:`ReplayMismatchError` where the episode differs from the recorded.
     """
 
     def __init__(self, workers: int | None = None, timeout: float = 120.0) -> None:
-        """``workers``: processes, by default one for two processors; ``timeout``: seconds for one try."""
+        """``workers``: how many processes, by default one for every two processors."""
         count = workers or max(1, (os.cpu_count() or 1) // 2)
         self._closed = False
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -172,18 +175,26 @@ class _Process:
                 },
             )
         self._connection: Connection[Any, Any] = Connection(ours.detach())
+        self._ready = False
 
     def ask(self, job: _Job, timeout: float) -> dict[str, str]:
         """One request and its answer; :class:`RenderError` where none comes, and the process is spent."""
         try:
+            if not self._ready:
+                self._receive(START_SECONDS, "starting a rendering process")
+                self._ready = True
             self._connection.send_bytes(job.header())
             self._connection.send_bytes(job.payload)
-            if not self._connection.poll(timeout):
-                raise RenderError(f"rendering {job.path.name} took more than {timeout:g} s and was stopped")
-            answer: dict[str, str] = json.loads(self._connection.recv_bytes())
+            answer = self._receive(timeout, f"rendering {job.path.name}")
         except (EOFError, OSError) as error:
             raise RenderError(f"the process rendering {job.path.name} died{self._last_words()}") from error
         return answer
+
+    def _receive(self, seconds: float, doing: str) -> dict[str, str]:
+        if not self._connection.poll(seconds):
+            raise RenderError(f"{doing} took more than {seconds:g} s and was stopped")
+        message: dict[str, str] = json.loads(self._connection.recv_bytes())
+        return message
 
     def kill(self) -> None:
         """End the process and the encoder it may have started, and wait until it is gone."""

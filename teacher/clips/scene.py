@@ -215,7 +215,7 @@ def _floor_height(model: Any) -> float | None:
 
 
 def _cast_shadows(model: Any, data: Any, scene: Any, floor: float) -> None:
-    """Lay a dark flat ellipse under each limb: it tells how high a foot is, at a tenth of a shadow map's price."""
+    """Lay a dark flat ellipse under each limb: it tells how high the limb is, and costs next to nothing."""
     for geom in np.flatnonzero(model.geom_bodyid > 0):
         radius = model.geom_size[geom, 0]
         axis = data.geom_xmat[geom].reshape(3, 3)[:2, 2] * model.geom_size[geom, 1]

@@ -1,0 +1,183 @@
+"""The pool outlives hangs, crashes and failures of what it renders, and never outlives its parent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from teacher.clips import ClipRenderer
+from teacher.errors import RenderError, ReplayMismatchError
+from teacher.segments import Segment
+
+Record = Callable[..., Segment]
+
+
+@pytest.fixture
+def renderer(troubled: str) -> Iterator[ClipRenderer]:  # the workers' path is that of their start
+    with ClipRenderer(workers=1) as renderer:
+        yield renderer
+
+
+@pytest.fixture
+def impatient(troubled: str) -> Iterator[ClipRenderer]:
+    with ClipRenderer(workers=1, timeout=3.0) as renderer:
+        yield renderer
+
+
+def test_many_clips_come_out(renderer: ClipRenderer, record: Record, troubled: str, tmp_path: Path) -> None:
+    segments = [record(troubled), record("CartPole-v1", start=0, length=5), record(troubled, seed=6)]
+    futures = [renderer.submit(s, tmp_path / f"{i}.mp4", 10) for i, s in enumerate(segments)]
+    futures.append(renderer.submit_episode(segments[0].recipe, tmp_path / "3.mp4", 10))
+    for index, future in enumerate(futures):
+        assert future.result(60) == tmp_path / f"{index}.mp4"
+        assert future.result().stat().st_size > 500
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        ("hang", "took more than 3 s and was stopped"),
+        ("crash", "the process rendering clip.mp4 died"),
+        ("abort", "died: the physics engine gave up"),
+        ("fail", "ValueError: the robot fell apart"),
+    ],
+)
+def test_trouble_is_reported_and_the_next_clip_comes(
+    impatient: ClipRenderer, record: Record, troubled: str, tmp_path: Path, trouble: str, words: str
+) -> None:
+    future = impatient.submit(record(troubled, trouble=trouble, at=9), tmp_path / "clip.mp4", 10)
+    with pytest.raises(RenderError, match=words) as caught:
+        future.result(60)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "clip.mp4").exists()
+    assert impatient.submit(record(troubled), tmp_path / "next.mp4", 10).result(60).exists()
+
+
+@pytest.mark.parametrize("trouble", ["hang", "crash", "fail"])
+def test_trouble_that_passes_is_overcome(
+    impatient: ClipRenderer, record: Record, troubled: str, tmp_path: Path, trouble: str
+) -> None:
+    segment = record(troubled, trouble=trouble, at=9, once=str(tmp_path / "once"))
+    assert impatient.submit(segment, tmp_path / "clip.mp4", 10).result(60).exists()
+    assert (tmp_path / "once").exists()
+    assert [path.suffix for path in tmp_path.glob("*clip*")] == [".mp4"]
+
+
+def test_a_killed_process_is_replaced(
+    renderer: ClipRenderer, record: Record, troubled: str, tmp_path: Path
+) -> None:
+    renderer.submit(record(troubled), tmp_path / "before.mp4", 10).result(60)
+    (worker,) = rendering_processes(os.getpid())
+    os.kill(worker, signal.SIGKILL)
+    assert renderer.submit(record(troubled), tmp_path / "after.mp4", 10).result(60).exists()
+    assert rendering_processes(os.getpid()) != [worker]
+
+
+def test_a_mismatch_is_reported_as_one(renderer: ClipRenderer, record: Record, tmp_path: Path) -> None:
+    segment = record("CartPole-v1", start=0, length=5)
+    segment.observations[2] += 1
+    with pytest.raises(ReplayMismatchError, match="observation before step 2 differs"):
+        renderer.submit(segment, tmp_path / "clip.mp4", 10).result(60)
+
+
+def test_reused_environments_replay_exactly(renderer: ClipRenderer, record: Record, tmp_path: Path) -> None:
+    # The worker keeps one hopper for all of these; a difference in the last bit would be refused.
+    segments = [record("ShortHopper-v1", seed=seed, start=20 * seed, length=3) for seed in (3, 1, 2)]
+    for segment in [*segments, segments[0]]:
+        renderer.submit(segment, tmp_path / "clip.mp4", 10).result(60)
+
+
+def test_closing_does_not_wait_for_a_hung_clip(record: Record, troubled: str, tmp_path: Path) -> None:
+    renderer = ClipRenderer(workers=1)
+    hung = renderer.submit(
+        record(troubled, trouble="hang", at=1, once=str(tmp_path / "hangs")), tmp_path / "a", 10
+    )
+    waiting = renderer.submit(record(troubled), tmp_path / "b.mp4", 10)
+    wait_until((tmp_path / "hangs").exists)
+    (worker,) = rendering_processes(os.getpid())
+    started = time.monotonic()
+    renderer.close()
+    assert time.monotonic() - started < 2
+    with pytest.raises(RenderError):
+        hung.result(1)
+    with pytest.raises(CancelledError):
+        waiting.result(1)
+    assert not is_running(worker)
+    with pytest.raises(RenderError, match="closed"):
+        renderer.submit(record(troubled), tmp_path / "c.mp4", 10)
+
+
+def test_nothing_starts_before_the_first_clip(troubled: str) -> None:
+    with ClipRenderer(workers=2):
+        time.sleep(0.2)
+        assert rendering_processes(os.getpid()) == []
+
+
+def test_a_worker_imports_neither_torch_nor_the_main_module(
+    renderer: ClipRenderer, record: Record, troubled: str, tmp_path: Path
+) -> None:
+    future = renderer.submit(record(troubled, trouble="tell", at=1), tmp_path / "clip.mp4", 10)
+    with pytest.raises(RenderError, match=r"died: \[\]$"):
+        future.result(60)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_workers_die_with_their_parent(
+    record: Record, troubled: str, tmp_path: Path, how: signal.Signals
+) -> None:
+    (tmp_path / "segment").write_bytes(
+        record(troubled, trouble="hang", at=2, once=str(tmp_path / "hangs")).to_bytes()
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", _PARENT, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stderr=subprocess.PIPE,
+    )
+    with parent:
+        wait_until((tmp_path / "hangs").exists)
+        (worker,) = rendering_processes(parent.pid)
+        parent.send_signal(how)
+        parent.communicate(timeout=20)
+    wait_until(lambda: not is_running(worker))
+
+
+_PARENT = """
+import sys
+from pathlib import Path
+from teacher.clips import ClipRenderer
+from teacher.segments import Segment
+folder = Path(sys.argv[1])
+segment = Segment.from_bytes((folder / "segment").read_bytes())
+ClipRenderer(workers=1).submit(segment, folder / "a.mp4", 10).result()
+"""
+
+
+def rendering_processes(parent: int) -> list[int]:
+    children = Path(f"/proc/{parent}/task").glob("*/children")
+    found = [int(child) for path in children for child in path.read_text().split()]
+    return [child for child in found if b"teacher.clips.worker" in command_line(child)]
+
+
+def command_line(process: int) -> bytes:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def is_running(process: int) -> bool:
+    return command_line(process) != b""  # a zombie has none
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -1,0 +1,188 @@
+"""A clip shows exactly the recorded steps, as a video that every browser plays, or it is refused."""
+
+import dataclasses
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from teacher.clips import CLIP_SIZE, render_episode, render_segment
+from teacher.envs.recipe import library_versions
+from teacher.errors import RenderError, ReplayMismatchError
+from teacher.segments import Segment
+
+Record = Callable[..., Segment]
+Inspect = Callable[[Path], Any]
+
+
+@pytest.fixture
+def clip(tmp_path: Path) -> Path:
+    return tmp_path / "new folder" / "first.mp4"
+
+
+def test_a_clip_is_what_browsers_play(record: Record, clip: Path, inspect_mp4: Inspect) -> None:
+    render_segment(record("Hopper-v5"), clip, fps=40)
+    video = inspect_mp4(clip)
+    names = [name for name, _ in video.boxes]
+    assert names.index("moov") < names.index("mdat"), "a browser would have to load all before it starts"
+    assert "avc1" in names
+    assert [content[8:12] for name, content in video.boxes if name == "hdlr"] == [b"vide"], "no audio"
+    assert "yuv420p(tv, bt709" in video.probe
+    assert clip.stat().st_size < 100_000
+
+
+def test_a_clip_has_a_frame_a_step_and_holds_the_last(
+    record: Record, clip: Path, inspect_mp4: Inspect
+) -> None:
+    render_segment(record("ShortHopper-v1", length=30), clip, fps=40)
+    video = inspect_mp4(clip)
+    assert video.pictures.shape == (30 + 8, CLIP_SIZE, CLIP_SIZE, 3)
+    assert video.seconds == pytest.approx(38 / 40, abs=0.002)
+    change = np.abs(np.diff(video.pictures.astype(int), axis=0)).mean((1, 2, 3))
+    assert change[:29].min() > 2 * change[30:].max(), "all steps move, the held frames do not"
+
+
+@pytest.mark.parametrize("fps", [10, 20, 30])
+def test_the_hold_lasts_a_fifth_of_a_second(
+    troubled: str, record: Record, clip: Path, inspect_mp4: Inspect, fps: int
+) -> None:
+    render_segment(record(troubled), clip, fps)
+    assert len(inspect_mp4(clip).pictures) == 12 + math.ceil(0.2 * fps)
+
+
+def test_the_frames_are_those_after_each_step(
+    troubled: str, record: Record, clip: Path, inspect_mp4: Inspect
+) -> None:
+    # This environment draws ten times the number of its steps as a shade of grey.
+    render_segment(record(troubled, start=4, length=5), clip, fps=10)
+    shades = inspect_mp4(clip).pictures.mean((1, 2, 3))
+    assert shades == pytest.approx([50, 60, 70, 80, 90, 90, 90], abs=3)
+
+
+def test_sizes_are_even_and_keep_their_shape(
+    troubled: str, record: Record, clip: Path, inspect_mp4: Inspect
+) -> None:
+    render_segment(record(troubled), clip, fps=10)
+    _, height, width, _ = inspect_mp4(clip).pictures.shape
+    assert (width, height) == (400, 286)  # of 70 x 50
+
+
+def test_a_whole_episode_is_shown(record: Record, clip: Path, inspect_mp4: Inspect) -> None:
+    recipe = record("ShortReacher-v1", start=0, length=20).recipe
+    render_episode(recipe, clip, fps=10)
+    assert len(inspect_mp4(clip).pictures) == 22
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "LunarLander-v3"])
+def test_other_environments_draw_themselves(
+    record: Record, clip: Path, inspect_mp4: Inspect, env_id: str
+) -> None:
+    pytest.importorskip("Box2D") if env_id.startswith("Lunar") else None
+    actions = [0, 1] * 8 if env_id == "CartPole-v1" else None  # it must not end early
+    render_segment(record(env_id, actions=actions), clip, fps=30)
+    pictures = inspect_mp4(clip).pictures
+    assert max(pictures.shape[1:3]) == CLIP_SIZE
+    assert (pictures[0] != pictures[11]).any()
+
+
+def test_another_episode_is_refused(record: Record, clip: Path) -> None:
+    segment = record("ShortHopper-v1")
+    nudged = segment.observations.copy()
+    nudged[7, 3] = np.nextafter(nudged[7, 3], np.inf)
+    with pytest.raises(ReplayMismatchError, match="observation before step 11 differs") as caught:
+        render_segment(dataclasses.replace(segment, observations=nudged), clip, fps=40)
+    assert not clip.exists()
+    assert list(clip.parent.glob("*")) == []
+    assert "\n" not in str(caught.value)
+
+
+def test_a_mismatch_names_both_versions(record: Record, clip: Path) -> None:
+    segment = record("ShortHopper-v1")
+    recipe = dataclasses.replace(segment.recipe, seed=6, versions={"mujoco": "3.0.0"})
+    with pytest.raises(ReplayMismatchError) as caught:
+        render_segment(dataclasses.replace(segment, recipe=recipe), clip, fps=40)
+    assert "recorded with mujoco 3.0.0" in str(caught.value)
+    assert f"mujoco {library_versions()['mujoco']}" in str(caught.value)
+
+
+def test_a_failing_environment_is_one_line(troubled: str, record: Record, clip: Path) -> None:
+    segment = record(troubled, trouble="fail", at=7)
+    with pytest.raises(RenderError, match="failed while it was rendered: ValueError: the robot fell apart"):
+        render_segment(segment, clip, fps=10)
+    assert not clip.exists()
+
+
+def test_an_unknown_environment_is_one_line(record: Record, clip: Path) -> None:
+    recipe = dataclasses.replace(record("Hopper-v5").recipe, env_id="Hoper-v5")
+    with pytest.raises(RenderError, match="Hoper-v5 cannot be made for rendering") as caught:
+        render_episode(recipe, clip, fps=40)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(record: Record, clip: Path) -> None:
+    clip.parent.write_text("a file where the folder should be")
+    with pytest.raises(RenderError, match=r"cannot write the clip .*first\.mp4: File exists"):
+        render_segment(record("CartPole-v1", start=0, length=3), clip, fps=10)
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_old_clip(record: Record, clip: Path) -> None:
+    segment = record("Hopper-v5", length=3)
+    render_segment(segment, clip, fps=10)
+    before = clip.read_bytes()
+    full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))"
+    failed = render_elsewhere(segment, clip, full)
+    assert "RenderError: ffmpeg could not write" in failed.splitlines()[-1]
+    assert clip.read_bytes() == before
+    assert list(clip.parent.iterdir()) == [clip]
+
+
+def test_missing_opengl_says_what_to_install(record: Record, clip: Path) -> None:
+    missing = "from teacher.clips import gl; gl._BACKENDS = ('no_such_backend',)"
+    failed = render_elsewhere(record("Hopper-v5", length=3), clip, missing)
+    assert "RenderError: MuJoCo clips need OpenGL without a screen" in failed.splitlines()[-1]
+    assert "install libegl1 and libgl1-mesa-dri, or libosmesa6" in failed.splitlines()[-1]
+
+
+@pytest.mark.parametrize("broken", [[], ["egl"]])
+def test_where_egl_does_not_work_osmesa_draws(
+    record: Record, clip: Path, inspect_mp4: Inspect, broken: list[str]
+) -> None:
+    without = (
+        "from teacher.clips import gl; works = gl._works;"
+        f"gl._works = lambda backend: backend not in {broken} and works(backend)"
+    )
+    used = "import os; print(os.environ['MUJOCO_GL'])"
+    assert render_elsewhere(record("Hopper-v5", length=3), clip, without, used).strip() == (
+        "osmesa" if broken else "egl"
+    )
+    assert inspect_mp4(clip).pictures[0].std() > 10
+
+
+def render_elsewhere(segment: Segment, clip: Path, before: str, after: str = "") -> str:
+    """Render in a new process, between two statements; what it printed, on either stream."""
+    render = f"""
+import sys
+from pathlib import Path
+from teacher.clips import render_segment
+from teacher.segments import Segment
+segment = Segment.from_bytes(sys.stdin.buffer.read())
+{before}
+render_segment(segment, Path(sys.argv[1]), fps=10)
+{after}
+"""
+    chosen_here = {"MUJOCO_GL", "PYOPENGL_PLATFORM"}
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", render, str(clip)],
+        input=segment.to_bytes(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        env={name: value for name, value in os.environ.items() if name not in chosen_here},
+    )
+    return ended.stdout.decode()
