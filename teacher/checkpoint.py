@@ -54,7 +54,7 @@ def load_state(path: Path) -> State:
         DataError: the file is missing, damaged or of another version.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             content = json.loads(str(archive[_STRUCTURE]))
             if content["version"] != _VERSION:
                 raise DataError(

@@ -27,6 +27,7 @@ from teacher.videos import EpisodeVideos
 NUM_ENVS = 8
 EPISODES_REMEMBERED = 100
 CHECKPOINT_NAME = "checkpoint.npz"
+_RESUMED = 2  # a stream of seeds apart from those of random episodes
 
 
 @dataclass
@@ -105,16 +106,20 @@ class Run:
         self.teaching = teaching
         self.segment_length = segment_length(config, task)
         self.episodes: deque[Trajectory] = deque(maxlen=EPISODES_REMEMBERED)
-        self.envs = make_vector_env(task, NUM_ENVS, config.seed, config.workers)
+        self._checkpoint = config.run_dir / CHECKPOINT_NAME
+        state = load_state(self._checkpoint) if self._checkpoint.exists() else None
+        # A resumed run begins new episodes; with the seeds it began with they would be the old ones.
+        env_seed = config.seed if state is None else [config.seed, _RESUMED, state["agent"]["total_steps"]]
+        self.envs = make_vector_env(task, NUM_ENVS, env_seed, config.workers)
         self._parts = contextlib.ExitStack()
         parts.callback(self.envs.close)
         agent_config = PPOConfig(normalize_rewards=config.predictor == "rl")
         self.agent = PPO(self.envs, agent_config, config.seed, device=config.device)
-        self._checkpoint = config.run_dir / CHECKPOINT_NAME
-        if self._checkpoint.exists():
-            self._restore()
+        if state is not None:
+            self._restore(state)
         self._saved_at = time.monotonic()
         self._waiting_for: int | None = None
+        self._warned = False
         self._metrics = Metrics(
             config.run_dir / "tensorboard", config.num_timesteps, self.agent.total_steps, console
         )
@@ -144,8 +149,21 @@ class Run:
         """Keep the finished episodes for statistics, and film one every so often."""
         finished = [trajectory for trajectory in trajectories if trajectory.finished]
         self.episodes.extend(finished)
+        if self.teaching is not None and not self.config.allow_variable_horizon:
+            self._warn_of_early_end(finished)
         if self._videos is not None and finished:
             self._videos.offer(finished[-1], self.agent.total_steps)
+
+    def _warn_of_early_end(self, finished: Sequence[Trajectory]) -> None:
+        """Say once that episodes end early now, although those of random actions did not."""
+        if self._warned or not any(trajectory.terminated for trajectory in finished):
+            return
+        self._warned = True
+        self.console.print(
+            f"episodes of {self.config.env_id} end early now, and their length leaks the reward; "
+            "--allow_variable_horizon says that this is meant",
+            style="yellow",
+        )
 
     def report(self, values: dict[str, float], losses: dict[str, float]) -> None:
         """Write one iteration's values to TensorBoard, the console and the site."""
@@ -182,8 +200,7 @@ class Run:
         save_state(self._checkpoint, state)
         self._saved_at = time.monotonic()
 
-    def _restore(self) -> None:
-        state = load_state(self._checkpoint)
+    def _restore(self, state: State) -> None:
         self.agent.load_state_dict(state["agent"])
         if self.teaching is not None:
             self.teaching.load_state_dict(state["teaching"])

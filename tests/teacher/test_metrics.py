@@ -1,0 +1,78 @@
+import io
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from teacher.metrics import Metrics, correlation, progress, rank_correlation, waiting
+
+
+def ranks(values: list[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Average ranks, by counting."""
+    return np.array([sum(w < v for w in values) + sum(w == v for w in values) / 2 for v in values])
+
+
+def test_correlations_follow_their_definitions() -> None:
+    a, b = [3.0, 1.0, 4.0, 1.0, 5.0], [2.0, 7.0, 1.0, 8.0, 2.0]
+    covariance = np.mean((np.array(a) - np.mean(a)) * (np.array(b) - np.mean(b)))
+    assert correlation(a, b) == pytest.approx(covariance / (np.std(a) * np.std(b)))
+    assert rank_correlation(a, b) == pytest.approx(np.corrcoef(ranks(a), ranks(b))[0, 1])
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [([], []), ([1, 2], [2, 1]), ([1, 1, 1], [1, 2, 3]), ([1, 2, 3], [0, 0, 0])]
+)
+def test_a_correlation_that_means_nothing_is_nan(a: list[float], b: list[float]) -> None:
+    assert math.isnan(correlation(a, b))
+    assert math.isnan(rank_correlation(a, b))
+
+
+def test_values_reach_tensorboard_under_their_tags_and_nan_does_not(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path, 1000, 0, Console(quiet=True))
+    metrics.log(100, {"predictor/loss": 0.5, "predictor/correlation": float("nan")})
+    metrics.log(200, {"predictor/loss": 0.25})
+    metrics.close()
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert events.Tags()["scalars"] == ["predictor/loss"]
+    assert [(event.step, event.value) for event in events.Scalars("predictor/loss")] == [
+        (100, 0.5),
+        (200, 0.25),
+    ]
+
+
+def test_a_resumed_run_hides_the_steps_that_a_crash_took_back(tmp_path: Path) -> None:
+    killed = Metrics(tmp_path, 1000, 0, Console(quiet=True))
+    for step in (100, 200, 300):
+        killed.log(step, {"predictor/loss": step})
+    killed.close()
+    resumed = Metrics(tmp_path, 1000, 200, Console(quiet=True))
+    resumed.log(250, {"predictor/loss": 0.0})
+    resumed.close()
+    scalars = EventAccumulator(str(tmp_path)).Reload().Scalars("predictor/loss")
+    assert [event.step for event in scalars] == [100, 250]
+
+
+def test_the_console_shows_rate_and_time_left(tmp_path: Path) -> None:
+    said = io.StringIO()
+    metrics = Metrics(tmp_path, 4000, 0, Console(file=said, width=200))
+    metrics.log(2000, {"agent/true_reward_per_episode": 12.5, "labels/asked": 3, "predictor/accuracy": 0.75})
+    metrics.close()
+    header, line = said.getvalue().splitlines()
+    assert "steps/s" in header
+    assert "left" in header
+    assert {"2,000", "12.5", "3", "75%"} <= set(line.split())
+
+
+def test_without_a_terminal_waiting_is_told_once_not_twice_a_second() -> None:
+    said = io.StringIO()
+    console = Console(file=said, width=200)
+    with waiting(console) as show:
+        for needed in (3, 3, 2):
+            show(f"waiting for {needed}")
+    with progress(console, "answers", 4) as show_progress:
+        for answered in range(5):
+            show_progress(answered)
+    assert said.getvalue().splitlines() == ["waiting for 3", "answers: 0 of 4"]

@@ -1,0 +1,167 @@
+"""The command line: what it takes, what it refuses, and how it ends."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from teacher.checkpoint import load_state
+from teacher.config import TeachConfig
+from teacher.errors import ConfigError
+from teacher.ledger import Ledger
+from teacher.teach import main, parse_arguments
+
+TEACH = [sys.executable, "-m", "teacher.teach"]
+
+
+def teach(*arguments: str, cwd: Path, timeout: float = 200) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*TEACH, *arguments], cwd=cwd, timeout=timeout, capture_output=True, text=True, check=False
+    )
+
+
+def test_rl_teachers_flags_keep_their_meaning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = "-p synth -e ShortHopper-v1 -n x -s 3 -w 2 -l 1400 -L 100 -t 5e6 -a ppo -i 50 -V"
+    config, _, resumed = parse_arguments(line.split())
+    assert not resumed
+    assert config == TeachConfig(
+        env_id="ShortHopper-v1",
+        predictor="synth",
+        name="x",
+        seed=3,
+        workers=2,
+        n_labels=1400,
+        pretrain_labels=100,
+        num_timesteps=5_000_000,
+        agent="ppo",
+        pretrain_iters=50,
+        no_videos=True,
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "-p rl -e ShortHopper-v1",
+        "-p rl -n x",
+        "-e ShortHopper-v1 -n x",
+        "-p oracle -e ShortHopper-v1 -n x",
+        "-p rl -e ShortHopper-v1 -n a/b",
+        "-p rl -e ShortHopper-v1 -n x -t many",
+        "-p rl -e ShortHopper-v1 -n x -t 1.5",
+        "-p rl -e ShortHopper-v1 -n x -t nan",
+        "-p rl -e ShortHopper-v1 -n x -t inf",
+        "-p rl -e ShortHopper-v1 -n x --unknown 1",
+        "-p rl -e ShortHopper-v1 -n x -a trpo",
+        "-p rl -e ShortHoper-v1 -n x",
+        "-p synth -e ShortHopper-v1 -n x",
+        "-p synth -e ShortHopper-v1 -n x -l 40 --segment_steps 400",
+        "-p synth -e CartPole-v1 -n x -l 40",
+        "-p rl -e ShortHopper-v1 -n x --device cuda:99",
+        "-p rl -e no_such_module:Env-v0 -n x",
+        "--resume no/such/run",
+        "--resume run -s 3",
+    ],
+)
+def test_a_bad_line_is_refused_in_one_line_before_anything_starts(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    try:
+        status = main(line.split())
+    except SystemExit as exit_:
+        status = int(exit_.code or 0)
+    said = capsys.readouterr().err
+    assert status == 2
+    assert said.startswith("teach: ")
+    assert said.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_existing_run_is_neither_overwritten_nor_guessed_to_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "ShortHopper-v1" / "x").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="teach --resume runs/ShortHopper-v1/x"):
+        parse_arguments("-p rl -e ShortHopper-v1 -n x".split())
+
+
+def test_help_documents_every_setting_and_the_old_names(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_arguments(["--help"])
+    said = capsys.readouterr().out
+    for field in dataclasses.fields(TeachConfig):
+        assert f"--{field.name}" in said
+    assert "InvertedPendulum-v1 or teacher/Pendulum-v1" in said
+    assert "--resume" in said
+
+
+def test_ctrl_c_saves_and_the_printed_command_goes_on(tmp_path: Path) -> None:
+    line = "-p synth -e ShortHopper-v1 -n x -l 40 -L 20 -t 14000 -V"
+    run_dir = tmp_path / "runs" / "ShortHopper-v1" / "x"
+    trainer = subprocess.Popen(
+        [*TEACH, *line.split()], cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    wait_for_events(run_dir)
+    os.killpg(trainer.pid, signal.SIGINT)
+    said, _ = trainer.communicate(timeout=60)
+    assert trainer.returncode == 130
+    assert "--resume runs/ShortHopper-v1/x" in said
+    saved = load_state(run_dir / "checkpoint.npz")["agent"]["total_steps"]
+    assert 0 < saved < 14000
+
+    second = teach("--resume", "runs/ShortHopper-v1/x", cwd=tmp_path)
+    assert second.returncode == 0, second.stderr
+    assert load_state(run_dir / "checkpoint.npz")["agent"]["total_steps"] >= 14000
+    assert Ledger(run_dir / "ledger.sqlite3").asked() == 40
+
+
+def test_a_killed_run_goes_on_and_asks_no_label_twice(tmp_path: Path) -> None:
+    line = "-p synth -e ShortHopper-v1 -n x -l 60 -L 20 -t 14000 -V"
+    run_dir = tmp_path / "runs" / "ShortHopper-v1" / "x"
+    trainer = subprocess.Popen([*TEACH, *line.split()], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    wait_for_events(run_dir)
+    trainer.kill()
+    trainer.wait()
+    with_killed = Ledger(run_dir / "ledger.sqlite3")
+    before = {preference.uuid: preference.value for preference in with_killed.preferences()}
+    with_killed.close()
+
+    again = teach("--resume", "runs/ShortHopper-v1/x", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    ledger = Ledger(run_dir / "ledger.sqlite3")
+    after = {preference.uuid: preference.value for preference in ledger.preferences()}
+    assert ledger.asked() == ledger.usable() == 60
+    assert before.items() <= after.items()
+
+
+def test_two_processes_cannot_share_a_run_directory(tmp_path: Path) -> None:
+    trainer = subprocess.Popen(
+        [*TEACH, *"-p rl -e ShortHopper-v1 -n x -t 1e6 -V".split()], cwd=tmp_path, stdout=subprocess.DEVNULL
+    )
+    try:
+        wait_for_events(tmp_path / "runs" / "ShortHopper-v1" / "x")
+        second = teach("--resume", "runs/ShortHopper-v1/x", cwd=tmp_path)
+        assert second.returncode == 2
+        assert "in use by another teach" in second.stderr
+    finally:
+        trainer.terminate()
+        trainer.wait(30)
+
+
+def wait_for_events(run_dir: Path) -> None:
+    """Wait until training has made its first iteration: an event file with values in it."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if any(path.stat().st_size > 500 for path in run_dir.glob("tensorboard/*")):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"no iteration within two minutes in {run_dir}")
