@@ -5,7 +5,6 @@ and tries again: whoever calls decides that, because only they know what else th
 """
 
 import ipaddress
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self, TypeVar
@@ -20,7 +19,7 @@ from teacher.errors import SiteRefusedError, SiteUnreachableError
 MAX_COMPARISONS_PER_REQUEST = 200
 _TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds between two bytes of the answer
 _TRY_LATER = frozenset({408, 425, 429})
-_MAX_ERRORS_SHOWN = 300
+_MAX_DETAILS = 3  # of many errors of one kind
 
 T = TypeVar("T")
 
@@ -312,12 +311,11 @@ def _detail(response: requests.Response) -> str:
     status = f"{response.status_code} {response.reason}"
     try:
         problem = response.json()
-        detail, errors = problem.get("detail") or problem.get("title"), problem.get("errors")
-    except (ValueError, AttributeError):
+        details = [problem.get("detail") or problem["title"]]
+        details += [f"{error['pointer']}: {error['detail']}" for error in problem.get("errors", [])]
+    except (ValueError, TypeError, KeyError, AttributeError):
         return status
-    if errors:
-        detail = f"{detail} {json.dumps(errors)[:_MAX_ERRORS_SHOWN]}"
-    return f"{detail} ({status})" if detail else status
+    return f"{' '.join(details[:_MAX_DETAILS])} ({status})"
 
 
 def _reason(error: requests.RequestException) -> str:

@@ -181,9 +181,14 @@ class Publisher:
 
     def _refused(self, error: SiteRefusedError, batch: Iterable[Comparison]) -> None:
         """Where the site cannot read clips, look after them and try again, but not for ever."""
-        self._refusals_in_a_row += 1
-        if error.status != _UNPROCESSABLE or self._refusals_in_a_row == _MAX_REFUSALS_IN_A_ROW:
+        if error.status != _UNPROCESSABLE:
             raise error
+        self._refusals_in_a_row += 1
+        if self._refusals_in_a_row == _MAX_REFUSALS_IN_A_ROW:
+            raise SiteRefusedError(
+                f"{error}; expected --storage here and TEACHER_STORAGE of the site to be the same store",
+                error.status,
+            ) from error
         for comparison in batch:
             self._uploaded.popleft()
             self._unchecked.append(comparison)

@@ -1,0 +1,180 @@
+"""A real site in a folder of its own, real segments, and the collector between them."""
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import requests
+
+from teacher.bots import Bot
+from teacher.client import ExperimentSettings, FeedbackClient
+from teacher.clips import ClipRenderer
+from teacher.collectors import human
+from teacher.collectors.human import HumanCollector
+from teacher.embedded_site import SiteHandle, ensure_site
+from teacher.envs.random_episodes import random_trajectories
+from teacher.envs.tasks import describe_task
+from teacher.ledger import Ledger
+from teacher.preferences import Preference
+from teacher.segments import Segment, SegmentPool
+from teacher.storage import Storage, open_storage
+
+Pair = tuple[Segment, Segment]
+SEGMENT_STEPS = 8
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteHandle]:
+    """One site for all tests that leave it alive."""
+    handle = ensure_site(tmp_path_factory.mktemp("state"))
+    yield handle
+    handle.release()
+
+
+@pytest.fixture(scope="session")
+def renderer() -> Iterator[ClipRenderer]:
+    with ClipRenderer(workers=1) as renderer:
+        yield renderer
+
+
+@pytest.fixture(scope="session")
+def pairs() -> list[Pair]:
+    """Thirty pairs of random reaching, whose true returns all differ."""
+    pool = SegmentPool(SEGMENT_STEPS, seed=1)
+    pool.extend(itertools.islice(random_trajectories(describe_task("teacher/ShortReacher-v1"), seed=1), 40))
+    return pool.sample_pairs(30)
+
+
+@pytest.fixture(autouse=True)
+def _quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(human, "POLL_SECONDS", 0.2)
+
+
+@pytest.fixture
+def experiment() -> ExperimentSettings:
+    """An experiment that the site does not know yet."""
+    return ExperimentSettings(
+        name=f"reach-{uuid4().hex[:8]}",
+        run_id=uuid4(),
+        env_id="teacher/ShortReacher-v1",
+        prompt="Choose the clip in which the fingertip comes closer to the target.",
+        n_labels=None,
+        fps=10,
+        has_true_reward=True,
+    )
+
+
+@dataclass
+class Asking:
+    """One run's side of the labeling: everything a loop would hold, and what a test needs besides."""
+
+    site: SiteHandle
+    settings: ExperimentSettings
+    storage: Storage
+    ledger: Ledger
+    collector: HumanCollector
+
+    def receive(self, count: int) -> list[Preference]:
+        """The next ``count`` preferences, waiting for them."""
+        received: list[Preference] = []
+        deadline = time.monotonic() + 60.0
+        while len(received) < count:
+            assert time.monotonic() < deadline, f"{len(received)} of {count} preferences came in time"
+            received += self.collector.receive()
+            time.sleep(0.05)
+        return received
+
+    def bots(self, count: int, log: Path | None = None) -> list[Bot]:
+        """Scripted labelers of this experiment, at work."""
+        bots = [
+            Bot(self.site.url, self.settings.name, self.site.token, f"{self.settings.name}-{index}", log)
+            for index in range(count)
+        ]
+        for bot in bots:
+            bot.start()
+        return bots
+
+
+StartAsking = Callable[..., contextlib.AbstractContextManager[Asking]]
+
+
+@pytest.fixture
+def start_asking(
+    tmp_path: Path, site: SiteHandle, renderer: ClipRenderer, experiment: ExperimentSettings
+) -> StartAsking:
+    """Starts a collector on a ledger in ``tmp_path``; starting it again there is resuming."""
+
+    @contextlib.contextmanager
+    def start(
+        *, at: SiteHandle = site, storage: Storage | None = None, renderer: ClipRenderer = renderer
+    ) -> Iterator[Asking]:
+        storage = open_storage(at.storage) if storage is None else storage
+        with contextlib.ExitStack() as parts:
+            ledger = parts.enter_context(contextlib.closing(Ledger(tmp_path / "ledger.sqlite3")))
+            client = parts.enter_context(contextlib.closing(FeedbackClient(at.url, at.token)))
+            collector = HumanCollector(ledger, client, renderer, storage, experiment, at.revive)
+            parts.enter_context(contextlib.closing(collector))
+            yield Asking(at, experiment, storage, ledger, collector)
+
+    return start
+
+
+WaitUntil = Callable[[Callable[[], bool]], None]
+
+
+@pytest.fixture
+def wait_until() -> WaitUntil:
+    """Polls until a condition holds; fails after half a minute."""
+
+    def wait(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, "it did not come about in time"
+            time.sleep(0.05)
+
+    return wait
+
+
+class Labeler:
+    """A person who followed an invitation, on a browser without a screen."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._session = requests.Session()
+        self._session.get(asking.collector.experiment.invite_url).raise_for_status()
+        self._site, self._name = asking.site.url, asking.settings.name
+
+    def leases(self, count: int = 1) -> Any:
+        """The site's whole reply to a request for leases."""
+        return self._post(f"experiments/{self._name}/leases", {"count": count})
+
+    def answer(self, lease: Any, choice: str) -> str:
+        """Answer a lease and return the label's UUID."""
+        uuid = str(uuid4())
+        self._post("labels", {"uuid": uuid, "lease": lease["uuid"], "choice": choice})
+        return uuid
+
+    def undo(self, label: str) -> None:
+        """Take an answer back."""
+        self._post(f"labels/{label}/undo", {"uuid": str(uuid4())})
+
+    def _post(self, path: str, body: Any) -> Any:
+        headers = {"X-CSRFToken": self._session.cookies["csrftoken"]}
+        answer = self._session.post(f"{self._site}/api/v1/{path}", json=body, headers=headers)
+        answer.raise_for_status()
+        return answer.json()
+
+    def close(self) -> None:
+        self._session.close()
+
+
+@pytest.fixture
+def open_labeler() -> Iterator[Callable[[Asking], Labeler]]:
+    """Opens the invitation of an experiment."""
+    with contextlib.ExitStack() as labelers:
+        yield lambda asking: labelers.enter_context(contextlib.closing(Labeler(asking)))

@@ -1,0 +1,227 @@
+"""Comparisons reach people, their answers come back as preferences."""
+
+import contextlib
+import sqlite3
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from teacher.client import ExperimentSettings, FeedbackClient
+from teacher.clips import ClipRenderer
+from teacher.collectors import human
+from teacher.embedded_site import SiteHandle
+from teacher.errors import DataError, RenderError, SiteRefusedError, SiteUnreachableError
+from teacher.ledger import Comparison, Ledger
+from teacher.segments import Segment
+
+Pairs = list[tuple[Segment, Segment]]
+
+
+def unplayable(segment: Segment) -> Segment:
+    """A segment that no renderer can make a clip of."""
+    return replace(segment, recipe=replace(segment.recipe, env_id="Nothing-v0"))
+
+
+def better_first(pair: tuple[Segment, Segment]) -> bool:
+    return pair[0].true_return > pair[1].true_return
+
+
+def test_answers_come_back_with_the_sign_of_the_true_returns(
+    start_asking: Any, pairs: Pairs, tmp_path: Path
+) -> None:
+    with start_asking() as asking:
+        asking.collector.submit(pairs[:12], "training", 100)
+        bots = asking.bots(2, tmp_path / "answers")
+        received = asking.receive(12)
+        asking.collector.finish()
+        for bot in bots:
+            bot.join(10)
+    assert [bot.error for bot in bots] == [None, None]
+    assert sum(bot.answered for bot in bots) == 12
+    assert len(received) == 12
+    for preference in received:
+        assert preference.value == float(better_first((preference.first, preference.second)))
+        assert any(preference.first.true_return == first.true_return for first, _ in pairs)
+
+
+def test_submit_writes_the_ledger_and_waits_for_nothing(start_asking: Any, pairs: Pairs) -> None:
+    with start_asking() as asking:
+        started = time.monotonic()
+        asking.collector.submit(pairs, "pretraining", 0)
+        assert time.monotonic() - started < 1.0
+        assert len(asking.ledger.unfinished()) == len(pairs)
+        assert asking.collector.receive() == []
+
+
+def test_a_comparison_is_shown_only_with_both_clips_and_none_is_left_behind(
+    start_asking: Any, pairs: Pairs, wait_until: Any, open_labeler: Any, tmp_path: Path
+) -> None:
+    with start_asking() as asking:
+        labeler = open_labeler(asking)
+        asking.collector.submit(pairs[:2], "training", 100)
+        wait_until(lambda: asking.ledger.unfinished() == [])
+        leases = labeler.leases(count=5)["leases"]
+        assert len(leases) == 2
+        for lease in leases:
+            for side in ("first", "second"):
+                assert asking.storage.size(f"{asking.settings.name}/{lease['comparison']}/{side}.mp4")
+        assert list((tmp_path / "clips-on-their-way").iterdir()) == []
+    assert not (tmp_path / "clips-on-their-way").exists()
+
+
+def test_the_present_policy_is_judged_before_left_over_pretraining_pairs(
+    start_asking: Any, pairs: Pairs, wait_until: Any, open_labeler: Any
+) -> None:
+    with start_asking() as asking:
+        labeler = open_labeler(asking)
+        asking.collector.submit(pairs[:1], "training", 100)
+        asking.collector.submit(pairs[1:3], "pretraining", 0)
+        wait_until(lambda: asking.ledger.unfinished() == [])
+        labeler.answer(labeler.leases()["leases"][0], "equal")
+        wait_until(lambda: asking.ledger.usable() == 1)
+        assert asking.ledger.usable("training") == 1
+
+
+def test_an_answer_taken_back_takes_the_preference_back(
+    start_asking: Any, pairs: Pairs, wait_until: Any, open_labeler: Any
+) -> None:
+    with start_asking() as asking:
+        labeler = open_labeler(asking)
+        asking.collector.submit(pairs[:1], "training", 100)
+        wait_until(lambda: asking.ledger.unfinished() == [])
+        label = labeler.answer(labeler.leases()["leases"][0], "equal")
+        assert [preference.value for preference in asking.receive(1)] == [0.5]
+        labeler.undo(label)
+        assert [preference.value for preference in asking.receive(1)] == [None]
+        assert (asking.ledger.usable(), asking.ledger.open()) == (0, 1)
+
+
+def test_cant_tell_gives_no_preference_and_frees_the_budget(
+    start_asking: Any, pairs: Pairs, wait_until: Any, open_labeler: Any
+) -> None:
+    with start_asking() as asking:
+        labeler = open_labeler(asking)
+        asking.collector.submit(pairs[:1], "training", 100)
+        wait_until(lambda: asking.ledger.unfinished() == [])
+        labeler.answer(labeler.leases()["leases"][0], "cant_tell")
+        assert [preference.value for preference in asking.receive(1)] == [None]
+        assert asking.ledger.asked() == 0
+
+
+def test_a_comparison_that_cannot_be_rendered_is_given_up_and_the_others_go_on(
+    start_asking: Any, pairs: Pairs, wait_until: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    (first, second), *others = pairs[:3]
+    with start_asking() as asking:
+        asking.collector.submit([(first, unplayable(second)), *others], "training", 100)
+        wait_until(lambda: asking.ledger.unfinished() == [])
+        assert asking.collector.status.failed == 1
+        assert asking.ledger.asked() == 2
+        assert asking.collector.receive() == []
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "Nothing-v0" in caplog.text
+
+
+def test_a_run_that_can_render_nothing_stops(start_asking: Any, pairs: Pairs, wait_until: Any) -> None:
+    with start_asking() as asking:
+        hopeless = [(unplayable(first), unplayable(second)) for first, second in pairs[:10]]
+        asking.collector.submit(hopeless, "training", 100)
+        wait_until(lambda: asking.collector.status.failed >= 8)
+        with pytest.raises(RenderError, match="Nothing-v0"):
+            wait_until(lambda: asking.collector.receive() != [])
+
+
+def test_resuming_carries_on_what_was_left_on_its_way(
+    start_asking: Any, pairs: Pairs, wait_until: Any, tmp_path: Path
+) -> None:
+    ledger = Ledger(tmp_path / "ledger.sqlite3")
+    ledger.write([Comparison(uuid4(), *pair, "training", 7) for pair in pairs[:3]])
+    ledger.close()
+    with start_asking() as asking:
+        wait_until(lambda: asking.ledger.unfinished() == [])
+        asking.bots(1)
+        asking.receive(3)
+
+
+def test_resuming_renders_nothing_that_is_in_the_store_already(
+    start_asking: Any, pairs: Pairs, wait_until: Any, tmp_path: Path
+) -> None:
+    closed = ClipRenderer(workers=1)
+    closed.close()
+    ledger = Ledger(tmp_path / "ledger.sqlite3")
+    uuid = uuid4()
+    ledger.write([Comparison(uuid, *pairs[0], "training", 7)])
+    ledger.close()
+    with start_asking() as asking:
+        wait_until(lambda: asking.ledger.unfinished() == [])
+        asking.ledger.set_status([uuid], "written")  # as if killed between registering and noting it
+    with start_asking(renderer=closed) as asking:
+        wait_until(lambda: asking.ledger.unfinished() == [])
+        assert asking.collector.receive() == []
+
+
+def test_pause_and_finish_on_the_site_reach_the_run(
+    start_asking: Any, wait_until: Any, site: SiteHandle, experiment: ExperimentSettings
+) -> None:
+    with start_asking() as asking:
+        assert asking.collector.status.state == "running"
+        client = FeedbackClient(site.url, site.token)
+        client.put_experiment(experiment, state="finished")
+        client.close()
+        wait_until(lambda: asking.collector.status.state == "finished")
+
+
+def test_curves_and_what_training_waits_for_reach_the_site(
+    start_asking: Any, wait_until: Any, open_labeler: Any, site: SiteHandle
+) -> None:
+    with start_asking() as asking:
+        labeler = open_labeler(asking)
+        asking.collector.report({"agent/true_reward_per_episode": 3.5, "predictor/loss": float("nan")}, 40, 7)
+        wait_until(lambda: labeler.leases()["waiting_for"] == 7)
+        asking.collector.report({"labels/answered": 2.0}, 41, None)
+        asking.collector.finish()
+        assert labeler.leases()["waiting_for"] is None
+        assert labeler.leases()["state"] == "finished"
+    database = Path(site.storage).parent / "site.sqlite3"
+    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        points = connection.execute(
+            "SELECT step, tag, value FROM feedback_trainingpoint JOIN feedback_experiment "
+            "ON feedback_experiment.id = experiment_id WHERE name = ? ORDER BY step",
+            (asking.settings.name,),
+        ).fetchall()
+    assert points == [(40, "agent/true_reward_per_episode", 3.5), (41, "labels/answered", 2.0)]
+
+
+def test_another_runs_name_is_refused_at_once(start_asking: Any, site: SiteHandle, experiment: Any) -> None:
+    with start_asking():
+        client = FeedbackClient(site.url, site.token)
+        with pytest.raises(SiteRefusedError, match=experiment.name) as refusal:
+            client.put_experiment(replace(experiment, run_id=uuid4()))
+        client.close()
+    assert refusal.value.status == 409
+
+
+def test_a_wrong_token_is_refused_at_once(start_asking: Any, site: SiteHandle) -> None:
+    with pytest.raises(SiteRefusedError, match="create_token"), start_asking(at=replace(site, token="tt_x")):
+        pass
+
+
+def test_a_site_that_never_answers_is_an_error_at_the_start(
+    start_asking: Any, site: SiteHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(human, "_START_DELAYS", (0.01, 0.01))
+    nowhere = replace(site, url="http://127.0.0.1:9")
+    with pytest.raises(SiteUnreachableError, match=r"127\.0\.0\.1:9"), start_asking(at=nowhere):
+        pass
+
+
+def test_a_replaced_database_is_noticed(start_asking: Any, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.sqlite3")
+    ledger.record([], cursor=5)
+    ledger.close()
+    with pytest.raises(DataError, match="database was replaced"), start_asking():
+        pass

@@ -1,0 +1,117 @@
+"""What is killed or away on the way loses, doubles and inverts nothing."""
+
+import json
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from teacher.collectors import publisher
+from teacher.embedded_site import ensure_site
+from teacher.errors import SiteRefusedError, StorageError
+from teacher.segments import Segment
+from teacher.storage import FolderStorage
+
+Pairs = list[tuple[Segment, Segment]]
+TARGETS = {"first": 1.0, "second": 0.0}
+
+
+def test_a_site_killed_on_the_way_loses_nothing(
+    start_asking: Any, pairs: Pairs, wait_until: Any, tmp_path: Path
+) -> None:
+    site = ensure_site(tmp_path / "state")
+    try:
+        with start_asking(at=site) as asking:
+            asking.collector.submit(pairs[:20], "training", 100)
+            bots = asking.bots(2, tmp_path / "answers")
+            wait_until(lambda: asking.ledger.usable() >= 4)
+            kill_site(tmp_path / "state")
+            wait_until(lambda: asking.collector.status.away is not None)
+            preferences = {str(item.uuid): item for item in asking.receive(20)}
+            assert asking.collector.status.away is None
+            asking.collector.finish()
+            for bot in bots:
+                bot.join(20)
+        assert [bot.error for bot in bots] == [None, None]
+        assert announced(tmp_path / "state")["instance"] != site.instance_id
+        assert urlsplit(announced(tmp_path / "state")["url"]).port == urlsplit(site.url).port
+    finally:
+        site.release()
+    answers = [json.loads(line) for line in (tmp_path / "answers").read_text().splitlines()]
+    assert Counter(answer["comparison"] for answer in answers) == Counter(list(preferences))
+    for answer in answers:
+        preference = preferences[answer["comparison"]]
+        assert preference.value == float(preference.first.true_return > preference.second.true_return)
+        better = max(preference.first.true_return, preference.second.true_return)
+        assert answer[answer["choice"]] == pytest.approx(better)
+    # Both orders were on the screens, so a mistake in swapping could not have gone unnoticed.
+    sides = {(answer["choice"], preferences[answer["comparison"]].value) for answer in answers}
+    assert sides == {("left", 1.0), ("left", 0.0), ("right", 1.0), ("right", 0.0)}
+
+
+def announced(state_dir: Path) -> Any:
+    return json.loads((state_dir / "site" / "lock").read_text())
+
+
+def kill_site(state_dir: Path) -> None:
+    """Kill the server with all its processes, of which it is the group's leader."""
+    os.killpg(announced(state_dir)["pid"], signal.SIGKILL)
+
+
+class Unsteady(FolderStorage):
+    """A folder that cannot be written the first few times."""
+
+    failures = 3
+
+    def put(self, key: str, path: Path) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise StorageError("the store is away")
+        super().put(key, path)
+
+
+def test_a_store_that_is_away_is_tried_again(
+    start_asking: Any, pairs: Pairs, wait_until: Any, site: Any
+) -> None:
+    with start_asking(storage=Unsteady(Path(site.storage))) as asking:
+        asking.collector.submit(pairs[:2], "training", 100)
+        wait_until(lambda: "the store is away" in (asking.collector.status.away or ""))
+        wait_until(lambda: asking.ledger.unfinished() == [])
+        wait_until(lambda: asking.collector.status.away is None)
+
+
+class Short(FolderStorage):
+    """A folder that keeps only half of what it is given, the first time."""
+
+    shortened = False
+
+    def put(self, key: str, path: Path) -> None:
+        super().put(key, path)
+        if not self.shortened:
+            self.shortened = True
+            os.truncate(self._root / key, path.stat().st_size // 2)
+
+
+def test_a_clip_is_registered_only_when_all_of_it_is_in_the_store(
+    start_asking: Any, pairs: Pairs, wait_until: Any, site: Any
+) -> None:
+    with start_asking(storage=Short(Path(site.storage))) as asking:
+        asking.collector.submit(pairs[:1], "training", 100)
+        wait_until(lambda: "expected" in (asking.collector.status.away or ""))
+        assert len(asking.ledger.unfinished()) == 1
+        wait_until(lambda: asking.ledger.unfinished() == [])
+
+
+def test_a_store_that_the_site_does_not_read_stops_the_run(
+    start_asking: Any, pairs: Pairs, wait_until: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher, "_MAX_REFUSALS_IN_A_ROW", 2)
+    with start_asking(storage=FolderStorage(tmp_path / "elsewhere")) as asking:
+        asking.collector.submit(pairs[:1], "training", 100)
+        with pytest.raises(SiteRefusedError, match="TEACHER_STORAGE") as refusal:
+            wait_until(lambda: asking.collector.receive() != [])
+    assert refusal.value.status == 422
