@@ -1,7 +1,7 @@
 """Does teaching work? ShortHopper-v1 with the true reward, with synthetic labels, with coin flips; SB3's PPO.
 
 Every side makes the same number of steps on the same environment; the policy it ends with is then played,
-sampling its actions, for 20 episodes. Printed for each side: median over the seeds of the return, mean forward
+Every side makes the same number of steps on the same environment; the policy it ends with is then played,
 velocity and mean height; for the taught ones f = (R - R_random) / (R_rl - R_random) and Spearman's rank
 correlation of predicted and true segment sums on 200 segments drawn evenly over the run.
 
@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
@@ -211,6 +212,14 @@ def print_table(outcomes: Sequence[Outcomes], console: Console) -> None:
     console.print(f"rl / SB3 = {high / median('sb3', 'play.reward'):.2f}")
 
 
+def load_outcomes(path: Path | None) -> list[Outcomes]:
+    """What an earlier run of this script left in its ``--json`` file."""
+    if path is None or not path.exists():
+        return []
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    return [Outcomes(**{**record, "play": Play(**record["play"])}) for record in records]
+
+
 def main() -> None:
     """Run all sides and seeds, two processes at a time, and print the table."""
     parser = argparse.ArgumentParser(
@@ -220,21 +229,22 @@ def main() -> None:
     parser.add_argument("--steps", type=float, default=3e5)
     parser.add_argument("--sides", nargs="+", default=SIDES, choices=SIDES)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument(
-        "--json", type=Path, help="also append the outcomes to this file, one JSON object a line"
-    )
+    parser.add_argument("--json", type=Path, help="keep outcomes in this file, and leave out what it has")
+    parser.add_argument("--runs-dir", type=Path, help="keep the runs here (default: a temporary folder)")
     arguments = parser.parse_args()
-    console, outcomes = Console(), []
+    console, outcomes = Console(width=140), load_outcomes(arguments.json)
+    done = {(outcome.side, outcome.seed) for outcome in outcomes}
     with tempfile.TemporaryDirectory() as folder:
         jobs = [
-            (side, seed, int(arguments.steps), Path(folder))
+            (side, seed, int(arguments.steps), arguments.runs_dir or Path(folder))
             for seed in range(1, arguments.seeds + 1)
             for side in arguments.sides
+            if (side, seed) not in done
         ]
         with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
-            for outcome in pool.imap_unordered(run_side, jobs):
+            for outcome in track(pool.imap_unordered(run_side, jobs), total=len(jobs), console=console):
                 outcomes.append(outcome)
-                console.print(f"{len(outcomes)}/{len(jobs)} {outcome}", highlight=False)
+                console.print(outcome, highlight=False)
                 if arguments.json is not None:
                     with arguments.json.open("a") as file:
                         file.write(json.dumps(asdict(outcome)) + "\n")
