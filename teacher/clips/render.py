@@ -104,7 +104,9 @@ class Stage:
 
 
 def render_segment(segment: Segment, path: Path, fps: int, size: int = CLIP_SIZE) -> None:
-    """Show a segment as an mp4 at ``path``: one frame a step, ``fps`` frames a second, ``size`` pixels wide.
+    """Show a segment as an mp4 at ``path``: one frame a step, ``fps`` frames a second.
+
+    ``size`` is the longer side in pixels.
 
     Raises:
         ReplayMismatchError: the replay differs from what was recorded.

@@ -1,9 +1,9 @@
 """MuJoCo pictures that are quick on a processor and easy to judge.
 
 Gymnasium's own viewer spends most of its time on multisampling, shadow maps and reflections. Here the model
-is copied and the copy is dressed: even light, a plain checker of half-metre squares that fades into the
-backdrop, flat shadows under the limbs, and a camera that follows the body but not its ups and downs. The
-environment's own model is never touched, so drawing cannot change what is simulated.
+is copied and the copy is dressed: even light, a ground of plain squares that fades into the backdrop, flat
+shadows under the limbs, and a camera that follows the body but not its ups and downs. The environment's
+own model is never touched, so drawing cannot change what is simulated.
 """
 
 import copy
@@ -37,6 +37,8 @@ class View:
         elevation: degrees, negative looks down.
         azimuth: degrees; 90 looks along +y, so that +x, forward, points right.
         follow: whether the point looked at moves along with the first body.
+        tile: metres a side of the squares on the ground; a body that crosses one from frame to frame could
+            as well run backwards, so fast ones need large ones.
         other_side: bodies whose limbs get the second colour, so that legs can be told apart.
     """
 
@@ -45,13 +47,14 @@ class View:
     elevation: float = -12.0
     azimuth: float = 90.0
     follow: bool = True
+    tile: float = 0.5
     other_side: tuple[str, ...] = ()
 
 
 _VIEWS = {
     "hopper": View(3.2, 0.75),
     "walker2d": View(3.4, 0.8, other_side=("thigh_left",)),
-    "cheetah": View(3.6, 0.55, other_side=("fthigh",)),
+    "cheetah": View(3.6, 0.55, tile=1.0, other_side=("fthigh",)),
     "swimmer": View(4.6, 0.0, elevation=-50.0),
     "ant": View(4.2, 0.3, elevation=-25.0, other_side=("front_left_leg", "back_leg")),
     "humanoid": View(4.2, 0.9, azimuth=120.0, other_side=("left_thigh", "left_upper_arm")),
@@ -80,8 +83,12 @@ class MujocoScene:
             self._gl = backend.GLContext(size, size)
             self._gl.make_current()
             self._context = mujoco.MjrContext(self._model, mujoco.mjtFontScale.mjFONTSCALE_100)
-        except (ImportError, RuntimeError, mujoco.FatalError) as error:
-            raise RenderError(f"MuJoCo cannot draw without a screen here: {error}") from error
+        # PyOpenGL answers a missing library with the first three.
+        except (AttributeError, ImportError, OSError, RuntimeError, mujoco.FatalError) as error:
+            raise RenderError(
+                f"MuJoCo cannot draw with MUJOCO_GL={backend_name}: {' '.join(str(error).split())}; "
+                "install libegl1 and libgl1-mesa-dri, or libosmesa6"
+            ) from error
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
         self._scene = mujoco.MjvScene(self._model, 2000)
         for flag in ("SHADOW", "REFLECTION", "SKYBOX", "HAZE"):
@@ -137,20 +144,20 @@ def _dressed(model: Any, view: View | None, size: int) -> Any:
     model.vis.rgba.fog[:] = (*_HORIZON, 1.0)
     model.vis.map.fogstart, model.vis.map.fogend = 7.0 / model.stat.extent, 25.0 / model.stat.extent
     model.mat_reflectance[:] = model.mat_specular[:] = model.mat_shininess[:] = 0.0
-    _tile_floors(model)
+    _tile_floors(model, view.tile if view is not None else View.tile)
     if view is not None and model.nmat:
         _paint_bodies(model, view)
     return model
 
 
-def _tile_floors(model: Any) -> None:
-    """Endless planes with half-metre squares of two light tones."""
+def _tile_floors(model: Any, tile: float) -> None:
+    """Endless planes, and on those with a texture squares of two light tones."""
     planes = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
     model.geom_size[planes, :2] = 0.0
     model.geom_rgba[planes & (model.geom_matid < 0), :3] = 0.85
     for material in {int(index) for index in model.geom_matid[planes] if index >= 0}:
         model.geom_rgba[planes] = model.mat_rgba[material] = 1.0
-        model.mat_texuniform[material], model.mat_texrepeat[material] = 1, (1.0, 1.0)
+        model.mat_texuniform[material], model.mat_texrepeat[material] = 1, 0.5 / tile
         for texture in model.mat_texid[material]:
             if texture >= 0 and model.tex_type[texture] == mujoco.mjtTexture.mjTEXTURE_2D:
                 _checker(model, int(texture))

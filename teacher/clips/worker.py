@@ -1,8 +1,8 @@
 """The rendering process behind :class:`ClipRenderer`: ``python -m teacher.clips.worker FILE_DESCRIPTOR``.
 
-It knows its parent only through one socket, and greets it with an empty answer when it is ready. A request is
-two messages, a JSON object and a segment or a recipe; the answer is one JSON object. When the socket closes, the
-parent is gone, in whatever way, and so is this process.
+It knows its parent only through one socket, and greets it with an empty answer when it is ready. A request
+is two messages, a JSON object and a segment or a recipe; the answer is one JSON object. When the socket
+closes, the parent is gone, in whatever way, and so is this process.
 """
 
 import json

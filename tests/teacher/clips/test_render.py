@@ -149,22 +149,27 @@ def test_missing_opengl_says_what_to_install(record: Record, clip: Path) -> None
     assert "install libegl1 and libgl1-mesa-dri, or libosmesa6" in failed.splitlines()[-1]
 
 
-@pytest.mark.parametrize("broken", [[], ["egl"]])
+@pytest.mark.parametrize(
+    ("drivers", "chosen"), [({}, "egl"), ({"__EGL_VENDOR_LIBRARY_FILENAMES": "/nowhere"}, "osmesa")]
+)
 def test_where_egl_does_not_work_osmesa_draws(
-    record: Record, clip: Path, inspect_mp4: Inspect, broken: list[str]
+    record: Record, clip: Path, inspect_mp4: Inspect, drivers: dict[str, str], chosen: str
 ) -> None:
-    without = (
-        "from teacher.clips import gl; works = gl._works;"
-        f"gl._works = lambda backend: backend not in {broken} and works(backend)"
-    )
     used = "import os; print(os.environ['MUJOCO_GL'])"
-    assert render_elsewhere(record("Hopper-v5", length=3), clip, without, used).strip() == (
-        "osmesa" if broken else "egl"
-    )
+    segment = record("Hopper-v5", length=3)
+    assert render_elsewhere(segment, clip, after=used, **drivers).splitlines()[-1] == chosen
     assert inspect_mp4(clip).pictures[0].std() > 10
 
 
-def render_elsewhere(segment: Segment, clip: Path, before: str, after: str = "") -> str:
+def test_a_chosen_opengl_that_does_not_work_is_one_line(record: Record, clip: Path) -> None:
+    chosen = {"MUJOCO_GL": "egl", "__EGL_VENDOR_LIBRARY_FILENAMES": "/nowhere"}
+    failed = render_elsewhere(record("Hopper-v5", length=3), clip, **chosen)
+    assert "RenderError: MuJoCo cannot draw with MUJOCO_GL=egl" in failed.splitlines()[-1]
+
+
+def render_elsewhere(
+    segment: Segment, clip: Path, before: str = "", after: str = "", **environment: str
+) -> str:
     """Render in a new process, between two statements; what it printed, on either stream."""
     render = f"""
 import sys
@@ -183,6 +188,6 @@ render_segment(segment, Path(sys.argv[1]), fps=10)
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         check=False,
-        env={name: value for name, value in os.environ.items() if name not in chosen_here},
+        env={name: value for name, value in os.environ.items() if name not in chosen_here} | environment,
     )
     return ended.stdout.decode()
