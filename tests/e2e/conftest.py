@@ -211,7 +211,8 @@ def site(
 def new_page(browser: Browser, site: Site) -> Iterator[Callable[[str], Page]]:
     """Make fresh browser profiles by language.
 
-    Whatever a test does, no script fails, the content security policy stops nothing, only the site is contacted.
+    Whatever a test does, no script fails, the content security policy stops nothing and no other host is
+    contacted.
     """
     contexts: list[BrowserContext] = []
     faults: list[str] = []

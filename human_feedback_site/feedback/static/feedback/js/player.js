@@ -87,7 +87,7 @@ export class Player {
       return;
     }
     frame.style.setProperty("--ratio", video.videoWidth / video.videoHeight);
-    video.onended = () => this.#pair?.videos.every((each) => each === UNPLAYABLE || each.ended) && this.restart();
+    video.onended = () => this.#pair?.videos.every((each) => each === UNPLAYABLE || each.ended || each.error) && this.restart();
     frame.replaceChildren(video);
   }
 

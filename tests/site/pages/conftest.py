@@ -1,0 +1,39 @@
+"""People before the pages: a researcher and labelers, signed in with a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import translation
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Trainer
+
+
+@pytest.fixture(autouse=True)
+def english() -> Iterator[None]:
+    """Leave no language behind: the test client answers in this thread."""
+    with translation.override("en"):
+        yield
+
+
+@pytest.fixture
+def signed_in() -> Callable[[User], Client]:
+    """Make browsers of users."""
+
+    def signed_in(user: User) -> Client:
+        client = Client()
+        client.force_login(user)
+        return client
+
+    return signed_in
+
+
+@pytest.fixture
+def researcher_browser(trainer: Trainer, signed_in: Callable[[User], Client]) -> Client:
+    """The browser of the researcher whose experiment exists."""
+    return signed_in(trainer.user)

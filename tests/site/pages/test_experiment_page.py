@@ -1,0 +1,139 @@
+"""What a researcher sees of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils.html import escape
+from pytest_django import DjangoAssertNumQueries
+
+from human_feedback_site.feedback.models import Experiment
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Browser, Trainer
+
+PATH = "/experiments/hopper/"
+
+
+def text(client: Client, path: str = PATH) -> str:
+    response = client.get(path)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def test_it_is_the_researchers_own(
+    trainer: Trainer, stranger: Trainer, signed_in: Callable[[User], Client], researcher_browser: Client
+) -> None:
+    assert researcher_browser.get("/experiments/walker/").status_code == 404
+    assert researcher_browser.get("/experiments/nothing/").status_code == 404
+    assert signed_in(stranger.user).get(PATH).status_code == 404
+    assert Client().get(PATH).headers["Location"] == f"/accounts/login/?next={PATH}"
+
+
+def test_a_labeler_is_led_to_labeling(trainer: Trainer, browser: Browser) -> None:
+    response: Any = browser.client.get(PATH)
+    assert (response.status_code, response.headers["Location"]) == (302, "/experiments/hopper/label")
+
+
+@pytest.mark.parametrize("path", [PATH, "/experiments/hopper/label", "/", "/session"])
+def test_pages_are_read_only_and_not_kept_by_caches(researcher_browser: Client, path: str) -> None:
+    assert researcher_browser.post(path).status_code == 405
+    assert "no-store" in researcher_browser.get(path).headers["Cache-Control"]
+
+
+def test_it_counts_labels(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:
+    uuids = trainer.register(4)
+    browser.answer(browser.lease()[0])
+    trainer.post(f"{trainer.path}/cancel", {"comparisons": uuids[:1]})
+    Experiment.objects.update(waiting_for=9)
+    html = "".join(text(researcher_browser).split())
+    for number, name in ((3, "asked"), (2, "open"), (1, "labelingnow"), (9, "trainingwaitsfor")):
+        assert f'<bclass="number">{number}</b><spanclass="mutedsmall">{name}</span>' in html
+
+
+def test_before_anything_happened_it_says_so(trainer: Trainer, researcher_browser: Client) -> None:
+    html = text(researcher_browser)
+    assert "The learning curve appears here" in html
+    assert "No comparisons yet" in html
+
+
+def test_it_draws_the_learning_curves(trainer: Trainer, researcher_browser: Client) -> None:
+    points = [
+        {
+            "step": step,
+            "values": {"agent/true_reward_per_episode": step / 10, "labels/asked": step, "my/tag": 3.0},
+        }
+        for step in (0, 1000, 2000)
+    ]
+    trainer.post(f"{trainer.path}/points", {"points": points, "waiting_for": None})
+    html = text(researcher_browser)
+    assert "True reward per episode" in html
+    assert 'd="M0.0 1000.0L500.0 500.0L1000.0 0.0"' in html
+    assert html.count("<figcaption>") == 2
+    assert "my/tag" in html
+    assert "labels/asked" not in html
+
+
+def test_a_comparison_shows_its_clips_returns_and_answers(
+    trainer: Trainer,
+    invite: Callable[[str], Browser],
+    side_of: Callable[[Any, str], str],
+    researcher_browser: Client,
+) -> None:
+    trainer.register()
+    mia = invite("mia")
+    [lease] = mia.lease()
+    label = mia.answer(lease, side_of(lease, "second"))
+    again = mia.undo(label)["lease"]
+    mia.answer(again, "equal")
+    html = text(researcher_browser)
+    assert html.count('preload="none"') == 2
+    links = [part.split('"')[0] for part in html.split('<video src="')[1:]]
+    assert all(researcher_browser.get(link).status_code == 200 for link in links)
+    assert ">2.00<" in html
+    assert ">1.00<" in html
+    assert html.index("Second is better") < html.index("taken back") < html.rindex("Equal")
+    assert "<b>Equal</b>" in html
+    assert html.count("<span>mia</span>") == 2
+
+
+def test_a_decided_comparison_marks_the_better_clip(
+    trainer: Trainer, browser: Browser, side_of: Callable[[Any, str], str], researcher_browser: Client
+) -> None:
+    trainer.register()
+    [lease] = browser.lease()
+    browser.answer(lease, side_of(lease, "second"))
+    first, second = text(researcher_browser).split("<figure")[1:3]
+    assert "preferred" not in first
+    assert "preferred" in second
+
+
+def test_comparisons_have_pages_of_twenty(trainer: Trainer, researcher_browser: Client) -> None:
+    trainer.register(21)
+    assert text(researcher_browser).count("<video") == 40
+    assert text(researcher_browser, f"{PATH}?page=2").count("<video") == 2
+
+
+def test_it_reads_the_same_number_of_times_for_one_comparison_and_for_many(
+    trainer: Trainer,
+    browser: Browser,
+    researcher_browser: Client,
+    django_assert_max_num_queries: DjangoAssertNumQueries,
+) -> None:
+    trainer.register(8)
+    for lease in browser.lease(5):
+        browser.answer(lease)
+    with django_assert_max_num_queries(9):
+        text(researcher_browser)
+
+
+def test_what_people_write_stays_text(trainer: Trainer, researcher_browser: Client) -> None:
+    trainer.put(prompt="<script>alert(1)</script>")
+    for path in ("/", PATH, f"{PATH}label"):
+        html = text(researcher_browser, path)
+        assert "<script>alert" not in html
+        assert escape("<script>alert(1)</script>") in html

@@ -1,0 +1,104 @@
+"""The list of experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
+
+from human_feedback_site.feedback.models import Experiment, Labeler
+from human_feedback_site.feedback.services import experiments
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Browser, Trainer
+
+SignedIn = Callable[[User], Client]
+
+
+def text(client: Client, path: str = "/") -> str:
+    response = client.get(path)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+@pytest.mark.django_db
+def test_a_stranger_is_asked_to_sign_in() -> None:
+    response = Client().get("/")
+    assert (response.status_code, response.headers["Location"]) == (302, "/accounts/login/?next=/")
+
+
+def test_a_researcher_sees_own_experiments_and_their_progress(
+    trainer: Trainer, stranger: Trainer, browser: Browser, researcher_browser: Client
+) -> None:
+    trainer.register(3)
+    browser.answer(browser.lease()[0])
+    html = text(researcher_browser)
+    assert "/experiments/hopper/" in html
+    assert "Which hops higher?" in html
+    assert "running" in html
+    assert '<progress value="1" max="700"' in html
+    assert "walker" not in html
+
+
+def test_an_admin_sees_every_experiment(trainer: Trainer, stranger: Trainer, signed_in: SignedIn) -> None:
+    html = text(signed_in(User.objects.create(username="root", is_staff=True, is_superuser=True)))
+    assert "/experiments/hopper/" in html
+    assert "/experiments/walker/" in html
+
+
+def test_a_labeler_sees_the_experiments_invited_to_and_nothing_of_their_progress(
+    trainer: Trainer, stranger: Trainer, browser: Browser
+) -> None:
+    html = text(browser.client)
+    assert "/experiments/hopper/label" in html
+    assert '"/experiments/hopper/"' not in html
+    assert "<progress" not in html
+    assert "walker" not in html
+
+
+def test_it_says_that_training_waits(trainer: Trainer, browser: Browser) -> None:
+    Experiment.objects.update(waiting_for=1)
+    assert "training waits for 1 answer<" in text(browser.client)
+    Experiment.objects.update(waiting_for=5)
+    assert "training waits for 5 answers<" in text(browser.client)
+    Experiment.objects.update(state="finished")
+    html = text(browser.client)
+    assert "training waits" not in html
+    assert "finished" in html
+
+
+def test_a_researcher_without_experiments_is_told_how(researcher: User, signed_in: SignedIn) -> None:
+    assert "teach -p human" in text(signed_in(researcher))
+
+
+def test_a_labeler_without_experiments_is_told_about_invitations(browser: Browser) -> None:
+    Labeler.objects.get().experiments.clear()
+    html = text(browser.client)
+    assert "invitation link" in html
+    assert "teach -p" not in html
+
+
+def test_it_reads_the_same_number_of_times_for_one_experiment_and_for_many(
+    trainer: Trainer, researcher_browser: Client, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    for number in range(12):
+        experiments.put_experiment(trainer.user, f"more-{number}", uuid4(), trainer_values())
+    with django_assert_max_num_queries(4):
+        assert "more-11" in text(researcher_browser)
+
+
+def test_a_long_list_has_pages(trainer: Trainer, researcher_browser: Client) -> None:
+    for number in range(30):
+        experiments.put_experiment(trainer.user, f"more-{number}", uuid4(), trainer_values())
+    assert "/experiments/hopper/" not in text(researcher_browser)
+    assert "/experiments/hopper/" in text(researcher_browser, "/?page=2")
+    assert "/experiments/hopper/" in text(researcher_browser, "/?page=99")
+
+
+def trainer_values() -> dict[str, object]:
+    return {"env_id": "Hopper-v1", "prompt": "?", "n_labels": None, "fps": 40, "has_true_reward": False}

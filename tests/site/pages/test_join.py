@@ -1,0 +1,101 @@
+"""Invitations: who is signed in by which link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.test import Client
+from pytest_django import Settings
+
+from human_feedback_site.feedback.models import Experiment, Labeler
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Browser, Trainer
+
+
+@pytest.fixture
+def link(trainer: Trainer) -> str:
+    url: str = trainer.put(invite="mia")["invite_url"]
+    return url.removeprefix("http://testserver")
+
+
+def signed_in_as(client: Client) -> str | None:
+    account = client.get("/session").json()["account"]
+    found = Labeler.objects.filter(user=account.split("-")[0]).first() if account else None
+    return found.name if found else None
+
+
+def test_a_link_signs_its_labeler_in_and_leads_to_the_clips(link: str) -> None:
+    client = Client()
+    response: Any = client.get(link)
+    assert (response.status_code, response.headers["Location"]) == (302, "/experiments/hopper/label")
+    assert signed_in_as(client) == "mia"
+    assert not Labeler.objects.get().user.has_usable_password()
+
+
+def test_the_second_use_is_the_same_labeler(link: str) -> None:
+    for _ in range(2):
+        assert signed_in_as_after(Client(), link) == "mia"
+    assert Labeler.objects.count() == 1
+
+
+def signed_in_as_after(client: Client, link: str) -> str | None:
+    client.get(link)
+    return signed_in_as(client)
+
+
+def test_somebody_else_who_is_signed_in_is_asked_first(
+    link: str, invite: Callable[[str], Browser], researcher_browser: Client
+) -> None:
+    leo = invite("leo").client
+    html = leo.get(link).content.decode()
+    assert "Go on as mia" in html
+    assert signed_in_as(leo) == "leo"
+    response: Any = leo.post(link)
+    assert response.headers["Location"] == "/experiments/hopper/label"
+    assert signed_in_as(leo) == "mia"
+    assert "Stay ada" in researcher_browser.get(link).content.decode()
+
+
+def test_switching_needs_the_sites_own_form(link: str, trainer: Trainer) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(trainer.user)
+    response = client.post(link)
+    assert response.status_code == 403
+    assert "This form is too old" in response.content.decode()
+
+
+@pytest.mark.parametrize("forged", ["{link}x", "{link}:x", "/join/abc"])
+def test_a_forged_link_is_not_valid(link: str, forged: str) -> None:
+    response = Client().get(forged.format(link=link))
+    assert response.status_code == 404
+    assert "not valid" in response.content.decode()
+    assert not Labeler.objects.exists()
+
+
+def test_a_link_of_an_experiment_that_is_gone_is_not_valid(link: str) -> None:
+    Experiment.objects.all().delete()
+    assert Client().get(link).status_code == 404
+
+
+def test_an_old_link_has_expired(link: str, settings: Settings) -> None:
+    settings.INVITE_MAX_AGE_SECONDS = -1
+    client = Client()
+    response = client.get(link)
+    assert response.status_code == 410
+    assert "expired" in response.content.decode()
+    assert signed_in_as(client) is None
+
+
+def test_a_labeler_who_was_shut_out_stays_out(link: str) -> None:
+    Client().get(link)
+    user = Labeler.objects.get().user
+    user.is_active = False
+    user.save()
+    client = Client()
+    response = client.get(link)
+    assert response.status_code == 403
+    assert "withdrawn" in response.content.decode()
+    assert signed_in_as(client) is None

@@ -1,0 +1,77 @@
+"""What the labeling page's script is given."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.test import Client
+
+from human_feedback_site.feedback.models import Labeler
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Browser, Trainer
+
+PATH = "/experiments/hopper/label"
+
+
+def script_data(client: Client) -> dict[str, Any]:
+    html = client.get(PATH).content.decode()
+    found = re.search(r'<script id="page" type="application/json">(.*?)</script>', html, re.DOTALL)
+    assert found is not None
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+def test_it_is_for_the_invited_and_the_owner(
+    trainer: Trainer, stranger: Trainer, browser: Browser, researcher_browser: Client
+) -> None:
+    assert browser.client.get(PATH).status_code == 200
+    assert researcher_browser.get(PATH).status_code == 200
+    assert browser.client.get("/experiments/walker/label").status_code == 404
+    assert browser.client.get("/experiments/nothing/label").status_code == 404
+    response: Any = Client().get(PATH)
+    assert response.headers["Location"] == f"/accounts/login/?next={PATH}"
+
+
+def test_its_addresses_answer(trainer: Trainer, browser: Browser) -> None:
+    trainer.register(2)
+    data = script_data(browser.client)
+    leases = browser.client.post(data["urls"]["leases"], {"count": 1}, content_type="application/json").json()
+    assert len(leases["leases"]) == 1
+    body = browser.label(leases["leases"][0])
+    label = browser.client.post(data["urls"]["labels"], body, content_type="application/json")
+    assert label.status_code == 201
+    session = browser.client.get(data["urls"]["session"]).json()
+    assert session == {"account": data["account"]}
+
+
+def test_it_counts_the_answers_that_stand(trainer: Trainer, browser: Browser) -> None:
+    trainer.register(3)
+    labels = [browser.answer(lease) for lease in browser.lease(3)]
+    browser.undo(labels[0])
+    assert script_data(browser.client)["answered"] == 2
+
+
+def test_a_labeler_learns_nothing_of_the_true_reward(trainer: Trainer, browser: Browser) -> None:
+    trainer.register(2)
+    html = browser.client.get(PATH).content.decode()
+    assert "return" not in html
+    assert "reward" not in html
+
+
+@pytest.mark.django_db
+def test_nobody_signed_in_has_no_account_and_gets_a_csrf_cookie() -> None:
+    client = Client()
+    assert client.get("/session").json() == {"account": None}
+    assert client.cookies["csrftoken"].value
+
+
+def test_accounts_of_one_number_on_two_sites_have_two_names(browser: Browser) -> None:
+    user = Labeler.objects.get().user
+    before = browser.client.get("/session").json()
+    user.date_joined = user.date_joined.replace(year=2020)
+    user.save()
+    assert browser.client.get("/session").json() != before

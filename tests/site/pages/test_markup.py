@@ -1,0 +1,116 @@
+"""What holds for every page: it is complete in both languages and keeps to the content security policy."""
+
+from __future__ import annotations
+
+import ast
+import gettext
+import re
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from django.test import Client
+
+from human_feedback_site import feedback
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Browser, Trainer
+
+Pages = Callable[[str], Iterator[str]]
+APP = Path(feedback.__file__).parent
+CATALOG = APP / "locale/zh_Hans/LC_MESSAGES/django.mo"
+TRANSLATE = re.compile(r"""{%\s*translate\s+(?:"([^"]+)"|'([^']+)')|\b_\("([^"]+)"\)""")
+
+
+class Markup(HTMLParser):
+    """Collects what a strict policy forbids, and every address."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inline: list[str] = []
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        is_data = given.get("type") == "application/json"
+        if tag == "style" or (tag == "script" and "src" not in given and not is_data):
+            self.inline.append(f"<{tag}>")
+        self.inline += [name for name in given if name == "style" or name.startswith("on")]
+        self.addresses += [given[name] or "" for name in ("href", "src", "action") if name in given]
+
+
+@pytest.fixture
+def pages(trainer: Trainer, browser: Browser, researcher_browser: Client) -> Pages:
+    trainer.register(3)
+    browser.answer(browser.lease()[0])
+    points = [{"step": step, "values": {"predictor/loss": 0.5}} for step in (0, 10)]
+    trainer.post(f"{trainer.path}/points", {"points": points, "waiting_for": 3})
+    link = trainer.put(invite="leo")["invite_url"]
+
+    def pages(language: str) -> Iterator[str]:
+        clients = {"researcher": researcher_browser, "labeler": browser.client, "nobody": Client()}
+        addresses = {
+            "researcher": ["/", "/experiments/hopper/", link],
+            "labeler": ["/", "/experiments/hopper/label"],
+            "nobody": ["/accounts/login/", "/join/forged", "/nothing-here"],
+        }
+        for who, paths in addresses.items():
+            for path in paths:
+                response = clients[who].get(path, headers={"Accept-Language": language})
+                yield response.content.decode()
+
+    return pages
+
+
+def test_no_page_has_inline_scripts_or_styles_or_foreign_addresses(
+    pages: Pages,
+) -> None:
+    for html in pages("en"):
+        markup = Markup()
+        markup.feed(html)
+        assert not markup.inline
+        assert markup.addresses
+        assert [address for address in markup.addresses if not address.startswith(("/", "#", "?"))] == []
+
+
+def test_chinese_pages_have_no_english_sentence(pages: Pages) -> None:
+    for html in pages("zh-CN"):
+        assert '<html lang="zh-hans">' in html
+        visible = re.sub(r"<script.*?</script>|<[^>]+>", " ", html, flags=re.DOTALL)
+        visible = visible.replace("Which hops higher?", "")
+        assert re.findall(r"[A-Za-z’]+ [a-z’]+ [a-z’]+", visible) == []
+
+
+def test_every_text_has_its_chinese() -> None:
+    with CATALOG.open("rb") as file:
+        catalog = gettext.GNUTranslations(file)
+    texts = set(template_texts()) | set(python_texts())
+    assert len(texts) > 80
+    assert sorted(text for text in texts if catalog.gettext(text) == text) == []
+
+
+def test_the_compiled_catalog_is_that_of_the_source() -> None:
+    source = CATALOG.with_suffix(".po").read_text(encoding="utf-8")
+    assert "fuzzy" not in source
+    with CATALOG.open("rb") as file:
+        catalog = gettext.GNUTranslations(file)
+    pairs = re.findall(r'^msgid "(.+)"\nmsgstr "(.*)"$', source, re.MULTILINE)
+    assert len(pairs) > 80
+    assert [text for text, chinese in pairs if not chinese or catalog.gettext(text) != chinese] == []
+
+
+def template_texts() -> Iterator[str]:
+    for path in APP.glob("templates/**/*.html"):
+        for groups in TRANSLATE.findall(path.read_text(encoding="utf-8")):
+            yield "".join(groups)
+
+
+def python_texts() -> Iterator[str]:
+    for path in APP.glob("pages/*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "_":
+                [text] = node.args
+                assert isinstance(text, ast.Constant)
+                yield str(text.value)
