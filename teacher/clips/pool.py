@@ -54,6 +54,7 @@ class ClipRenderer:
         """``workers``: how many processes, by default one for every two processors."""
         count = workers or max(1, (os.cpu_count() or 1) // 2)
         self._closed = False
+        self._lock = threading.Lock()  # no job is queued once the queue was emptied for good
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._workers = [_Worker(timeout) for _ in range(count)]
         self._threads = [
@@ -72,8 +73,8 @@ class ClipRenderer:
 
     def close(self) -> None:
         """Stop at once: waiting jobs are cancelled, running ones raise :class:`RenderError`."""
-        self._closed = True
-        with contextlib.suppress(queue.Empty):
+        with self._lock, contextlib.suppress(queue.Empty):
+            self._closed = True
             while True:
                 if job := self._jobs.get_nowait():
                     job.future.cancel()
@@ -90,15 +91,17 @@ class ClipRenderer:
         self.close()
 
     def _enqueue(self, job: _Job) -> "Future[Path]":
-        if self._closed:
-            raise RenderError(f"cannot render {job.path.name}: the renderer is closed")
-        self._jobs.put(job)
+        with self._lock:
+            if self._closed:
+                raise RenderError(f"cannot render {job.path.name}: the renderer is closed")
+            self._jobs.put(job)
         return job.future
 
     def _serve(self, worker: "_Worker") -> None:
         while job := self._jobs.get():
             if job.future.set_running_or_notify_cancel():
                 self._render(worker, job)
+        worker.stop()
 
     def _render(self, worker: "_Worker", job: _Job) -> None:
         for attempt in range(1, ATTEMPTS + 1):
@@ -114,7 +117,10 @@ class ClipRenderer:
 
 
 class _Worker:
-    """One rendering process, started when it is needed and replaced when it had to be killed."""
+    """One rendering process, started when it is needed and replaced when it had to be killed.
+
+    It belongs to one thread; only :meth:`close` is for others.
+    """
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
@@ -128,30 +134,36 @@ class _Worker:
         try:
             answer = process.ask(job, self._timeout)
         except RenderError:
-            self._stop()
+            self.stop()
             raise
         if "mismatch" in answer:
             raise ReplayMismatchError(answer["mismatch"])
         if "error" in answer:
             raise RenderError(answer["error"])
 
+    def stop(self) -> None:
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            process.release()
+
     def close(self) -> None:
-        self._closed = True
-        self._stop()
+        """Start no more processes, and wake the thread that waits for this one by killing it."""
+        with self._lock:
+            self._closed = True
+            if self._process is not None:
+                self._process.kill()
 
     def _running(self) -> "_Process":
         with self._lock:
             if self._closed:
                 raise RenderError("the renderer was closed before the clip was done")
             if self._process is None:
-                self._process = _Process()
+                try:
+                    self._process = _Process()
+                except OSError as error:
+                    raise RenderError(f"cannot start a rendering process: {error.strerror}") from error
             return self._process
-
-    def _stop(self) -> None:
-        with self._lock:
-            process, self._process = self._process, None
-        if process is not None:
-            process.kill()
 
 
 class _Process:
@@ -159,7 +171,7 @@ class _Process:
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
-        self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in kill
+        self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in release
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "teacher.clips.worker", str(theirs.fileno())],
@@ -198,9 +210,13 @@ class _Process:
 
     def kill(self) -> None:
         """End the process and the encoder it may have started, and wait until it is gone."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def release(self) -> None:
+        self.kill()
         self._connection.close()
         self._words.close()
 
