@@ -126,6 +126,8 @@ def _s3_client(endpoint: str | None) -> "S3Client":
         signature_version="s3v4",
         connect_timeout=5,
         read_timeout=10,
-        retries={"max_attempts": 3, "mode": "standard"},
+        retries={"mode": "standard", "total_max_attempts": 3},
+        # Buckets as host names need DNS that a server of one's own seldom has.
+        s3={"addressing_style": "path" if endpoint else "auto"},
     )
     return boto3.client("s3", endpoint_url=endpoint, config=config)

@@ -123,8 +123,13 @@ def answers_given(labeler: Labeler, experiment: Experiment) -> int:
 
 def comparisons_with_decisions(experiment: Experiment) -> QuerySet[Comparison]:
     """Return comparisons annotated with their current ``decision`` and ``probability``."""
+    return with_decisions(experiment.comparisons.all())
+
+
+def with_decisions(comparisons: QuerySet[Comparison]) -> QuerySet[Comparison]:
+    """Annotate comparisons with their current ``decision`` and ``probability``."""
     newest = Decision.objects.filter(comparison=OuterRef("pk")).order_by("-seq")
-    return experiment.comparisons.annotate(
+    return comparisons.annotate(
         decision=Subquery(newest.values("decision")[:1]),
         probability=Subquery(newest.values("probability")[:1]),
     )

@@ -88,10 +88,10 @@ class UndoView(LabelerView):
         """Withdraw an answer; the pair comes back to its labeler."""
         body = valid(s.UndoRequestSerializer, request.data)
         labeler = accounts.labeler_of(user_of(request))
-        undo, created = answers.record_undo(labeler, uuid, body["uuid"])
+        undo, lease, created = answers.record_undo(labeler, uuid, body["uuid"])
         answer = {
             "uuid": undo.uuid,
-            "lease": None if undo.lease is None else _lease(undo.lease),
+            "lease": None if lease is None else _lease(lease),
             "answered": selectors.answers_given(labeler, undo.label.comparison.experiment),
         }
         return Response(s.UndoSerializer(answer).data, status=201 if created else 200)

@@ -4,6 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
+from django.core.exceptions import ValidationError as DjangoValidationError
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -31,8 +32,8 @@ class ExperimentView(ResearcherView):
         """Create an experiment, or resume it: a run is known by its `run_id`."""
         try:
             validate_name(name)
-        except ValueError as error:
-            raise ValidationError({"name": [str(error)]}) from None
+        except DjangoValidationError as error:
+            raise ValidationError({"name": error.messages}) from None
         body = valid(s.ExperimentRequestSerializer, request.data)
         labeler_name = body.pop("invite")
         experiment, created = experiments.put_experiment(user_of(request), name, body.pop("run_id"), body)

@@ -20,9 +20,15 @@ _TOKEN_PREFIX = "tt_"  # noqa: S105  (what a token starts with, so that secret s
 
 def create_token(user: User, name: str = "trainer") -> str:
     """Return a new token of ``user``; this is the only time it can be read."""
-    token = _TOKEN_PREFIX + secrets.token_urlsafe(32)
-    ApiToken.objects.create(user=user, name=name, digest=ApiToken.digest_of(token))
-    return token
+    return issue_token(ApiToken(user=user, name=name))
+
+
+def issue_token(token: ApiToken) -> str:
+    """Save a new ``token`` and return its secret, which is the only time it can be read."""
+    secret = _TOKEN_PREFIX + secrets.token_urlsafe(32)
+    token.digest = ApiToken.digest_of(secret)
+    token.save(force_insert=True)
+    return secret
 
 
 def user_of_token(token: str) -> User | None:

@@ -99,27 +99,29 @@ def _has_room_for(comparison: Comparison, labeler: Labeler) -> bool:
 
 
 @transaction.atomic
-def record_undo(labeler: Labeler, label_uuid: UUID, undo_uuid: UUID) -> tuple[Undo, bool]:
-    """Withdraw an answer and give the pair back to its labeler; return the undo and whether it is new.
+def record_undo(labeler: Labeler, label_uuid: UUID, undo_uuid: UUID) -> tuple[Undo, Lease | None, bool]:
+    """Withdraw an answer and give the pair back to its labeler.
 
-    Raises :class:`NotFoundError` for a label that is not the labeler's, :class:`ConflictError` where the
-    label is undone already or the UUID has another use.
+    Returns the undo, the lease by which the labeler now has the pair again (None where there is none, or none
+    any more), and whether the undo is new. Raises :class:`NotFoundError` for a label that is not the
+    labeler's, :class:`ConflictError` where the label is undone already or the UUID has another use.
     """
     label = Label.objects.filter(uuid=label_uuid, labeler=labeler).first()
     if label is None:
         raise NotFoundError(f"There is no label {label_uuid} of yours.")
     comparison = _lock(label.comparison_id)
-    known = Undo.objects.select_related("lease__comparison").filter(label=label).first()
+    known = Undo.objects.filter(label=label).first()
     if known is not None and known.uuid == undo_uuid:
-        return known, False
+        still = Lease.objects.select_related("comparison").filter(live(), pk=known.lease_id or 0)
+        return known, still.first(), False
     if known is not None or Undo.objects.filter(uuid=undo_uuid).exists():
-        raise ConflictError(f"The label {label_uuid} is already undone, or the uuid {undo_uuid} is taken.")
-    undo = Undo.objects.create(uuid=undo_uuid, label=label)
-    if label.status == Label.Status.COUNTED:
-        undo.lease = _give_back(comparison, label)
-        undo.save(update_fields=["lease"])
+        raise ConflictError(f"The label {label_uuid} is undone already, or this uuid is taken.")
+    counted = label.status == Label.Status.COUNTED
+    lease = _give_back(comparison, label) if counted else None
+    undo = Undo.objects.create(uuid=undo_uuid, label=label, lease=lease)
+    if counted:
         _decide(comparison)
-    return undo, True
+    return undo, lease, True
 
 
 def _give_back(comparison: Comparison, label: Label) -> Lease | None:

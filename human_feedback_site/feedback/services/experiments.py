@@ -8,6 +8,7 @@ from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError, UnreadableClipsError
 from human_feedback_site.feedback.media import is_key_of, media_store
@@ -135,3 +136,13 @@ def store_points(experiment: Experiment, points: Iterable[TrainingPoint]) -> int
 def set_waiting_for(experiment: Experiment, waiting_for: int | None) -> None:
     """Say how many answers training waits for (None: it goes on)."""
     Experiment.objects.filter(pk=experiment.pk).update(waiting_for=waiting_for)
+
+
+def pause(chosen: QuerySet[Experiment]) -> int:
+    """Pause experiments that run: labelers are given nothing, and trainers wait. Returns how many."""
+    return chosen.order_by().filter(state=Experiment.State.RUNNING).update(state=Experiment.State.PAUSED)
+
+
+def resume(chosen: QuerySet[Experiment]) -> int:
+    """Let paused experiments go on. Returns how many."""
+    return chosen.order_by().filter(state=Experiment.State.PAUSED).update(state=Experiment.State.RUNNING)

@@ -130,12 +130,12 @@ def _claim(experiment: Experiment, labeler: Labeler, count: int) -> list[Lease]:
 
 def _take_prefetched(experiment: Experiment, labeler: Labeler) -> list[Lease]:
     """Take over one pair that another labeler has only fetched ahead, leaving that labeler at least one."""
-    live_of_holder = Lease.objects.filter(
-        live(), labeler=OuterRef("labeler"), comparison__experiment=experiment
+    useful = Lease.objects.filter(
+        live(), comparison__experiment=experiment, comparison__status=Comparison.Status.OPEN
     )
     spare = (
-        Lease.objects.filter(live(), shown=False, comparison__in=_unseen_by(experiment, labeler))
-        .annotate(held=_count(live_of_holder, "labeler"))
+        useful.filter(shown=False, comparison__in=_unseen_by(experiment, labeler))
+        .annotate(held=_count(useful.filter(labeler=OuterRef("labeler")), "labeler"))
         .filter(held__gt=1)
         .order_by("-held", "-id")
     )

@@ -1,0 +1,340 @@
+"""Django admin: pause and resume experiments, make tokens, and look at everything that was ever answered.
+
+What labelers did is evidence: it can be read here, not changed.
+"""
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.db.models import Count, ForeignKey, Q, QuerySet
+from django.forms import ModelChoiceField, ModelForm
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from human_feedback_site.feedback import models
+from human_feedback_site.feedback.media import media_store
+from human_feedback_site.feedback.selectors import with_decisions
+from human_feedback_site.feedback.services import accounts, experiments
+
+if TYPE_CHECKING:  # they are generic for type checkers alone
+    ModelAdmin: TypeAlias = admin.ModelAdmin[Any]
+    TabularInline: TypeAlias = admin.TabularInline[Any, Any]
+else:
+    ModelAdmin, TabularInline = admin.ModelAdmin, admin.TabularInline
+
+admin.site.site_header = admin.site.site_title = "RL-Teacher"
+
+
+class ReadOnly:
+    """Nothing is added, changed or deleted here."""
+
+    def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """Say no."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """Say no."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """Say no."""
+        return False
+
+
+@admin.register(models.Experiment)
+class ExperimentAdmin(ModelAdmin):
+    """Experiments come from trainers; here they are paused, resumed, and given more labelers a pair."""
+
+    list_display = ("name", "state", "owner", "env_id", "answered", "asked", "overlap", "created_at", "page")
+    list_filter = ("state", "has_true_reward", "owner")
+    list_select_related = ("owner",)
+    search_fields = ("name", "env_id", "prompt", "owner__username")
+    date_hierarchy = "created_at"
+    fields = (
+        ("name", "state"),
+        "prompt",
+        "overlap",
+        ("env_id", "fps", "has_true_reward"),
+        ("n_labels", "waiting_for"),
+        ("owner", "run_id", "created_at"),
+    )
+    readonly_fields = (
+        *("name", "env_id", "fps", "has_true_reward", "n_labels"),
+        *("waiting_for", "owner", "run_id", "created_at"),
+    )
+    actions = ("pause", "resume")
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Leave making experiments to trainers."""
+        return False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[models.Experiment]:
+        """Count comparisons on the way."""
+        wanted = ~Q(comparisons__status=models.Comparison.Status.CANCELLED)
+        found: QuerySet[models.Experiment] = super().get_queryset(request)
+        return found.annotate(
+            asked=Count("comparisons", filter=wanted),
+            answered=Count("comparisons", filter=Q(comparisons__n_labels__gt=0)),
+        )
+
+    @admin.display(ordering="asked")
+    def asked(self, experiment: Any) -> int:
+        """Return the number of comparisons, without cancelled ones."""
+        return int(experiment.asked)
+
+    @admin.display(ordering="answered")
+    def answered(self, experiment: Any) -> int:
+        """Return the number of comparisons that have a label."""
+        return int(experiment.answered)
+
+    @admin.display(description="page")
+    def page(self, experiment: models.Experiment) -> SafeString:
+        """Link to the experiment's page."""
+        return format_html('<a href="{}">progress</a>', reverse("experiment", args=[experiment.name]))
+
+    @admin.action(description="Pause: labelers are given nothing, training stops")
+    def pause(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
+        """Pause those that run."""
+        count = experiments.pause(chosen)
+        self.message_user(request, f"{count} paused.")
+
+    @admin.action(description="Resume")
+    def resume(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
+        """Let paused ones go on."""
+        count = experiments.resume(chosen)
+        self.message_user(request, f"{count} resumed.")
+
+
+class LabelInline(ReadOnly, TabularInline):
+    """Every answer ever given to a comparison."""
+
+    model = models.Label
+    fields = ("labeler", "choice", "swapped", "verdict", "status", "response_ms", "created_at", "undone")
+    readonly_fields = ("verdict", "created_at", "undone")
+    extra = 0
+
+    @admin.display(boolean=True)
+    def undone(self, label: models.Label) -> bool:
+        """Say whether it was withdrawn."""
+        return hasattr(label, "undo")
+
+
+class DecisionInline(ReadOnly, TabularInline):
+    """How the outcome changed."""
+
+    model = models.Decision
+    fields = ("seq", "decision", "probability", "n_labels", "created_at")
+    readonly_fields = ("created_at",)
+    ordering = ("seq",)
+    extra = 0
+
+
+@admin.register(models.Comparison)
+class ComparisonAdmin(ReadOnly, ModelAdmin):
+    """Comparisons, with their clips and answers."""
+
+    list_display = (
+        "uuid",
+        "experiment",
+        "phase",
+        "step",
+        "priority",
+        "status",
+        "n_labels",
+        "outcome",
+        "created_at",
+    )
+    list_filter = ("status", "phase", "experiment")
+    list_select_related = ("experiment",)
+    search_fields = ("=uuid", "experiment__name")
+    fields = (
+        ("uuid", "experiment", "created_at"),
+        ("phase", "step", "priority"),
+        ("status", "n_labels", "outcome"),
+        ("first_clip", "second_clip"),
+        ("first_return", "second_return"),
+        ("first_key", "second_key"),
+    )
+    readonly_fields = ("created_at", "outcome", "first_clip", "second_clip")
+    inlines = (LabelInline, DecisionInline)
+    show_full_result_count = False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[models.Comparison]:
+        """Find the current decisions on the way."""
+        return with_decisions(super().get_queryset(request))
+
+    @admin.display(ordering="decision")
+    def outcome(self, comparison: Any) -> str | None:
+        """Return the current decision."""
+        return comparison.decision or None
+
+    @admin.display(description="first")
+    def first_clip(self, comparison: models.Comparison) -> SafeString:
+        """Return a player of the first clip."""
+        return _player(comparison.first_key)
+
+    @admin.display(description="second")
+    def second_clip(self, comparison: models.Comparison) -> SafeString:
+        """Return a player of the second clip."""
+        return _player(comparison.second_key)
+
+
+def _player(key: str) -> SafeString:
+    return format_html('<video src="{}" width="256" controls muted loop></video>', media_store().url(key))
+
+
+@admin.register(models.Label)
+class LabelAdmin(ReadOnly, ModelAdmin):
+    """Answers."""
+
+    list_display = (
+        *("created_at", "experiment", "labeler", "choice", "swapped", "verdict"),
+        *("status", "response_ms", "undone", "comparison"),
+    )
+    list_filter = ("status", "choice", "comparison__experiment", "labeler")
+    list_select_related = ("comparison__experiment", "labeler", "undo")
+    search_fields = ("=uuid", "=comparison__uuid", "labeler__name")
+    date_hierarchy = "created_at"
+
+    @admin.display(ordering="comparison__experiment")
+    def experiment(self, label: models.Label) -> models.Experiment:
+        """Return what it belongs to."""
+        return label.comparison.experiment
+
+    @admin.display(boolean=True)
+    def undone(self, label: models.Label) -> bool:
+        """Say whether it was withdrawn."""
+        return hasattr(label, "undo")
+
+
+@admin.register(models.Undo)
+class UndoAdmin(ReadOnly, ModelAdmin):
+    """Withdrawn answers."""
+
+    list_display = ("created_at", "label", "labeler", "lease")
+    list_select_related = ("label__labeler", "lease")
+    search_fields = ("=uuid", "=label__uuid", "label__labeler__name")
+    date_hierarchy = "created_at"
+
+    @admin.display(ordering="label__labeler")
+    def labeler(self, undo: models.Undo) -> models.Labeler:
+        """Return whose answer it was."""
+        return undo.label.labeler
+
+
+@admin.register(models.Lease)
+class LeaseAdmin(ReadOnly, ModelAdmin):
+    """Claims on comparisons."""
+
+    list_display = ("created_at", "labeler", "comparison", "swapped", "shown", "expires_at", "released_at")
+    list_filter = ("shown", "comparison__experiment", "labeler")
+    list_select_related = ("labeler", "comparison")
+    search_fields = ("=uuid", "=comparison__uuid", "labeler__name")
+    date_hierarchy = "created_at"
+
+
+@admin.register(models.Decision)
+class DecisionAdmin(ReadOnly, ModelAdmin):
+    """The feed that trainers read."""
+
+    list_display = ("experiment", "seq", "comparison", "decision", "probability", "n_labels", "created_at")
+    list_filter = ("decision", "experiment")
+    list_select_related = ("experiment", "comparison")
+    search_fields = ("=comparison__uuid", "experiment__name")
+    ordering = ("-id",)
+
+
+@admin.register(models.SequenceCounter)
+class SequenceCounterAdmin(ReadOnly, ModelAdmin):
+    """How far the feed of each experiment is."""
+
+    list_display = ("experiment", "last_seq")
+    list_select_related = ("experiment",)
+    search_fields = ("experiment__name",)
+
+
+@admin.register(models.TrainingPoint)
+class TrainingPointAdmin(ReadOnly, ModelAdmin):
+    """Learning curves."""
+
+    list_display = ("experiment", "tag", "step", "value")
+    list_filter = ("experiment", "tag")
+    list_select_related = ("experiment",)
+    search_fields = ("tag", "experiment__name")
+
+
+@admin.register(models.Labeler)
+class LabelerAdmin(ModelAdmin):
+    """Labelers come from invitations; here they are renamed, and given other experiments."""
+
+    list_display = ("name", "user", "invited_by", "active", "answers", "created_at")
+    list_filter = ("experiments", "invited_by")
+    list_select_related = ("user", "invited_by")
+    search_fields = ("name", "user__username")
+    fields = ("name", "experiments", "user", "invited_by", "created_at")
+    readonly_fields = ("user", "invited_by", "created_at")
+    filter_horizontal = ("experiments",)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Leave making labelers to invitations."""
+        return False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[models.Labeler]:
+        """Count answers on the way."""
+        found: QuerySet[models.Labeler] = super().get_queryset(request)
+        return found.annotate(answers=Count("labels"))
+
+    @admin.display(ordering="answers")
+    def answers(self, labeler: Any) -> int:
+        """Return the number of answers, with those that were withdrawn."""
+        return int(labeler.answers)
+
+    @admin.display(boolean=True, ordering="user__is_active")
+    def active(self, labeler: models.Labeler) -> bool:
+        """Say whether the account may sign in; that is changed at the user."""
+        return labeler.user.is_active
+
+
+@admin.register(models.ApiToken)
+class ApiTokenAdmin(ModelAdmin):
+    """Tokens: made here, shown once, revoked by deleting them."""
+
+    list_display = ("name", "user", "created_at", "last_used_at")
+    list_filter = ("user",)
+    list_select_related = ("user",)
+    search_fields = ("name", "user__username")
+    fields = ("user", "name")
+
+    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """Say no: a token that somebody uses does not change hands."""
+        return False
+
+    def formfield_for_foreignkey(
+        self, db_field: "ForeignKey[Any, Any]", request: HttpRequest, **options: Any
+    ) -> "ModelChoiceField[Any] | None":
+        """Offer those who may use the API."""
+        return super().formfield_for_foreignkey(
+            db_field, request, **options, queryset=User.objects.filter(is_staff=True, is_active=True)
+        )
+
+    def save_model(self, request: HttpRequest, obj: Any, form: "ModelForm[Any]", change: bool) -> None:
+        """Draw the token; only its digest is stored."""
+        obj.secret = accounts.issue_token(obj)
+
+    def response_add(
+        self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        """Show the token; it is kept nowhere, so this page cannot be asked for again."""
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "New token",
+            "token": obj,
+            "secret": obj.secret,
+        }
+        return TemplateResponse(
+            request, "admin/feedback/apitoken/created.html", context, headers={"Cache-Control": "no-store"}
+        )
