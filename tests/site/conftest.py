@@ -1,0 +1,221 @@
+"""A site with a researcher, an experiment and labelers, driven through HTTP as trainers and browsers do."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.conf import settings as site_settings
+from django.contrib.auth.models import User
+from django.db.models.functions import Now
+from django.http import HttpResponse
+from django.test import Client
+from pytest_django import Settings
+
+from human_feedback_site.feedback.media import FolderMedia, media_store
+from human_feedback_site.feedback.models import Comparison, Experiment, Lease
+from human_feedback_site.feedback.services.accounts import create_token
+
+CLIP = b"\x00\x00\x00\x18ftypmp42" + bytes(range(256)) * 4  # enough to be served; nothing here decodes it
+API = "/api/v1"
+
+
+class Api:
+    """A Django test client that speaks JSON."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def send(self, method: str, path: str, body: object = None) -> HttpResponse:
+        """Send ``body`` as JSON to an address below ``/api/v1``."""
+        data = "" if body is None else json.dumps(body)
+        response: HttpResponse = self.client.generic(
+            method, API + path, data, content_type="application/json"
+        )  # type: ignore[assignment]
+        return response
+
+    def get(self, path: str) -> Any:
+        """Return the JSON of a successful GET."""
+        return self._ok(self.send("GET", path))
+
+    def post(self, path: str, body: object) -> Any:
+        """Return the JSON of a successful POST."""
+        return self._ok(self.send("POST", path, body))
+
+    @staticmethod
+    def _ok(response: HttpResponse) -> Any:
+        assert response.status_code in {200, 201}, response.content.decode()
+        return json.loads(response.content)
+
+
+class Trainer(Api):
+    """A researcher's run."""
+
+    def __init__(self, user: User, name: str) -> None:
+        super().__init__(Client(headers={"Authorization": f"Bearer {create_token(user)}"}))
+        self.user = user
+        self.name = name
+        self.run_id = str(uuid4())
+
+    def description(self, **changes: object) -> dict[str, object]:
+        """Return the body of PUT."""
+        return {
+            "run_id": self.run_id,
+            "env_id": "ShortHopper-v1",
+            "prompt": "Which hops higher?",
+            "n_labels": 700,
+            "fps": 40,
+            "has_true_reward": True,
+            **changes,
+        }
+
+    def put(self, **changes: object) -> Any:
+        """Create or resume the experiment."""
+        return self._ok(self.send("PUT", f"/experiments/{self.name}", self.description(**changes)))
+
+    @property
+    def path(self) -> str:
+        """The experiment's address below the API's."""
+        return f"/experiments/{self.name}"
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment as it is now."""
+        return Experiment.objects.get(name=self.name)
+
+    def comparison(self, **changes: object) -> dict[str, Any]:
+        """Return a new comparison whose clips are uploaded; the first has the larger true return."""
+        uuid = str(uuid4())
+        clips = {"first": 2.0, "second": 1.0}
+        body: dict[str, Any] = {"uuid": uuid, "phase": "training", "step": 100, "priority": 1}
+        for side, true_return in clips.items():
+            key = f"{self.name}/{uuid}/{side}.mp4"
+            self.upload(key)
+            body[side] = {"key": key, "true_return": true_return}
+        return {**body, **changes}
+
+    def upload(self, key: str) -> None:
+        """Put a clip into the media folder."""
+        store = media_store()
+        assert isinstance(store, FolderMedia)
+        path = store.path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(CLIP)
+
+    def register(self, count: int = 1, **changes: object) -> list[str]:
+        """Register new comparisons and return their UUIDs, in order."""
+        comparisons = [self.comparison(**changes) for _ in range(count)]
+        self.post(f"{self.path}/comparisons", {"comparisons": comparisons})
+        return [comparison["uuid"] for comparison in comparisons]
+
+    def decisions(self, after: int = 0, limit: int = 1000) -> Any:
+        """Read the feed."""
+        return self.get(f"{self.path}/decisions?after={after}&limit={limit}")
+
+
+class Browser(Api):
+    """A labeler who followed an invitation."""
+
+    def __init__(self, invite_url: str, experiment: str) -> None:
+        super().__init__(Client())
+        self.experiment = experiment
+        response = self.client.get(invite_url)
+        assert response.status_code == 302, response.content.decode()
+
+    def ask(self, count: int = 1, **body: object) -> Any:
+        """Ask for leases; return the whole reply."""
+        return self.post(f"/experiments/{self.experiment}/leases", {"count": count, **body})
+
+    def lease(self, count: int = 1, **body: object) -> Any:
+        """Ask for leases; return the new ones."""
+        return self.ask(count, **body)["leases"]
+
+    def answer(self, lease: Any, choice: str = "left", **changes: object) -> Any:
+        """Answer a lease."""
+        return self.post("/labels", self.label(lease, choice, **changes))
+
+    def label(self, lease: Any, choice: str = "left", **changes: object) -> dict[str, object]:
+        """Return the body of an answer."""
+        return {"uuid": str(uuid4()), "lease": lease["uuid"], "choice": choice, "response_ms": 900, **changes}
+
+    def undo(self, label: Any) -> Any:
+        """Withdraw an answer."""
+        return self.post(f"/labels/{label['uuid']}/undo", {"uuid": str(uuid4())})
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep SQLite's test database in a file: in memory it has no write-ahead log."""
+    database: dict[str, Any] = site_settings.DATABASES["default"]
+    if database["ENGINE"] == "django.db.backends.sqlite3":
+        database["TEST"]["NAME"] = str(tmp_path_factory.mktemp("site") / "test.sqlite3")
+
+
+@pytest.fixture(autouse=True)
+def media_folder(settings: Settings, tmp_path: Path) -> Path:
+    """An empty media folder."""
+    settings.TEACHER_STORAGE = str(tmp_path / "media")
+    return tmp_path / "media"
+
+
+@pytest.fixture
+def researcher(db: None) -> User:
+    """Somebody with access to the API."""
+    return User.objects.create(username="ada", is_staff=True)
+
+
+@pytest.fixture
+def trainer(researcher: User) -> Trainer:
+    """The researcher's run, whose experiment exists."""
+    trainer = Trainer(researcher, "hopper")
+    trainer.put()
+    return trainer
+
+
+@pytest.fixture
+def stranger(db: None) -> Trainer:
+    """Another researcher's run, whose experiment exists too."""
+    trainer = Trainer(User.objects.create(username="eve", is_staff=True), "walker")
+    trainer.put()
+    return trainer
+
+
+@pytest.fixture
+def invite(trainer: Trainer) -> Callable[[str], Browser]:
+    """Make labelers by name."""
+    return lambda name: Browser(trainer.put(invite=name)["invite_url"], trainer.name)
+
+
+@pytest.fixture
+def browser(invite: Callable[[str], Browser]) -> Browser:
+    """One labeler."""
+    return invite("you")
+
+
+@pytest.fixture
+def expire() -> Callable[..., None]:
+    """Let leases expire, by the database's clock."""
+
+    def expire(*leases: Any) -> None:
+        Lease.objects.filter(uuid__in=[lease["uuid"] for lease in leases]).update(expires_at=Now())
+
+    return expire
+
+
+@pytest.fixture
+def side_of() -> Callable[[Any, str], str]:
+    """Tell on which side of the screen a lease shows ``first`` or ``second``."""
+
+    def side_of(lease: Any, which: str) -> str:
+        swapped = Lease.objects.get(uuid=lease["uuid"]).swapped
+        return "right" if (which == "first") == swapped else "left"
+
+    return side_of
+
+
+@pytest.fixture
+def stored() -> Callable[[str], Comparison]:
+    """Read a comparison from the database."""
+    return lambda uuid: Comparison.objects.get(uuid=UUID(uuid))

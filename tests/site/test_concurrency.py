@@ -1,0 +1,265 @@
+"""Many labelers at once: no pair is given twice, no answer is lost, and the feed has no gap.
+
+These run on SQLite here, and on PostgreSQL with the rest of the site's tests (see ``test_on_postgresql.py``).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import connections, transaction
+from django.db.models import Count
+
+from human_feedback_site.feedback import selectors
+from human_feedback_site.feedback.models import Comparison, Decision, Experiment, Label, Labeler, Lease, Undo
+from human_feedback_site.feedback.services.answers import Answer, record_answer
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Browser, Trainer
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LABELERS = 8
+ROUNDS = 8
+Invite = Callable[[str], "Browser"]
+Start = Callable[..., "Future[Any]"]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Run functions in threads, each with a database connection of its own."""
+
+    def run(function: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return function(*args)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(LABELERS + 1) as pool:
+        yield lambda function, *args: pool.submit(run, function, *args)
+
+
+@pytest.fixture
+def race(start: Start) -> Callable[..., list[Any]]:
+    """Call functions at the same moment and return their results."""
+
+    def race(*functions: Callable[[], Any]) -> list[Any]:
+        barrier = threading.Barrier(len(functions))
+
+        def go(function: Callable[[], Any]) -> Any:
+            barrier.wait()
+            return function()
+
+        return [future.result() for future in [start(go, function) for function in functions]]
+
+    return race
+
+
+@pytest.fixture
+def browsers(trainer: Trainer, invite: Invite) -> list[Browser]:
+    return [invite(f"labeler-{number}") for number in range(LABELERS)]
+
+
+def answer_everything(browser: Browser, count: int) -> int:
+    """Lease and answer until there is nothing left; return the number of answers."""
+    held: list[Any] = []
+    answered = 0
+    while True:
+        reply = browser.ask(
+            count, held=[lease["uuid"] for lease in held], shown=held[0]["uuid"] if held else None
+        )
+        held = [lease for lease in held if lease["uuid"] in reply["renewed"]] + reply["leases"]
+        if not held:
+            return answered
+        browser.answer(held.pop(0))
+        answered += 1
+
+
+def test_eight_labelers_are_given_no_pair_twice(
+    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+) -> None:
+    trainer.register(60)
+    answered = race(*(lambda browser=browser: answer_everything(browser, 1) for browser in browsers))
+    assert sum(answered) == Lease.objects.count() == Label.objects.count() == 60
+    assert Lease.objects.values("comparison").distinct().count() == 60
+    assert not Label.objects.filter(status=Label.Status.SURPLUS).exists()
+    assert list(Decision.objects.order_by("seq").values_list("seq", flat=True)) == list(range(1, 61))
+
+
+def test_with_pairs_fetched_ahead_each_pair_still_gets_exactly_one_label_that_counts(
+    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+) -> None:
+    uuids = trainer.register(40)
+    answered = race(*(lambda browser=browser: answer_everything(browser, 3) for browser in browsers))
+    counted = Label.objects.filter(status=Label.Status.COUNTED)
+    assert sorted(str(uuid) for uuid in counted.values_list("comparison__uuid", flat=True)) == sorted(uuids)
+    assert sum(answered) == Label.objects.count()
+    assert trainer.decisions()["last_seq"] == 40
+
+
+def test_with_overlap_each_pair_is_judged_by_that_many_different_labelers(
+    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+) -> None:
+    Experiment.objects.update(overlap=3)
+    trainer.register(15)
+    race(*(lambda browser=browser: answer_everything(browser, 1) for browser in browsers))
+    judged = Comparison.objects.annotate(judges=Count("labels__labeler", distinct=True), all=Count("labels"))
+    assert Counter(judged.values_list("n_labels", "judges", "all")) == {(3, 3, 3): 15}
+
+
+def test_the_feed_waits_for_a_transaction_that_is_still_open(
+    trainer: Trainer, browsers: list[Browser], start: Start
+) -> None:
+    trainer.register(2)
+    slow, quick = browsers[:2]
+    [slow_lease], [quick_lease] = slow.lease(), quick.lease()
+    labeler = Labeler.objects.get(name="labeler-0")
+    answer = Answer(uuid=uuid4(), lease=UUID(slow_lease["uuid"]), choice="left", response_ms=None)
+    with transaction.atomic():
+        record_answer(labeler, answer)
+        overtaking = start(quick.answer, quick_lease)
+        with pytest.raises(TimeoutError):
+            overtaking.result(timeout=0.5)
+        seen = start(selectors.decisions_after, trainer.experiment, 0, 1000).result()
+        assert (seen.last_seq, list(seen.items)) == (0, [])
+    assert overtaking.result()["status"] == "counted"
+    items = trainer.decisions()["items"]
+    assert [item["comparison"] for item in items] == [slow_lease["comparison"], quick_lease["comparison"]]
+    assert [item["seq"] for item in items] == [1, 2]
+
+
+def test_a_reader_that_polls_while_labelers_answer_misses_nothing(
+    trainer: Trainer, browsers: list[Browser], start: Start
+) -> None:
+    trainer.register(40)
+    workers = [start(answer_everything, browser, 1) for browser in browsers]
+    cursor = 0
+    read = []
+    while cursor < 40:
+        finished = all(worker.done() for worker in workers)
+        items = trainer.decisions(cursor, limit=7)["items"]
+        assert [item["seq"] for item in items] == list(range(cursor + 1, cursor + 1 + len(items)))
+        assert items or not finished
+        cursor += len(items)
+        read += [item["comparison"] for item in items]
+    assert len(set(read)) == 40
+    assert sum(worker.result() for worker in workers) == 40
+
+
+def test_an_answer_sent_many_times_at_once_is_recorded_once(
+    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+) -> None:
+    trainer.register()
+    browser = browsers[0]
+    body = browser.label(browser.lease()[0])
+    statuses = race(*(lambda: browser.send("POST", "/labels", body).status_code for _ in range(LABELERS)))
+    assert sorted(statuses) == [200] * (LABELERS - 1) + [201]
+    assert Label.objects.count() == 1
+    assert trainer.decisions()["last_seq"] == 1
+
+
+def test_an_undo_sent_many_times_at_once_is_recorded_once(
+    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+) -> None:
+    trainer.register()
+    browser = browsers[0]
+    label = browser.answer(browser.lease()[0])
+    path, body = f"/labels/{label['uuid']}/undo", {"uuid": str(uuid4())}
+    replies = race(*(lambda: browser.post(path, body) for _ in range(LABELERS)))
+    assert len({reply["lease"]["uuid"] for reply in replies}) == 1
+    assert Undo.objects.count() == 1
+    assert Lease.objects.count() == 2
+
+
+def test_one_uuid_for_answers_to_two_pairs_is_refused_for_one_of_them(
+    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+) -> None:
+    browser = browsers[0]
+    for _ in range(ROUNDS):
+        trainer.register(2)
+        bodies = [browser.label(lease, uuid=str(uuid4())) for lease in browser.lease(2)]
+        bodies[1]["uuid"] = bodies[0]["uuid"]
+        send = [lambda body=body: browser.send("POST", "/labels", body).status_code for body in bodies]
+        assert sorted(race(*send)) == [201, 409]
+
+
+def test_undo_and_answers_of_others_at_once_leave_what_the_standing_labels_say(
+    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+) -> None:
+    Experiment.objects.update(overlap=4)
+    for _ in range(ROUNDS):
+        [uuid] = trainer.register()
+        leases = [browser.lease()[0] for browser in browsers[:4]]
+        labels = [browser.answer(lease) for browser, lease in zip(browsers[:2], leases[:2], strict=True)]
+        race(
+            lambda: browsers[0].undo(labels[0]),  # noqa: B023  (over before the next round)
+            lambda: browsers[1].undo(labels[1]),  # noqa: B023
+            lambda: browsers[2].answer(leases[2]),  # noqa: B023
+            lambda: browsers[3].answer(leases[3]),  # noqa: B023
+        )
+        comparison = Comparison.objects.get(uuid=uuid)
+        last = Decision.objects.filter(comparison=comparison).latest("seq")
+        assert comparison.n_labels == last.n_labels == 2
+        assert Lease.objects.filter(comparison=comparison, released_at=None).count() == 2
+        trainer.post(f"{trainer.path}/cancel", {"comparisons": [uuid]})
+        Comparison.objects.update(status=Comparison.Status.CANCELLED)
+    seqs = list(Decision.objects.order_by("seq").values_list("seq", flat=True))
+    assert seqs == list(range(1, 6 * ROUNDS + 1))
+
+
+def test_an_expired_lease_is_renewed_or_given_away_but_not_both(
+    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]], expire: Callable[..., None]
+) -> None:
+    for _ in range(ROUNDS):
+        [uuid] = trainer.register()
+        [lease] = browsers[0].lease()
+        expire(lease)
+        claims = [lambda browser=browser: browser.ask() for browser in browsers[1:4]]
+        renewed, *claimed = race(lambda: browsers[0].ask(held=[lease["uuid"]]), *claims)  # noqa: B023
+        assert len(renewed["renewed"]) + sum(len(reply["leases"]) for reply in claimed) == 1
+        trainer.post(f"{trainer.path}/cancel", {"comparisons": [uuid]})
+
+
+def test_a_comparison_is_cancelled_or_answered_but_not_both(
+    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+) -> None:
+    for _ in range(ROUNDS):
+        uuids = trainer.register()
+        [lease] = browsers[0].lease()
+        label, cancel = race(
+            lambda: browsers[0].answer(lease),  # noqa: B023
+            lambda: trainer.post(f"{trainer.path}/cancel", {"comparisons": uuids}),  # noqa: B023
+        )
+        assert (label["status"], cancel["cancelled"]) in {("counted", 0), ("surplus", 1)}
+
+
+def test_many_registrations_at_once_are_one(trainer: Trainer, race: Callable[..., list[Any]]) -> None:
+    body = {"comparisons": [trainer.comparison() for _ in range(10)]}
+    replies = race(*(lambda: trainer.post(f"{trainer.path}/comparisons", body) for _ in range(4)))
+    assert sorted(reply["registered"] for reply in replies) == [0, 0, 0, 10]
+    assert Comparison.objects.count() == 10
+
+
+def test_of_two_runs_that_want_a_name_at_once_one_gets_it(
+    trainer: Trainer, race: Callable[..., list[Any]]
+) -> None:
+    for number in range(ROUNDS):
+        bodies = [trainer.description(run_id=str(uuid4())) for _ in range(3)]
+        path = f"/experiments/new-{number}"
+        put = [lambda body=body: trainer.send("PUT", path, body).status_code for body in bodies]  # noqa: B023
+        assert sorted(race(*put)) == [201, 409, 409]
+
+
+def test_an_invitation_opened_twice_at_once_makes_one_labeler(
+    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+) -> None:
+    address = trainer.put(invite="new")["invite_url"]
+    opened = race(*(lambda browser=browser: browser.client.get(address) for browser in browsers[:4]))
+    assert {response.status_code for response in opened} <= {200, 302}
+    assert Labeler.objects.filter(name="new").count() == 1

@@ -1,0 +1,258 @@
+"""Answers are never lost, doubled or inverted; undo is an answer too."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Outcome, Undo
+from human_feedback_site.feedback.services.answers import verdict_of
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Browser, Trainer
+
+Invite = Callable[[str], "Browser"]
+
+
+def last_decision(trainer: Trainer) -> tuple[object, ...]:
+    item = trainer.decisions()["items"][-1]
+    return item["decision"], item["probability"], item["n_labels"]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize(
+    ("choice", "unswapped", "when_swapped"),
+    [
+        ("left", ("first", 1.0, 1), ("second", 0.0, 1)),
+        ("right", ("second", 0.0, 1), ("first", 1.0, 1)),
+        ("equal", ("equal", 0.5, 1), ("equal", 0.5, 1)),
+        ("cant_tell", ("cant_tell", None, 1), ("cant_tell", None, 1)),
+    ],
+)
+def test_the_server_takes_the_screen_out_of_an_answer(
+    trainer: Trainer,
+    browser: Browser,
+    swapped: bool,
+    choice: str,
+    unswapped: tuple[object, ...],
+    when_swapped: tuple[object, ...],
+) -> None:
+    [uuid] = trainer.register()
+    [lease] = browser.lease()
+    Lease.objects.update(swapped=swapped)
+    assert browser.answer(lease, choice)["status"] == "counted"
+    [item] = trainer.decisions()["items"]
+    assert item["comparison"] == uuid
+    assert last_decision(trainer) == (when_swapped if swapped else unswapped)
+
+
+def test_sending_an_answer_again_changes_nothing(trainer: Trainer, browser: Browser) -> None:
+    trainer.register(2)
+    [lease] = browser.lease()
+    body = browser.label(lease)
+    first, again = (browser.send("POST", "/labels", body) for _ in range(2))
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.content == again.content
+    assert Label.objects.count() == 1
+    assert trainer.decisions()["last_seq"] == 1
+
+
+@pytest.mark.parametrize("change", [{"choice": "right"}, {"response_ms": 1}, {"lease": None}], ids=str)
+def test_the_uuid_of_an_answer_cannot_be_used_again(
+    trainer: Trainer, browser: Browser, change: dict[str, object]
+) -> None:
+    trainer.register(2)
+    one, other = browser.lease(2)
+    body = browser.label(one)
+    browser.post("/labels", body)
+    changed = {**body, **change}
+    changed["lease"] = changed["lease"] or other["uuid"]
+    assert browser.send("POST", "/labels", changed).status_code == 409
+    assert Label.objects.get().choice == "left"
+
+
+def test_the_uuid_of_somebody_elses_answer_cannot_be_used(trainer: Trainer, invite: Invite) -> None:
+    trainer.register(2)
+    one, other = invite("one"), invite("other")
+    label = one.answer(one.lease()[0])
+    body = other.label(other.lease()[0], uuid=label["uuid"])
+    assert other.send("POST", "/labels", body).status_code == 409
+
+
+def test_a_late_answer_counts_while_nobody_took_its_place(
+    trainer: Trainer, browser: Browser, expire: Callable[..., None]
+) -> None:
+    trainer.register()
+    [lease] = browser.lease()
+    expire(lease)
+    assert browser.answer(lease)["status"] == "counted"
+
+
+def test_a_late_answer_is_surplus_once_the_pair_is_leased_or_answered(
+    trainer: Trainer, invite: Invite, expire: Callable[..., None]
+) -> None:
+    trainer.register(2)
+    late, other = invite("late"), invite("other")
+    leases = late.lease(2)
+    expire(*leases)
+    taken = other.lease(2)
+    other.answer(taken[0])
+    assert [late.answer(lease)["status"] for lease in leases] == ["surplus", "surplus"]
+    assert Label.objects.count() == 3
+    assert [item["n_labels"] for item in trainer.decisions()["items"]] == [1]
+
+
+def test_a_second_answer_to_the_same_pair_is_surplus(trainer: Trainer, browser: Browser) -> None:
+    Experiment.objects.update(overlap=3)
+    trainer.register()
+    [lease] = browser.lease()
+    assert [browser.answer(lease)["status"] for _ in range(2)] == ["counted", "surplus"]
+    assert trainer.decisions()["last_seq"] == 1
+
+
+def test_an_answer_under_an_old_lease_takes_the_place_of_the_new_one(
+    trainer: Trainer, browser: Browser, expire: Callable[..., None]
+) -> None:
+    trainer.register()
+    [old] = browser.lease()
+    expire(old)
+    [new] = browser.lease()
+    assert browser.answer(old)["status"] == "counted"
+    assert browser.ask(held=[new["uuid"]])["lost"] == [new["uuid"]]
+    assert browser.answer(new)["status"] == "surplus"
+
+
+@pytest.mark.parametrize("state", ["paused", "finished"])
+def test_answers_are_taken_after_a_pause_or_the_end(trainer: Trainer, browser: Browser, state: str) -> None:
+    trainer.register()
+    [lease] = browser.lease()
+    Experiment.objects.update(state=state)
+    assert browser.answer(lease)["status"] == "counted"
+    assert browser.undo({"uuid": str(Label.objects.get().uuid)})["lease"] is None
+
+
+def test_the_labelers_own_answers_are_counted(trainer: Trainer, invite: Invite) -> None:
+    trainer.register(4)
+    one, other = invite("one"), invite("other")
+    other.answer(other.lease()[0])
+    labels = [one.answer(lease) for lease in one.lease(3)]
+    assert [label["answered"] for label in labels] == [1, 2, 3]
+    assert one.undo(labels[0])["answered"] == 2
+    assert one.ask()["answered"] == 2
+
+
+def test_undo_withdraws_the_decision_and_gives_the_pair_back_on_the_same_sides(
+    trainer: Trainer, browser: Browser
+) -> None:
+    [uuid] = trainer.register()
+    [lease] = browser.lease()
+    label = browser.answer(lease)
+    again = browser.undo(label)["lease"]
+    assert again["comparison"] == uuid
+    assert again["uuid"] != lease["uuid"]
+    old, new = (Lease.objects.get(uuid=each["uuid"]) for each in (lease, again))
+    assert (old.swapped, new.shown) == (new.swapped, True)
+    assert last_decision(trainer) == (None, None, 0)
+    assert trainer.decisions()["open"] == 1
+    browser.answer(again, "equal")
+    assert last_decision(trainer) == ("equal", 0.5, 1)
+    assert [item["seq"] for item in trainer.decisions()["items"]] == [1, 2, 3]
+    assert Label.objects.count() == 2
+
+
+def test_an_undone_pair_is_not_given_to_somebody_else_at_once(trainer: Trainer, invite: Invite) -> None:
+    trainer.register()
+    one, other = invite("one"), invite("other")
+    one.undo(one.answer(one.lease()[0]))
+    assert other.lease() == []
+
+
+def test_an_undone_pair_comes_back_to_its_labeler_even_after_expiry(
+    trainer: Trainer, browser: Browser, expire: Callable[..., None]
+) -> None:
+    trainer.register()
+    again = browser.undo(browser.answer(browser.lease()[0]))["lease"]
+    expire(again)
+    [lease] = browser.lease()
+    assert lease["comparison"] == again["comparison"]
+
+
+def test_sending_an_undo_again_changes_nothing(trainer: Trainer, browser: Browser) -> None:
+    trainer.register()
+    label = browser.answer(browser.lease()[0])
+    path, body = f"/labels/{label['uuid']}/undo", {"uuid": str(uuid4())}
+    first, again = (browser.send("POST", path, body) for _ in range(2))
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.json()["lease"]["uuid"] == again.json()["lease"]["uuid"]  # type: ignore[attr-defined]
+    assert Undo.objects.count() == 1
+    assert trainer.decisions()["last_seq"] == 2
+
+
+def test_an_undo_sent_again_does_not_give_back_a_pair_that_was_answered(
+    trainer: Trainer, browser: Browser
+) -> None:
+    trainer.register()
+    label = browser.answer(browser.lease()[0])
+    path, body = f"/labels/{label['uuid']}/undo", {"uuid": str(uuid4())}
+    browser.answer(browser.post(path, body)["lease"])
+    assert browser.post(path, body)["lease"] is None
+
+
+def test_an_answer_is_undone_once(trainer: Trainer, browser: Browser) -> None:
+    trainer.register(2)
+    label, other = (browser.answer(lease) for lease in browser.lease(2))
+    browser.undo(label)
+    known = str(Undo.objects.get().uuid)
+    assert browser.send("POST", f"/labels/{label['uuid']}/undo", {"uuid": str(uuid4())}).status_code == 409
+    assert browser.send("POST", f"/labels/{other['uuid']}/undo", {"uuid": known}).status_code == 409
+
+
+def test_undoing_a_surplus_answer_changes_no_decision(
+    trainer: Trainer, invite: Invite, expire: Callable[..., None]
+) -> None:
+    trainer.register()
+    late, other = invite("late"), invite("other")
+    [lease] = late.lease()
+    expire(lease)
+    other.answer(other.lease()[0])
+    surplus = late.answer(lease)
+    assert late.undo(surplus)["lease"] is None
+    assert trainer.decisions()["last_seq"] == 1
+    assert Comparison.objects.get().status == Comparison.Status.ANSWERED
+
+
+def test_with_overlap_the_decision_is_what_the_standing_labels_say(
+    trainer: Trainer, invite: Invite, side_of: Callable[[Any, str], str]
+) -> None:
+    Experiment.objects.update(overlap=3)
+    trainer.register()
+    browsers = [invite(name) for name in ("a", "b", "c")]
+    labels = []
+    for browser, which in zip(browsers, ("first", "second", "second"), strict=True):
+        [lease] = browser.lease()
+        labels.append(browser.answer(lease, side_of(lease, which)))
+    browsers[1].undo(labels[1])
+    items = trainer.decisions()["items"]
+    assert [item["decision"] for item in items] == ["first", "equal", "second", "equal"]
+    assert [item["n_labels"] for item in items] == [1, 2, 3, 2]
+    assert items[2]["probability"] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("n_labels", range(5))
+def test_a_verdict_does_not_depend_on_which_clip_is_called_first(n_labels: int) -> None:
+    mirror = {Outcome.FIRST: Outcome.SECOND, Outcome.SECOND: Outcome.FIRST}
+    for outcomes in itertools.product(Outcome, repeat=n_labels):
+        verdict = verdict_of(list(outcomes))
+        mirrored = verdict_of([mirror.get(outcome, outcome) for outcome in outcomes])
+        assert mirrored.n_labels == verdict.n_labels == n_labels
+        if verdict.probability is None:
+            assert set(outcomes) <= {Outcome.CANT_TELL}
+            assert mirrored == verdict
+        else:
+            assert mirrored.probability == pytest.approx(1 - verdict.probability)
+            decision = Outcome(verdict.decision or "")
+            assert mirrored.decision == mirror.get(decision, decision)

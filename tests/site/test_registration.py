@@ -1,0 +1,151 @@
+"""A comparison is registered with both clips in place, once, or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from human_feedback_site.feedback.models import Comparison
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Browser, Trainer
+
+
+def test_registering_twice_is_registering_once(trainer: Trainer) -> None:
+    one, two, three = (trainer.comparison() for _ in range(3))
+    path = f"{trainer.path}/comparisons"
+    assert trainer.post(path, {"comparisons": [one, two]}) == {"registered": 2, "existing": 0}
+    assert trainer.post(path, {"comparisons": [two, three]}) == {"registered": 1, "existing": 1}
+    assert trainer.post(path, {"comparisons": [one, two, three]}) == {"registered": 0, "existing": 3}
+    assert Comparison.objects.count() == 3
+
+
+def test_two_hundred_fit_into_one_request(trainer: Trainer) -> None:
+    body = {"comparisons": [trainer.comparison() for _ in range(200)]}
+    assert trainer.post(f"{trainer.path}/comparisons", body) == {"registered": 200, "existing": 0}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"phase": "pretraining"},
+        {"step": 101},
+        {"priority": 2},
+        {"first": {"true_return": 3.0}},
+        {"second": {"key": "x"}},
+    ],
+    ids=str,
+)
+def test_a_known_uuid_with_other_content_is_a_conflict(trainer: Trainer, change: dict[str, object]) -> None:
+    comparison = trainer.comparison()
+    trainer.post(f"{trainer.path}/comparisons", {"comparisons": [comparison]})
+    for name, value in change.items():
+        comparison[name] = {**comparison[name], **value} if isinstance(value, dict) else value
+    body = {"comparisons": [trainer.comparison(), comparison]}
+    assert trainer.send("POST", f"{trainer.path}/comparisons", body).status_code == 409
+    assert Comparison.objects.count() == 1
+
+
+def test_a_uuid_of_another_experiment_is_a_conflict(trainer: Trainer, stranger: Trainer) -> None:
+    [uuid] = stranger.register()
+    comparison = trainer.comparison(uuid=uuid)
+    response = trainer.send("POST", f"{trainer.path}/comparisons", {"comparisons": [comparison]})
+    assert response.status_code == 409
+
+
+def test_clips_that_cannot_be_read_are_named_and_nothing_is_registered(
+    trainer: Trainer, media_folder: Path
+) -> None:
+    good, gone, empty = (trainer.comparison() for _ in range(3))
+    (media_folder / gone["first"]["key"]).unlink()
+    (media_folder / empty["second"]["key"]).write_bytes(b"")
+    response = trainer.send("POST", f"{trainer.path}/comparisons", {"comparisons": [good, gone, empty]})
+    assert response.status_code == 422
+    problem = json.loads(response.content)
+    pointers = ["#/comparisons/1/first/key", "#/comparisons/2/second/key"]
+    assert [error["pointer"] for error in problem["errors"]] == pointers
+    assert gone["first"]["key"] in problem["errors"][0]["detail"]
+    assert not Comparison.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("walker/1/first.mp4", "hopperx/first.mp4", "hopper", "hopper/", "/hopper/a.mp4"),
+        *("hopper/../walker/a.mp4", "hopper//a.mp4", "hopper/./a.mp4", "hopper/.hidden"),
+        *("hopper/a\\b.mp4", "hopper/a b.mp4"),
+    ],
+)
+def test_keys_outside_the_experiments_prefix_are_refused(
+    trainer: Trainer, stranger: Trainer, key: str
+) -> None:
+    stranger.upload("walker/1/first.mp4")
+    stranger.upload("walker/a.mp4")
+    comparison = trainer.comparison()
+    comparison["first"]["key"] = key
+    response = trainer.send("POST", f"{trainer.path}/comparisons", {"comparisons": [comparison]})
+    assert response.status_code == 422
+    assert not Comparison.objects.exists()
+
+
+def test_known_comparisons_are_not_looked_for_in_the_media_store_again(
+    trainer: Trainer, media_folder: Path
+) -> None:
+    comparison = trainer.comparison()
+    trainer.post(f"{trainer.path}/comparisons", {"comparisons": [comparison]})
+    (media_folder / comparison["first"]["key"]).unlink()
+    reply = trainer.post(f"{trainer.path}/comparisons", {"comparisons": [comparison]})
+    assert reply == {"registered": 0, "existing": 1}
+
+
+def test_cancelling_twice_is_cancelling_once_and_answered_ones_stay(
+    trainer: Trainer, browser: Browser, stored: Callable[[str], Comparison]
+) -> None:
+    [answered] = trainer.register()
+    browser.answer(browser.lease()[0])
+    [wanted, cancelled] = trainer.register(2)
+    body = {"comparisons": [answered, cancelled, str(uuid4())]}
+    assert trainer.post(f"{trainer.path}/cancel", body) == {"cancelled": 1}
+    assert trainer.post(f"{trainer.path}/cancel", body) == {"cancelled": 0}
+    assert [stored(uuid).status for uuid in (answered, wanted, cancelled)] == [
+        "answered",
+        "open",
+        "cancelled",
+    ]
+
+
+def test_comparisons_of_others_cannot_be_cancelled(trainer: Trainer, stranger: Trainer) -> None:
+    uuids = trainer.register()
+    assert stranger.post(f"{stranger.path}/cancel", {"comparisons": uuids}) == {"cancelled": 0}
+
+
+def test_a_cancelled_comparison_is_taken_from_the_screen_but_its_answer_is_kept(
+    trainer: Trainer, browser: Browser
+) -> None:
+    uuids = trainer.register()
+    [lease] = browser.lease()
+    trainer.post(f"{trainer.path}/cancel", {"comparisons": uuids})
+    reply = browser.ask(held=[lease["uuid"]])
+    assert (reply["lost"], reply["renewed"], reply["leases"]) == ([lease["uuid"]], [], [])
+    assert browser.answer(lease)["status"] == "surplus"
+    assert trainer.decisions()["items"] == []
+
+
+def test_researchers_can_list_comparisons(
+    trainer: Trainer, browser: Browser, side_of: Callable[..., str]
+) -> None:
+    first, second = trainer.register(2)
+    [lease] = browser.lease()  # the newest
+    browser.answer(lease, side_of(lease, "second"))
+    reply = trainer.get(f"{trainer.path}/comparisons?limit=1")
+    assert [item["uuid"] for item in reply["items"]] == [first]
+    [item] = trainer.get(f"{trainer.path}/comparisons?after={reply['items'][0]['id']}")["items"]
+    assert (item["uuid"], item["status"], item["n_labels"]) == (second, "answered", 1)
+    assert (item["decision"], item["probability"]) == ("second", 0.0)
+    assert (item["first"]["true_return"], item["second"]["true_return"]) == (2.0, 1.0)
+    assert trainer.client.get(item["first"]["url"]).status_code == 200
