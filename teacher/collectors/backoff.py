@@ -49,8 +49,13 @@ class Backoff:
         self._next_try = 0.0
 
 
-def patiently(call: Callable[[], T], delays: Sequence[float]) -> T:
+def patiently(call: Callable[[], T], delays: Sequence[float], revive: Callable[[], None] | None = None) -> T:
     """Call until the site answers, sleeping ``delays`` seconds in between; for when nothing else can go on.
+
+    Args:
+        call: one request.
+        delays: seconds between two tries.
+        revive: called when the site does not answer, to start it again where that is in our hands.
 
     Raises:
         SiteUnreachableError: the last try failed too.
@@ -59,5 +64,7 @@ def patiently(call: Callable[[], T], delays: Sequence[float]) -> T:
         try:
             return call()
         except SiteUnreachableError:
+            if revive is not None:
+                revive()
             time.sleep(delay)
     return call()

@@ -56,7 +56,7 @@ class HumanCollector:
         """
         self._ledger, self._client, self._settings = ledger, client, settings
         self._revive = revive
-        self.experiment = patiently(lambda: client.put_experiment(settings), _START_DELAYS)
+        self.experiment = patiently(lambda: client.put_experiment(settings), _START_DELAYS, revive)
         self._check_memory(self.experiment)
         self._lock = threading.Lock()  # for what both threads change, down to the next blank line
         self._submitted: deque[Comparison] = deque()

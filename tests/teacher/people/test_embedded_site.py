@@ -1,0 +1,189 @@
+"""One site for each state folder, whoever starts, stops or is killed."""
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from teacher.client import ExperimentSettings, FeedbackClient
+from teacher.embedded_site import SiteHandle, ensure_site
+from teacher.errors import ConfigError, SiteUnreachableError
+
+HOLD_SITE = """
+import sys, pathlib, teacher.embedded_site as embedded
+site = embedded.ensure_site(pathlib.Path(sys.argv[1]))
+print(site.instance_id, site.url, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Iterator[Path]:
+    """A state folder whose site ends with the test."""
+    yield tmp_path / "state"
+    if is_held(tmp_path / "state"):
+        os.killpg(announced(tmp_path / "state")["pid"], signal.SIGKILL)
+
+
+@pytest.fixture
+def join() -> Iterator[Callable[..., SiteHandle]]:
+    """Starts or joins a site for the length of the test."""
+    with contextlib.ExitStack() as sites:
+
+        def join_one(*arguments: Any, **options: Any) -> SiteHandle:
+            site = ensure_site(*arguments, **options)
+            sites.callback(site.release)
+            return site
+
+        yield join_one
+
+
+def announced(state_dir: Path) -> Any:
+    return json.loads((state_dir / "site" / "lock").read_text())
+
+
+def is_held(state_dir: Path) -> bool:
+    """Whether any process of a site is alive."""
+    try:
+        with (state_dir / "site" / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
+
+
+def workers_of(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in children.read_text().split()]
+
+
+def hold_site(state_dir: Path) -> "subprocess.Popen[str]":
+    """A run in a process of its own that holds the site until it is killed."""
+    return subprocess.Popen(
+        [sys.executable, "-c", HOLD_SITE, str(state_dir)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def livez(site: SiteHandle) -> Any:
+    return requests.get(f"{site.url}/livez", timeout=5).json()["instance"]
+
+
+def test_runs_that_start_at_once_share_one_site_that_ends_with_the_last(
+    state_dir: Path, wait_until: Any
+) -> None:
+    runs = [hold_site(state_dir) for _ in range(2)]
+    lines = [run.stdout.readline() for run in runs if run.stdout]
+    assert lines[0] == lines[1] != ""
+    for run in runs:  # kill -9, so that only the kernel can say that they are gone
+        assert is_held(state_dir)
+        run.kill()
+        run.communicate()
+    wait_until(lambda: not is_held(state_dir))
+    assert announced(state_dir)["url"] is None
+    assert list((state_dir / "site" / "runs").iterdir()) == []
+
+
+def test_a_site_outlives_a_short_break_and_is_revived_when_killed(
+    join: Any, state_dir: Path, wait_until: Any
+) -> None:
+    join(state_dir).release()
+    time.sleep(1.0)
+    site = join(state_dir)  # one that is resumed at once finds the site still there
+    assert livez(site) == site.instance_id
+    site.revive()  # nothing to do: it answers
+    assert announced(state_dir)["instance"] == site.instance_id
+    os.killpg(announced(state_dir)["pid"], signal.SIGKILL)
+    wait_until(lambda: not is_held(state_dir))
+    site.revive()
+    wait_until(lambda: announced(state_dir)["instance"] != site.instance_id)
+    assert livez(site) == announced(state_dir)["instance"]
+
+
+def test_the_port_is_free_when_the_lock_is_whichever_process_was_killed(
+    join: Any, state_dir: Path, wait_until: Any
+) -> None:
+    site = join(state_dir)
+    master = announced(state_dir)["pid"]
+    (worker,) = workers_of(master)
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: worker not in workers_of(master) and workers_of(master) != [])
+    wait_until(lambda: livez(site) == site.instance_id)  # the master has started another
+    os.kill(master, signal.SIGKILL)
+    wait_until(lambda: not is_held(state_dir))
+    joined = join(state_dir)
+    assert joined.url == site.url
+    assert joined.instance_id != site.instance_id
+
+
+def test_ctrl_c_of_a_run_does_not_reach_the_site(site: SiteHandle) -> None:
+    pid = announced(site.admin_password_file.parent)["pid"]
+    assert os.getsid(pid) == os.getpgid(pid) == pid
+
+
+def test_secrets_are_for_their_owner_only(site: SiteHandle) -> None:
+    assert site.admin_password_file.read_text().strip()
+    for path in (site.admin_password_file, site.admin_password_file.with_name("token")):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert site.token.startswith("tt_")
+    assert requests.get(site.admin_url, timeout=5).status_code == 200
+
+
+def test_a_file_of_a_dead_site_misleads_nobody(join: Any, state_dir: Path, site: SiteHandle) -> None:
+    lock = state_dir / "site" / "lock"
+    lock.parent.mkdir(parents=True)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        lock.write_text(json.dumps({"pid": 1, "instance": "dead", "url": site.url, "port": port}))
+        own = join(state_dir)
+    assert own.instance_id not in ("dead", site.instance_id)
+    assert own.url not in (site.url, f"http://127.0.0.1:{port}")
+
+
+def test_a_site_that_cannot_start_says_why_in_one_line(join: Any, state_dir: Path) -> None:
+    state_dir.mkdir()
+    (state_dir / "site.sqlite3").write_text("this is no database, and long enough to be told from one" * 20)
+    with pytest.raises(
+        SiteUnreachableError, match=r"did not start: .*not a database \(see .*site\.log"
+    ) as error:
+        join(state_dir)
+    assert "\n" not in str(error.value)
+
+
+def test_serving_others_needs_to_know_by_which_address(join: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--public_url"):
+        join(tmp_path, bind="0.0.0.0")  # noqa: S104
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_others_reach_it_by_its_public_address_only(
+    join: Any, state_dir: Path, experiment: ExperimentSettings
+) -> None:
+    site = join(state_dir, bind="0.0.0.0", public_url="http://labels.example:8080")  # noqa: S104
+    client = FeedbackClient(site.url, site.token)
+    assert client.put_experiment(experiment).invite_url.startswith("http://labels.example:8080/join/")
+    client.close()
+    status = {
+        host: requests.get(f"{site.url}/livez", headers={"Host": host}, timeout=5).status_code
+        for host in ("labels.example:8080", "elsewhere.example")
+    }
+    assert status == {"labels.example:8080": 200, "elsewhere.example": 400}
+    with pytest.raises(ConfigError, match=r"already serves with http://labels\.example:8080"):
+        join(state_dir, public_url="http://other.example")
+    join(state_dir)  # who asks for nothing special joins
