@@ -89,7 +89,7 @@ class RewardScaler:
     def __init__(self, num_envs: int, gamma: float) -> None:
         self.gamma = gamma
         self.statistics = RunningMeanVariance()
-        self.returns = np.zeros(num_envs)
+        self.returns: NDArray[np.float64] = np.zeros(num_envs)
 
     def __call__(
         self, rewards: NDArray[np.float64], ended: NDArray[np.bool_], valid: NDArray[np.bool_]
@@ -110,9 +110,9 @@ class RewardScaler:
         scaled: NDArray[np.float64] = rewards / np.sqrt(self.statistics.variance + EPSILON)
         return scaled.clip(-CLIP, CLIP)
 
-    def restart(self) -> None:
+    def restart(self, num_envs: int) -> None:
         """All environments begin a new episode."""
-        self.returns = np.zeros_like(self.returns)
+        self.returns = np.zeros(num_envs)
 
     def state_dict(self) -> dict[str, Any]:
         """The statistics and the returns of the episodes under way, as copies."""

@@ -91,8 +91,8 @@ class PPO:
         self.policy = ActorCritic(
             self.normalizer.size, envs.single_action_space, torch.Generator().manual_seed(seed)
         ).to(device)
-        self.parameters = list(self.policy.parameters())
-        self.optimizer = torch.optim.Adam(self.parameters, lr=config.learning_rate, eps=1e-5, fused=True)
+        self._parameters = list(self.policy.parameters())
+        self.optimizer = torch.optim.Adam(self._parameters, lr=config.learning_rate, eps=1e-5, fused=True)
         self.reward_scaler = RewardScaler(envs.num_envs, config.gamma)
         # Apart, so that neither the number of updates nor of recorded videos changes what a rollout draws.
         self.rollout_rng, self.minibatch_rng, self.acting_rng = np.random.default_rng(seed).spawn(3)
@@ -107,7 +107,7 @@ class PPO:
         """
         if not self.sampler.started:
             self.sampler.start(self.rollout_rng)
-            self.reward_scaler.restart()
+            self.reward_scaler.restart(self.sampler.envs.num_envs)
         rollout = self.sampler.collect(self.config.num_steps, self.rollout_rng)
         self.total_steps += rollout.num_valid
         return rollout
@@ -196,7 +196,7 @@ class PPO:
 
         self.optimizer.zero_grad()
         torch.autograd.backward(loss)
-        nn.utils.clip_grad_norm_(self.parameters, config.max_grad_norm)
+        nn.utils.clip_grad_norm_(self._parameters, config.max_grad_norm)
         self.optimizer.step()
 
         with torch.no_grad():

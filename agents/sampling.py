@@ -46,6 +46,7 @@ class RolloutSampler:
         self.policy = policy
         self.normalizer = normalizer
         self.started = False
+        """Whether the environments are in the midst of episodes; set it False to have them reset."""
 
     def start(self, rng: np.random.Generator) -> None:
         """Begin a new episode in every environment, seeded from ``rng``."""
@@ -93,7 +94,7 @@ class RolloutSampler:
         require_finite("observations (environment, component)", after)
         require_finite("observations (environment, component)", self._observations)
         require_finite("rewards (environment)", rewards)
-        return after, rewards, terminated, truncated
+        return after, np.asarray(rewards, dtype=np.float64), terminated, truncated
 
     def _rollout(self, steps: _Step, truncated_at: NDArray[Any]) -> Rollout:
         """Add what only training needs: log-probabilities and values, in one batch.

@@ -68,7 +68,8 @@ def counting_envs() -> Callable[..., SyncVectorEnv]:
         action_space: gymnasium.Space[Any] = BOX,
     ) -> SyncVectorEnv:
         env_fns = [lambda i=i: CountingEnv(i, action_space) for i in range(num_envs)]
-        return SyncVectorEnv(env_fns, autoreset_mode=mode)
+        # Without copies the environments write every observation into the same array.
+        return SyncVectorEnv(env_fns, copy=False, autoreset_mode=mode)
 
     return make
 

@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -75,9 +76,22 @@ def test_a_restored_agent_starts_new_episodes_with_seeds_of_their_own() -> None:
     original = pendulum_agent(0, normalize_rewards=True)
     first = original.collect().observations[0]
     restored = pendulum_agent(0, normalize_rewards=True)
+    restored.collect()
     restored.load_state_dict(original.state_dict())
-    assert not np.array_equal(restored.collect().observations[0], first)
-    assert not restored.reward_scaler.returns.any()
+    rollout = restored.collect()
+    assert not np.array_equal(rollout.observations[0], first)
+    assert rollout.valid[:20].all(), "a new episode has all of its 20 steps before it"
+    assert not rollout.valid[20].any()
+
+
+def test_a_restored_agent_may_have_another_number_of_environments() -> None:
+    original = pendulum_agent(0, normalize_rewards=True)
+    iterate(original, 1)
+    config = replace(original.config, num_steps=20)
+    restored = PPO(SyncVectorEnv([lambda: gymnasium.make("Pendulum-v1")] * 5), config, seed=0)
+    restored.load_state_dict(original.state_dict())
+    iterate(restored, 2)
+    assert restored.total_steps == original.total_steps + 2 * 20 * 5
 
 
 def test_a_state_is_a_copy_of_arrays_and_json(make_agent: Callable[..., PPO]) -> None:
