@@ -29,15 +29,25 @@ def read_list(name: str) -> list[str]:
     return [item.strip() for item in os.environ.get(name, "").split(",") if item.strip()]
 
 
-def read_origin(name: str) -> str | None:
-    """Return ``scheme://host[:port]`` from the variable ``name``, or None where it is unset."""
+def read_url(name: str) -> str | None:
+    """Return the address in the variable ``name`` without a slash at its end, or None where it is unset."""
     value = os.environ.get(name, "").strip().rstrip("/")
     if not value:
         return None
     parts = urlsplit(value)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path or parts.query:
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ImproperlyConfigured(f"{name} must look like https://host[:port], not {value!r}.")
-    return f"{parts.scheme}://{parts.netloc}"
+    return value
+
+
+def read_origin(name: str) -> str | None:
+    """Return ``scheme://host[:port]`` from the variable ``name``, or None where it is unset."""
+    value = read_url(name)
+    if value is not None and (urlsplit(value).path or urlsplit(value).query):
+        raise ImproperlyConfigured(
+            f"{name} must look like https://host[:port], without a path, not {value!r}."
+        )
+    return value
 
 
 def read_database(state_dir: Path) -> dict[str, object]:

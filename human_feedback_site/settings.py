@@ -19,6 +19,7 @@ from human_feedback_site.environment import (
     read_origin,
     read_secret_key,
     read_storage,
+    read_url,
 )
 
 # Where the site lives, and for whom.
@@ -43,8 +44,8 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # Clips: a folder that this site serves itself, or "s3://bucket/prefix", served by the store.
 TEACHER_STORAGE = read_storage(STATE_DIR)
-S3_ENDPOINT_URL = os.environ.get("S3_ENDPOINT_URL") or None
-S3_PUBLIC_ENDPOINT_URL = os.environ.get("S3_PUBLIC_ENDPOINT_URL") or S3_ENDPOINT_URL
+S3_ENDPOINT_URL = read_url("S3_ENDPOINT_URL")
+S3_PUBLIC_ENDPOINT_URL = read_url("S3_PUBLIC_ENDPOINT_URL") or S3_ENDPOINT_URL
 MEDIA_LINK_SECONDS = 3600
 
 # Labeling.

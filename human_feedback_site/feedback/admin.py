@@ -335,6 +335,4 @@ class ApiTokenAdmin(ModelAdmin):
             "token": obj,
             "secret": obj.secret,
         }
-        return TemplateResponse(
-            request, "admin/feedback/apitoken/created.html", context, headers={"Cache-Control": "no-store"}
-        )
+        return TemplateResponse(request, "admin/feedback/apitoken/created.html", context)

@@ -1,0 +1,128 @@
+"""The admin shows everything, changes no evidence, and shows a new token once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from human_feedback_site.feedback import models
+from human_feedback_site.feedback.services.accounts import user_of_token
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Browser, Trainer
+
+MODELS = [model for model in admin.site._registry if model._meta.app_label == "feedback"]
+EVIDENCE = [models.Comparison, models.Lease, models.Label, models.Undo, models.Decision, models.TrainingPoint]
+
+
+@pytest.fixture
+def root(db: None) -> Client:
+    client = Client()
+    client.force_login(User.objects.create(username="root", is_staff=True, is_superuser=True))
+    return client
+
+
+@pytest.fixture
+def story(trainer: Trainer, browser: Browser) -> None:
+    """One of everything."""
+    trainer.register(2)
+    trainer.post(f"{trainer.path}/points", {"points": [{"step": 1, "values": {"a": 1}}]})
+    browser.undo(browser.answer(browser.lease()[0]))
+
+
+def page(what: str, model: Any, *args: object) -> str:
+    return reverse(f"admin:feedback_{model._meta.model_name}_{what}", args=args)
+
+
+def test_every_model_is_registered() -> None:
+    from django.apps import apps
+
+    assert set(MODELS) == set(apps.get_app_config("feedback").get_models())
+
+
+@pytest.mark.usefixtures("story")
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+def test_lists_and_details_can_be_read_and_searched(root: Client, model: Any) -> None:
+    something = model.objects.first()
+    shown = root.get(page("changelist", model))
+    assert shown.status_code == 200
+    assert b"1 " in shown.content
+    assert len(admin.site._registry[model].list_display) > 1
+    assert root.get(page("changelist", model) + "?q=hopper").status_code == 200
+    assert root.get(page("change", model, something.pk)).status_code == 200
+
+
+@pytest.mark.usefixtures("story")
+@pytest.mark.parametrize("model", EVIDENCE, ids=lambda model: model.__name__)
+def test_evidence_cannot_be_changed(root: Client, model: Any) -> None:
+    something = model.objects.first()
+    for what, args in (("add", ()), ("delete", (something.pk,))):
+        assert root.get(page(what, model, *args)).status_code == 403
+    assert root.post(page("change", model, something.pk), {}).status_code == 403
+
+
+@pytest.mark.usefixtures("story")
+def test_the_clips_of_a_comparison_can_be_played(root: Client) -> None:
+    comparison = models.Comparison.objects.get(decisions__seq=1)
+    content = root.get(page("change", models.Comparison, comparison.pk)).content.decode()
+    clips = re.findall(r'<video src="([^"]+)"', content)
+    assert len(clips) == 2
+    assert all(root.get(clip).status_code == 200 for clip in clips)
+
+
+def test_experiments_are_paused_and_resumed(root: Client, trainer: Trainer) -> None:
+    for action, state in (("pause", "paused"), ("pause", "paused"), ("resume", "running")):
+        data = {"action": action, "_selected_action": trainer.experiment.pk}
+        assert root.post(page("changelist", models.Experiment), data).status_code == 302
+        assert trainer.decisions()["state"] == state
+    trainer.put(state="finished")
+    root.post(
+        page("changelist", models.Experiment), {"action": "resume", "_selected_action": trainer.experiment.pk}
+    )
+    assert trainer.decisions()["state"] == "finished"
+
+
+def test_an_experiment_with_answers_cannot_be_deleted(root: Client, trainer: Trainer, story: None) -> None:
+    root.post(page("delete", models.Experiment, trainer.experiment.pk), {"post": "yes"})
+    assert models.Experiment.objects.filter(name="hopper").exists()
+
+
+def test_a_new_token_is_shown_once(root: Client, researcher: User) -> None:
+    data = {"user": researcher.pk, "name": "laptop"}
+    response = root.post(page("add", models.ApiToken), data)
+    assert response.status_code == 200
+    assert "no-store" in response["Cache-Control"]
+    [token] = re.findall(r'<pre id="token">(tt_[\w-]+)</pre>', response.content.decode())
+    assert user_of_token(token) == researcher
+    kept = models.ApiToken.objects.get()
+    for address in (page("changelist", models.ApiToken), page("change", models.ApiToken, kept.pk)):
+        assert token.encode() not in root.get(address).content
+    root.post(page("delete", models.ApiToken, kept.pk), {"post": "yes"})
+    assert user_of_token(token) is None
+
+
+def test_tokens_are_offered_to_researchers_only(root: Client, browser: Browser) -> None:
+    labeler = models.Labeler.objects.get().user
+    response = root.post(page("add", models.ApiToken), {"user": labeler.pk, "name": "x"})
+    assert b"Select a valid choice" in response.content
+    assert not models.ApiToken.objects.filter(user=labeler).exists()
+
+
+def test_labelers_do_not_get_into_the_admin(browser: Browser) -> None:
+    assert browser.client.get("/admin/").status_code == 302
+
+
+def test_lists_take_the_same_number_of_queries_however_long_they_are(
+    root: Client, trainer: Trainer, story: None, django_assert_max_num_queries: Callable[..., Any]
+) -> None:
+    trainer.register(30)
+    for model in MODELS:
+        with django_assert_max_num_queries(14):
+            root.get(page("changelist", model))

@@ -1,0 +1,113 @@
+"""``manage.py`` makes tokens, invitations, and all that an embedded site needs."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from django.contrib.auth import authenticate
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.test import Client
+from pytest_django import Settings
+
+from human_feedback_site.feedback.models import ApiToken
+from human_feedback_site.feedback.services.accounts import user_of_token
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Trainer
+
+
+def output(command: str, *args: str, **options: object) -> str:
+    out = io.StringIO()
+    call_command(command, *args, stdout=out, **options)
+    return out.getvalue().strip()
+
+
+@pytest.fixture
+def state(settings: Settings, tmp_path: Path) -> Path:
+    settings.STATE_DIR = tmp_path / "state"
+    settings.STATE_DIR.mkdir()
+    return tmp_path / "state"
+
+
+def test_a_token_is_printed_once_and_only_its_hash_is_kept(researcher: User) -> None:
+    token = output("create_token", "ada", name="cluster")
+    assert token.startswith("tt_")
+    assert user_of_token(token) == researcher
+    kept = ApiToken.objects.get()
+    assert kept.name == "cluster"
+    assert token not in json.dumps(list(ApiToken.objects.values()), default=str)
+
+
+@pytest.mark.parametrize(
+    ("user", "message"),
+    [("nobody", "no user"), ("labeler", "must be active and staff"), ("gone", "must be active")],
+)
+def test_tokens_are_for_researchers(db: None, user: str, message: str) -> None:
+    User.objects.create(username="labeler")
+    User.objects.create(username="gone", is_staff=True, is_active=False)
+    with pytest.raises(CommandError, match=message):
+        output("create_token", user)
+
+
+def test_an_invitation_leads_to_the_labeling_page(trainer: Trainer, client: Client) -> None:
+    link = output("create_invite", "hopper", "grace", site_url="http://testserver/")
+    assert link.startswith("http://testserver/join/")
+    assert client.get(link, follow=True).redirect_chain[-1] == ("/experiments/hopper/label", 302)
+    assert trainer.experiment.labelers.get().name == "grace"
+
+
+def test_an_invitation_needs_an_experiment_and_an_address(trainer: Trainer) -> None:
+    with pytest.raises(CommandError, match="no experiment 'walker'"):
+        output("create_invite", "walker", "grace", site_url="http://testserver")
+    with pytest.raises(CommandError, match="--site-url"):
+        output("create_invite", "hopper", "grace")
+
+
+def test_an_embedded_site_is_set_up_once(db: None, state: Path) -> None:
+    assert output("setup_embedded") == ""
+    files = {name: (state / name).read_text() for name in ("token", "admin_password")}
+    assert all(stat.S_IMODE((state / name).stat().st_mode) == 0o600 for name in files)
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    admin = authenticate(username="admin", password=files["admin_password"].strip())
+    assert admin is not None
+    assert admin.is_superuser
+    assert user_of_token(files["token"].strip()) == admin
+    shown = output("setup_embedded", "--show")
+    assert all(content.strip() in shown for content in files.values())
+    assert {name: (state / name).read_text() for name in files} == files
+    assert ApiToken.objects.count() == 1
+
+
+def test_a_token_that_the_database_does_not_know_is_replaced(db: None, state: Path) -> None:
+    (state / "token").write_text("tt_of_another_database\n")
+    output("setup_embedded")
+    assert user_of_token((state / "token").read_text().strip()) == User.objects.get(username="admin")
+
+
+def test_a_changed_password_is_left_alone(db: None, state: Path) -> None:
+    output("setup_embedded")
+    admin = User.objects.get(username="admin")
+    admin.set_unusable_password()
+    admin.save()
+    output("setup_embedded")
+    assert not User.objects.get(username="admin").has_usable_password()
+
+
+def test_manage_py_works_in_a_fresh_state_folder(tmp_path: Path) -> None:
+    manage = Path(__file__).parents[2] / "manage.py"
+    environment = {"TEACHER_STATE_DIR": str(tmp_path / "new"), "PATH": "/usr/bin:/bin"}
+    for command in (["setup_embedded"], ["check", "--fail-level", "WARNING"], ["makemigrations", "--check"]):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", str(manage), *command],
+            env=environment, capture_output=True, text=True, check=False, cwd=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "new" / "token").exists()

@@ -1,0 +1,170 @@
+"""Clips reach those who hold a fresh link, whole or in parts, from a folder or from S3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import boto3
+import pytest
+import requests
+from django.core import signing
+from django.test import Client
+from pytest_django import Settings
+
+from human_feedback_site.feedback.media import FolderMedia, S3Media, media_store
+
+if TYPE_CHECKING:
+    from tests.conftest import S3Server
+    from tests.site.conftest import Browser, Trainer
+
+CLIP = bytes(range(200))
+KEY = "hopper/1/first.mp4"
+
+
+@pytest.fixture
+def link(media_folder: Path) -> str:
+    path = media_folder / KEY
+    path.parent.mkdir(parents=True)
+    path.write_bytes(CLIP)
+    return media_store().url(KEY)
+
+
+def test_a_link_serves_its_clip(client: Client, link: str) -> None:
+    response = client.get(link)
+    assert (response.status_code, response.content) == (200, CLIP)
+    assert response["Content-Type"] == "video/mp4"
+    assert response["Accept-Ranges"] == "bytes"
+    assert response["Cache-Control"].startswith("private")
+
+
+@pytest.mark.parametrize(
+    ("asked", "first", "last"),
+    [
+        ("bytes=0-", 0, 199),
+        ("bytes=0-0", 0, 0),
+        ("bytes=10-19", 10, 19),
+        ("bytes=190-", 190, 199),
+        ("bytes=190-1000", 190, 199),
+        ("bytes=-10", 190, 199),
+        ("bytes=-1000", 0, 199),
+    ],
+)
+def test_a_range_is_served(client: Client, link: str, asked: str, first: int, last: int) -> None:
+    response = client.get(link, headers={"Range": asked})
+    assert response.status_code == 206
+    assert response["Content-Range"] == f"bytes {first}-{last}/200"
+    assert response["Content-Length"] == str(last - first + 1)
+    assert response.content == CLIP[first : last + 1]
+
+
+@pytest.mark.parametrize("asked", ["bytes=200-", "bytes=5-4", "bytes=-0"])
+def test_a_range_that_is_not_there_is_refused(client: Client, link: str, asked: str) -> None:
+    response = client.get(link, headers={"Range": asked})
+    assert response.status_code == 416
+    assert response["Content-Range"] == "bytes */200"
+
+
+@pytest.mark.parametrize("asked", ["bytes=-", "bytes=0-1,4-5", "lines=1-2", "bytes=a-b"])
+def test_other_ranges_get_the_whole_clip(client: Client, link: str, asked: str) -> None:
+    response = client.get(link, headers={"Range": asked})
+    assert (response.status_code, response.content) == (200, CLIP)
+
+
+def test_a_head_request_tells_the_size(client: Client, link: str) -> None:
+    response = client.head(link)
+    assert (response.status_code, response["Content-Length"], response.content) == (200, "200", b"")
+
+
+def test_clips_cannot_be_written(client: Client, link: str) -> None:
+    assert client.post(link).status_code == 405
+
+
+def test_links_expire(client: Client, link: str, settings: Settings) -> None:
+    settings.MEDIA_LINK_SECONDS = -1
+    assert client.get(link).status_code == 404
+
+
+def test_forged_links_serve_nothing(client: Client, link: str) -> None:
+    other = signing.dumps(KEY, salt="something else")
+    for forged in (link[:-1], link + "x", f"/media/{other}", f"/media/{KEY}", "/media/x"):
+        assert client.get(forged).status_code == 404
+
+
+def test_a_link_whose_clip_is_gone_says_so(client: Client, link: str, media_folder: Path) -> None:
+    (media_folder / KEY).unlink()
+    assert client.get(link).status_code == 404
+
+
+@pytest.mark.parametrize("key", ["../secret", "/etc/passwd", "a/../../secret"])
+def test_no_key_leaves_the_folder(tmp_path: Path, key: str) -> None:
+    (tmp_path / "secret").write_text("x")
+    with pytest.raises(ValueError, match="outside the media folder"):
+        FolderMedia(tmp_path / "media").readable(key)
+
+
+@pytest.fixture
+def s3(s3_server: S3Server, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Clips in an S3 server; returns a client that may write there."""
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    settings.S3_ENDPOINT_URL = s3_server.endpoint_url
+    settings.S3_PUBLIC_ENDPOINT_URL = s3_server.endpoint_url.replace("127.0.0.1", "localhost")
+    settings.TEACHER_STORAGE = f"s3://{s3_server.bucket}/some/prefix"
+    return boto3.client("s3", endpoint_url=s3_server.endpoint_url)
+
+
+def test_s3_clips_are_served_by_the_store_at_its_public_address(s3: Any) -> None:
+    s3.put_object(Bucket="clips", Key=f"some/prefix/{KEY}", Body=CLIP, ContentType="video/mp4")
+    store = S3Media("s3://clips/some/prefix")
+    assert store.readable(KEY)
+    link = store.url(KEY)
+    assert f"http://{urlsplit(link).netloc}" == store.origin
+    assert store.origin.startswith("http://localhost:")
+    assert requests.get(link, timeout=10).content == CLIP
+    assert not requests.get(link.split("?", maxsplit=1)[0], timeout=10).ok
+
+
+def test_missing_and_empty_s3_clips_are_not_readable(s3: Any) -> None:
+    s3.put_object(Bucket="clips", Key="some/prefix/hopper/empty.mp4", Body=b"")
+    store = media_store()
+    assert not store.readable("hopper/empty.mp4")
+    assert not store.readable("hopper/missing.mp4")
+
+
+def test_comparisons_with_s3_clips_are_registered_and_leased(
+    trainer: Trainer, browser: Browser, s3: Any, media_folder: Path, settings: Settings
+) -> None:
+    in_s3, settings.TEACHER_STORAGE = settings.TEACHER_STORAGE, str(media_folder)
+    comparison = trainer.comparison()
+    settings.TEACHER_STORAGE = in_s3
+    body = {"comparisons": [comparison]}
+    assert trainer.send("POST", f"{trainer.path}/comparisons", body).status_code == 422
+    for side in ("first", "second"):
+        s3.put_object(Bucket="clips", Key=f"some/prefix/{comparison[side]['key']}", Body=CLIP)
+    trainer.post(f"{trainer.path}/comparisons", body)
+    [lease] = browser.lease()
+    assert requests.get(lease["left"]["url"], timeout=10).content == CLIP
+
+
+def test_s3_links_do_not_work_here(client: Client, link: str, s3: Any) -> None:
+    assert client.get(link).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("url", "full"),
+    [("s3://clips", "a/b.mp4"), ("s3://clips/", "a/b.mp4"), ("s3://clips/p/q/", "p/q/a/b.mp4")],
+)
+def test_the_prefix_of_the_storage_is_kept(s3: Any, url: str, full: str) -> None:
+    assert urlsplit(S3Media(url).url("a/b.mp4")).path == f"/clips/{full}"
+
+
+def test_a_labelers_page_may_load_clips_from_the_store(
+    client: Client, s3: Any, db: None, side_of: Callable[..., str]
+) -> None:
+    policy = client.get("/accounts/login/")["Content-Security-Policy"]
+    origin = media_store().origin
+    assert f"media-src 'self' blob: {origin};" in policy
+    assert f"connect-src 'self' {origin};" in policy

@@ -1,0 +1,109 @@
+"""The API describes itself: a valid schema with true examples, and a page that needs no other host."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+
+from human_feedback_site.feedback.api import serializers
+from human_feedback_site.feedback.api.examples import REQUESTS, RESPONSES
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Trainer
+
+BODIES = {
+    "experiment": serializers.ExperimentRequestSerializer,
+    "comparisons": serializers.ComparisonsRequestSerializer,
+    "cancel": serializers.CancelRequestSerializer,
+    "points": serializers.PointsRequestSerializer,
+    "invite": serializers.InviteRequestSerializer,
+    "leases": serializers.LeasesRequestSerializer,
+    "label": serializers.LabelRequestSerializer,
+    "undo": serializers.UndoRequestSerializer,
+}
+ANSWERS = {
+    "experiment": serializers.ExperimentSerializer,
+    "registered": serializers.RegisteredSerializer,
+    "decisions": serializers.DecisionsSerializer,
+    "cancelled": serializers.CancelledSerializer,
+    "stored": serializers.StoredSerializer,
+    "comparisons": serializers.ComparisonsSerializer,
+    "invite": serializers.InviteSerializer,
+    "lease": serializers.LeaseDetailSerializer,
+    "leases": serializers.LeasesSerializer,
+    "label": serializers.LabelSerializer,
+    "undo": serializers.UndoSerializer,
+}
+
+
+@pytest.fixture(scope="module")
+def schema() -> Any:
+    return json.loads(
+        Client().get("/api/schema/", headers={"Accept": "application/vnd.oai.openapi+json"}).content
+    )
+
+
+def test_the_schema_is_valid_and_complete(tmp_path: Path) -> None:
+    call_command("spectacular", "--validate", "--fail-on-warn", "--file", str(tmp_path / "schema.yaml"))
+    assert (tmp_path / "schema.yaml").stat().st_size > 10_000
+
+
+def test_every_endpoint_has_examples_and_names_its_errors(schema: Any) -> None:
+    operations = [
+        operation
+        for path in schema["paths"].values()
+        for operation in path.values()
+        if isinstance(operation, dict)
+    ]
+    assert len(operations) == 11
+    for operation in operations:
+        bodies = [operation["requestBody"]] if "requestBody" in operation else []
+        good = [answer for status, answer in operation["responses"].items() if status.startswith("2")]
+        assert all(content["content"]["application/json"]["examples"] for content in [*bodies, *good])
+        assert {"400", "401", "403", "404"} <= set(operation["responses"])
+        assert operation["description"]
+        assert operation["security"]
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_examples_of_requests_are_accepted(name: str) -> None:
+    serializer = BODIES[name](data=REQUESTS[name])
+    assert serializer.is_valid(), serializer.errors
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+def test_examples_of_responses_have_exactly_the_fields_of_responses(name: str) -> None:
+    assert_same_fields(ANSWERS[name](), RESPONSES[name])
+
+
+def assert_same_fields(serializer: Any, value: Any) -> None:
+    if isinstance(value, list):
+        for item in value:
+            assert_same_fields(serializer.child, item)
+    elif isinstance(value, dict):
+        assert set(value) == set(serializer.fields)
+        for name, field in serializer.fields.items():
+            assert_same_fields(field, value[name])
+    elif value is not None:
+        serializer.to_representation(value)
+
+
+def test_a_real_answer_looks_like_its_example(trainer: Trainer) -> None:
+    assert set(trainer.put()) == set(RESPONSES["experiment"])
+    assert set(trainer.decisions()) == set(RESPONSES["decisions"])
+
+
+def test_the_documentation_page_loads_from_this_site_alone(client: Client, db: None) -> None:
+    page = client.get("/api/docs/").content.decode()
+    addresses = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert len(addresses) >= 4
+    assert all(address.startswith("/") and not address.startswith("//") for address in addresses)
+    for address in addresses:
+        assert client.head(address).status_code == 200
+    assert not re.search(r"<style|\sstyle=|<script>|\son\w+=", page)  # nothing that the policy forbids

@@ -1,0 +1,83 @@
+"""What every answer carries, what the API says when Django itself fails, and what pages may load."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from django.test import Client
+from pytest_django import Settings
+
+from human_feedback_site.feedback import selectors
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Trainer
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/accounts/login/", "/livez", "/api/schema/", "/api/nothing", "/nothing", "/static/admin/css/base.css"],
+)
+def test_every_answer_forbids_other_hosts_framing_and_guessing(client: Client, db: None, path: str) -> None:
+    headers = client.head(path).headers
+    policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
+    assert policy == {
+        "default-src": "'self'",
+        "img-src": "'self' data:",
+        "media-src": "'self' blob:",
+        "connect-src": "'self'",
+        "object-src": "'none'",
+        "base-uri": "'none'",
+        "form-action": "'self'",
+        "frame-ancestors": "'none'",
+    }
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Referrer-Policy"] == "same-origin"
+
+
+def test_pages_cannot_be_framed(client: Client, db: None) -> None:
+    assert client.get("/accounts/login/")["X-Frame-Options"] == "DENY"
+
+
+def test_static_files_are_served_without_being_collected(client: Client) -> None:
+    response = client.head("/static/admin/css/base.css")
+    assert (response.status_code, response["Content-Type"]) == (200, 'text/css; charset="utf-8"')
+    assert int(response["Content-Length"]) > 10_000
+
+
+def test_the_site_says_that_it_is_alive(client: Client, settings: Settings) -> None:
+    settings.INSTANCE_ID = "abc"
+    response = client.get("/livez")
+    assert (response.status_code, json.loads(response.content)) == (200, {"instance": "abc"})
+    assert client.post("/livez").status_code == 405
+
+
+def test_hosts_that_are_not_ours_are_refused_with_a_problem(settings: Settings) -> None:
+    response = Client().get("/api/v1/labels", headers={"Host": "evil.example"})
+    assert response.status_code == 400
+    assert response["Content-Type"] == "application/problem+json"
+
+
+def test_a_failure_of_the_site_is_a_problem_that_tells_nothing(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object) -> None:
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr(selectors, "decisions_after", fail)
+    trainer.client.raise_request_exception = False
+    response = trainer.send("GET", f"{trainer.path}/decisions")
+    assert response.status_code == 500
+    assert response["Content-Type"] == "application/problem+json"
+    assert "secret" not in response.content.decode()
+
+
+def test_unknown_addresses_are_problems_below_api_and_pages_elsewhere(client: Client, db: None) -> None:
+    assert client.get("/api/v2/labels")["Content-Type"] == "application/problem+json"
+    assert client.get("/nothing")["Content-Type"].startswith("text/html")
+
+
+def test_the_session_cookie_is_out_of_reach_of_scripts(settings: Settings) -> None:
+    assert settings.SESSION_COOKIE_HTTPONLY
+    assert settings.SESSION_COOKIE_SAMESITE == "Lax"

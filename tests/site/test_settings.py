@@ -1,0 +1,143 @@
+"""Settings come from the environment, fail loudly, and are safe where more than this machine is served."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from human_feedback_site import environment
+
+KEY = "k" * 50
+NAMES = (
+    *("DEBUG", "ALLOWED_HOSTS", "CSRF_TRUSTED_ORIGINS", "SESSION_COOKIE_SECURE", "CSRF_COOKIE_SECURE"),
+    *("PUBLIC_URL", "TEACHER_STORAGE", "S3_PUBLIC_ENDPOINT_URL", "SESSION_COOKIE_NAME", "SECRET_KEY"),
+)
+SHOW = f"""
+import json
+from human_feedback_site import settings
+print(json.dumps({{name: getattr(settings, name) for name in {NAMES}}}))
+"""
+
+
+def run(code: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    cleared = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "LANG"}}
+    path = str(Path(__file__).parents[2])
+    environ = cleared | {"TEACHER_STATE_DIR": str(folder), "PYTHONPATH": path} | variables
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False
+    )
+
+
+def settings(folder: Path, **variables: str) -> dict[str, object]:
+    done = run(SHOW, folder, **variables)
+    assert done.returncode == 0, done.stderr
+    shown: dict[str, object] = json.loads(done.stdout)
+    return shown
+
+
+def test_with_nothing_set_only_this_machine_is_served(tmp_path: Path) -> None:
+    found = settings(tmp_path)
+    assert found["ALLOWED_HOSTS"] == ["127.0.0.1", "localhost", "[::1]"]
+    assert (found["DEBUG"], found["SESSION_COOKIE_SECURE"], found["PUBLIC_URL"]) == (False, False, None)
+    assert found["TEACHER_STORAGE"] == str(tmp_path / "media")
+    assert found["SECRET_KEY"] == (tmp_path / "secret_key").read_text().strip()
+    assert stat.S_IMODE((tmp_path / "secret_key").stat().st_mode) == 0o600
+    assert settings(tmp_path)["SECRET_KEY"] == found["SECRET_KEY"]
+
+
+def test_a_public_https_address_sets_hosts_origins_and_secure_cookies(tmp_path: Path) -> None:
+    found = settings(tmp_path, TEACHER_PUBLIC_URL="https://teach.example.org/")
+    assert found["PUBLIC_URL"] == "https://teach.example.org"
+    assert "teach.example.org" in str(found["ALLOWED_HOSTS"])
+    assert found["CSRF_TRUSTED_ORIGINS"] == ["https://teach.example.org"]
+    assert found["SESSION_COOKIE_SECURE"] is found["CSRF_COOKIE_SECURE"] is True
+
+
+def test_cookies_are_insecure_elsewhere_only_where_the_public_address_says_http(tmp_path: Path) -> None:
+    assert settings(tmp_path, ALLOWED_HOSTS="lab.example.org")["SESSION_COOKIE_SECURE"] is True
+    plain = settings(tmp_path, TEACHER_PUBLIC_URL="http://192.168.1.5:8000")
+    assert plain["SESSION_COOKIE_SECURE"] is False
+    assert plain["CSRF_TRUSTED_ORIGINS"] == ["http://192.168.1.5:8000"]
+
+
+def test_two_embedded_sites_on_one_machine_do_not_share_a_session_cookie(tmp_path: Path) -> None:
+    names = {settings(tmp_path / folder)["SESSION_COOKIE_NAME"] for folder in ("one", "two")}
+    assert len(names) == 2
+
+
+def test_s3_is_public_at_its_endpoint_unless_another_is_given(tmp_path: Path) -> None:
+    s3 = {"TEACHER_STORAGE": "s3://clips/here", "S3_ENDPOINT_URL": "http://s3:9000"}
+    assert settings(tmp_path, **s3)["S3_PUBLIC_ENDPOINT_URL"] == "http://s3:9000"
+    found = settings(tmp_path, **s3, S3_PUBLIC_ENDPOINT_URL="https://clips.example.org")
+    assert found["S3_PUBLIC_ENDPOINT_URL"] == "https://clips.example.org"
+    assert found["TEACHER_STORAGE"] == "s3://clips/here"
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"DEBUG": "maybe"}, "DEBUG must be 1 or 0"),
+        ({"DEBUG": "1", "ALLOWED_HOSTS": "example.org"}, "DEBUG shows"),
+        ({"SECRET_KEY": "short"}, "at least 32"),
+        ({"DATABASE_URL": "postgresql://u:p@h/d"}, "SECRET_KEY must be set"),
+        ({"DATABASE_URL": "mysql://u:hidden@h/d", "SECRET_KEY": KEY}, "PostgreSQL or a SQLite"),
+        ({"DATABASE_URL": "u:hidden@h", "SECRET_KEY": KEY}, "DATABASE_URL must look like"),
+        (
+            {"DATABASE_URL": "postgresql://u:hidden@h:port/d", "SECRET_KEY": KEY},
+            "DATABASE_URL must look like",
+        ),
+        ({"TEACHER_STORAGE": "http://bucket"}, "TEACHER_STORAGE must be"),
+        ({"TEACHER_STORAGE": "s3://"}, "TEACHER_STORAGE must look like"),
+        ({"TEACHER_PUBLIC_URL": "example.org"}, "TEACHER_PUBLIC_URL must look like"),
+        ({"TEACHER_PUBLIC_URL": "https://example.org/path"}, "without a path"),
+        ({"S3_ENDPOINT_URL": "s3:9000"}, "S3_ENDPOINT_URL must look like"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_what_cannot_work_stops_the_site_with_one_line(
+    tmp_path: Path, variables: dict[str, str], message: str
+) -> None:
+    done = run(SHOW, tmp_path, **variables)
+    assert done.returncode != 0
+    last_line = done.stderr.strip().splitlines()[-1]
+    assert last_line.startswith("django.core.exceptions.ImproperlyConfigured: ")
+    assert message in last_line
+    assert "hidden" not in last_line
+
+
+def test_an_unreadable_secret_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "secret_key").write_text("\n")
+    with pytest.raises(ImproperlyConfigured, match="holds no secret"):
+        environment.read_secret_key(tmp_path, embedded=True)
+
+
+def test_processes_that_start_together_agree_on_the_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SECRET_KEY", raising=False)
+    with ThreadPoolExecutor(8) as pool:
+        keys = pool.map(lambda _: environment.read_secret_key(tmp_path / "new", embedded=True), range(8))
+    assert len(set(keys)) == 1
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["secret_key"]
+
+
+def test_sqlite_waits_for_its_turn_and_survives_a_power_cut(db: None) -> None:
+    from django.db import connection
+
+    if connection.vendor != "sqlite":
+        pytest.skip("this is the run on PostgreSQL")
+    with connection.cursor() as cursor:
+        found = [
+            cursor.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("journal_mode", "synchronous", "busy_timeout", "foreign_keys")
+        ]
+    assert found == ["wal", 2, 20_000, 1]
+    assert connection.settings_dict["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
