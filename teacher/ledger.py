@@ -80,24 +80,27 @@ class Ledger:
         self._lock = threading.RLock()
         with self._explained():
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = FULL")
-            self._connection.execute("PRAGMA foreign_keys = ON")
-        self._prepare()
+        try:
+            self._open()
+        except DataError:
+            self._connection.close()
+            raise
 
-    def _prepare(self) -> None:
-        """Create the tables in an empty file; refuse any other file that is not a ledger of this version."""
-        with self._transaction() as connection:
-            application_id = connection.execute("PRAGMA application_id").fetchone()[0]
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if tables == 0 and application_id == 0:
+    def _open(self) -> None:
+        """Make the tables in an empty file; refuse, unchanged, what is not a ledger of this version."""
+        application_id = self._number("PRAGMA application_id")
+        version = self._number("PRAGMA user_version")
+        is_new = application_id == 0 and self._number("SELECT count(*) FROM sqlite_master") == 0
+        if not is_new and application_id != _APPLICATION_ID:
+            raise DataError(f"{self.path} is not a ledger of this program; expected one made by a run")
+        if not is_new and version != _VERSION:
+            raise DataError(f"{self.path} has version {version}; this program reads version {_VERSION}")
+        for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+            self._rows(f"PRAGMA {setting}")
+        if is_new:
+            with self._transaction() as connection:
                 for statement in _SCHEMA:
                     connection.execute(statement)
-            elif application_id != _APPLICATION_ID:
-                raise DataError(f"{self.path} is not a ledger of this program; expected one made by a run")
-            elif version != _VERSION:
-                raise DataError(f"{self.path} has version {version}; this program reads version {_VERSION}")
 
     def close(self) -> None:
         """Close the file; the ledger cannot be used any more."""

@@ -1,6 +1,6 @@
 """Fitting the ensemble to preferences: minibatches of whole pairs, all members at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from teacher.reward.loss import preference_loss
 from teacher.reward.network import RewardEnsemble
 
 _EVALUATION_BATCH = 256
+_LEAST_GAIN = 1e-3  # nats; smaller gains would keep a fit to clear-cut answers going for ever
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ class RewardConfig:
     label_noise: float = 0.1
     learning_rate: float = 1e-3
     weight_decay: float = 1e-2
-    batch_size: int = 64
+    batch_size: int = 32
     patience: int = 20
     reward_std: float = 1.0
 
@@ -61,7 +62,7 @@ class Pairs:
         return len(self.values)
 
     def features(self, rows: Tensor) -> Tensor:
-        """``(len(rows), 2, length, inputs)``."""
+        """``(*rows.shape, 2, length, inputs)``."""
         return self._features(self._observations[rows], self._actions[rows])
 
 
@@ -102,34 +103,49 @@ class Fitter:
         )
 
     def epoch(self, pairs: Pairs) -> int:
-        """Go once through all pairs, in batches as even as can be; returns the number of updates."""
-        order = torch.randperm(len(pairs), generator=self._generator)
-        batches = order.tensor_split(-(-len(pairs) // self._config.batch_size))
+        """Take each member once through its training pairs; returns the number of updates."""
+        batches = self._batches(pairs.weights)
         for rows in batches:
             self._optimizer.zero_grad()
-            self.loss(pairs, rows.to(pairs.values.device)).backward()  # type: ignore[no-untyped-call]
+            self.loss(pairs, rows).backward()  # type: ignore[no-untyped-call]
             self._optimizer.step()
         return len(batches)
 
     def loss(self, pairs: Pairs, rows: Tensor) -> Tensor:
-        """Sum over members of their weighted mean loss; a held-out pair (weight 0) has no gradient."""
-        logits = _logits(self._network(pairs.features(rows)))
+        """Sum over members of the weighted mean loss of their ``rows``, ``(members, batch)``.
+
+        A held-out pair has weight 0, so no gradient.
+        """
+        logits = self._network.logits(pairs.features(rows))
         losses = preference_loss(logits, pairs.values[rows], self._config.label_noise)
-        return (pairs.weights[:, rows] * losses).mean(dim=1).sum()
+        weights = pairs.weights.gather(1, rows)
+        return ((weights * losses).sum(dim=1) / weights.sum(dim=1).clamp(min=1)).sum()
+
+    def _batches(self, weights: Tensor) -> Sequence[Tensor]:
+        """Each member's training pairs in random order, in batches ``(members, b)`` as even as can be.
+
+        Members differ in how many pairs they train on; the shorter ones are filled up with held-out pairs,
+        which weigh nothing.
+        """
+        order = torch.rand(weights.shape, generator=self._generator).to(weights.device)
+        rows = torch.where(weights > 0, order, torch.inf).argsort(dim=1)
+        longest = int((weights > 0).sum(dim=1).max())
+        if longest == 0:
+            return ()
+        return rows[:, :longest].tensor_split(-(-longest // self._config.batch_size), dim=1)
 
     def converge(self, pairs: Pairs, max_updates: int, progress: Callable[[int], None] | None = None) -> int:
         """Fit until no member gets better on what it does not train on; leave each at its best.
 
         A member from which nothing is held out is judged by its training loss.
         """
-        best = self.evaluate(pairs)
-        best_score = _score(best)
+        best_score = _score(self.evaluate(pairs))
         kept = [parameter.detach().clone() for parameter in self._network.parameters()]
         updates = stale = 0
         while stale < self._config.patience and updates < max_updates:
             updates += self.epoch(pairs)
             score = _score(self.evaluate(pairs))
-            better = score < best_score
+            better = score < best_score - _LEAST_GAIN
             best_score = torch.where(better, score, best_score)
             for parameter, keep in zip(self._network.parameters(), kept, strict=True):
                 keep[better] = parameter.detach()[better]
@@ -154,7 +170,8 @@ class Fitter:
 
     def state_dict(self) -> dict[str, Any]:
         """Moments and step counts of the optimizer, one entry per parameter."""
-        return {"optimizer": list(self._optimizer.state_dict()["state"].values())}
+        entries = self._optimizer.state_dict()["state"].values()
+        return {"optimizer": [{name: value.clone() for name, value in entry.items()} for entry in entries]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Read back :meth:`state_dict`; arrays will do for tensors."""

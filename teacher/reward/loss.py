@@ -31,5 +31,5 @@ def _log_probability(logits: Tensor, noise: float) -> Tensor:
     chosen = functional.logsigmoid(logits)
     if noise == 0:
         return chosen
-    at_random = torch.full_like(chosen, math.log(noise / 2))
+    at_random = torch.full_like(chosen, math.log(noise) - math.log(2))
     return torch.logaddexp(chosen + math.log1p(-noise), at_random)

@@ -147,7 +147,7 @@ class RewardPredictor:
     def state_dict(self) -> dict[str, Any]:
         """Everything that :meth:`load_state_dict` needs to go on exactly."""
         return {
-            "network": dict(self._network.state_dict()),
+            "network": {name: value.clone() for name, value in self._network.state_dict().items()},
             "fitter": self._fitter.state_dict(),
             "generator": self._generator.get_state(),
             "output_mean": self._output_mean,
@@ -162,8 +162,8 @@ class RewardPredictor:
         )
         self._fitter.load_state_dict(state["fitter"])
         self._generator.set_state(torch.as_tensor(state["generator"]))
-        self._output_mean = self._tensor(state["output_mean"])
-        self._output_std = self._tensor(state["output_std"])
+        self._output_mean = torch.as_tensor(state["output_mean"], device=self._device)
+        self._output_std = torch.as_tensor(state["output_std"], device=self._device)
         self._scale = float(state["scale"])
 
 

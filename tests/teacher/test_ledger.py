@@ -1,0 +1,198 @@
+"""The ledger's counts, decisions and order."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from teacher.client import Decision, FeedItem, Phase
+from teacher.errors import DataError
+from teacher.ledger import Comparison, Ledger
+from teacher.segments import Segment
+
+MakeSegment = Callable[..., Segment]
+Ask = Callable[..., Comparison]
+PROBABILITIES: dict[Decision | None, float | None] = {
+    "first": 1.0, "equal": 0.5, "second": 0.0, "cant_tell": None, None: None
+}  # fmt: skip
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    ledger = Ledger(tmp_path / "ledger.sqlite3")
+    yield ledger
+    ledger.close()
+
+
+@pytest.fixture
+def ask(ledger: Ledger, make_segment: MakeSegment) -> Ask:
+    """Writes one comparison."""
+
+    def ask(phase: Phase = "training", step: int = 0) -> Comparison:
+        number = 2 * ledger.total()
+        comparison = Comparison(uuid4(), make_segment(number), make_segment(number + 1), phase, step)
+        ledger.write([comparison])
+        return comparison
+
+    return ask
+
+
+def item(seq: int, comparison: Comparison, decision: Decision | None) -> FeedItem:
+    return FeedItem(seq, comparison.uuid, decision, PROBABILITIES[decision], n_labels=1)
+
+
+def assert_same_segment(one: Segment, other: Segment) -> None:
+    for name in ("observations", "actions", "true_rewards"):
+        expected = getattr(other, name)
+        np.testing.assert_array_equal(getattr(one, name), expected)
+        assert getattr(one, name).dtype == expected.dtype
+    assert one.start == other.start
+    assert one.recipe.to_json() == other.recipe.to_json()
+
+
+def test_what_was_written_is_read_back_exactly_after_reopening(
+    tmp_path: Path, ledger: Ledger, ask: Ask
+) -> None:
+    written = [ask("pretraining", 0), ask("training", 4096)]
+    ledger.close()
+    reopened = Ledger(tmp_path / "ledger.sqlite3")
+    for expected, found in zip(written, reopened.unfinished(), strict=True):
+        assert (found.uuid, found.phase, found.step) == (expected.uuid, expected.phase, expected.step)
+        assert_same_segment(found.first, expected.first)
+        assert_same_segment(found.second, expected.second)
+    reopened.close()
+
+
+def test_writing_a_comparison_again_changes_nothing(ledger: Ledger, ask: Ask) -> None:
+    comparison = ask()
+    ledger.record([item(1, comparison, "first")], cursor=1)
+    ledger.write([comparison])
+    assert (ledger.total(), ledger.usable()) == (1, 1)
+
+
+def test_each_decision_gives_its_target(ledger: Ledger, ask: Ask) -> None:
+    decisions: list[Decision | None] = ["first", "second", "equal", "cant_tell", None]
+    asked = [ask() for _ in decisions]
+    ledger.record([item(seq, *pair) for seq, pair in enumerate(zip(asked, decisions, strict=True), 1)], 5)
+    assert [preference.value for preference in ledger.preferences()] == [1.0, 0.0, 0.5]
+    everything = ledger.preferences(comparison.uuid for comparison in reversed(asked))
+    assert [preference.value for preference in everything] == [None, None, 0.5, 0.0, 1.0]
+    assert_same_segment(everything[4].first, asked[0].first)
+    assert_same_segment(everything[4].second, asked[0].second)
+
+
+def test_cant_tell_failed_and_cancelled_do_not_use_up_the_budget(ledger: Ledger, ask: Ask) -> None:
+    asked = [ask("pretraining"), *(ask() for _ in range(5))]
+    ledger.record(
+        [item(1, asked[0], "equal"), item(2, asked[1], "cant_tell"), item(3, asked[2], "second")], 3
+    )
+    ledger.set_status([asked[3].uuid], "failed")
+    ledger.set_status([asked[4].uuid], "cancelled")
+    assert (ledger.asked(), ledger.usable(), ledger.open(), ledger.total()) == (3, 2, 1, 6)
+    assert (ledger.asked("pretraining"), ledger.asked("training")) == (1, 2)
+    assert (ledger.usable("pretraining"), ledger.usable("training")) == (1, 1)
+    assert (ledger.open("pretraining"), ledger.open("training")) == (0, 1)
+
+
+def test_an_undone_decision_opens_the_comparison_again(ledger: Ledger, ask: Ask) -> None:
+    comparison = ask()
+    ledger.set_status([comparison.uuid], "registered")
+    ledger.record([item(1, comparison, "first")], cursor=1)
+    assert (ledger.usable(), ledger.open()) == (1, 0)
+    ledger.record([item(2, comparison, None)], cursor=2)
+    assert (ledger.usable(), ledger.open(), ledger.asked()) == (0, 1, 1)
+    assert ledger.preferences() == []
+
+
+def test_an_answer_given_before_the_cancellation_stays(ledger: Ledger, ask: Ask) -> None:
+    comparison = ask()
+    ledger.set_status([comparison.uuid], "cancelled")
+    ledger.record([item(1, comparison, "first")], cursor=1)
+    assert (ledger.asked(), ledger.usable(), ledger.open()) == (1, 1, 0)
+
+
+def test_only_comparisons_on_their_way_are_unfinished(ledger: Ledger, ask: Ask) -> None:
+    written, registered, failed, decided = (ask() for _ in range(4))
+    ledger.set_status([registered.uuid], "registered")
+    ledger.set_status([failed.uuid], "failed")
+    ledger.record([item(1, decided, "first")], cursor=1)
+    assert [comparison.uuid for comparison in ledger.unfinished()] == [written.uuid]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.permutations([(1, "first"), (2, None), (3, "equal"), (4, "second")]), st.data())
+def test_decisions_may_come_in_any_order_and_again(
+    tmp_path_factory: pytest.TempPathFactory,
+    items: list[tuple[int, Decision | None]],
+    data: st.DataObject,
+) -> None:
+    ledger = Ledger(tmp_path_factory.mktemp("ledger") / "ledger.sqlite3")
+    comparison = tiny_comparison()
+    ledger.write([comparison])
+    highest = 0
+    for seq, decision in items + data.draw(st.lists(st.sampled_from(items), max_size=3)):
+        ledger.record([item(seq, comparison, decision)], cursor=seq)
+        highest = max(highest, seq)
+        assert ledger.cursor == highest
+        (preference,) = ledger.preferences([comparison.uuid])
+        assert preference.value == PROBABILITIES[dict(items)[highest]]
+    ledger.close()
+
+
+def tiny_comparison() -> Comparison:
+    from teacher.envs.recipe import EpisodeRecipe
+
+    actions = np.zeros((1, 1), np.float32)
+    segment = Segment(EpisodeRecipe("Any-v0", {}, 0, actions, {}), 0, actions, actions, np.zeros(1))
+    return Comparison(uuid4(), segment, segment, "training", 0)
+
+
+def test_decisions_and_cursor_are_stored_together_or_not_at_all(ledger: Ledger, ask: Ask) -> None:
+    comparison = ask()
+    stranger = FeedItem(2, UUID(int=7), "first", 1.0, 1)
+    with pytest.raises(DataError, match=r"holds no comparison 00000000-.*-000000000007"):
+        ledger.record([item(1, comparison, "first"), stranger], cursor=2)
+    assert (ledger.cursor, ledger.usable()) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("decision", "probability"),
+    [("first", None), ("second", 1.5), ("equal", float("nan")), ("cant_tell", 0.5), (None, 1.0)],
+)
+def test_a_probability_that_does_not_fit_its_decision_is_refused(
+    ledger: Ledger, ask: Ask, decision: Decision | None, probability: float | None
+) -> None:
+    comparison = ask()
+    with pytest.raises(DataError, match="with probability"):
+        ledger.record([FeedItem(1, comparison.uuid, decision, probability, 1)], cursor=1)
+    assert ledger.cursor == 0
+
+
+def test_two_threads_share_a_ledger(ledger: Ledger, make_segment: MakeSegment) -> None:
+    """One asks while the other decides what it finds; nothing is lost and nothing breaks."""
+    segments = make_segment(1), make_segment(2)
+    asked = [Comparison(uuid4(), *segments, "training", step) for step in range(60)]
+    errors: list[BaseException] = []
+
+    def decide() -> None:
+        try:
+            while (seq := ledger.cursor) < len(asked):
+                waiting = ledger.unfinished()
+                decisions = [item(seq + i, found, "first") for i, found in enumerate(waiting, 1)]
+                ledger.record(decisions, cursor=seq + len(decisions))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=decide)
+    thread.start()
+    for comparison in asked:
+        ledger.write([comparison])
+        assert ledger.open() >= 0
+    thread.join(30)
+    assert errors == []
+    assert {preference.uuid for preference in ledger.preferences()} == {c.uuid for c in asked}

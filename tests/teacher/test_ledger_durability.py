@@ -1,0 +1,155 @@
+"""What becomes of the ledger when processes are killed, files are damaged and disks are full."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from teacher.errors import DataError
+from teacher.ledger import Comparison, Ledger
+from teacher.segments import Segment
+
+MakeSegment = Callable[..., Segment]
+ROOT = Path(__file__).parents[2]
+WRITER = """
+import resource
+import sys
+from pathlib import Path
+from uuid import uuid4
+import numpy as np
+from teacher.client import FeedItem
+from teacher.envs.recipe import EpisodeRecipe
+from teacher.ledger import Comparison, Ledger
+from teacher.segments import Segment
+
+if len(sys.argv) > 2:  # the disk is full from so many bytes on
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
+random = np.random.default_rng(0)
+ledger = Ledger(Path(sys.argv[1]))
+for seq in range(1, 100_000):
+    actions = random.normal(size=(50, 40))
+    segment = Segment(EpisodeRecipe("Any-v0", {}, 0, actions, {}), 0, actions, actions, np.zeros(50))
+    comparison = Comparison(uuid4(), segment, segment, "training", seq)
+    ledger.write([comparison])
+    print("written", comparison.uuid, flush=True)
+    ledger.record([FeedItem(seq, comparison.uuid, "first", 1.0, 1)], cursor=seq)
+    print("decided", comparison.uuid, flush=True)
+"""
+
+
+def writer(*arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER, *map(str, arguments)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def written(path: Path, make_segment: MakeSegment) -> Ledger:
+    ledger = Ledger(path)
+    ledger.write([Comparison(uuid4(), make_segment(1), make_segment(2), "training", 0)])
+    return ledger
+
+
+@pytest.mark.parametrize("lines", [1, 14, 29])
+def test_everything_acknowledged_survives_kill_9(tmp_path: Path, lines: int) -> None:
+    path = tmp_path / "ledger.sqlite3"
+    with writer(path) as process:
+        assert process.stdout is not None
+        said = [process.stdout.readline().split() for _ in range(lines)]
+        process.send_signal(signal.SIGKILL)
+        said += [line.split() for line in process.stdout.read().splitlines()]
+    acknowledged: dict[str, set[UUID]] = {"written": set(), "decided": set()}
+    for what, uuid in (words for words in said if len(words) == 2 and len(words[1]) == 36):
+        acknowledged[what].add(UUID(uuid))
+    ledger = Ledger(path)
+    decided = {preference.uuid for preference in ledger.preferences()}
+    held = decided | {comparison.uuid for comparison in ledger.unfinished()}
+    assert acknowledged["written"] <= held
+    assert acknowledged["decided"] <= decided
+    assert len(held) <= len(acknowledged["written"]) + 1
+    assert ledger.cursor == len(decided)  # the cursor describes exactly these decisions
+    ledger.close()
+
+
+def test_a_full_disk_is_one_line_and_leaves_what_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite3"
+    with writer(path, 300_000) as process:
+        output, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    last = errors.strip().splitlines()[-1]
+    assert last.startswith("teacher.errors.DataError: ")
+    assert str(path) in last
+    assert "free space" in last
+    acknowledged = {UUID(line.split()[1]) for line in output.splitlines() if line.startswith("written")}
+    ledger = Ledger(path)
+    held = ledger.preferences() + ledger.unfinished()
+    assert {entry.uuid for entry in held} >= acknowledged
+    ledger.close()
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite3"
+    path.write_text("these are the labels of last summer, " * 50)
+    with pytest.raises(DataError, match="is damaged or not a ledger"):
+        Ledger(path)
+    assert path.read_text().startswith("these are the labels")
+
+
+def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite3"
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE comparison (id INTEGER)")
+    other.close()
+    before = path.read_bytes()
+    with pytest.raises(DataError, match="is not a ledger of this program"):
+        Ledger(path)
+    assert path.read_bytes() == before
+
+
+def test_a_newer_ledger_is_refused(tmp_path: Path, make_segment: MakeSegment) -> None:
+    path = tmp_path / "ledger.sqlite3"
+    written(path, make_segment).close()
+    with sqlite3.connect(path) as newer:
+        newer.execute("PRAGMA user_version = 2")
+    newer.close()
+    with pytest.raises(DataError, match="has version 2; this program reads version 1"):
+        Ledger(path)
+
+
+def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"ledger.sqlite3 cannot be used: unable to open"):
+        Ledger(tmp_path / "nowhere" / "ledger.sqlite3")
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_a_truncated_file_is_refused(tmp_path: Path, make_segment: MakeSegment, share: float) -> None:
+    path = tmp_path / "ledger.sqlite3"
+    ledger = written(path, make_segment)
+    for seed in range(10):
+        pair = make_segment(seed, length=200), make_segment(seed + 50, length=200)
+        ledger.write([Comparison(uuid4(), *pair, "training", 0)])
+    ledger.close()
+    os.truncate(path, int(path.stat().st_size * share))
+    with pytest.raises(DataError, match=r"ledger.sqlite3 is damaged|ledger.sqlite3 cannot be used"):
+        Ledger(path).unfinished()
+
+
+def test_a_damaged_segment_is_refused(tmp_path: Path, make_segment: MakeSegment) -> None:
+    path = tmp_path / "ledger.sqlite3"
+    written(path, make_segment).close()
+    with sqlite3.connect(path) as connection:
+        (blob,) = connection.execute("SELECT first FROM pair").fetchone()
+        middle = len(blob) // 2
+        damaged = (
+            blob[:middle] + bytes(255 - byte for byte in blob[middle : middle + 40]) + blob[middle + 40 :]
+        )
+        connection.execute("UPDATE pair SET first = ?", (damaged,))
+    connection.close()
+    ledger = Ledger(path)
+    with pytest.raises(DataError, match=r"ledger.sqlite3 is damaged: a stored segment"):
+        ledger.unfinished()
+    ledger.close()

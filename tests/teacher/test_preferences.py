@@ -1,0 +1,139 @@
+"""The set of answers that count now, and who trains on which."""
+
+from collections import Counter
+from collections.abc import Callable
+from uuid import UUID, uuid4
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from teacher.envs.recipe import EpisodeRecipe
+from teacher.errors import DataError
+from teacher.preferences import Preference, PreferenceDataset, bootstrap_weights
+from teacher.segments import Segment
+
+MakeSegment = Callable[..., Segment]
+
+
+def ids(*numbers: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
+    return np.array([[number >> 64, number & (2**64 - 1)] for number in numbers], np.uint64)
+
+
+def test_weights_follow_poisson_of_mean_one() -> None:
+    weights = bootstrap_weights(ids(*(uuid4().int for _ in range(30_000))), 3)
+    for member in weights:
+        counts = Counter(member.astype(int).tolist())
+        observed = [counts[k] for k in range(5)] + [sum(n for k, n in counts.items() if k >= 5)]
+        expected = 30_000 * np.array([*stats.poisson.pmf(range(5), 1), stats.poisson.sf(4, 1)])
+        assert stats.chisquare(observed, expected).pvalue > 1e-4
+    assert np.abs(np.corrcoef(weights) - np.eye(3)).max() < 0.03
+
+
+def test_even_uuids_that_count_upwards_get_independent_weights() -> None:
+    weights = bootstrap_weights(ids(*range(20_000)), 2)
+    assert weights.mean() == pytest.approx(1, abs=0.03)
+    assert abs(np.corrcoef(weights[:, :-1].ravel(), weights[:, 1:].ravel())[0, 1]) < 0.03
+
+
+def test_weights_never_change_between_versions() -> None:
+    """Another hash would turn held-out answers of running experiments into training ones."""
+    numbers = ids(0, 1, 2**64, 2**128 - 1, 0x1234_5678_9ABC_DEF0_0FED_CBA9_8765_4321)
+    expected = [[0, 0, 1, 0, 2], [3, 1, 1, 2, 3], [0, 2, 2, 1, 0]]
+    assert bootstrap_weights(numbers, 3).tolist() == expected
+
+
+def test_a_weight_depends_on_nothing_but_uuid_and_member() -> None:
+    numbers = [uuid4().int for _ in range(20)]
+    weights = bootstrap_weights(ids(*numbers), 5)
+    assert (bootstrap_weights(ids(*reversed(numbers)), 3) == weights[:3, ::-1]).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from([None, 0.0, 0.5, 1.0])), max_size=40))
+def test_it_holds_the_last_value_of_each_comparison(changes: list[tuple[int, float | None]]) -> None:
+    dataset, model = PreferenceDataset(), dict[int, float]()
+    for number, value in changes:
+        dataset.upsert([Preference(UUID(int=number), tagged(number), tagged(-number), value)])
+        model.pop(number, None) if value is None else model.__setitem__(number, value)
+        assert len(dataset) == len(model)
+    held = (
+        {
+            int(low): (float(value), observations[0, 0, 0], observations[1, 0, 0])
+            for (_, low), value, observations in zip(
+                dataset.ids, dataset.values, dataset.observations, strict=True
+            )
+        }
+        if model
+        else {}
+    )
+    assert held == {number: (value, number, -number) for number, value in model.items()}
+    assert all((UUID(int=number) in dataset) == (number in model) for number in range(10))
+
+
+def tagged(number: int) -> Segment:
+    actions = np.zeros((2, 1), np.float32)
+    return Segment(
+        EpisodeRecipe("Any-v0", {}, 0, actions, {}), 0, np.full((2, 1), number), actions, np.zeros(2)
+    )
+
+
+def test_upsert_says_how_many_answers_are_news(make_segment: MakeSegment) -> None:
+    dataset = PreferenceDataset()
+    answers = [Preference(UUID(int=n), make_segment(n), make_segment(n + 50), 1.0) for n in range(3)]
+    assert dataset.upsert(answers) == 3
+    assert dataset.upsert(answers) == 0
+    revised = Preference(answers[0].uuid, answers[0].first, answers[0].second, 0.0)
+    dropped = Preference(answers[1].uuid, answers[1].first, answers[1].second, None)
+    assert dataset.upsert([revised, dropped, dropped]) == 2
+
+
+def test_it_grows_without_copying_everything_each_time(make_segment: MakeSegment) -> None:
+    dataset, buffers = PreferenceDataset(), set[int]()
+    for number in range(300):
+        dataset.upsert([Preference(UUID(int=number), make_segment(number), make_segment(number + 1), 1.0)])
+        buffers.add(dataset.observations.__array_interface__["data"][0])
+    assert len(buffers) <= 5
+    for number in (0, 63, 64, 299):
+        expected = [make_segment(number).observations, make_segment(number + 1).observations]
+        np.testing.assert_array_equal(dataset.observations[number], np.array(expected, np.float32))
+
+
+def test_segments_are_copied_and_floats_halved(make_segment: MakeSegment) -> None:
+    dataset, segment = PreferenceDataset(), make_segment(1)
+    dataset.upsert([Preference(uuid4(), segment, make_segment(2), 1.0)])
+    before = dataset.observations.copy()
+    segment.observations[:] = 0
+    assert (dataset.observations == before).all()
+    assert dataset.observations.dtype == np.float32
+    assert dataset.actions.shape == (1, 2, 6, 2)
+
+
+def test_whole_numbers_keep_their_type() -> None:
+    dataset = PreferenceDataset()
+    actions = np.array([3, 4])
+    pixels = np.arange(8, dtype=np.uint8).reshape(2, 2, 2)
+    segment = Segment(EpisodeRecipe("Any-v0", {}, 0, actions, {}), 0, pixels, actions, np.zeros(2))
+    dataset.upsert([Preference(uuid4(), segment, segment, 1.0)])
+    assert dataset.observations.dtype == np.uint8
+    assert dataset.actions.tolist() == [[[3, 4], [3, 4]]]
+
+
+def test_segments_of_another_length_or_environment_are_refused(make_segment: MakeSegment) -> None:
+    dataset = PreferenceDataset()
+    dataset.upsert([Preference(uuid4(), make_segment(1), make_segment(2), 1.0)])
+    longer = make_segment(3, length=7), make_segment(4, length=7)
+    other = make_segment(3, observation_size=4), make_segment(4, observation_size=4)
+    for pair in (longer, other):
+        with pytest.raises(DataError, match="one length and one environment"):
+            dataset.upsert([Preference(uuid4(), *pair, 1.0)])
+    with pytest.raises(DataError, match="both must come from one environment"):
+        dataset.upsert([Preference(uuid4(), make_segment(3), longer[0], 1.0)])
+    assert len(dataset) == 1
+
+
+def test_an_empty_dataset_says_what_to_wait_for() -> None:
+    with pytest.raises(DataError, match="wait for the first answer"):
+        _ = PreferenceDataset().observations

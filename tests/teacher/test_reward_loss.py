@@ -1,0 +1,84 @@
+"""The likelihood of preferences, against its definition in double precision."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from teacher.reward.loss import preference_loss
+
+moderate = st.floats(-15, 15)
+shares = st.floats(0, 1)
+noises = st.floats(0, 0.9)
+
+
+def loss_and_gradient(logit: float, value: float, noise: float) -> tuple[float, float]:
+    logits = torch.tensor([logit], dtype=torch.float64, requires_grad=True)
+    loss = preference_loss(logits, torch.tensor([value], dtype=torch.float64), noise)
+    loss.sum().backward()  # type: ignore[no-untyped-call]
+    assert logits.grad is not None
+    return loss.item(), logits.grad.item()
+
+
+@given(moderate, shares, noises)
+def test_it_is_the_mixture_of_bradley_terry_and_chance(logit: float, value: float, noise: float) -> None:
+    sigmoid = 1 / (1 + np.exp(-logit))
+    first = (1 - noise) * sigmoid + noise / 2
+    second = (1 - noise) * (1 - sigmoid) + noise / 2
+    slope = (1 - noise) * sigmoid * (1 - sigmoid)
+    loss, gradient = loss_and_gradient(logit, value, noise)
+    assert loss == pytest.approx(-(value * np.log(first) + (1 - value) * np.log(second)), abs=1e-9)
+    assert gradient == pytest.approx(-value * slope / first + (1 - value) * slope / second, abs=1e-9)
+
+
+@given(moderate, st.sampled_from([0.0, 1.0]), noises)
+def test_it_agrees_with_torch_distributions(logit: float, value: float, noise: float) -> None:
+    components = torch.distributions.Bernoulli(
+        logits=torch.tensor([logit, 0.0], dtype=torch.float64), validate_args=True
+    )
+    weights = torch.distributions.Categorical(probs=torch.tensor([1 - noise, noise], dtype=torch.float64))
+    mixture = torch.distributions.MixtureSameFamily(weights, components)
+    expected = -mixture.log_prob(torch.tensor(value, dtype=torch.float64))  # type: ignore[no-untyped-call]
+    assert loss_and_gradient(logit, value, noise)[0] == pytest.approx(float(expected), abs=1e-9)
+
+
+@given(st.floats(-1e4, 1e4), shares, noises)
+def test_swapping_the_segments_and_the_answer_changes_nothing(
+    logit: float, value: float, noise: float
+) -> None:
+    loss, gradient = loss_and_gradient(logit, value, noise)
+    swapped_loss, swapped_gradient = loss_and_gradient(-logit, 1 - value, noise)
+    assert swapped_loss == pytest.approx(loss)
+    assert swapped_gradient == pytest.approx(-gradient)
+
+
+@pytest.mark.parametrize("logit", [-1e4, -200.0, -40.0])
+def test_without_noise_a_confidently_wrong_prediction_keeps_its_full_gradient(logit: float) -> None:
+    loss, gradient = loss_and_gradient(logit, 1.0, 0.0)
+    assert loss == pytest.approx(-logit)
+    assert gradient == pytest.approx(-1.0)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+@pytest.mark.parametrize("logit", [-1e30, -300.0, 0.0, 300.0, 1e30])
+def test_extreme_predictions_stay_finite_in_single_precision(
+    logit: float, noise: float, value: float
+) -> None:
+    logits = torch.tensor(logit, requires_grad=True)
+    loss = preference_loss(logits, torch.tensor(value), noise)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert logits.grad is not None
+    assert loss.isfinite()
+    assert logits.grad.isfinite()
+
+
+def test_with_noise_no_single_answer_costs_more_than_one_given_by_chance() -> None:
+    assert loss_and_gradient(-1e4, 1.0, 0.1) == pytest.approx((-np.log(0.05), 0.0))
+
+
+def test_equal_is_best_where_the_returns_are_equal() -> None:
+    assert loss_and_gradient(0.0, 0.5, 0.1) == pytest.approx((np.log(2), 0.0))
+    assert loss_and_gradient(3.0, 0.5, 0.1)[1] > 0
+    assert loss_and_gradient(-3.0, 0.5, 0.1)[1] < 0

@@ -1,0 +1,75 @@
+"""The ensemble as one network, against its members as networks of their own."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from teacher.reward.network import RewardEnsemble
+
+
+@pytest.fixture
+def ensemble() -> RewardEnsemble:
+    return RewardEnsemble(members=3, inputs=5, hidden=16, generator=torch.Generator().manual_seed(1)).double()
+
+
+def features(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def member(ensemble: RewardEnsemble, index: int) -> nn.Sequential:
+    """The same network from torch's own layers."""
+    layers: list[nn.Module] = []
+    for weight, bias in zip(ensemble.weights, ensemble.biases, strict=True):
+        linear = nn.Linear(weight.shape[1], weight.shape[2], dtype=torch.float64)
+        linear.weight.data = weight.data[index].T.clone()
+        linear.bias.data = bias.data[index, 0].clone()
+        layers += [linear, nn.LeakyReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def test_each_member_is_a_network_of_its_own(ensemble: RewardEnsemble) -> None:
+    inputs = features(4, 7)
+    outputs = ensemble(inputs)
+    assert outputs.shape == (3, 4, 7)
+    for index in range(3):
+        torch.testing.assert_close(outputs[index], member(ensemble, index)(inputs).squeeze(-1))
+
+
+def test_gradients_of_one_member_leave_the_others_alone(ensemble: RewardEnsemble) -> None:
+    inputs = features(6)
+    alone = member(ensemble, 1)
+    ensemble(inputs)[1].sum().backward()
+    alone(inputs).sum().backward()
+    for weight, expected in zip(ensemble.weights, list(alone.parameters())[::2], strict=True):
+        assert weight.grad is not None
+        torch.testing.assert_close(weight.grad[1].T, expected.grad)
+        assert not weight.grad[0].any()
+        assert not weight.grad[2].any()
+
+
+def test_members_begin_different(ensemble: RewardEnsemble) -> None:
+    outputs = ensemble(features(50))
+    assert torch.corrcoef(outputs).abs().triu(diagonal=1).max() < 0.9
+
+
+def test_logits_are_the_difference_of_summed_rewards_of_each_members_own_pairs(
+    ensemble: RewardEnsemble,
+) -> None:
+    inputs = features(3, 4, 2, 6)
+    returns = torch.stack([ensemble(inputs[index])[index] for index in range(3)]).sum(dim=-1)
+    torch.testing.assert_close(ensemble.logits(inputs), returns[..., 0] - returns[..., 1])
+
+
+def test_new_input_statistics_do_not_change_the_function(ensemble: RewardEnsemble) -> None:
+    inputs = features(20)
+    before = ensemble(inputs)
+    for mean, std in [(0.3, 2.0), (-1.0, 0.5)]:
+        ensemble.restandardise(inputs.mean(0) + mean, inputs.std(0) * std)
+        torch.testing.assert_close(ensemble(inputs), before)
+
+
+def test_inputs_are_limited_to_ten_standard_deviations(ensemble: RewardEnsemble) -> None:
+    ensemble.restandardise(torch.full((5,), 2.0), torch.full((5,), 0.1))
+    at_limit, beyond = torch.full((5,), 3.0).double(), torch.full((5,), 1e6).double()
+    torch.testing.assert_close(ensemble(beyond), ensemble(at_limit))
+    assert not torch.allclose(ensemble(at_limit), ensemble(torch.full((5,), 2.9).double()))

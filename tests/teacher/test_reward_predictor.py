@@ -1,0 +1,282 @@
+"""What the predictor learns from preferences, and how it states rewards."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from uuid import UUID
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from scipy.stats import spearmanr
+
+from teacher.checkpoint import load_state, save_state
+from teacher.errors import DataError, EnvironmentUnsuitableError
+from teacher.preferences import Preference, PreferenceDataset, bootstrap_weights
+from teacher.reward.fitting import RewardConfig
+from teacher.reward.predictor import RewardPredictor
+from teacher.segments import Segment
+
+MakeSegment = Callable[..., Segment]
+OBSERVATIONS = spaces.Box(-np.inf, np.inf, (3,))
+ACTIONS = spaces.Box(-1, 1, (2,), np.float32)
+
+
+def uuid_with(trained: bool) -> UUID:
+    """A UUID whose preference all members train on, or all hold out."""
+    for number in range(10_000):
+        weights = bootstrap_weights(np.array([[0, number]], np.uint64), 3)
+        if (weights > 0).all() if trained else not weights.any():
+            return UUID(int=number)
+    raise AssertionError
+
+
+def predictor(seed: int = 1, **settings: float) -> RewardPredictor:
+    return RewardPredictor(OBSERVATIONS, ACTIONS, RewardConfig(**settings), seed)  # type: ignore[arg-type]
+
+
+def truthful(make_segment: MakeSegment, indices: Sequence[int]) -> list[Preference]:
+    """Preferences by the segments' true returns."""
+    preferences = []
+    for index in indices:
+        first, second = make_segment(2 * index), make_segment(2 * index + 1)
+        value = float(first.true_return > second.true_return)
+        preferences.append(Preference(UUID(int=(index << 64) + index), first, second, value))
+    return preferences
+
+
+def dataset(preferences: Sequence[Preference]) -> PreferenceDataset:
+    result = PreferenceDataset()
+    result.upsert(preferences)
+    return result
+
+
+def spearman(model: RewardPredictor, make_segment: MakeSegment) -> float:
+    fresh = [make_segment(seed) for seed in range(10_000, 10_200)]
+    return float(spearmanr(model.segment_returns(fresh), [segment.true_return for segment in fresh])[0])
+
+
+@pytest.mark.parametrize("value", [1.0, 0.0])
+def test_the_preferred_segment_rises_above_the_other(make_segment: MakeSegment, value: float) -> None:
+    first, second = make_segment(1), make_segment(2)
+    model = predictor()
+    model.fit(dataset([Preference(uuid_with(trained=True), first, second, value)]), max_epochs=50)
+    returns = model.segment_returns([first, second])
+    assert (returns[0] > returns[1]) == (value == 1.0)
+
+
+def test_equal_draws_the_returns_together(make_segment: MakeSegment) -> None:
+    first, second = make_segment(1), make_segment(2)
+    model = predictor()
+    decided = dataset([Preference(uuid_with(trained=True), first, second, 1.0)])
+    model.fit(decided, max_epochs=50)
+    before = np.subtract(*model.segment_returns([first, second]))
+    decided.upsert([Preference(uuid_with(trained=True), first, second, 0.5)])
+    model.fit(decided, max_epochs=200)
+    after = np.subtract(*model.segment_returns([first, second]))
+    assert abs(after) < 0.3 * before
+
+
+def test_swapping_segments_and_answers_gives_the_same_predictor(make_segment: MakeSegment) -> None:
+    preferences = truthful(make_segment, range(20))
+    swapped = [Preference(p.uuid, p.second, p.first, 1 - (p.value or 0)) for p in preferences]
+    models = predictor(), predictor()
+    models[0].fit(dataset(preferences))
+    models[1].fit(dataset(swapped))
+    segment = make_segment(77)
+    rewards = [model.rewards(segment.observations, segment.actions) for model in models]
+    np.testing.assert_allclose(rewards[0], rewards[1], rtol=1e-3, atol=1e-4)
+
+
+def test_it_learns_the_order_of_returns_and_goes_on_learning(make_segment: MakeSegment) -> None:
+    model = predictor()
+    answers = dataset(truthful(make_segment, range(60)))
+    report = model.fit(answers, max_updates=2000)
+    early = spearman(model, make_segment)
+    assert early > 0.8
+    assert report.accuracy > 0.7
+    assert report.loss < 0.4
+    answers.upsert(truthful(make_segment, range(60, 300)))
+    for _ in range(5):
+        model.fit(answers)
+    assert spearman(model, make_segment) > max(early, 0.97)
+
+
+def test_a_held_out_answer_never_reaches_the_member(make_segment: MakeSegment) -> None:
+    """Turning held-out answers around changes no parameter of that member; the others notice."""
+    truth = truthful(make_segment, range(40))
+    models = predictor(), predictor()
+    first = dataset(truth)
+    held_out = bootstrap_weights(first.ids, 3)[0] == 0
+    turned = [
+        Preference(p.uuid, p.first, p.second, 1 - (p.value or 0) if out else p.value)
+        for p, out in zip(truth, held_out, strict=True)
+    ]
+    models[0].fit(first)
+    models[1].fit(dataset(turned))
+    states = [model.state_dict()["network"]["weights.0"] for model in models]
+    assert held_out.any()
+    assert (states[0][0] == states[1][0]).all()
+    assert not (states[0][1] == states[1][1]).all()
+
+
+def test_fitting_to_convergence_ends_by_itself_at_the_best_held_out_loss(make_segment: MakeSegment) -> None:
+    answers = dataset(truthful(make_segment, range(80)))
+    seen: list[int] = []
+    model = predictor()
+    report = model.fit(answers, max_updates=100_000, progress=seen.append)
+    assert seen == sorted(seen)
+    assert seen[-1] == report.updates < 100_000
+    again = model.fit(answers, max_epochs=0)
+    assert again.validation_loss == pytest.approx(report.validation_loss)
+    overfitted = model.fit(answers, max_epochs=100)
+    assert overfitted.loss < report.loss
+    assert overfitted.validation_loss > report.validation_loss
+
+
+def test_convergence_stops_at_the_limit_of_updates(make_segment: MakeSegment) -> None:
+    answers = dataset(truthful(make_segment, range(10)))
+    assert predictor().fit(answers, max_updates=7).updates == 7
+
+
+def test_a_refit_starts_from_what_was_learned(make_segment: MakeSegment) -> None:
+    """New segments change the input statistics and the normalisation, not what the members say."""
+    answers = dataset(truthful(make_segment, range(20)))
+    model = predictor()
+    model.fit(answers)
+    segment = make_segment(500)
+    before = model.rewards(segment.observations, segment.actions)
+    answers.upsert(truthful(make_segment, range(20, 60)))
+    report = model.fit(answers, max_epochs=0)
+    after = model.rewards(segment.observations, segment.actions)
+    assert report.updates == 0
+    assert np.corrcoef(before, after)[0, 1] > 0.99
+    assert not np.allclose(before, after, rtol=1e-3)
+
+
+def test_rewards_have_mean_zero_and_the_fixed_deviation_over_the_answers(make_segment: MakeSegment) -> None:
+    answers = dataset(truthful(make_segment, range(30)))
+    model = predictor(reward_std=0.5)
+    model.fit(answers)
+    rewards = model.rewards(answers.observations, answers.actions)
+    assert rewards.shape == (30, 2, 6)
+    assert rewards.mean() == pytest.approx(0, abs=1e-5)
+    assert rewards.std() == pytest.approx(0.5, rel=1e-4)
+
+
+def test_every_member_has_an_equal_say(make_segment: MakeSegment) -> None:
+    """A member whose outputs are a thousand times larger weighs no more than before."""
+    answers = dataset(truthful(make_segment, range(30)))
+    model = predictor()
+    model.fit(answers)
+    segment = make_segment(500)
+    before = model.rewards(segment.observations, segment.actions)
+    state = model.state_dict()
+    state["network"]["weights.2"][0] *= 1000
+    state["network"]["biases.2"][0] += 5
+    model.load_state_dict(state)
+    model.fit(answers, max_epochs=0)
+    after = model.rewards(segment.observations, segment.actions)
+    np.testing.assert_allclose(after, before, rtol=1e-3, atol=1e-3)
+
+
+def test_a_step_has_the_same_reward_in_any_batch(make_segment: MakeSegment) -> None:
+    model = predictor()
+    model.fit(dataset(truthful(make_segment, range(10))))
+    random = np.random.default_rng(0)
+    observations, actions = random.normal(size=(5, 4, 3)), random.uniform(-1, 1, (5, 4, 2))
+    rewards = model.rewards(observations, actions)
+    assert rewards.shape == (5, 4)
+    assert rewards.dtype == np.float64
+    assert model.rewards(observations[2, 3], actions[2, 3]).shape == ()
+    np.testing.assert_allclose(model.rewards(observations[2, 3], actions[2, 3]), rewards[2, 3], rtol=1e-4)
+    np.testing.assert_allclose(model.rewards(observations[1], actions[1]), rewards[1], rtol=1e-4)
+
+
+def test_returns_of_segments_are_sums_of_rewards(make_segment: MakeSegment) -> None:
+    segments = [make_segment(seed) for seed in range(4)]
+    model = predictor()
+    expected = [model.rewards(segment.observations, segment.actions).sum() for segment in segments]
+    np.testing.assert_allclose(model.segment_returns(segments), expected, rtol=1e-4)
+
+
+def test_the_same_seed_gives_the_same_predictor_and_another_seed_another(make_segment: MakeSegment) -> None:
+    answers = dataset(truthful(make_segment, range(20)))
+    segment = make_segment(500)
+    rewards = []
+    for seed in (1, 1, 2):
+        model = predictor(seed)
+        model.fit(answers, max_updates=20)
+        model.fit(answers)
+        rewards.append(model.rewards(segment.observations, segment.actions))
+    assert (rewards[0] == rewards[1]).all()
+    assert not np.allclose(rewards[0], rewards[2])
+
+
+def test_a_saved_predictor_goes_on_exactly(make_segment: MakeSegment, tmp_path: Path) -> None:
+    answers = dataset(truthful(make_segment, range(20)))
+    model, restored = predictor(), predictor(seed=9)
+    model.fit(answers, max_updates=20)
+    save_state(tmp_path / "state.npz", model.state_dict())
+    restored.load_state_dict(load_state(tmp_path / "state.npz"))
+    segment = make_segment(500)
+    for _ in range(2):
+        expected = model.rewards(segment.observations, segment.actions)
+        assert (restored.rewards(segment.observations, segment.actions) == expected).all()
+        assert model.fit(answers) == restored.fit(answers)
+
+
+def test_a_saved_state_does_not_change_with_the_predictor(make_segment: MakeSegment) -> None:
+    answers = dataset(truthful(make_segment, range(20)))
+    model = predictor()
+    model.fit(answers)
+    state = model.state_dict()
+    weights = state["network"]["weights.0"].clone()
+    moments = state["fitter"]["optimizer"][0]["exp_avg"].clone()
+    model.fit(answers)
+    assert (state["network"]["weights.0"] == weights).all()
+    assert (state["fitter"]["optimizer"][0]["exp_avg"] == moments).all()
+
+
+def test_discrete_actions_are_told_apart_wherever_they_start() -> None:
+    model = RewardPredictor(OBSERVATIONS, spaces.Discrete(3, start=5), RewardConfig(), seed=1)
+    rewards = model.rewards(np.zeros((3, 3)), np.array([5, 6, 7]))
+    assert len(set(rewards.tolist())) == 3
+    same = RewardPredictor(OBSERVATIONS, spaces.Discrete(3), RewardConfig(), seed=1)
+    assert (same.rewards(np.zeros((3, 3)), np.array([0, 1, 2])) == rewards).all()
+
+
+def test_another_kind_of_space_is_refused_in_one_line() -> None:
+    with pytest.raises(EnvironmentUnsuitableError, match=r"expected a Box or Discrete space .* MultiBinary"):
+        RewardPredictor(OBSERVATIONS, spaces.MultiBinary(3), RewardConfig(), seed=1)
+
+
+def test_fitting_to_nothing_is_refused_in_one_line() -> None:
+    with pytest.raises(DataError, match="no preference yet"):
+        predictor().fit(PreferenceDataset())
+
+
+def test_one_answer_is_enough_to_fit(make_segment: MakeSegment) -> None:
+    answer = Preference(uuid_with(trained=True), make_segment(1), make_segment(2), 1.0)
+    report = predictor().fit(dataset([answer]), max_updates=10)
+    assert report.loss < np.log(20)
+    assert np.isnan(report.validation_loss)
+    assert np.isnan(report.accuracy)
+
+
+def test_an_answer_held_out_from_everyone_trains_nobody(make_segment: MakeSegment) -> None:
+    model = predictor()
+    before = {name: value.clone() for name, value in model.state_dict()["network"].items()}
+    model.fit(dataset([Preference(uuid_with(trained=False), make_segment(1), make_segment(2), 1.0)]))
+    after = model.state_dict()["network"]
+    assert (before["weights.1"] == after["weights.1"]).all()
+    assert (before["weights.2"] == after["weights.2"]).all()
+
+
+def test_a_feature_that_never_varied_does_no_harm(make_segment: MakeSegment) -> None:
+    preferences = truthful(make_segment, range(10))
+    for preference in preferences:
+        for segment in (preference.first, preference.second):
+            segment.observations[:, 1] = 4.0
+    model = predictor()
+    model.fit(dataset(preferences))
+    assert np.isfinite(model.rewards(np.full((1, 3), 1e9), np.zeros((1, 2)))).all()

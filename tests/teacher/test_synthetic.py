@@ -1,0 +1,70 @@
+"""The teacher made from the true reward."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from teacher.collectors.synthetic import SyntheticTeacher
+from teacher.ledger import Comparison, Ledger
+from teacher.segments import Segment
+
+MakeSegment = Callable[..., Segment]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    ledger = Ledger(tmp_path / "ledger.sqlite3")
+    yield ledger
+    ledger.close()
+
+
+def test_the_larger_true_return_is_preferred(ledger: Ledger, make_segment: MakeSegment) -> None:
+    teacher = SyntheticTeacher(ledger, seed=1)
+    low, high = make_segment(1, true_return=-1.0), make_segment(2, true_return=3.0)
+    teacher.submit([(high, low), (low, high), (low, make_segment(3, true_return=-1.0))], "training", 8)
+    preferences = teacher.receive()
+    assert [preference.value for preference in preferences] == [1.0, 0.0, 0.5]
+    assert preferences[0].first.true_return == pytest.approx(3.0)
+    assert preferences[1].first.true_return == pytest.approx(-1.0)
+
+
+def test_answers_are_handed_over_once_and_stay_in_the_ledger(
+    ledger: Ledger, make_segment: MakeSegment
+) -> None:
+    teacher = SyntheticTeacher(ledger, seed=1)
+    teacher.submit([(make_segment(1), make_segment(2))], "pretraining", 0)
+    teacher.submit([(make_segment(3), make_segment(4))], "training", 2048)
+    received = teacher.receive()
+    assert teacher.receive() == []
+    assert [preference.uuid for preference in received] == [kept.uuid for kept in ledger.preferences()]
+    assert (ledger.asked(), ledger.usable(), ledger.open()) == (2, 2, 0)
+    assert (ledger.asked("pretraining"), ledger.asked("training")) == (1, 1)
+    assert ledger.unfinished() == []
+
+
+def test_a_run_repeats_its_uuids_and_never_uses_one_twice(tmp_path: Path, make_segment: MakeSegment) -> None:
+    pairs = [(make_segment(seed), make_segment(seed + 1)) for seed in range(4)]
+    uuids = []
+    for name, seed in [("a", 1), ("b", 1), ("c", 2)]:
+        ledger = Ledger(tmp_path / name)
+        SyntheticTeacher(ledger, seed).submit(pairs[:2], "training", 0)
+        SyntheticTeacher(ledger, seed).submit(pairs[2:], "training", 0)  # as after a resume
+        uuids.append([preference.uuid for preference in ledger.preferences()])
+        ledger.close()
+    assert uuids[0] == uuids[1]
+    assert len({*uuids[0], *uuids[2]}) == 8
+
+
+def test_what_a_killed_run_left_unanswered_is_answered(ledger: Ledger, make_segment: MakeSegment) -> None:
+    low, high = make_segment(1, true_return=0.0), make_segment(2, true_return=1.0)
+    comparison = Comparison(uuid4(), low, high, "training", 64)
+    ledger.write([comparison])
+    teacher = SyntheticTeacher(ledger, seed=1)
+    assert [(answer.uuid, answer.value) for answer in teacher.receive()] == [(comparison.uuid, 0.0)]
+    assert (ledger.open(), ledger.usable()) == (0, 1)
+
+
+def test_it_is_never_paused_or_finished(ledger: Ledger) -> None:
+    assert SyntheticTeacher(ledger, seed=1).status.state == "running"
