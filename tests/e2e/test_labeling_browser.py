@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib.sessions.models import Session
@@ -40,21 +40,18 @@ def test_both_clips_play_together_and_start_again_together(site: Site, labeling:
     assert abs(again[0]["currentTime"] - again[1]["currentTime"]) < 0.1
 
 
-@pytest.mark.parametrize("better", ["red", "blue"])
-def test_the_clip_that_was_chosen_is_the_one_preferred(
-    site: Site, labeling: LabelingPage, better: str
-) -> None:
+def test_the_clip_that_was_chosen_is_the_one_preferred(site: Site, labeling: LabelingPage) -> None:
     site.add(4)
     labeling.open(site.invite())
-    for answered in range(1, 5):
+    for answered, better in enumerate(("red", "blue", "blue", "red"), 1):
         side = labeling.side_of(better)
         labeling.press({"left": "ArrowLeft", "right": "ArrowRight"}[side])
         labeling.expect_saved(answered)
     labeling.wait_for("empty")
-    assert {site.decision(label.comparison) for label in site.labels()} == {
-        "first" if better == "red" else "second"
-    }
-    assert len({label.comparison_id for label in site.labels()}) == 4
+    labels = site.labels()
+    assert [site.decision(label.comparison) for label in labels] == ["first", "second", "second", "first"]
+    assert len({label.comparison_id for label in labels}) == 4
+    assert all(label.uuid.version == 4 for label in labels)
 
 
 def test_up_is_equal_and_down_is_cannot_tell(site: Site, labeling: LabelingPage) -> None:
@@ -124,8 +121,7 @@ def test_two_tabs_give_two_pairs_one_label_each(site: Site, labeling: LabelingPa
 
 def test_the_next_pairs_are_here_before_they_are_needed(site: Site, labeling: LabelingPage) -> None:
     site.add(3)
-    with labeling.page.expect_request_finished(lambda request: "/media/" in request.url) as _:
-        labeling.open(site.invite())
+    labeling.open(site.invite())
     labeling.page.wait_for_load_state("networkidle")
     labeling.page.context.set_offline(offline=True)
     for unsaved in (1, 2):
@@ -133,9 +129,11 @@ def test_the_next_pairs_are_here_before_they_are_needed(site: Site, labeling: La
         labeling.wait_for("judging")
         expect(labeling.unsaved).to_contain_text(str(unsaved))
         assert [video["videoWidth"] for video in labeling.videos()] == [128, 128]
+    labeling.press("ArrowRight")
+    labeling.wait_for("offline")
     assert site.labels() == []
     labeling.page.context.set_offline(offline=False)
-    labeling.expect_saved(2)
+    labeling.expect_saved(3)
 
 
 def test_undo_brings_the_pair_back_and_takes_the_decision_away(site: Site, labeling: LabelingPage) -> None:
@@ -165,21 +163,19 @@ def test_there_is_nothing_to_undo_at_first(site: Site, labeling: LabelingPage) -
     assert not Undo.objects.exists()
 
 
-@pytest.mark.parametrize("fault", ["no connection", "503", "a page of the hotel"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param({"status": 503, "body": "busy"}, id="503"),
+        pytest.param({"status": 200, "body": "<h1>Welcome, room 12</h1>"}, id="a page of the hotel"),
+    ],
+)
 def test_answers_survive_a_site_that_fails_and_a_reload(
-    site: Site, labeling: LabelingPage, fault: str
+    site: Site, labeling: LabelingPage, fault: dict[str, Any]
 ) -> None:
-    def fail(route: Route) -> None:
-        if fault == "no connection":
-            route.abort()
-        elif fault == "503":
-            route.fulfill(status=503, body="busy")
-        else:
-            route.fulfill(status=200, content_type="text/html", body="<h1>Welcome, room 12</h1>")
-
     site.add(3)
     labeling.open(site.invite())
-    labeling.page.route(LABELS, fail)
+    labeling.page.route(LABELS, lambda route: route.fulfill(**fault))
     labeling.press("ArrowLeft")
     labeling.press("ArrowUp")
     expect(labeling.unsaved).to_contain_text("2")

@@ -15,7 +15,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import ensure_csrf_cookie
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_http_methods, require_safe
 
 from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.errors import NotFoundError
@@ -32,7 +32,7 @@ EXPERIMENTS_PER_PAGE = 30
 COMPARISONS_PER_PAGE = 20
 
 
-@require_GET
+@require_safe
 @login_required
 @never_cache
 def home(request: HttpRequest) -> HttpResponse:
@@ -42,7 +42,7 @@ def home(request: HttpRequest) -> HttpResponse:
     return render(request, "pages/home.html", {"page": page})
 
 
-@require_GET
+@require_safe
 @login_required
 @never_cache
 def experiment(request: HttpRequest, name: str) -> HttpResponse:
@@ -55,6 +55,7 @@ def experiment(request: HttpRequest, name: str) -> HttpResponse:
     page = Paginator(comparisons_to_list(found), COMPARISONS_PER_PAGE).get_page(request.GET.get("page"))
     context = {
         "experiment": found,
+        "may_label": selectors.experiments_to_label(user).filter(pk=found.pk).exists(),
         "progress": selectors.progress(found),
         "active_labelers": selectors.active_labelers(found),
         "curves": curves(found),
@@ -64,7 +65,7 @@ def experiment(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "pages/experiment.html", context)
 
 
-@require_GET
+@require_safe
 @login_required
 @never_cache
 @ensure_csrf_cookie
@@ -106,7 +107,7 @@ def _script_data(experiment: Experiment, labeler: Labeler) -> dict[str, Any]:
     }
 
 
-@require_GET
+@require_safe
 @never_cache
 @ensure_csrf_cookie
 def session(request: HttpRequest) -> JsonResponse:

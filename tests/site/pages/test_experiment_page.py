@@ -39,6 +39,14 @@ def test_a_labeler_is_led_to_labeling(trainer: Trainer, browser: Browser) -> Non
     assert (response.status_code, response.headers["Location"]) == (302, "/experiments/hopper/label")
 
 
+def test_an_admin_may_look_at_an_experiment_without_labeling_it(
+    trainer: Trainer, signed_in: Callable[[User], Client], researcher_browser: Client
+) -> None:
+    admin = signed_in(User.objects.create(username="root", is_staff=True, is_superuser=True))
+    assert "hopper/label" not in text(admin)
+    assert "hopper/label" in text(researcher_browser)
+
+
 @pytest.mark.parametrize("path", [PATH, "/experiments/hopper/label", "/", "/session"])
 def test_pages_are_read_only_and_not_kept_by_caches(researcher_browser: Client, path: str) -> None:
     assert researcher_browser.post(path).status_code == 405
@@ -127,7 +135,7 @@ def test_it_reads_the_same_number_of_times_for_one_comparison_and_for_many(
     trainer.register(8)
     for lease in browser.lease(5):
         browser.answer(lease)
-    with django_assert_max_num_queries(9):
+    with django_assert_max_num_queries(10):
         text(researcher_browser)
 
 

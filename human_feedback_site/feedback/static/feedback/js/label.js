@@ -25,6 +25,7 @@ class Labeling {
     this.last = null;
     this.recalling = false;
     this.stopped = false;
+    this.away = false;
     this.shownAt = 0;
     this.timer = 0;
   }
@@ -59,7 +60,7 @@ class Labeling {
 
   /** Take the last answer back; its pair returns to the screen as soon as the site has agreed. */
   undo() {
-    if (this.recalling || !["judging", "loading", "empty", "paused"].includes(this.screen.state)) return;
+    if (this.recalling || !["judging", "loading", "empty", "offline", "paused"].includes(this.screen.state)) return;
     if (!this.last) {
       this.screen.say("nothing_to_undo");
       return;
@@ -141,13 +142,18 @@ class Labeling {
     this.saved = reply.answered;
     this.screen.prompt(reply.prompt);
     this.screen.waitingFor(reply.waiting_for);
-    this.screen.connection("fine");
+    this.#connected();
     this.#count();
     this.#fillScreen();
   }
 
+  #connected() {
+    this.away = this.outbox.away;
+    this.screen.connection(this.away ? "away" : "fine");
+  }
+
   async #saved({ entry, reply }) {
-    this.screen.connection("fine");
+    this.#connected();
     if (entry.experiment !== this.experiment) return;
     this.saved = reply.answered;
     this.#count();
@@ -176,6 +182,7 @@ class Labeling {
   #away() {
     if (this.recalling) this.screen.say("undo_later");
     this.recalling = false;
+    this.away = true;
     this.screen.connection("away");
     this.#render();
   }
@@ -223,6 +230,7 @@ class Labeling {
     if (this.recalling) return "recalling";
     if (this.player.pair) return "judging";
     if (this.siteState !== "running") return this.siteState;
+    if (this.away) return "offline";
     return this.prefetch.loading || !this.prefetch.asked ? "loading" : "empty";
   }
 }

@@ -9,7 +9,7 @@ const LONGEST_WAIT_MS = 30_000;
 
 /**
  * Events: `added` {entry} (here or in another tab), `change` (what is unsaved has changed), `saved` {entry, reply},
- * `elsewhere` (another tab has something saved), `refused` {entry, error}, `away` {error}, `stopped` {error} (signed out
+ * `elsewhere` (another tab has something saved), `refused` {entry, error}, `away`, `stopped` {error} (signed out
  * or another account: nothing is sent until `flush` is called again).
  *
  * An entry is {uuid, at, kind: "label", experiment, lease, choice, response_ms} or {uuid, at, kind: "undo", experiment, label}.
@@ -18,6 +18,8 @@ export class Outbox extends EventTarget {
   #api;
   #prefix;
   #sending = false;
+  /** True from a failure to send until something is sent. */
+  away = false;
   #timer = 0;
   #wait = FIRST_WAIT_MS;
 
@@ -77,6 +79,7 @@ export class Outbox extends EventTarget {
           : await this.#api.label({ uuid, lease, choice, response_ms });
       this.#forget(entry);
       this.#wait = FIRST_WAIT_MS;
+      this.away = false;
       this.#emit("saved", { entry, reply });
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
@@ -87,12 +90,14 @@ export class Outbox extends EventTarget {
   }
 
   #later(error) {
+    this.away = false;
     if (error instanceof SignedOut || error instanceof OtherAccount) {
       this.#emit("stopped", { error });
       return;
     }
     if (!(error instanceof Away)) throw error;
-    this.#emit("away", { error });
+    this.away = true;
+    this.#emit("away");
     this.#timer = setTimeout(() => this.flush(), this.#wait * (0.75 + Math.random() / 2));
     this.#wait = Math.min(this.#wait * 2, LONGEST_WAIT_MS);
   }

@@ -14,7 +14,7 @@ export class Screen {
     this.frames = { left: element("frame-left"), right: element("frame-right") };
   }
 
-  /** loading | judging | recalling | empty | paused | finished | gone; the style sheet shows the panel of that name. */
+  /** loading | judging | recalling | empty | offline | paused | finished | gone; the style sheet shows the panel of that name. */
   get state() {
     return this.#main.dataset.state;
   }
