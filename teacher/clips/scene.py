@@ -114,7 +114,8 @@ class MujocoScene:
             mujoco.mjtCatBit.mjCAT_ALL,
             self._scene,
         )
-        if self._floor is not None:
+        if self._view is not None and self._floor is not None:
+            _move_floor(self._scene, self._camera.lookat, 2 * self._view.tile)
             _cast_shadows(self._model, data, self._scene, self._floor)
         _light(self._scene)
         self._gl.make_current()
@@ -144,16 +145,21 @@ def _dressed(model: Any, view: View | None, size: int) -> Any:
     model.vis.rgba.fog[:] = (*_HORIZON, 1.0)
     model.vis.map.fogstart, model.vis.map.fogend = 7.0 / model.stat.extent, 25.0 / model.stat.extent
     model.mat_reflectance[:] = model.mat_specular[:] = model.mat_shininess[:] = 0.0
-    _tile_floors(model, view.tile if view is not None else View.tile)
-    if view is not None and model.nmat:
-        _paint_bodies(model, view)
+    if view is not None:
+        _tile_floor(model, view.tile)
+        if model.nmat:
+            _paint_bodies(model, view)
     return model
 
 
-def _tile_floors(model: Any, tile: float) -> None:
-    """Endless planes, and on those with a texture squares of two light tones."""
+def _tile_floor(model: Any, tile: float) -> None:
+    """A plane that reaches beyond the fog, with squares of two light tones where it has a texture.
+
+    Its third size is the spacing of the polygons it is made of. Few are enough under even light; the many of an
+    endless plane, or of the models' own, would take more than half of a frame's time.
+    """
     planes = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
-    model.geom_size[planes, :2] = 0.0
+    model.geom_size[planes] = (30.0, 30.0, 30.0)
     model.geom_rgba[planes & (model.geom_matid < 0), :3] = 0.85
     for material in {int(index) for index in model.geom_matid[planes] if index >= 0}:
         model.geom_rgba[planes] = model.mat_rgba[material] = 1.0
@@ -219,6 +225,13 @@ def _light(scene: Any) -> None:
 def _floor_height(model: Any) -> float | None:
     planes = np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE)
     return float(model.geom_pos[planes[0], 2]) if len(planes) else None
+
+
+def _move_floor(scene: Any, lookat: NDArray[np.float64], period: float) -> None:
+    """Keep the floor under the camera, by whole periods of its pattern."""
+    for geom in scene.geoms[: scene.ngeom]:
+        if geom.type == mujoco.mjtGeom.mjGEOM_PLANE:
+            geom.pos[:2] = np.round(lookat[:2] / period) * period
 
 
 def _cast_shadows(model: Any, data: Any, scene: Any, floor: float) -> None:
