@@ -155,8 +155,8 @@ def _dressed(model: Any, view: View | None, size: int) -> Any:
 def _tile_floor(model: Any, tile: float) -> None:
     """A plane that reaches beyond the fog, with squares of two light tones where it has a texture.
 
-    Its third size is the spacing of the polygons it is made of. Few are enough under even light; the many of an
-    endless plane, or of the models' own, would take more than half of a frame's time.
+    Its third size is the spacing of the polygons it is made of. Few are enough under even light; the many of
+    an endless plane, or of the models' own, would take more than half of a frame's time.
     """
     planes = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
     model.geom_size[planes] = (30.0, 30.0, 30.0)
