@@ -1,8 +1,12 @@
 """A real browser, a real site, and clips that a browser can play."""
 
+from __future__ import annotations
+
+import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import imageio_ffmpeg
@@ -17,7 +21,10 @@ from pytest_django.live_server_helper import LiveServer
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Labeler
 from human_feedback_site.feedback.services import accounts, experiments
 
-CHROMIUM = "/usr/bin/chromium"
+if TYPE_CHECKING:
+    from tests.conftest import S3Server
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMIUM_ARGUMENTS = [
     "--headless",
     "--no-sandbox",
@@ -33,12 +40,21 @@ LONG_ENOUGH_MS = 450
 RED, BLUE = (200, 40, 40), (40, 40, 200)
 
 
+@dataclass(frozen=True)
+class Storage:
+    """Where clips are: a folder of the site's own, or one that an S3 server at ``url`` shows as a bucket."""
+
+    folder: Path
+    url: str | None = None
+
+
 class Site:
     """A running site with one experiment, and its database."""
 
-    def __init__(self, url: str, media: Path, clips: tuple[bytes, bytes]) -> None:
+    def __init__(self, url: str, storage: Storage, clips: tuple[bytes, bytes]) -> None:
         self.url = url
-        self.media = media
+        self.media = storage.folder
+        self.media_url = storage.url or url
         self.clips = clips
         self.owner = User.objects.create_user("ada", password=PASSWORD, is_staff=True)
         self.experiment, _ = experiments.put_experiment(
@@ -106,7 +122,7 @@ class LabelingPage:
         self.answered = page.locator("#answered")
         self.toast = page.locator("#toast")
 
-    def open(self, url: str, state: str = "judging") -> "LabelingPage":
+    def open(self, url: str, state: str = "judging") -> LabelingPage:
         """Go to an address that leads to the labeling page, and wait for it."""
         self.page.goto(url)
         self.wait_for(state)
@@ -187,6 +203,8 @@ def _clip(path: Path, color: tuple[int, int, int]) -> bytes:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Chromium. Its driver keeps an event loop in this thread, so it must not outlive the module."""
+    if CHROMIUM is None:
+        pytest.fail("The browser tests need Chromium; install the package chromium.")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # the loop is the driver's own: no view runs in it
         with sync_playwright() as playwright:
@@ -196,15 +214,34 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
+def storage(
+    request: pytest.FixtureRequest, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Storage:
+    """The site's own folder, or with the parameter ``s3`` a bucket."""
+    if getattr(request, "param", "folder") == "folder":
+        settings.TEACHER_STORAGE = str(tmp_path / "media")
+        return Storage(tmp_path / "media")
+    server: S3Server = request.getfixturevalue("s3_server")
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    settings.S3_ENDPOINT_URL = settings.S3_PUBLIC_ENDPOINT_URL = server.endpoint_url
+    settings.TEACHER_STORAGE = f"s3://{server.bucket}/{tmp_path.name}"
+    return Storage(server.root / server.bucket / tmp_path.name, server.endpoint_url)
+
+
+@pytest.fixture
 def site(
-    browser: Browser, live_server: LiveServer, settings: Settings, tmp_path: Path, clips: tuple[bytes, bytes]
+    browser: Browser,
+    live_server: LiveServer,
+    settings: Settings,
+    storage: Storage,
+    clips: tuple[bytes, bytes],
 ) -> Site:
     """A site with one experiment and no comparisons."""
-    settings.TEACHER_STORAGE = str(tmp_path / "media")
     settings.PASSWORD_HASHERS = [
         "django.contrib.auth.hashers.MD5PasswordHasher"
     ]  # the slow ones take a second each
-    return Site(live_server.url, tmp_path / "media", clips)
+    return Site(live_server.url, storage, clips)
 
 
 @pytest.fixture
@@ -229,7 +266,7 @@ def new_page(browser: Browser, site: Site) -> Iterator[Callable[[str], Page]]:
         return context.new_page()
 
     def is_foreign(address: str) -> bool:
-        return not address.startswith((f"{site.url}/", f"blob:{site.url}/"))
+        return not address.startswith((f"{site.url}/", f"blob:{site.url}/", f"{site.media_url}/"))
 
     yield new_page
     for context in contexts:

@@ -136,6 +136,16 @@ def test_the_next_pairs_are_here_before_they_are_needed(site: Site, labeling: La
     labeling.expect_saved(3)
 
 
+@pytest.mark.parametrize("storage", ["s3"], indirect=True)
+def test_clips_come_straight_from_the_object_store(site: Site, labeling: LabelingPage) -> None:
+    site.add(1)
+    with labeling.page.expect_request_finished(lambda request: request.url.startswith(site.media_url)):
+        labeling.open(site.invite())
+    assert [video["videoWidth"] for video in labeling.videos()] == [128, 128]
+    labeling.press("ArrowLeft")
+    labeling.expect_saved(1)
+
+
 def test_undo_brings_the_pair_back_and_takes_the_decision_away(site: Site, labeling: LabelingPage) -> None:
     site.add(3)
     labeling.open(site.invite())
@@ -369,3 +379,18 @@ def test_a_narrow_screen_shows_the_instruction_both_clips_and_every_answer(
     assert lower is not None
     assert upper["y"] + upper["height"] <= lower["y"]
     assert upper["height"] > 180
+
+
+def test_a_researcher_plays_both_clips_of_a_comparison(site: Site, labeling: LabelingPage) -> None:
+    site.add(1)
+    page = labeling.page
+    page.goto(f"{site.url}/experiments/hopper/")
+    labeling.sign_in("ada")
+    play = page.get_by_role("button", name="Play or pause both clips")
+    play.click()
+    expect(page.locator(".clips.playing")).to_be_visible()
+    page.wait_for_timeout(400)
+    videos = "[...document.querySelectorAll('video')]"
+    assert page.evaluate(f"{videos}.every((video) => video.videoWidth > 0 && video.currentTime > 0.1)")
+    play.click()
+    assert page.evaluate(f"{videos}.every((video) => video.paused)")

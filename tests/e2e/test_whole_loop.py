@@ -1,0 +1,194 @@
+"""The main job as its users run it: trainer, site and scripted labelers, each a process of its own."""
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from teacher.ledger import Ledger
+
+OUTCOMES = {"first": 1.0, "second": 0.0, "equal": 0.5}
+
+
+class World:
+    """A folder with runs and a site, and the processes started in it."""
+
+    def __init__(self, folder: Path, env_id: str, name: str) -> None:
+        self.folder = folder
+        self.experiment = f"{env_id}-{name}"
+        self.run_dir = folder / "runs" / env_id / name
+        self.answers = folder / "answers.jsonl"
+        self._line = ["-p", "human", "-e", env_id, "-n", name, "-V"]
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, *settings: str) -> "subprocess.Popen[bytes]":
+        """A new run."""
+        return self._spawn("teacher.teach", *self._line, *settings)
+
+    def resume(self) -> "subprocess.Popen[bytes]":
+        return self._spawn("teacher.teach", "--resume", str(self.run_dir))
+
+    def bots(self, count: int = 3) -> "subprocess.Popen[bytes]":
+        options = ["--site", self.site()["url"], "--experiment", self.experiment, "--count", str(count)]
+        files = ["--token-file", str(self.folder / "state" / "token"), "--log", str(self.answers)]
+        return self._spawn("teacher.bots", *options, *files)
+
+    def _spawn(self, module: str, *arguments: str) -> "subprocess.Popen[bytes]":
+        with (self.folder / f"{module}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments], cwd=self.folder, stdout=log, stderr=log
+            )
+        self._processes.append(process)
+        return process
+
+    def site(self) -> dict[str, Any]:
+        """Where the site is, and its process."""
+        site: dict[str, Any] = json.loads((self.folder / "state" / "site" / "lock").read_text())
+        return site
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """Rows of the site's database, read from outside."""
+        path = self.folder / "state" / "site.sqlite3"
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)) as database:
+            return database.execute(sql).fetchall()
+
+    def registered(self) -> int:
+        try:
+            return int(self.query("SELECT count(*) FROM feedback_comparison")[0][0])
+        except sqlite3.OperationalError:  # no database, or no tables yet
+            return 0
+
+    def acknowledged(self) -> list[dict[str, Any]]:
+        """The answers that the bots saw acknowledged."""
+        lines = self.answers.read_text().splitlines() if self.answers.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def until(self, condition: Callable[[], bool], what: str, seconds: float = 200) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"{what}: not within {seconds} s; {self.last_words()}"
+            time.sleep(0.1)
+
+    def last_words(self) -> str:
+        logs = [*self.folder.glob("*.log"), *self.folder.glob("state/*.log")]
+        return "\n".join(f"{log.name}: {log.read_text()[-1500:]}" for log in logs)
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+        with contextlib.suppress(OSError, ValueError):
+            os.kill(self.site()["pid"], signal.SIGTERM)
+
+
+@pytest.fixture
+def make_world(tmp_path: Path) -> Iterator[Callable[[str, str], World]]:
+    worlds: list[World] = []
+
+    def make(env_id: str, name: str) -> World:
+        worlds.append(World(tmp_path, env_id, name))
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        world.close()
+
+
+def assert_nothing_lost_doubled_or_inverted(world: World) -> None:
+    """What the bots saw acknowledged is in the site once, and reached the trainer with the right sign."""
+    acknowledged = world.acknowledged()
+    stored = {
+        UUID(row[0]): row[1:]
+        for row in world.query(
+            "SELECT l.uuid, c.uuid, l.choice, l.swapped FROM feedback_label l "
+            "JOIN feedback_comparison c ON c.id = l.comparison_id"
+        )
+    }
+    assert len({line["uuid"] for line in acknowledged}) == len(acknowledged)
+    assert {UUID(line["uuid"]) for line in acknowledged} <= stored.keys()
+    comparisons = [comparison for comparison, _, _ in stored.values()]
+    assert len(set(comparisons)) == len(comparisons), "a pair was given to a second labeler"
+    assert len({swapped for _, _, swapped in stored.values()}) == 2, "the sides were never swapped"
+
+    ledger = Ledger(world.run_dir / "ledger.sqlite3")
+    preferences = {preference.uuid: preference for preference in ledger.preferences()}
+    decided = world.query(
+        "SELECT c.uuid, d.decision, d.seq FROM feedback_decision d "
+        "JOIN feedback_comparison c ON c.id = d.comparison_id ORDER BY d.seq"
+    )
+    assert [seq for _, _, seq in decided] == list(range(1, len(decided) + 1))
+    received = {UUID(uuid): decision for uuid, decision, seq in decided if seq <= ledger.cursor}
+    assert preferences.keys() == {uuid for uuid, decision in received.items() if decision in OUTCOMES}
+    for uuid, preference in preferences.items():
+        assert preference.value == OUTCOMES[received[uuid]]
+        difference = preference.first.true_return - preference.second.true_return
+        assert preference.value == (0.5 if difference == 0 else float(difference > 0))
+    ledger.close()
+
+
+@pytest.mark.slow
+def test_no_label_is_lost_when_trainer_site_and_bots_are_each_killed_once(
+    make_world: Callable[[str, str], World],
+) -> None:
+    world = make_world("Reacher-v1", "chaos")
+    settings = ["-L", "20", "-l", "60", "-t", "30000", "--pace", "labels"]
+    trainer = world.start(*settings)
+    world.until(lambda: world.registered() > 0, "the first comparison")
+    bots = world.bots()
+
+    world.until(lambda: len(world.acknowledged()) >= 5, "5 answers")
+    trainer.kill()
+    trainer.wait()
+    trainer = world.resume()
+
+    world.until(lambda: len(world.acknowledged()) >= 10, "10 answers")
+    os.kill(world.site()["pid"], signal.SIGKILL)
+
+    world.until(lambda: len(world.acknowledged()) >= 25, "25 answers")
+    bots.kill()
+    bots.wait()
+    bots = world.bots()
+
+    world.until(lambda: trainer.poll() is not None, "the end of training")
+    assert trainer.returncode == 0, world.last_words()
+    assert bots.wait(60) == 0, world.last_words()
+    assert_nothing_lost_doubled_or_inverted(world)
+    assert Ledger(world.run_dir / "ledger.sqlite3").asked() == 60
+
+
+@pytest.mark.slow
+def test_an_agent_learns_from_labelers_over_http(make_world: Callable[[str, str], World]) -> None:
+    world = make_world("InvertedPendulum-v1", "learn")
+    trainer = world.start("-L", "30", "-l", "80", "-t", "40000", "--prompt", "Which pole stays more upright?")
+    world.until(lambda: world.registered() > 0, "the first comparison")
+    world.bots()
+    world.until(lambda: trainer.poll() is not None, "the end of training")
+    assert trainer.returncode == 0, world.last_words()
+
+    events = EventAccumulator(str(world.run_dir / "tensorboard")).Reload()
+    returns = [event.value for event in events.Scalars("agent/true_reward_per_episode")]
+    assert returns[-1] > returns[0] + 0.5 * (25 - returns[0]), returns
+    assert events.Scalars("labels/answered")[-1].value >= 60
+    assert {
+        "agent/total_steps",
+        "predictor/loss",
+        "predictor/validation_loss",
+        "predictor/accuracy",
+        "predictor/correlation",
+        "predictor/rank_correlation",
+        "labels/desired",
+        "labels/asked",
+    } <= set(events.Tags()["scalars"])
+    state = world.query("SELECT state FROM feedback_experiment")[0][0]
+    assert state == "finished"
