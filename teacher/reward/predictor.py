@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,11 @@ class RewardPredictor:
             max_updates: instead, fit to convergence: until no member improves any more on the pairs held out
                 from it, or an epoch reaches so many optimizer steps; each member is left at its best.
             progress: called with the number of optimizer steps made, after each epoch of such a fit.
+
+        Without any preference (all may have been undone) nothing changes.
         """
+        if len(dataset) == 0:
+            return FitReport(0, nan, nan, nan)
         pairs = self._pairs(dataset)
         if max_updates is None:
             updates = sum(self._fitter.epoch(pairs) for _ in range(max_epochs))

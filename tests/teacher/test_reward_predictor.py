@@ -10,7 +10,7 @@ from gymnasium import spaces
 from scipy.stats import spearmanr
 
 from teacher.checkpoint import load_state, save_state
-from teacher.errors import DataError, EnvironmentUnsuitableError
+from teacher.errors import EnvironmentUnsuitableError
 from teacher.preferences import Preference, PreferenceDataset, bootstrap_weights
 from teacher.reward.fitting import RewardConfig
 from teacher.reward.predictor import RewardPredictor
@@ -250,9 +250,19 @@ def test_another_kind_of_space_is_refused_in_one_line() -> None:
         RewardPredictor(OBSERVATIONS, spaces.MultiBinary(3), RewardConfig(), seed=1)
 
 
-def test_fitting_to_nothing_is_refused_in_one_line() -> None:
-    with pytest.raises(DataError, match="no preference yet"):
-        predictor().fit(PreferenceDataset())
+def test_fitting_to_nothing_changes_nothing(make_segment: MakeSegment) -> None:
+    """A labeler may undo the only answer."""
+    answer = Preference(uuid_with(trained=True), make_segment(1), make_segment(2), 1.0)
+    answers = dataset([answer])
+    model = predictor()
+    model.fit(answers)
+    expected = model.segment_returns([answer.first, answer.second])
+    answers.upsert([Preference(answer.uuid, answer.first, answer.second, None)])
+    for nothing in (answers, PreferenceDataset()):
+        report = model.fit(nothing)
+        assert report.updates == 0
+        assert np.isnan([report.loss, report.validation_loss, report.accuracy]).all()
+        assert (model.segment_returns([answer.first, answer.second]) == expected).all()
 
 
 def test_one_answer_is_enough_to_fit(make_segment: MakeSegment) -> None:
