@@ -201,7 +201,10 @@ class Label(models.Model):
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
-        indexes = (models.Index(fields=("labeler", "created_at"), name="label_of_labeler"),)
+        indexes = (
+            models.Index(fields=("labeler", "created_at"), name="label_of_labeler"),
+            models.Index(fields=("comparison", "labeler"), name="label_judge"),
+        )
 
     def __str__(self) -> str:
         return str(self.uuid)

@@ -70,14 +70,6 @@ def experiments_to_label(user: User) -> QuerySet[Experiment]:
     return Experiment.objects.filter(Q(labelers__user=user) | Q(owner=user)).distinct()
 
 
-def experiment_to_label(user: User, name: str) -> Experiment:
-    """Return an experiment ``user`` may label; raises :class:`NotFoundError`."""
-    experiment = experiments_to_label(user).filter(name=name).first()
-    if experiment is None:
-        raise NotFoundError(f"There is no experiment {name!r} for you.")
-    return experiment
-
-
 def last_seq(experiment: Experiment) -> int:
     """Return the number of the newest decision."""
     return SequenceCounter.objects.get(experiment=experiment).last_seq

@@ -37,8 +37,7 @@ class LeasesView(LabelerView):
     )
     def post(self, request: Request, name: str) -> Response:
         """Renew the pairs held and claim more, until `count` are held."""
-        experiment = selectors.experiment_to_label(user_of(request), name)
-        labeler = accounts.labeler_for(user_of(request), experiment)
+        labeler, experiment = accounts.labeler_in(user_of(request), name)
         body = valid(s.LeasesRequestSerializer, request.data)
         grant = leases.lease_comparisons(experiment, labeler, leases.LeaseRequest(**body))
         answer = {

@@ -100,6 +100,14 @@ def labeler_for(user: User, experiment: Experiment) -> Labeler:
     return labeler
 
 
+def labeler_in(user: User, name: str) -> tuple[Labeler, Experiment]:
+    """Return ``user`` as a labeler, and the experiment of that name; raises :class:`NotFoundError`."""
+    experiment = Experiment.objects.filter(name=name).first()
+    if experiment is None:
+        raise NotFoundError(f"There is no experiment {name!r} for you.")
+    return labeler_for(user, experiment), experiment
+
+
 def labeler_of(user: User) -> Labeler:
     """Return ``user`` as a labeler; raises :class:`NotFoundError` for somebody who has never held a lease."""
     labeler = Labeler.objects.filter(user=user).first()

@@ -5,6 +5,7 @@ sequence counter, whose lock is held until the commit. So decisions become visib
 numbers.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -24,7 +25,7 @@ from human_feedback_site.feedback.models import (
     SequenceCounter,
     Undo,
 )
-from human_feedback_site.feedback.services.leases import grant, live, standing
+from human_feedback_site.feedback.services.leases import grant, live
 
 _FIRST_PREFERRED = {Outcome.FIRST: 1.0, Outcome.EQUAL: 0.5, Outcome.SECOND: 0.0}
 
@@ -66,12 +67,14 @@ def _record(labeler: Labeler, answer: Answer) -> tuple[Label, bool]:
     if lease is None:
         raise NotFoundError(f"There is no lease {answer.lease} of yours.")
     comparison = _lock(lease.comparison_id)
-    known = Label.objects.filter(uuid=answer.uuid).first()
+    labels = list(comparison.labels.select_related("undo"))
+    known = next((label for label in labels if label.uuid == answer.uuid), None)
     if known is not None:
         if (known.lease_id, known.choice, known.response_ms) != (lease.pk, answer.choice, answer.response_ms):
             raise ConflictError(f"The label {answer.uuid} is already recorded with other content.")
         return known, False
-    counts = _has_room_for(comparison, labeler)
+    standing = [label for label in labels if not hasattr(label, "undo")]
+    counts = _has_room_for(comparison, labeler, standing)
     label = Label.objects.create(
         uuid=answer.uuid,
         lease=lease,
@@ -82,17 +85,18 @@ def _record(labeler: Labeler, answer: Answer) -> tuple[Label, bool]:
         response_ms=answer.response_ms,
         status=Label.Status.COUNTED if counts else Label.Status.SURPLUS,
     )
-    Lease.objects.filter(comparison=comparison, labeler=labeler, released_at=None).update(released_at=Now())
+    own = Lease.objects.filter(comparison=comparison, labeler=labeler, released_at=None)
+    own.update(released_at=Now())
     if counts:
-        _decide(comparison)
+        _decide(comparison, [*standing, label])
     return label, True
 
 
-def _has_room_for(comparison: Comparison, labeler: Labeler) -> bool:
+def _has_room_for(comparison: Comparison, labeler: Labeler, standing: Sequence[Label]) -> bool:
     """Say whether a label would count: it is wanted, takes nobody's place and is the labeler's only one."""
     if comparison.status != Comparison.Status.OPEN:
         return False
-    if Label.objects.filter(standing(), comparison=comparison, labeler=labeler).exists():
+    if any(label.labeler_id == labeler.pk for label in standing):
         return False
     others = Lease.objects.filter(live(), comparison=comparison).exclude(labeler=labeler).count()
     return comparison.n_labels + others < comparison.experiment.overlap
@@ -120,7 +124,7 @@ def record_undo(labeler: Labeler, label_uuid: UUID, undo_uuid: UUID) -> tuple[Un
     lease = _give_back(comparison, label) if counted else None
     undo = Undo.objects.create(uuid=undo_uuid, label=label, lease=lease)
     if counted:
-        _decide(comparison)
+        _decide(comparison, list(comparison.labels.filter(undo=None)))
     return undo, lease, True
 
 
@@ -139,10 +143,9 @@ def _lock(comparison_id: int) -> Comparison:
     )
 
 
-def _decide(comparison: Comparison) -> None:
+def _decide(comparison: Comparison, standing: Sequence[Label]) -> None:
     """Append what the standing labels of a locked comparison now say, under the experiment's next number."""
-    labels = list(comparison.labels.filter(standing(), status=Label.Status.COUNTED))
-    verdict = verdict_of([label.verdict for label in labels])
+    verdict = verdict_of([label.verdict for label in standing if label.status == Label.Status.COUNTED])
     comparison.n_labels = verdict.n_labels
     enough = verdict.n_labels >= comparison.experiment.overlap
     comparison.status = Comparison.Status.ANSWERED if enough else Comparison.Status.OPEN
@@ -150,7 +153,10 @@ def _decide(comparison: Comparison) -> None:
     counter = SequenceCounter.objects.filter(experiment=comparison.experiment_id)
     counter.update(last_seq=F("last_seq") + 1)
     Decision.objects.create(
-        experiment=comparison.experiment, comparison=comparison, seq=counter.get().last_seq, **vars(verdict)
+        experiment=comparison.experiment,
+        comparison=comparison,
+        seq=counter.get().last_seq,
+        **vars(verdict),
     )
 
 

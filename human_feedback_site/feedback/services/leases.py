@@ -6,6 +6,7 @@ transaction is alone), and "live" is judged by the database's clock.
 """
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -89,43 +90,52 @@ def _renew(experiment: Experiment, labeler: Labeler, request: LeaseRequest) -> l
     """Extend the leases the page holds, and up to ``request.count`` live ones that it lost sight of."""
     own = Lease.objects.filter(labeler=labeler, comparison__experiment=experiment, released_at=None)
     wanted = own.filter(Q(uuid__in=request.held) | live())
-    lock(Comparison.objects.filter(pk__in=wanted.values("comparison")))
-    places_of_others = Lease.objects.filter(live(), comparison=OuterRef("comparison")).exclude(
-        labeler=labeler
-    )
-    rows = (
-        wanted.select_related("comparison")
-        .filter(comparison__status=Comparison.Status.OPEN)
-        .annotate(others=_count(places_of_others, "comparison"))
-        .filter(others__lt=experiment.overlap - F("comparison__n_labels"))
-        .order_by("-shown", "id")
-    )
+    locked = lock(Comparison.objects.filter(pk__in=wanted.values("comparison")))
+    taken = Counter(comparison for comparison, who in _places(locked) if who != labeler.pk)
+    room = {row.pk for row in locked if _has_room(row, taken[row.pk], experiment)}
+    rows = wanted.select_related("comparison").filter(comparison__in=room).order_by("-shown", "id")
     newest = {lease.comparison_id: lease for lease in rows}.values()  # one place for each comparison
     held = [lease for lease in newest if lease.uuid in request.held]
     unseen = [lease for lease in newest if lease.uuid not in request.held]
-    kept: list[Lease] = [*held, *unseen[: max(0, request.count - len(held))]]
+    kept = [*held, *unseen[: max(0, request.count - len(held))]]
     Lease.objects.filter(pk__in=[lease.pk for lease in kept]).update(expires_at=fresh_expiry())
-    if request.shown is not None:
-        own.filter(uuid=request.shown).update(shown=True)
+    newly_shown = [lease.pk for lease in kept if lease.uuid == request.shown and not lease.shown]
+    if newly_shown:
+        Lease.objects.filter(pk__in=newly_shown).update(shown=True)
     return kept
 
 
 def _claim(experiment: Experiment, labeler: Labeler, count: int) -> list[Lease]:
     """Claim up to ``count`` comparisons with a free place, in the order in which they should be judged."""
-    queue = _unseen_by(experiment, labeler).order_by("-priority", "-n_labels", "-id")
+    leases = Lease.objects.filter(live(), comparison=OuterRef("pk"))
+    queue = (
+        _unseen_by(experiment, labeler)
+        .annotate(places=_count(leases, "comparison"))
+        .filter(places__lt=experiment.overlap - F("n_labels"))
+        .order_by("-priority", "-n_labels", "-id")
+    )
     claimed: list[Lease] = []
     while len(claimed) < count:
-        batch = with_room(queue, experiment)[: count - len(claimed)]
-        rows = list(batch.select_for_update(no_key=True, of=("self",), skip_locked=True))
+        batch = queue[: count - len(claimed)].select_for_update(no_key=True, of=("self",), skip_locked=True)
+        rows = list(batch)
         if not rows:
             break
-        # The queue was read before its rows were locked; a place may have gone in between, and only now is it
-        # certain.
-        free = set(
-            with_room(queue.filter(pk__in=[row.pk for row in rows]), experiment).values_list("pk", flat=True)
-        )
-        claimed += [grant(row, labeler) for row in rows if row.pk in free]
+        claimed += [grant(row, labeler) for row in _still_free(rows, experiment, labeler)]
     return claimed
+
+
+def _still_free(rows: Sequence[Comparison], experiment: Experiment, labeler: Labeler) -> list[Comparison]:
+    """Keep the locked rows that are free for the labeler.
+
+    The queue was read before its rows were locked: a place may have gone in between, and only now is it
+    certain.
+    """
+    places = _places(rows)
+    taken = Counter(comparison for comparison, _ in places)
+    judged = Label.objects.filter(standing(), comparison__in=rows, labeler=labeler)
+    seen = {comparison for comparison, who in places if who == labeler.pk}
+    seen |= set(judged.values_list("comparison", flat=True))
+    return [row for row in rows if row.pk not in seen and _has_room(row, taken[row.pk], experiment)]
 
 
 def _take_prefetched(experiment: Experiment, labeler: Labeler) -> list[Lease]:
@@ -158,12 +168,15 @@ def grant(
     )
 
 
-def with_room(comparisons: QuerySet[Comparison], experiment: Experiment) -> QuerySet[Comparison]:
-    """Keep comparisons whose labels and live leases are fewer than the experiment's overlap."""
-    leases = Lease.objects.filter(live(), comparison=OuterRef("pk"))
-    return comparisons.annotate(places=_count(leases, "comparison")).filter(
-        places__lt=experiment.overlap - F("n_labels")
-    )
+def _places(comparisons: Sequence[Comparison]) -> list[tuple[int, int]]:
+    """Return (comparison, labeler) of each live lease."""
+    leases = Lease.objects.filter(live(), comparison__in=comparisons)
+    return list(leases.values_list("comparison", "labeler"))
+
+
+def _has_room(comparison: Comparison, taken: int, experiment: Experiment) -> bool:
+    is_open = comparison.status == Comparison.Status.OPEN
+    return is_open and comparison.n_labels + taken < experiment.overlap
 
 
 def _unseen_by(experiment: Experiment, labeler: Labeler) -> QuerySet[Comparison]:

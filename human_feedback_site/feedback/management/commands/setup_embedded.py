@@ -20,8 +20,8 @@ class Command(BaseCommand):
     """Bring the database up to date and make, once, the first admin and its token."""
 
     help = (
-        "Create or migrate the database; make the first admin and the researcher's token once, and keep them in "
-        "the state folder, in the files admin_password and token."
+        "Create or migrate the database; make the first admin and the researcher's token once, and keep them "
+        "in the state folder, in the files admin_password and token."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
