@@ -47,7 +47,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     command = [
         *(str(Path(sys.executable).parent / "rclone"), "serve", "s3", str(root)),
         *("--addr", f"127.0.0.1:{port}", "--auth-key", f"{server.access_key},{server.secret_key}"),
-        *("--vfs-cache-mode", "off", "--dir-cache-time", "0s", "--config", os.devnull, "--quiet"),
+        *("--vfs-cache-mode", "off", "--config", os.devnull, "--quiet"),
     ]
     process = subprocess.Popen(command)
     try:
