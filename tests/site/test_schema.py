@@ -107,3 +107,12 @@ def test_the_documentation_page_loads_from_this_site_alone(client: Client, db: N
     for address in addresses:
         assert client.head(address).status_code == 200
     assert not re.search(r"<style|\sstyle=|<script>|\son\w+=", page)  # nothing that the policy forbids
+
+
+def test_the_written_documentation_names_every_endpoint(schema: Any) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+    for path, operations in schema["paths"].items():
+        address = path.removeprefix("/api/v1/").removeprefix("experiments/{name}")
+        for method in operations:
+            row = rf"`{method.upper()}( (experiments/{{name}})?{re.escape(address)}[`?]|`)"
+            assert re.search(row, text), (method, path)
