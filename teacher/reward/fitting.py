@@ -25,20 +25,22 @@ class RewardConfig:
         hidden: units in each of a network's two hidden layers.
         label_noise: share of labels assumed to be given at random.
         learning_rate: of AdamW.
-        weight_decay: of AdamW.
+        weight_decay: of AdamW. Strong: with few hundred answers the training loss is at its least anyway, and
+            on Hopper this raised the correlation with the true reward of a step from 0.87 (at 0.01) to 0.94.
         batch_size: pairs in a minibatch, at most.
         patience: epochs without a better held-out loss after which fitting to convergence ends.
-        reward_std: standard deviation that predicted rewards are scaled to.
+        reward_std: standard deviation that predicted rewards are scaled to. Small, so that returns are of the
+            order of 1 and a value function that starts at 0 finds them within a few rollouts.
     """
 
     members: int = 3
     hidden: int = 64
     label_noise: float = 0.1
     learning_rate: float = 1e-3
-    weight_decay: float = 1e-2
+    weight_decay: float = 2.0
     batch_size: int = 32
     patience: int = 20
-    reward_std: float = 1.0
+    reward_std: float = 0.05
 
 
 class Pairs:
