@@ -15,6 +15,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from rich.console import Console
 
+from agents.errors import AgentError
 from teacher.assembly import build_run, check, prepared_directory
 from teacher.config import TeachConfig, load_config
 from teacher.envs.tasks import TaskInfo
@@ -128,6 +129,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TeacherError as error:
         print(f"teach: {error}", file=sys.stderr)
         return error.exit_status
+    except AgentError as error:
+        print(f"teach: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("teach: interrupted before the run began; nothing was lost", file=sys.stderr)
         return INTERRUPTED
@@ -144,7 +148,7 @@ def _teach(config: TeachConfig, run_id: uuid.UUID, task: TaskInfo, console: Cons
             run.save()
             console.print(f"\nSaved at step {run.agent.total_steps:,}. To go on: [bold]{resume}[/]")
             return INTERRUPTED
-        except TeacherError:
+        except (TeacherError, AgentError):
             console.print(f"To go on when that is mended: {resume}", style="yellow")
             raise
         run.save()

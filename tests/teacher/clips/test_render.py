@@ -83,7 +83,6 @@ def test_a_whole_episode_is_shown(record: Record, clip: Path, inspect_mp4: Inspe
 def test_other_environments_draw_themselves(
     record: Record, clip: Path, inspect_mp4: Inspect, env_id: str
 ) -> None:
-    pytest.importorskip("Box2D") if env_id.startswith("Lunar") else None
     actions = [0, 1] * 8 if env_id == "CartPole-v1" else None  # it must not end early
     render_segment(record(env_id, actions=actions), clip, fps=30)
     pictures = inspect_mp4(clip).pictures

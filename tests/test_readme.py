@@ -1,0 +1,106 @@
+"""Every command and program that the README shows is run, with fewer steps."""
+
+import re
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from teacher.ledger import Ledger
+from teacher.teach import main, parse_arguments
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+COMMANDS = [
+    line.split("#")[0].strip()
+    for language, block in BLOCKS
+    if not language
+    for line in block.splitlines()
+    if re.match(r"(TEACHER_TOKEN=\S+ )?(teach|make|python|\.) ", line)
+]
+FEW_STEPS = ["-t", "4096", "-V"]
+
+
+def arguments_of(command: str) -> list[str]:
+    words = shlex.split(command)
+    return words[words.index("teach") + 1 :]
+
+
+def test_the_readme_shows_the_commands_that_matter() -> None:
+    assert COMMANDS[:2] == ["make demo", "make test"]
+    assert {"-p human", "-p rl", "-p synth"} <= set(re.findall(r"-p \w+", "\n".join(COMMANDS)))
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if "teach " in command])
+def test_every_setting_in_the_readme_is_accepted(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config, _, _ = parse_arguments(arguments_of(command))
+    assert config.env_id == "ShortHopper-v1"
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if re.search("-p (rl|synth)", command)])
+def test_the_sanity_checks_run(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*arguments_of(command), *FEW_STEPS]) == 0
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("make ")])
+def test_every_make_target_in_the_readme_exists(command: str) -> None:
+    result = subprocess.run(
+        [*shlex.split(command), "--dry-run", "--always-make"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert {"demo": "scripts/demo.py", "test": "pytest"}[command.split()[1]] in result.stdout
+
+
+def test_the_python_program_runs(tmp_path: Path) -> None:
+    (program,) = [block for language, block in BLOCKS if language == "python"]
+    shorter = program.replace("num_timesteps=20_000", "num_timesteps=4096")
+    assert shorter != program
+    subprocess.run([sys.executable, "-c", shorter], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_the_pictures_exist() -> None:
+    for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README):
+        assert (ROOT / path).stat().st_size > 1000, path
+
+
+@pytest.mark.slow
+def test_the_demo_with_bots_reaches_joint_training_and_label_40_unaided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BOTS", "3")
+    with (tmp_path / "demo.log").open("w") as log:
+        demo = subprocess.Popen(
+            [sys.executable, ROOT / "scripts" / "demo.py"], cwd=tmp_path, stdout=log, stderr=log
+        )
+    try:
+        deadline = time.monotonic() + 280
+        answered = 0
+        while answered < 40:
+            assert demo.poll() is None, (tmp_path / "demo.log").read_text()
+            assert time.monotonic() < deadline, (tmp_path / "demo.log").read_text()
+            time.sleep(1)
+            for path in tmp_path.glob("runs/*/*/ledger.sqlite3"):
+                ledger = Ledger(path)
+                answered = ledger.usable()
+                assert ledger.asked("pretraining") <= 20
+                ledger.close()
+    finally:
+        demo.terminate()
+        status = demo.wait(60)
+    said = (tmp_path / "demo.log").read_text()
+    assert status == 130, said
+    assert "steps/s" in said
+    assert said.count("Label here: http://127.0.0.1:") == 1
+    assert "--resume runs/ShortHopper-v1/demo-" in said
