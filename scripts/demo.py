@@ -1,4 +1,4 @@
-"""``make demo``: teach a hopper from a browser on this machine, with scripted labelers where ``BOTS`` asks."""
+"""``make demo``: teach a hopper from a browser on this machine, with as many scripted labelers as ``BOTS``."""
 
 import json
 import os
