@@ -19,6 +19,7 @@ from teacher.errors import SiteRefusedError, SiteUnreachableError
 MAX_COMPARISONS_PER_REQUEST = 200
 _TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds between two bytes of the answer
 _TRY_LATER = frozenset({408, 425, 429})
+_PAGE = 1000  # the most that one answer holds
 _MAX_DETAILS = 3  # of many errors of one kind
 
 T = TypeVar("T")
@@ -219,10 +220,22 @@ class FeedbackClient:
         body = {"comparisons": [comparison.to_json() for comparison in comparisons]}
         return self._call(Registered.from_json, "POST", _path(experiment, "comparisons"), body)
 
-    def decisions(self, experiment: str, after: int, limit: int = 1000) -> Feed:
+    def decisions(self, experiment: str, after: int, limit: int = _PAGE) -> Feed:
         """The feed items with a number above ``after``, oldest first, at most ``limit``."""
         path = _path(experiment, f"decisions?after={after}&limit={limit}")
         return self._call(Feed.from_json, "GET", path)
+
+    def cancelled(self, experiment: str) -> list[UUID]:
+        """All comparisons that were cancelled, by whomever; reads the whole list of comparisons."""
+        cancelled: list[UUID] = []
+        after = 0
+        while True:
+            path = _path(experiment, f"comparisons?after={after}&limit={_PAGE}")
+            page = self._call(_read_statuses, "GET", path)
+            cancelled += [uuid for _, uuid, status in page if status == "cancelled"]
+            if len(page) < _PAGE:
+                return cancelled
+            after = page[-1][0]
 
     def cancel(self, experiment: str, comparisons: Sequence[UUID]) -> int:
         """Withdraw comparisons nobody has answered; returns how many were withdrawn."""
@@ -293,6 +306,11 @@ class _Bearer(AuthBase):
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         request.headers["Authorization"] = f"Bearer {self._token}"
         return request
+
+
+def _read_statuses(data: Mapping[str, Any]) -> list[tuple[int, UUID, str]]:
+    """Number, UUID and status of each comparison on a page of the list."""
+    return [(int(item["id"]), UUID(item["uuid"]), str(item["status"])) for item in data["items"]]
 
 
 def _path(experiment: str, rest: str | None = None) -> str:

@@ -67,6 +67,7 @@ class HumanCollector:
         self._told_waiting_for: int | None = None
         self._feed: Feed | None = None
         self._next_poll = 0.0
+        self._missing = 0
         self._to_store, self._to_site = Backoff(), Backoff()
         self._trouble: Exception | None = None
         self._wake, self._stop = threading.Event(), threading.Event()
@@ -121,6 +122,8 @@ class HumanCollector:
         self._waiting_for = None
         patiently(self._post_points, _FINISH_DELAYS)
         patiently(lambda: self._client.put_experiment(self._settings, state="finished"), _FINISH_DELAYS)
+        while patiently(self._read_feed, _FINISH_DELAYS).items:
+            pass  # the last answers came after the last poll
 
     def close(self) -> None:
         """See :meth:`Collector.close`."""
@@ -181,28 +184,41 @@ class HumanCollector:
     def _poll_and_report(self) -> None:
         if time.monotonic() < self._next_poll:
             return
-        feed = self._client.decisions(self._settings.name, after=self._ledger.cursor)
-        if feed.items:
-            self._take(feed)
-        self._feed = feed
+        feed = self._read_feed()
         self._post_points()
         if not feed.items:  # otherwise there may be more
+            self._notice_cancelled(feed)
             self._next_poll = time.monotonic() + POLL_SECONDS
 
-    def _take(self, feed: Feed) -> None:
-        self._ledger.record(feed.items, cursor=feed.items[-1].seq)
-        preferences = self._ledger.preferences(item.comparison for item in feed.items)
-        with self._lock:
-            self._arrived.extend(preferences)
+    def _read_feed(self) -> Feed:
+        feed = self._client.decisions(self._settings.name, after=self._ledger.cursor)
+        if feed.items:
+            self._ledger.record(feed.items, cursor=feed.items[-1].seq)
+            preferences = self._ledger.preferences(item.comparison for item in feed.items)
+            with self._lock:
+                self._arrived.extend(preferences)
+        self._feed = feed
+        return feed
+
+    def _notice_cancelled(self, feed: Feed) -> None:
+        """Look for comparisons that somebody cancelled on the site, where it has fewer open than the ledger.
+
+        Without this they would stay open in the ledger, and training would wait for their answers for ever.
+        """
+        missing = self._ledger.open() - len(self._submitted) - len(self._publisher) - feed.open
+        if missing > 0 and missing != self._missing:
+            self._ledger.set_status(self._client.cancelled(self._settings.name), "cancelled")
+        self._missing = missing
 
     def _post_points(self) -> None:
-        with self._lock:
-            points = [self._points[index] for index in range(min(len(self._points), _MAX_POINTS))]
-            waiting_for = self._waiting_for
-        if not points and waiting_for == self._told_waiting_for:
-            return
-        self._client.post_points(self._settings.name, points, waiting_for)
-        self._told_waiting_for = waiting_for
-        with self._lock:
-            for _ in points:
-                self._points.popleft()
+        while True:
+            with self._lock:
+                points = [self._points[index] for index in range(min(len(self._points), _MAX_POINTS))]
+                waiting_for = self._waiting_for
+            if not points and waiting_for == self._told_waiting_for:
+                return
+            self._client.post_points(self._settings.name, points, waiting_for)
+            self._told_waiting_for = waiting_for
+            with self._lock:
+                for _ in points:
+                    self._points.popleft()

@@ -115,16 +115,25 @@ CALLS: dict[str, Call] = {
     "20-read-no-decision-any-more": read_feed(1),
     "22-read-cant-tell": read_feed(2),
     "23-cancel": cancel,
-    "24-stop-waiting": post_points,
-    "25-finish": put,
-    "27-miss-an-experiment": read_feed(0, "nobodys"),
+    "25-stop-waiting": post_points,
+    "26-finish": put,
+    "28-miss-an-experiment": read_feed(0, "nobodys"),
 }
 OF_SCRIPTED_LABELERS = {"12-invite-a-labeler", "14-ask-for-the-truth-of-a-lease"}
+LIST = "24-list-comparisons"
 
 
 def test_every_request_of_a_trainer_is_covered(story: list[Any]) -> None:
     of_trainers = {exchange.name for exchange in story if exchange.who == "trainer"}
-    assert of_trainers == CALLS.keys() | OF_SCRIPTED_LABELERS
+    assert of_trainers == CALLS.keys() | OF_SCRIPTED_LABELERS | {LIST}
+
+
+def test_the_client_finds_what_was_cancelled_in_the_list(story: list[Any], server: Site) -> None:
+    exchange = next(exchange for exchange in story if exchange.name == LIST)
+    server.answer = {"items": [{**item, "id": index} for index, item in enumerate(exchange.answer["items"])]}
+    with contextlib.closing(FeedbackClient(f"http://127.0.0.1:{server.server_port}", "tt_token")) as client:
+        assert client.cancelled(NAME) == [UUID(exchange.answer["items"][0]["uuid"])]
+    assert server.asked == ("GET", exchange.path, "Bearer tt_token", None)
 
 
 @pytest.mark.parametrize("name", CALLS)

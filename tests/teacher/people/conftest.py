@@ -83,9 +83,9 @@ class Asking:
     def receive(self, count: int) -> list[Preference]:
         """The next ``count`` preferences, waiting for them."""
         received: list[Preference] = []
-        deadline = time.monotonic() + 60.0
+        deadline = time.monotonic() + 90.0
         while len(received) < count:
-            assert time.monotonic() < deadline, f"{len(received)} of {count} preferences came in time"
+            assert time.monotonic() < deadline, f"{len(received)} of {count} came; {self.collector.status}"
             received += self.collector.receive()
             time.sleep(0.05)
         return received

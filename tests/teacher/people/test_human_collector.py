@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -110,6 +110,20 @@ def test_cant_tell_gives_no_preference_and_frees_the_budget(
         labeler.answer(labeler.leases()["leases"][0], "cant_tell")
         assert [preference.value for preference in asking.receive(1)] == [None]
         assert asking.ledger.asked() == 0
+
+
+def test_comparisons_cancelled_on_the_site_free_the_budget(
+    start_asking: Any, pairs: Pairs, wait_until: Any, site: SiteHandle
+) -> None:
+    with start_asking() as asking:
+        asking.collector.submit(pairs[:3], "training", 100)
+        wait_until(lambda: asking.ledger.unfinished() == [])
+        client = FeedbackClient(site.url, site.token)
+        url = f"{site.url}/api/v1/experiments/{asking.settings.name}/comparisons"
+        listed = client._session.get(url, timeout=5).json()["items"]
+        assert client.cancel(asking.settings.name, [UUID(item["uuid"]) for item in listed[:2]]) == 2
+        client.close()
+        wait_until(lambda: asking.ledger.asked() == 1)
 
 
 def test_a_comparison_that_cannot_be_rendered_is_given_up_and_the_others_go_on(
