@@ -24,6 +24,7 @@ import requests
 _TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds between two bytes of the answer
 _IDLE_SECONDS = 1.0
 _LONGEST_WAIT = 10.0
+_PASSING = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
 _SIGNED_OUT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _MP4_BRAND_OFFSET = slice(4, 8)
 
@@ -142,7 +143,7 @@ class Bot(threading.Thread):
                 answer = self._session.request(method, urljoin(self._site, path), timeout=_TIMEOUT, **request)
                 if answer.status_code < 500 and answer.status_code != HTTPStatus.TOO_MANY_REQUESTS:
                     return answer
-            except (requests.ConnectionError, requests.Timeout):
+            except _PASSING:
                 pass
             time.sleep(wait * random.uniform(0.5, 1.0))
             wait = min(2 * wait, _LONGEST_WAIT)

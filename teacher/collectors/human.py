@@ -193,10 +193,9 @@ class HumanCollector:
     def _read_feed(self) -> Feed:
         feed = self._client.decisions(self._settings.name, after=self._ledger.cursor)
         if feed.items:
-            self._ledger.record(feed.items, cursor=feed.items[-1].seq)
-            preferences = self._ledger.preferences(item.comparison for item in feed.items)
-            with self._lock:
-                self._arrived.extend(preferences)
+            with self._lock:  # who has seen an answer counted in the ledger finds it in the next receive
+                self._ledger.record(feed.items, cursor=feed.items[-1].seq)
+                self._arrived += self._ledger.preferences(item.comparison for item in feed.items)
         self._feed = feed
         return feed
 

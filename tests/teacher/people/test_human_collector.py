@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from teacher.client import ExperimentSettings, FeedbackClient
-from teacher.clips import ClipRenderer
+from teacher.clips import ClipRenderer, render_segment
 from teacher.collectors import human
 from teacher.embedded_site import SiteHandle
 from teacher.errors import DataError, RenderError, SiteRefusedError, SiteUnreachableError
@@ -71,6 +71,20 @@ def test_a_comparison_is_shown_only_with_both_clips_and_none_is_left_behind(
                 assert asking.storage.size(f"{asking.settings.name}/{lease['comparison']}/{side}.mp4")
         assert list((tmp_path / "clips-on-their-way").iterdir()) == []
     assert not (tmp_path / "clips-on-their-way").exists()
+
+
+def test_each_key_holds_the_clip_of_its_own_segment(
+    start_asking: Any, pairs: Pairs, wait_until: Any, tmp_path: Path, site: SiteHandle
+) -> None:
+    with start_asking() as asking:
+        asking.collector.submit(pairs[:1], "training", 100)
+        wait_until(lambda: asking.ledger.unfinished() == [])
+        (folder,) = (Path(site.storage) / asking.settings.name).iterdir()
+        clips = {side: (folder / f"{side}.mp4").read_bytes() for side in ("first", "second")}
+    for side, segment in zip(("first", "second"), pairs[0], strict=True):
+        render_segment(segment, tmp_path / f"{side}.mp4", fps=10)
+        assert (tmp_path / f"{side}.mp4").read_bytes() == clips[side]
+    assert clips["first"] != clips["second"]
 
 
 def test_the_present_policy_is_judged_before_left_over_pretraining_pairs(
