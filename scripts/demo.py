@@ -1,4 +1,4 @@
-"""``make demo``: teach a hopper from a browser on this machine, with as many scripted labelers as ``BOTS``."""
+"""``make demo``: teach a hopper from a browser on this machine, with ``BOTS`` scripted labelers."""
 
 import json
 import os

@@ -1,0 +1,214 @@
+"""The loop around people: how much it asks, when it waits, and what it obeys."""
+
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from teacher import loop
+from teacher.assembly import build_run, check, prepared_directory
+from teacher.client import Decision, FeedItem, Phase, SiteState
+from teacher.collectors.base import CollectorStatus
+from teacher.collectors.synthetic import judge
+from teacher.config import TeachConfig
+from teacher.ledger import Comparison, Ledger
+from teacher.preferences import Preference
+from teacher.run import Run
+from teacher.segments import Segment, SegmentPair
+
+QUIET = Console(quiet=True)
+PROBABILITIES: dict[Decision, float] = {"first": 1.0, "equal": 0.5, "second": 0.0}
+
+
+class Person:
+    """Answers ``patience`` questions in all, one at each look; what is asked is in the ledger at once."""
+
+    def __init__(self, ledger: Ledger, patience: float) -> None:
+        self.patience = patience
+        self.judge: Callable[[Segment, Segment], Decision] = judge
+        self.state: SiteState = "running"
+        self.asked: list[Comparison] = []
+        self.most_open = 0
+        self.waited_for: list[int | None] = []
+        self._ledger = ledger
+        self._questions: deque[Comparison] = deque()
+
+    @property
+    def status(self) -> CollectorStatus:
+        return CollectorStatus(state=self.state, active_labelers=1)
+
+    def submit(self, pairs: Sequence[SegmentPair], phase: Phase, step: int) -> None:
+        comparisons = [Comparison(uuid.uuid4(), *pair, phase, step) for pair in pairs]
+        self._ledger.write(comparisons)
+        self._questions.extend(comparisons)
+        self.asked += comparisons
+        self.most_open = max(self.most_open, self._ledger.open("training"))
+
+    def receive(self) -> list[Preference]:
+        if not self._questions or self.patience < 1:
+            return []
+        self.patience -= 1
+        comparison, seq = self._questions.popleft(), self._ledger.cursor + 1
+        decision = self.judge(comparison.first, comparison.second)
+        item = FeedItem(seq, comparison.uuid, decision, PROBABILITIES.get(decision), 1)
+        self._ledger.record([item], seq)
+        return self._ledger.preferences([comparison.uuid])
+
+    def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
+        self.waited_for.append(waiting_for)
+
+    def finish(self) -> None:
+        self.state = "finished"
+
+    def close(self) -> None: ...
+
+
+MakeRun = Callable[..., tuple[Run, Person]]
+
+
+@pytest.fixture
+def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRun]:
+    """A run with a person who answers; ``human`` by its settings, but without a site."""
+    monkeypatch.setattr(loop, "POLL_SECONDS", 0.002)
+    with ExitStack() as parts:
+
+        def make(patience: float = float("inf"), **settings: Any) -> tuple[Run, Person]:
+            config = TeachConfig(
+                **{
+                    "env_id": "InvertedPendulum-v1",
+                    "predictor": "synth",
+                    "name": "x",
+                    "n_labels": 60,
+                    "pretrain_labels": 12,
+                    "num_timesteps": 8000,
+                    "pretrain_iters": 20,
+                    "no_videos": True,
+                    "runs_dir": str(tmp_path),
+                    **settings,
+                }
+            )
+            task = check(config, QUIET)
+            parts.enter_context(prepared_directory(config, uuid.uuid4(), resumed=False))
+            run = parts.enter_context(build_run(config, uuid.uuid4(), task, QUIET))
+            run.config = TeachConfig(**{**vars(config), "predictor": "human"})
+            assert run.teaching is not None
+            person = Person(run.teaching.ledger, patience)
+            run.teaching.collector = person
+            return run, person
+
+        yield make
+
+
+def test_a_person_who_keeps_up_is_asked_exactly_all_labels(make_run: MakeRun) -> None:
+    run, person = make_run(pace="labels")
+    assert loop.train(run)
+    assert len(person.asked) == 60
+    assert [comparison.phase for comparison in person.asked].count("pretraining") == 12
+    assert person.most_open <= loop.MIN_OPEN_COMPARISONS
+
+
+def test_joint_training_starts_when_three_quarters_are_answered(make_run: MakeRun) -> None:
+    run, person = make_run(patience=9)
+    assert run.teaching is not None
+    assert loop.pretrain(run, run.teaching)
+    assert run.teaching.ledger.usable() == 9
+    assert [needed for needed in person.waited_for if needed][:2] == [9, 8]
+
+
+def test_training_holds_for_a_person_and_goes_on_by_itself(make_run: MakeRun) -> None:
+    run, person = make_run(patience=12, pace="labels")
+    trainer = threading.Thread(target=loop.train, args=(run,))
+    trainer.start()
+    deadline = time.monotonic() + 60
+    while not any(person.waited_for[-1:]) or run.agent.total_steps == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    held_at = run.agent.total_steps
+    time.sleep(0.5)
+    assert run.agent.total_steps == held_at < 8000
+    assert run.labels_due() - run.teaching.ledger.usable() > loop.MIN_OPEN_COMPARISONS  # type: ignore[union-attr]
+    person.patience = float("inf")
+    trainer.join(60)
+    assert run.agent.total_steps >= 8000
+    assert person.waited_for[-1] is None
+
+
+def test_a_free_pace_never_waits_and_keeps_to_the_open_cap(make_run: MakeRun) -> None:
+    run, person = make_run(patience=12, pace="free")
+    assert loop.train(run)
+    assert len(person.asked) == 12 + loop.MIN_OPEN_COMPARISONS
+    assert person.most_open == loop.MIN_OPEN_COMPARISONS
+
+
+def test_cant_tell_gives_its_place_in_the_budget_back(make_run: MakeRun) -> None:
+    run, person = make_run(pace="labels")
+    answers = iter(["cant_tell"] * 10)
+    person.judge = lambda first, second: next(answers, judge(first, second))  # type: ignore[arg-type]
+    assert loop.train(run)
+    assert len(person.asked) == 70
+    assert run.teaching is not None
+    assert run.teaching.ledger.asked() == 60
+    assert len(run.teaching.dataset) == run.teaching.ledger.usable()
+
+
+def test_a_paused_experiment_holds_training_until_it_runs_again(make_run: MakeRun) -> None:
+    run, person = make_run(pace="free")
+    assert run.teaching is not None
+    loop.pretrain(run, run.teaching)
+    person.state = "paused"
+    held = threading.Thread(target=loop.hold, args=(run, run.teaching))
+    held.start()
+    held.join(0.3)
+    assert held.is_alive()
+    person.state = "running"
+    held.join(10)
+    assert not held.is_alive()
+
+
+@pytest.mark.parametrize("stage", ["pretraining", "training"])
+def test_a_finished_experiment_ends_the_run(make_run: MakeRun, stage: str) -> None:
+    run, person = make_run(patience=3 if stage == "pretraining" else 12)
+    finisher = threading.Timer(0.5, person.finish)
+    finisher.start()
+    assert not loop.train(run)
+    finisher.join()
+    assert run.agent.total_steps < 8000
+
+
+def test_a_run_without_questions_left_does_not_wait_for_answers_that_cannot_come(make_run: MakeRun) -> None:
+    run, person = make_run(patience=12, pace="labels")
+    assert run.teaching is not None
+    loop.pretrain(run, run.teaching)
+    person.patience = 0
+    run.agent.total_steps = 7000  # as after a resume: much is due, and the pool is empty
+    left_over = [comparison.uuid for comparison in person.asked]
+    run.teaching.ledger.set_status(left_over, "cancelled")
+    assert loop.hold(run, run.teaching)
+
+
+def test_pretraining_pairs_use_no_segment_twice(make_run: MakeRun) -> None:
+    run, _ = make_run(pretrain_labels=30)
+    segments = [segment for pair in loop.random_pairs(run, 30) for segment in pair]
+    assert len({(segment.recipe.seed, segment.start) for segment in segments}) == 60
+    again = [segment for pair in loop.random_pairs(run, 30) for segment in pair]
+    assert [s.recipe.seed for s in again] == [s.recipe.seed for s in segments]
+
+
+def test_time_spent_waiting_does_not_count_for_labels_by_time(make_run: MakeRun) -> None:
+    run, person = make_run()
+    assert run.teaching is not None
+    loop.pretrain(run, run.teaching)
+    person.state = "paused"
+    before = run.teaching.seconds
+    threading.Timer(0.5, lambda: setattr(person, "state", "running")).start()
+    loop.hold(run, run.teaching)
+    assert run.teaching.seconds == before
+    loop.iterate(run, correlate=True)
+    assert run.teaching.seconds > before
