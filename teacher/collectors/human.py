@@ -159,13 +159,13 @@ class HumanCollector:
             submitted = list(self._submitted)
             self._submitted.clear()
         self._publisher.add(submitted)
-        self._publisher.render()
         if not self._to_store.seconds_left():
             try:
                 self._publisher.upload()
                 self._to_store.succeeded()
             except StorageError as error:
                 self._to_store.failed(error)
+        self._publisher.render()
         if not self._to_site.seconds_left():
             try:
                 self._publisher.register()

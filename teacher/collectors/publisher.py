@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from teacher.client import (
     MAX_COMPARISONS_PER_REQUEST,
@@ -179,7 +180,7 @@ class Publisher:
         if self._failures_in_a_row == _MAX_FAILURES_IN_A_ROW:
             raise error
 
-    def _refused(self, error: SiteRefusedError, batch: Iterable[Comparison]) -> None:
+    def _refused(self, error: SiteRefusedError, batch: Iterable[Comparison]) -> NoReturn:
         """Where the site cannot read clips, look after them and try again, but not for ever."""
         if error.status != _UNPROCESSABLE:
             raise error
