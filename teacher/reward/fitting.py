@@ -13,6 +13,7 @@ from teacher.reward.loss import preference_loss
 from teacher.reward.network import RewardEnsemble
 
 _EVALUATION_BATCH = 256
+_CHECK_EVERY = 10  # updates; looking at all pairs after each would cost as much as the updates
 _LEAST_GAIN = 1e-3  # nats; smaller gains would keep a fit to clear-cut answers going for ever
 
 
@@ -28,7 +29,7 @@ class RewardConfig:
         weight_decay: of AdamW. Strong: with few hundred answers the training loss is at its least anyway, and
             on Hopper this raised the correlation with the true reward of a step from 0.87 (at 0.01) to 0.94.
         batch_size: pairs in a minibatch, at most.
-        patience: epochs without a better held-out loss after which fitting to convergence ends.
+        patience: updates without a better held-out loss after which fitting to convergence ends.
         reward_std: standard deviation that predicted rewards are scaled to. Small, so that returns are of the
             order of 1 and a value function that starts at 0 finds them within a few rollouts.
     """
@@ -39,7 +40,7 @@ class RewardConfig:
     learning_rate: float = 1e-3
     weight_decay: float = 2.0
     batch_size: int = 32
-    patience: int = 20
+    patience: int = 200
     reward_std: float = 0.05
 
 
@@ -104,9 +105,9 @@ class Fitter:
             network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
         )
 
-    def epoch(self, pairs: Pairs) -> int:
-        """Take each member once through its training pairs; returns the number of updates."""
-        batches = self._batches(pairs.weights)
+    def epoch(self, pairs: Pairs, max_updates: int | None = None) -> int:
+        """Take each member once through its training pairs; returns the number of updates made."""
+        batches = self._batches(pairs.weights)[:max_updates]
         for rows in batches:
             self._optimizer.zero_grad()
             self.loss(pairs, rows).backward()  # type: ignore[no-untyped-call]
@@ -139,24 +140,37 @@ class Fitter:
     def converge(self, pairs: Pairs, max_updates: int, progress: Callable[[int], None] | None = None) -> int:
         """Fit until no member gets better on what it does not train on; leave each at its best.
 
-        A member from which nothing is held out is judged by its training loss.
+        A member from which nothing is held out is judged by its training loss. Returns the number of updates.
         """
-        best_score = _score(self.evaluate(pairs))
-        kept = [parameter.detach().clone() for parameter in self._network.parameters()]
+        parameters = list(self._network.parameters())
+        kept = [parameter.detach().clone() for parameter in parameters]
+        best = _score(self.evaluate(pairs))
         updates = stale = 0
         while stale < self._config.patience and updates < max_updates:
-            updates += self.epoch(pairs)
+            made = self._some_epochs(pairs, max_updates - updates)
+            if made == 0:  # no member trains on any of these pairs
+                break
+            updates += made
             score = _score(self.evaluate(pairs))
-            better = score < best_score - _LEAST_GAIN
-            best_score = torch.where(better, score, best_score)
-            for parameter, keep in zip(self._network.parameters(), kept, strict=True):
+            better = score < best - _LEAST_GAIN
+            best = torch.where(better, score, best)
+            for parameter, keep in zip(parameters, kept, strict=True):
                 keep[better] = parameter.detach()[better]
-            stale = 0 if better.any() else stale + 1
+            stale = 0 if better.any() else stale + made
             if progress is not None:
-                progress(min(updates, max_updates))
+                progress(updates)
         with torch.no_grad():
-            for parameter, keep in zip(self._network.parameters(), kept, strict=True):
+            for parameter, keep in zip(parameters, kept, strict=True):
                 parameter.copy_(keep)
+        return updates
+
+    def _some_epochs(self, pairs: Pairs, max_updates: int) -> int:
+        """So many epochs that checking the fit after them is worth its time; returns the updates made."""
+        wanted = min(_CHECK_EVERY, max_updates)
+        updates = made = self.epoch(pairs, max_updates)
+        while made and updates < wanted:
+            made = self.epoch(pairs, max_updates - updates)
+            updates += made
         return updates
 
     @torch.no_grad()

@@ -81,8 +81,8 @@ class RewardPredictor:
             dataset: the preferences.
             max_epochs: go so often through them, unless ``max_updates`` is given.
             max_updates: instead, fit to convergence: until no member improves any more on the pairs held out
-                from it, or an epoch reaches so many optimizer steps; each member is left at its best.
-            progress: called with the number of optimizer steps made, after each epoch of such a fit.
+                from it, in at most so many updates; each member is left at its best.
+            progress: called during such a fit with the number of updates made.
 
         Without any preference (all may have been undone) nothing changes.
         """
