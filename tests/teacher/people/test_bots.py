@@ -3,11 +3,14 @@
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from teacher.bots import Bot, choose
 from teacher.embedded_site import SiteHandle
@@ -63,6 +66,62 @@ def test_a_wrong_token_is_reported(site: SiteHandle, token_file: Path) -> None:
     output, _ = bots.communicate(timeout=30)
     assert bots.returncode == 1
     assert "401" in output
+
+
+class Forgetful(HTTPServer):
+    """Passes requests on to a site; loses the reply to the first answer, which the site has by then."""
+
+    def __init__(self, site: str) -> None:
+        super().__init__(("127.0.0.1", 0), Forwarder)
+        self.site = site
+        self.lost = 0
+
+
+class Forwarder(BaseHTTPRequestHandler):
+    def forward(self) -> None:
+        server = self.server
+        assert isinstance(server, Forgetful)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        url = server.site + self.path
+        reply = requests.request(
+            self.command, url, data=body, headers=dict(self.headers), allow_redirects=False, timeout=30
+        )
+        if self.path == "/api/v1/labels" and not server.lost:
+            server.lost += 1
+            return
+        self.send_response(reply.status_code)
+        for name in ("Location", "Set-Cookie", "Content-Type"):
+            for value in reply.raw.headers.getlist(name):
+                self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(reply.content)
+
+    do_GET = do_POST = forward  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_an_answer_whose_acknowledgement_is_lost_is_sent_again_and_counts_once(
+    start_asking: Any, pairs: Any, site: SiteHandle, experiment: Any, tmp_path: Path
+) -> None:
+    with Forgetful(site.url) as proxy, start_asking() as asking:
+        thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        bot = Bot(
+            f"http://127.0.0.1:{proxy.server_port}", experiment.name, site.token, "bot", tmp_path / "log"
+        )
+        bot.start()
+        asking.collector.submit(pairs[:2], "training", 100)
+        received = asking.receive(2)
+        asking.collector.finish()
+        bot.join(30)
+        proxy.shutdown()
+        thread.join()
+    assert (proxy.lost, bot.error, bot.answered) == (1, None, 2)
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [line["status"] for line in lines] == ["counted", "counted"]
+    assert {line["comparison"] for line in lines} == {str(preference.uuid) for preference in received}
 
 
 @pytest.fixture
