@@ -142,7 +142,7 @@ def test_no_label_is_lost_when_trainer_site_and_bots_are_each_killed_once(
     make_world: Callable[[str, str], World],
 ) -> None:
     world = make_world("Reacher-v1", "chaos")
-    settings = ["-L", "20", "-l", "60", "-t", "30000", "--pace", "labels"]
+    settings = ["-L", "20", "-l", "60", "-t", "16000"]
     trainer = world.start(*settings)
     world.until(lambda: world.registered() > 0, "the first comparison")
     bots = world.bots()
