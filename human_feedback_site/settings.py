@@ -144,6 +144,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
+    "SCHEMA_PATH_PREFIX": "/api/v1/",
     "ENUM_NAME_OVERRIDES": {
         "ExperimentState": "human_feedback_site.feedback.models.Experiment.State",
         "ComparisonStatus": "human_feedback_site.feedback.models.Comparison.Status",

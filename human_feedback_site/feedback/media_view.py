@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 
 from human_feedback_site.feedback.media import FolderMedia, media_store
 
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
 @require_safe

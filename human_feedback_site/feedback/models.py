@@ -298,6 +298,9 @@ class ApiToken(models.Model):
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
+    class Meta:
+        verbose_name = "API token"
+
     def __str__(self) -> str:
         return self.name
 

@@ -160,6 +160,12 @@ def media_folder(settings: Settings, tmp_path: Path) -> Path:
     return tmp_path / "media"
 
 
+@pytest.fixture(autouse=True)
+def quick_static_files(settings: Settings) -> None:
+    """Look static files up when they are asked for; each client would list all of them first."""
+    settings.WHITENOISE_AUTOREFRESH = True
+
+
 @pytest.fixture
 def researcher(db: None) -> User:
     """Somebody with access to the API."""

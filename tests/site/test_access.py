@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -110,11 +110,11 @@ BAD = [
 RESEARCHER = [endpoint for endpoint in ENDPOINTS if not endpoint.labeler]
 LABELER = [endpoint for endpoint in ENDPOINTS if endpoint.labeler]
 WITH_BODY = [endpoint for endpoint in ENDPOINTS if endpoint.body is not None]
-METHODS = ("GET", "PUT", "POST", "PATCH", "DELETE")
+METHODS = {"GET", "PUT", "POST", "PATCH", "DELETE"}
 
 
-def check_problem(response: HttpResponse, status: int) -> Any:
-    assert response.status_code == status, response.content.decode()
+def check_problem(response: HttpResponse, status: int, hint: object = "") -> Any:
+    assert response.status_code == status, (hint, response.content.decode())
     assert response["Content-Type"] == "application/problem+json"
     problem = json.loads(response.content)
     assert problem["status"] == status
@@ -195,46 +195,33 @@ def test_leases_of_other_experiments_are_not_shown(
     check_problem(stranger.send("GET", f"{stranger.path}/leases/{lease['uuid']}"), 404)
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "method"),
-    [
-        (endpoint, method)
-        for endpoint in ENDPOINTS
-        for method in METHODS
-        if not any(each.path == endpoint.path and each.method == method for each in ENDPOINTS)
-    ],
-    ids=str,
-)
-def test_other_methods_are_refused(
-    trainer: Trainer, browser: Browser, endpoint: Endpoint, method: str
-) -> None:
-    response = (browser if endpoint.labeler else trainer).send(method, endpoint.path, {})
-    check_problem(response, 405)
-    assert endpoint.method in response["Allow"]
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=str)
+def test_other_methods_are_refused(trainer: Trainer, browser: Browser, endpoint: Endpoint) -> None:
+    allowed = {each.method for each in ENDPOINTS if each.path == endpoint.path}
+    for method in METHODS - allowed:
+        response = (browser if endpoint.labeler else trainer).send(method, endpoint.path, {})
+        check_problem(response, 405)
+        assert endpoint.method in response["Allow"]
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "body"),
-    [*BAD, *itertools.product(WITH_BODY, ([], "text", 7, {}))],
-    ids=lambda value: str(value)[:60],
-)
-def test_bodies_that_do_not_fit_are_refused(
-    trainer: Trainer, browser: Browser, endpoint: Endpoint, body: Any
-) -> None:
-    response = (browser if endpoint.labeler else trainer).send(endpoint.method, endpoint.path, body)
-    problem = check_problem(response, 400)
-    assert problem["errors"]
-    assert all(error["pointer"].startswith("#") and error["detail"] for error in problem["errors"])
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b'{"count": NaN}', b'{"count": 1e999}'])
 @pytest.mark.parametrize("endpoint", WITH_BODY, ids=str)
-def test_what_is_not_json_is_refused(
-    trainer: Trainer, browser: Browser, endpoint: Endpoint, content: bytes
-) -> None:
+def test_bodies_that_do_not_fit_are_refused(trainer: Trainer, browser: Browser, endpoint: Endpoint) -> None:
+    bodies = [body for each, body in BAD if each is endpoint]
+    assert bodies
+    for body in [*bodies, [], "text", 7, {}]:
+        response = (browser if endpoint.labeler else trainer).send(endpoint.method, endpoint.path, body)
+        problem = check_problem(response, 400, str(body)[:200])
+        assert problem["errors"]
+        assert all(error["pointer"].startswith("#") and error["detail"] for error in problem["errors"])
+
+
+@pytest.mark.parametrize("endpoint", WITH_BODY, ids=str)
+def test_what_is_not_json_is_refused(trainer: Trainer, browser: Browser, endpoint: Endpoint) -> None:
     client = (browser if endpoint.labeler else trainer).client
     path = f"/api/v1{endpoint.path}"
-    check_problem(client.generic(endpoint.method, path, content, content_type="application/json"), 400)  # type: ignore[arg-type]
+    for content in (b"", b"{", b"\xff", b'{"count": NaN}', b'{"count": 1e999}'):
+        response: Any = client.generic(endpoint.method, path, content, content_type="application/json")
+        check_problem(response, 400, content)
 
 
 @pytest.mark.parametrize("endpoint", WITH_BODY, ids=str)
@@ -245,16 +232,20 @@ def test_other_content_types_are_refused(trainer: Trainer, browser: Browser, end
 
 
 @pytest.mark.parametrize(
-    "path", ["/labels/no-uuid/undo", "/experiments/hopper/leases/no-uuid", "/nothing", "/experiments/hopper/"]
+    "path",
+    [
+        *("/labels/no-uuid/undo", "/experiments/hopper/leases/no-uuid", "/nothing", "/experiments/hopper/"),
+        *("/experiments/a%00b/points", "/experiments/a b/points", "/experiments//points"),
+    ],
 )
 def test_addresses_without_anything_are_problems_too(trainer: Trainer, path: str) -> None:
     check_problem(trainer.send("POST", path, {}), 404)
 
 
-@pytest.mark.parametrize("query", ["after=-1", "after=x", "limit=0", "limit=1001", "after=9" + "9" * 30])
 @pytest.mark.parametrize("what", ["decisions", "comparisons"])
-def test_pages_that_make_no_sense_are_refused(trainer: Trainer, what: str, query: str) -> None:
-    check_problem(trainer.send("GET", f"{trainer.path}/{what}?{query}"), 400)
+def test_pages_that_make_no_sense_are_refused(trainer: Trainer, what: str) -> None:
+    for query in ("after=-1", "after=x", "limit=0", "limit=1001", "after=9" + "9" * 30):
+        check_problem(trainer.send("GET", f"{trainer.path}/{what}?{query}"), 400, query)
 
 
 def test_infinite_returns_are_refused(trainer: Trainer) -> None:
@@ -287,4 +278,4 @@ def _api_routes(patterns: Any, prefix: str = "") -> Iterator[str]:
         if isinstance(each, URLResolver):
             yield from _api_routes(each.url_patterns, route)
         elif isinstance(each, URLPattern) and route.startswith("api/v1/"):
-            yield "/" + route.removeprefix("api/v1/").replace("<str:name>", "*").replace("<uuid:uuid>", "*")
+            yield "/" + re.sub(r"<\w+:\w+>", "*", route.removeprefix("api/v1/"))

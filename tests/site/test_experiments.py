@@ -40,7 +40,7 @@ def test_addresses_for_people_use_the_public_url(trainer: Trainer, settings: Set
     assert reply["invite_url"].startswith("https://teach.example.org/join/")
 
 
-@pytest.mark.parametrize("name", ["with space", "a" * 101, "a.b", "ä"])
+@pytest.mark.parametrize("name", ["with space", "a" * 101, "a.b", "ä", "a%00b"])
 def test_odd_names_are_refused(trainer: Trainer, name: str) -> None:
     assert trainer.send("PUT", f"/experiments/{name}", trainer.description()).status_code == 400
 

@@ -113,7 +113,8 @@ def test_what_cannot_work_stops_the_site_with_one_line(
     assert "hidden" not in last_line
 
 
-def test_an_unreadable_secret_is_not_replaced(tmp_path: Path) -> None:
+def test_an_unreadable_secret_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SECRET_KEY", raising=False)
     (tmp_path / "secret_key").write_text("\n")
     with pytest.raises(ImproperlyConfigured, match="holds no secret"):
         environment.read_secret_key(tmp_path, embedded=True)

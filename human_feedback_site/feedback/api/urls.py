@@ -16,7 +16,7 @@ _experiment = [
 ]
 urlpatterns = [
     path("v1/experiments/<str:name>", researcher_views.ExperimentView.as_view()),
-    path("v1/experiments/<str:name>/", include(_experiment)),
+    path("v1/experiments/<slug:name>/", include(_experiment)),
     path("v1/labels", labeler_views.LabelsView.as_view()),
     path("v1/labels/<uuid:uuid>/undo", labeler_views.UndoView.as_view()),
     path("schema/", SpectacularAPIView.as_view(), name="schema"),

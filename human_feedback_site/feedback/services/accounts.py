@@ -75,7 +75,7 @@ def _labeler_named(researcher: User, name: str) -> Labeler:
         return found
     try:
         with transaction.atomic():
-            user = User(username=f"{name}@{researcher.username}"[:150])
+            user = User(username=f"{name}-{secrets.token_hex(4)}")
             user.set_unusable_password()
             user.save()
             return Labeler.objects.create(user=user, name=name, invited_by=researcher)
