@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.contrib.auth.models import User
 from pytest_django import DjangoAssertNumQueries
 
-from human_feedback_site.feedback.models import Comparison, Experiment, Lease
+from human_feedback_site.feedback.models import Comparison, Experiment, Labeler, Lease
+from human_feedback_site.feedback.services import leases
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -262,3 +264,22 @@ def test_a_lease_takes_the_same_few_queries_however_many_pairs_there_are(
     trainer.register(comparisons)
     with django_assert_max_num_queries(20):
         assert len(browser.lease(3)) == 3
+
+
+def test_a_place_that_goes_while_the_queue_is_read_is_not_given_twice(
+    trainer: Trainer, invite: Invite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older, newest = trainer.register(2)
+    slow = invite("slow")
+    quick = Labeler.objects.create(name="quick", user=User.objects.create(), invited_by=trainer.user)
+    certain = leases._still_free
+
+    def overtaken(rows: Any, *args: Any) -> Any:
+        for row in rows:
+            if str(row.uuid) == newest and not row.leases.exists():
+                leases.grant(row, quick)  # as if committed between reading the queue and locking its rows
+        return certain(rows, *args)
+
+    monkeypatch.setattr(leases, "_still_free", overtaken)
+    assert pairs(slow.lease(2)) == [older]
+    assert Lease.objects.filter(comparison__uuid=newest).count() == 1
