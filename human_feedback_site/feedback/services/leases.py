@@ -89,20 +89,30 @@ def lease_comparisons(experiment: Experiment, labeler: Labeler, request: LeaseRe
 def _renew(experiment: Experiment, labeler: Labeler, request: LeaseRequest) -> list[Lease]:
     """Extend the leases the page holds, and up to ``request.count`` live ones that it lost sight of."""
     own = Lease.objects.filter(labeler=labeler, comparison__experiment=experiment, released_at=None)
-    wanted = own.filter(Q(uuid__in=request.held) | live())
-    locked = lock(Comparison.objects.filter(pk__in=wanted.values("comparison")))
+    wanted = list(own.filter(Q(uuid__in=request.held) | live()).order_by("-shown", "id"))
+    locked = lock(Comparison.objects.filter(pk__in={lease.comparison_id for lease in wanted}))
     taken = Counter(comparison for comparison, who in _places(locked) if who != labeler.pk)
-    room = {row.pk for row in locked if _has_room(row, taken[row.pk], experiment)}
-    rows = wanted.select_related("comparison").filter(comparison__in=room).order_by("-shown", "id")
-    newest = {lease.comparison_id: lease for lease in rows}.values()  # one place for each comparison
-    held = [lease for lease in newest if lease.uuid in request.held]
-    unseen = [lease for lease in newest if lease.uuid not in request.held]
+    with_room = {row.pk: row for row in locked if _has_room(row, taken[row.pk], experiment)}
+    newest: dict[int, Lease] = {}  # one place for each comparison
+    for lease in wanted:
+        if lease.comparison_id in with_room:
+            lease.comparison = with_room[lease.comparison_id]
+            newest[lease.comparison_id] = lease
+    held = [lease for lease in newest.values() if lease.uuid in request.held]
+    unseen = [lease for lease in newest.values() if lease.uuid not in request.held]
     kept = [*held, *unseen[: max(0, request.count - len(held))]]
-    Lease.objects.filter(pk__in=[lease.pk for lease in kept]).update(expires_at=fresh_expiry())
-    newly_shown = [lease.pk for lease in kept if lease.uuid == request.shown and not lease.shown]
+    _extend(kept, shown=request.shown)
+    return kept
+
+
+def _extend(leases: Sequence[Lease], *, shown: UUID | None) -> None:
+    """Let leases end later, unless an answer released them a moment ago, and note which is on screen."""
+    Lease.objects.filter(pk__in=[lease.pk for lease in leases], released_at=None).update(
+        expires_at=fresh_expiry()
+    )
+    newly_shown = [lease.pk for lease in leases if lease.uuid == shown and not lease.shown]
     if newly_shown:
         Lease.objects.filter(pk__in=newly_shown).update(shown=True)
-    return kept
 
 
 def _claim(experiment: Experiment, labeler: Labeler, count: int) -> list[Lease]:
@@ -110,7 +120,7 @@ def _claim(experiment: Experiment, labeler: Labeler, count: int) -> list[Lease]:
     leases = Lease.objects.filter(live(), comparison=OuterRef("pk"))
     queue = (
         _unseen_by(experiment, labeler)
-        .annotate(places=_count(leases, "comparison"))
+        .alias(places=_count(leases, "comparison"))
         .filter(places__lt=experiment.overlap - F("n_labels"))
         .order_by("-priority", "-n_labels", "-id")
     )
@@ -145,7 +155,7 @@ def _take_prefetched(experiment: Experiment, labeler: Labeler) -> list[Lease]:
     )
     spare = (
         useful.filter(shown=False, comparison__in=_unseen_by(experiment, labeler))
-        .annotate(held=_count(useful.filter(labeler=OuterRef("labeler")), "labeler"))
+        .alias(held=_count(useful.filter(labeler=OuterRef("labeler")), "labeler"))
         .filter(held__gt=1)
         .order_by("-held", "-id")
     )
