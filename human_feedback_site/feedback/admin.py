@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from django.contrib import admin
 from django.contrib.auth.models import User
-from django.db.models import Count, ForeignKey, Q, QuerySet
+from django.db.models import Count, Field, ForeignKey, Q, QuerySet
+from django.forms import Field as FormField
 from django.forms import ModelChoiceField, ModelForm
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
@@ -47,7 +48,10 @@ class ReadOnly:
 
 @admin.register(models.Experiment)
 class ExperimentAdmin(ModelAdmin):
-    """Experiments come from trainers; here they are paused, resumed, and given more labelers a pair."""
+    """Experiments come from trainers; here they are paused, resumed, finished, and given their overlap.
+
+    A form that was open for a while writes only what was changed in it: the run may have written meanwhile.
+    """
 
     list_display = ("name", "state", "owner", "env_id", "answered", "asked", "overlap", "created_at", "page")
     list_filter = ("state", "has_true_reward", "owner")
@@ -63,14 +67,27 @@ class ExperimentAdmin(ModelAdmin):
         ("owner", "run_id", "created_at"),
     )
     readonly_fields = (
-        *("name", "env_id", "fps", "has_true_reward", "n_labels"),
+        *("name", "state", "env_id", "fps", "has_true_reward", "n_labels"),
         *("waiting_for", "owner", "run_id", "created_at"),
     )
-    actions = ("pause", "resume")
+    actions = ("pause", "resume", "finish")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Leave making experiments to trainers."""
         return False
+
+    def formfield_for_dbfield(
+        self, db_field: "Field[Any, Any]", request: HttpRequest, **options: Any
+    ) -> "FormField | None":
+        """Let the form remember what it showed, so that a change is one that was made in it."""
+        return super().formfield_for_dbfield(db_field, request, show_hidden_initial=True, **options)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: "ModelForm[Any]", change: bool) -> None:
+        """Write the changed fields alone; another overlap may close comparisons."""
+        changed = set(form.changed_data)
+        obj.save(update_fields=changed - {"overlap"})
+        if "overlap" in changed:
+            experiments.set_overlap(obj, obj.overlap)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[models.Experiment]:
         """Count comparisons on the way."""
@@ -107,6 +124,12 @@ class ExperimentAdmin(ModelAdmin):
         """Let paused ones go on."""
         count = experiments.resume(chosen)
         self.message_user(request, f"{count} resumed.")
+
+    @admin.action(description="Finish: no more answers are wanted")
+    def finish(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
+        """End those that run or are paused."""
+        count = experiments.finish(chosen)
+        self.message_user(request, f"{count} finished.")
 
 
 class LabelInline(ReadOnly, TabularInline):
@@ -269,14 +292,14 @@ class TrainingPointAdmin(ReadOnly, ModelAdmin):
 
 @admin.register(models.Labeler)
 class LabelerAdmin(ModelAdmin):
-    """Labelers come from invitations; here they are renamed, and given other experiments."""
+    """Labelers come from invitations; here they are given other experiments, or taken out of them."""
 
     list_display = ("name", "user", "invited_by", "active", "answers", "created_at")
     list_filter = ("experiments", "invited_by")
     list_select_related = ("user", "invited_by")
     search_fields = ("name", "user__username")
     fields = ("name", "experiments", "user", "invited_by", "created_at")
-    readonly_fields = ("user", "invited_by", "created_at")
+    readonly_fields = ("name", "user", "invited_by", "created_at")  # invitations know labelers by name
     filter_horizontal = ("experiments",)
 
     def has_add_permission(self, request: HttpRequest) -> bool:

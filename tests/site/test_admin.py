@@ -89,6 +89,68 @@ def test_experiments_are_paused_and_resumed(root: Client, trainer: Trainer) -> N
     assert trainer.decisions()["state"] == "finished"
 
 
+def test_experiments_are_finished(root: Client, trainer: Trainer) -> None:
+    data = {"action": "finish", "_selected_action": trainer.experiment.pk}
+    assert root.post(page("changelist", models.Experiment), data).status_code == 302
+    assert trainer.decisions()["state"] == "finished"
+
+
+def form_of(root: Client, trainer: Trainer) -> dict[str, object]:
+    """What a browser would send from the experiment's form as it is now."""
+    response = root.get(page("change", models.Experiment, trainer.experiment.pk))
+    fields: Any = response.context["adminform"].form
+    return {
+        **{field.html_name: field.initial for field in fields},
+        **{field.html_initial_name: field.initial for field in fields},
+    }
+
+
+def test_a_stale_form_overwrites_nothing(root: Client, trainer: Trainer) -> None:
+    stale = form_of(root, trainer)
+    trainer.put(prompt="Which one turns over?", state="finished")
+    change = page("change", models.Experiment, trainer.experiment.pk)
+    assert root.post(change, {**stale, "overlap": 2, "state": "running"}).status_code == 302
+    now = trainer.experiment
+    assert (now.prompt, now.state, now.overlap) == ("Which one turns over?", "finished", 2)
+
+
+def test_a_smaller_overlap_closes_what_has_enough_labels(
+    root: Client, trainer: Trainer, browser: Browser
+) -> None:
+    models.Experiment.objects.update(overlap=2)
+    trainer.register(2)
+    browser.answer(browser.lease()[0])
+    assert trainer.decisions()["open"] == 2
+    change = page("change", models.Experiment, trainer.experiment.pk)
+    assert root.post(change, {**form_of(root, trainer), "overlap": 1}).status_code == 302
+    assert trainer.decisions()["open"] == 1
+    assert models.Comparison.objects.get(n_labels=1).status == "answered"
+
+
+def test_a_larger_overlap_leaves_what_had_enough_labels_closed(
+    root: Client, trainer: Trainer, browser: Browser, invite: Callable[[str], Browser]
+) -> None:
+    trainer.register(2)
+    browser.answer(browser.lease()[0])
+    change = page("change", models.Experiment, trainer.experiment.pk)
+    root.post(change, {**form_of(root, trainer), "overlap": 2})
+    for name in ("mia", "leo", "zoe"):
+        other = invite(name)
+        for lease in other.lease(2):
+            other.answer(lease)
+    assert sorted(models.Comparison.objects.values_list("n_labels", "status")) == [
+        (1, "answered"),
+        (2, "answered"),
+    ]
+
+
+def test_labelers_keep_the_name_of_their_invitation(root: Client, browser: Browser) -> None:
+    labeler = models.Labeler.objects.get()
+    root.post(page("change", models.Labeler, labeler.pk), {"name": "mallory", "experiments": []})
+    assert [each.name for each in models.Labeler.objects.all()] == ["you"]
+    assert not labeler.experiments.exists()
+
+
 def test_an_experiment_with_answers_cannot_be_deleted(root: Client, trainer: Trainer, story: None) -> None:
     root.post(page("delete", models.Experiment, trainer.experiment.pk), {"post": "yes"})
     assert models.Experiment.objects.filter(name="hopper").exists()

@@ -136,11 +136,8 @@ def _give_back(comparison: Comparison, label: Label) -> Lease | None:
 
 
 def _lock(comparison_id: int) -> Comparison:
-    return (
-        Comparison.objects.select_related("experiment")
-        .select_for_update(no_key=True, of=("self",))
-        .get(pk=comparison_id)
-    )
+    # The experiment is read afterwards: joined, it would show the overlap as it was before the wait.
+    return Comparison.objects.select_for_update(no_key=True).get(pk=comparison_id)
 
 
 def _decide(comparison: Comparison, standing: Sequence[Label]) -> None:

@@ -138,6 +138,19 @@ def set_waiting_for(experiment: Experiment, waiting_for: int | None) -> None:
     Experiment.objects.filter(pk=experiment.pk).update(waiting_for=waiting_for)
 
 
+@transaction.atomic
+def set_overlap(experiment: Experiment, overlap: int) -> None:
+    """Say how many labelers judge each comparison.
+
+    Those that now have enough labels are closed; those that had enough before stay so.
+    """
+    rows = experiment.comparisons.exclude(status=Comparison.Status.CANCELLED)
+    list(rows.select_for_update(no_key=True).order_by("id").values_list("pk"))  # no answer in between
+    Experiment.objects.filter(pk=experiment.pk).update(overlap=overlap)
+    enough = rows.filter(status=Comparison.Status.OPEN, n_labels__gte=overlap)
+    enough.update(status=Comparison.Status.ANSWERED)
+
+
 def pause(chosen: QuerySet[Experiment]) -> int:
     """Pause experiments that run: labelers are given nothing, and trainers wait. Returns how many."""
     return chosen.order_by().filter(state=Experiment.State.RUNNING).update(state=Experiment.State.PAUSED)
@@ -146,3 +159,9 @@ def pause(chosen: QuerySet[Experiment]) -> int:
 def resume(chosen: QuerySet[Experiment]) -> int:
     """Let paused experiments go on. Returns how many."""
     return chosen.order_by().filter(state=Experiment.State.PAUSED).update(state=Experiment.State.RUNNING)
+
+
+def finish(chosen: QuerySet[Experiment]) -> int:
+    """End experiments: labelers are told so, and trainers stop. Returns how many."""
+    unfinished = chosen.order_by().exclude(state=Experiment.State.FINISHED)
+    return unfinished.update(state=Experiment.State.FINISHED)
