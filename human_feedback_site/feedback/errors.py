@@ -15,6 +15,10 @@ class ConflictError(FeedbackError):
     """The request contradicts what is already recorded."""
 
 
+class WithdrawnError(FeedbackError):
+    """The invitation was withdrawn."""
+
+
 class UnreadableClipsError(FeedbackError):
     """Clips are not under the experiment's prefix, or the site cannot read them."""
 

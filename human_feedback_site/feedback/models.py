@@ -13,10 +13,18 @@ from django.core.validators import MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
 
 NAME_PATTERN = r"[A-Za-z0-9_-]{1,100}"
 validate_name = RegexValidator(
     rf"\A{NAME_PATTERN}\Z", "Use 1 to 100 letters, digits, underscores and hyphens.", code="invalid_name"
+)
+
+LABELER_NAME_PATTERN = r"\A[\w.-]{1,50}\Z"
+validate_labeler_name = RegexValidator(
+    LABELER_NAME_PATTERN,
+    _("Use 1 to 50 letters, digits, underscores, hyphens and dots."),
+    code="invalid_labeler_name",
 )
 
 

@@ -77,6 +77,7 @@ class Site:
 
     def invite(self, name: str = "mia") -> str:
         """Return an invitation link."""
+        accounts.invite(self.experiment, name)
         return accounts.invite_url(self.experiment, name, self.url)
 
     def add(self, count: int) -> list[UUID]:

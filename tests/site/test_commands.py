@@ -18,6 +18,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from human_feedback_site.feedback.models import ApiToken
+from human_feedback_site.feedback.pages.views import account_key
 from human_feedback_site.feedback.services.accounts import user_of_token
 
 if TYPE_CHECKING:
@@ -61,7 +62,13 @@ def test_an_invitation_leads_to_the_labeling_page(trainer: Trainer, client: Clie
     link = output("create_invite", "hopper", "grace", site_url="http://testserver/")
     assert link.startswith("http://testserver/join/")
     assert client.get(link, follow=True).redirect_chain[-1] == ("/experiments/hopper/label", 302)
-    assert trainer.experiment.labelers.get().name == "grace"
+    assert client.get("/session").json()["account"] == account_key(User.objects.get(labeler__name="grace"))
+
+
+def test_an_invitation_needs_a_name_that_the_api_takes_too(trainer: Trainer) -> None:
+    for name in ("ada (owner)", "", "x" * 51):
+        with pytest.raises(CommandError, match="cannot be the name of a labeler"):
+            output("create_invite", "hopper", name, site_url="http://testserver")
 
 
 def test_an_invitation_needs_an_experiment_and_an_address(trainer: Trainer) -> None:

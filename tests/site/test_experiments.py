@@ -98,7 +98,8 @@ def test_a_point_twice_in_one_request_is_stored_once(trainer: Trainer) -> None:
 def test_an_invitation_names_its_labeler(trainer: Trainer, invite: Callable[[str], Browser]) -> None:
     for name in ("labeler-1", "labeler-1", "labeler-2"):
         invite(name)
-    assert sorted(trainer.experiment.labelers.values_list("name", flat=True)) == ["labeler-1", "labeler-2"]
+    names = sorted(trainer.experiment.labelers.values_list("name", flat=True))
+    assert names == ["labeler-1", "labeler-2", "you"]
 
 
 def test_labelers_of_two_researchers_are_two_people(trainer: Trainer, stranger: Trainer) -> None:

@@ -3,7 +3,6 @@
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
 from django.core.exceptions import ValidationError as DjangoValidationError
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
@@ -12,7 +11,7 @@ from rest_framework.response import Response
 from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.api import serializers as s
 from human_feedback_site.feedback.api.schema import endpoint
-from human_feedback_site.feedback.api.views import ResearcherView, user_of, valid
+from human_feedback_site.feedback.api.views import ResearcherView, base_url, user_of, valid
 from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.models import Experiment, TrainingPoint, validate_name
 from human_feedback_site.feedback.services import accounts, experiments
@@ -37,6 +36,10 @@ class ExperimentView(ResearcherView):
         body = valid(s.ExperimentRequestSerializer, request.data)
         labeler_name = body.pop("invite")
         experiment, created = experiments.put_experiment(user_of(request), name, body.pop("run_id"), body)
+        if created:
+            accounts.invite(experiment, labeler_name)
+        else:
+            accounts.invite_newcomer(experiment, labeler_name)
         answer = s.ExperimentSerializer(_described(request, experiment, labeler_name))
         return Response(answer.data, status=201 if created else 200)
 
@@ -48,19 +51,16 @@ class InvitesView(ResearcherView):
         "create_invite", s.InviteSerializer, example="invite", body=(s.InviteRequestSerializer, "invite")
     )
     def post(self, request: Request, name: str) -> Response:
-        """Make a link that signs one labeler in; the labeler is made when the link is first opened."""
+        """Invite a labeler; the link signs that one labeler in."""
         experiment = self.experiment(name)
         body = valid(s.InviteRequestSerializer, request.data)
-        url = accounts.invite_url(experiment, body["labeler"], _base_url(request))
+        accounts.invite(experiment, body["labeler"])
+        url = accounts.invite_url(experiment, body["labeler"], base_url(request))
         return Response(s.InviteSerializer({"invite_url": url}).data)
 
 
-def _base_url(request: Request) -> str:
-    return settings.PUBLIC_URL or request.build_absolute_uri("/").rstrip("/")
-
-
 def _described(request: Request, experiment: Experiment, labeler_name: str) -> dict[str, Any]:
-    base = _base_url(request)
+    base = base_url(request)
     return {
         "name": experiment.name,
         "run_id": experiment.run_id,

@@ -6,7 +6,13 @@ from typing import Any
 from django.core.validators import RegexValidator
 from rest_framework import serializers
 
-from human_feedback_site.feedback.models import Comparison, Experiment, Label, Outcome
+from human_feedback_site.feedback.models import (
+    LABELER_NAME_PATTERN,
+    Comparison,
+    Experiment,
+    Label,
+    Outcome,
+)
 
 MAX_BATCH = 200
 MAX_POINTS = 1000
@@ -34,7 +40,7 @@ def _count(**options: Any) -> serializers.IntegerField:
 
 def _labeler_name(**options: Any) -> serializers.RegexField:
     return serializers.RegexField(
-        r"\A[\w.-]{1,50}\Z", help_text="The name of the labeler that `invite_url` signs in.", **options
+        LABELER_NAME_PATTERN, help_text="The name of the labeler that `invite_url` signs in.", **options
     )
 
 

@@ -18,7 +18,7 @@ from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.http import require_http_methods, require_safe
 
 from human_feedback_site.feedback import selectors
-from human_feedback_site.feedback.errors import NotFoundError
+from human_feedback_site.feedback.errors import NotFoundError, WithdrawnError
 from human_feedback_site.feedback.models import Experiment, Labeler
 from human_feedback_site.feedback.pages.overview import (
     comparison_card,
@@ -140,9 +140,11 @@ def join(request: HttpRequest, token: str) -> HttpResponseBase:
             _("The address may be incomplete: copy the whole link."),
         )
         return _message(request, 404, heading, text)
-    if not labeler.user.is_active:
+    except WithdrawnError:
         heading, text = _("This invitation was withdrawn"), _("Ask the researcher who sent it.")
-        return _message(request, 403, heading, text)
+        return _message(request, 410, heading, text)
+    if labeler.user.is_staff and request.user != labeler.user:  # a link is no key to the admin
+        return redirect(f"{reverse('login')}?{urlencode({'next': reverse('label', args=[invited_to.name])})}")
     if request.method == "GET" and request.user.is_authenticated and request.user != labeler.user:
         context = {"labeler": labeler, "experiment": invited_to}
         return render(request, "pages/join.html", context)

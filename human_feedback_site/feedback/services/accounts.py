@@ -11,7 +11,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.urls import reverse
 
-from human_feedback_site.feedback.errors import NotFoundError
+from human_feedback_site.feedback.errors import NotFoundError, WithdrawnError
 from human_feedback_site.feedback.models import ApiToken, Experiment, Labeler
 
 _INVITE_SALT = "feedback.invite"
@@ -46,25 +46,41 @@ def label_url(experiment: Experiment, base_url: str) -> str:
     return base_url.rstrip("/") + reverse("label", args=[experiment.name])
 
 
+@transaction.atomic
+def invite(experiment: Experiment, labeler_name: str) -> None:
+    """Let the labeler of that name, made where there is none, label ``experiment``."""
+    _labeler_named(experiment.owner, labeler_name).experiments.add(experiment)
+
+
+def invite_newcomer(experiment: Experiment, labeler_name: str) -> None:
+    """Invite where there is no labeler of that name; one who was taken out of the experiment stays out."""
+    if not Labeler.objects.filter(invited_by=experiment.owner_id, name=labeler_name).exists():
+        invite(experiment, labeler_name)
+
+
 def invite_url(experiment: Experiment, labeler_name: str, base_url: str) -> str:
-    """Return the address below ``base_url`` that signs ``labeler_name`` in to label ``experiment``."""
+    """Return the address below ``base_url`` that signs in an invited labeler to label ``experiment``."""
     token = signing.dumps({"experiment": experiment.pk, "labeler": labeler_name}, salt=_INVITE_SALT)
     return base_url.rstrip("/") + reverse("join", args=[token])
 
 
-@transaction.atomic
 def accept_invite(token: str) -> tuple[Labeler, Experiment]:
-    """Return the labeler an invitation names, made on the first use, and the experiment it is for.
+    """Return the labeler an invitation names, and the experiment it is for.
 
     Raises :class:`django.core.signing.BadSignature` for a forged or expired invitation,
-    :class:`NotFoundError` where the experiment is gone.
+    :class:`NotFoundError` where the experiment is gone, :class:`WithdrawnError` where the labeler is not
+    among its labelers any more, or may not sign in.
     """
     claims = signing.loads(token, salt=_INVITE_SALT, max_age=settings.INVITE_MAX_AGE_SECONDS)
-    experiment = Experiment.objects.select_related("owner").filter(pk=claims["experiment"]).first()
+    experiment = Experiment.objects.filter(pk=claims["experiment"]).first()
     if experiment is None:
         raise NotFoundError("The experiment of this invitation does not exist any more.")
-    labeler = _labeler_named(experiment.owner, claims["labeler"])
-    labeler.experiments.add(experiment)
+    invited = Labeler.objects.select_related("user").filter(
+        invited_by=experiment.owner_id, name=claims["labeler"]
+    )
+    labeler = invited.filter(experiments=experiment, user__is_active=True).first()
+    if labeler is None:
+        raise WithdrawnError("This invitation was withdrawn.")
     return labeler, experiment
 
 
@@ -79,7 +95,7 @@ def _labeler_named(researcher: User, name: str) -> Labeler:
             user.set_unusable_password()
             user.save()
             return Labeler.objects.create(user=user, name=name, invited_by=researcher)
-    except IntegrityError:  # the link was opened twice at the same moment
+    except IntegrityError:  # the name was invited twice at the same moment
         return Labeler.objects.select_related("user").get(invited_by=researcher, name=name)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import Settings
 
@@ -32,13 +33,13 @@ def test_a_link_signs_its_labeler_in_and_leads_to_the_clips(link: str) -> None:
     response: Any = client.get(link)
     assert (response.status_code, response.headers["Location"]) == (302, "/experiments/hopper/label")
     assert signed_in_as(client) == "mia"
-    assert not Labeler.objects.get().user.has_usable_password()
+    assert not Labeler.objects.get(name="mia").user.has_usable_password()
 
 
 def test_the_second_use_is_the_same_labeler(link: str) -> None:
     for _ in range(2):
         assert signed_in_as_after(Client(), link) == "mia"
-    assert Labeler.objects.count() == 1
+    assert Labeler.objects.filter(name="mia").count() == 1
 
 
 def signed_in_as_after(client: Client, link: str) -> str | None:
@@ -69,10 +70,11 @@ def test_switching_needs_the_sites_own_form(link: str, trainer: Trainer) -> None
 
 @pytest.mark.parametrize("forged", ["{link}x", "{link}:x", "/join/abc"])
 def test_a_forged_link_is_not_valid(link: str, forged: str) -> None:
-    response = Client().get(forged.format(link=link))
+    client = Client()
+    response = client.get(forged.format(link=link))
     assert response.status_code == 404
     assert "not valid" in response.content.decode()
-    assert not Labeler.objects.exists()
+    assert signed_in_as(client) is None
 
 
 def test_a_link_of_an_experiment_that_is_gone_is_not_valid(link: str) -> None:
@@ -90,12 +92,42 @@ def test_an_old_link_has_expired(link: str, settings: Settings) -> None:
 
 
 def test_a_labeler_who_was_shut_out_stays_out(link: str) -> None:
-    Client().get(link)
-    user = Labeler.objects.get().user
-    user.is_active = False
-    user.save()
+    User.objects.filter(labeler__name="mia").update(is_active=False)
+    assert_withdrawn(link)
+
+
+def assert_withdrawn(link: str) -> None:
     client = Client()
     response = client.get(link)
-    assert response.status_code == 403
+    assert response.status_code == 410
     assert "withdrawn" in response.content.decode()
     assert signed_in_as(client) is None
+
+
+def test_an_old_link_does_not_bring_back_a_labeler_who_was_taken_out(trainer: Trainer, link: str) -> None:
+    Client().get(link)
+    Labeler.objects.get(name="mia").experiments.clear()
+    trainer.put(invite="mia")  # a run that goes on invites nobody again
+    assert_withdrawn(link)
+    trainer.post(f"{trainer.path}/invites", {"labeler": "mia"})
+    assert signed_in_as_after(Client(), link) == "mia"
+
+
+def test_a_labeler_can_be_invited_to_a_second_experiment(trainer: Trainer) -> None:
+    second = type(trainer)(trainer.user, "cheetah")
+    links = [each.put(invite="you")["invite_url"] for each in (trainer, second)]
+    for link in links:
+        assert signed_in_as_after(Client(), link) == "you"
+
+
+def test_a_link_is_no_key_to_the_admin(link: str) -> None:
+    User.objects.filter(labeler__name="mia").update(is_staff=True)
+    client = Client()
+    response: Any = client.get(link)
+    assert response.headers["Location"] == "/accounts/login/?next=%2Fexperiments%2Fhopper%2Flabel"
+    assert signed_in_as(client) is None
+    assert client.post(link).headers["Location"].startswith("/accounts/login/")
+    assert signed_in_as(client) is None
+    client.force_login(User.objects.get(labeler__name="mia"))
+    response = client.get(link)
+    assert response.headers["Location"] == "/experiments/hopper/label"

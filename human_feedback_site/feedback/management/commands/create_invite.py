@@ -4,10 +4,11 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
-from human_feedback_site.feedback.models import Experiment
-from human_feedback_site.feedback.services.accounts import invite_url
+from human_feedback_site.feedback.models import Experiment, validate_labeler_name
+from human_feedback_site.feedback.services.accounts import invite, invite_url
 
 
 class Command(BaseCommand):
@@ -18,7 +19,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the command line."""
         parser.add_argument("experiment")
-        parser.add_argument("labeler", help="name of the labeler, made on the first use of the link")
+        parser.add_argument("labeler", help="name of the labeler, made where there is none")
         parser.add_argument(
             "--site-url",
             default=settings.PUBLIC_URL,
@@ -34,4 +35,9 @@ class Command(BaseCommand):
         found = Experiment.objects.filter(name=experiment).first()
         if found is None:
             raise CommandError(f"There is no experiment {experiment!r}.")
+        try:
+            validate_labeler_name(labeler)
+        except ValidationError as error:
+            raise CommandError(f"{labeler!r} cannot be the name of a labeler. {error.message}") from None
+        invite(found, labeler)
         return invite_url(found, labeler, site_url)
