@@ -225,16 +225,16 @@ class FeedbackClient:
         path = _path(experiment, f"decisions?after={after}&limit={limit}")
         return self._call(Feed.from_json, "GET", path)
 
-    def cancelled(self, experiment: str) -> list[UUID]:
-        """All comparisons that were cancelled, by whomever; reads the whole list of comparisons."""
-        cancelled: list[UUID] = []
+    def statuses(self, experiment: str) -> dict[UUID, str]:
+        """Status of each comparison the site knows (open, answered, cancelled); reads the whole list."""
+        statuses: dict[UUID, str] = {}
         after = 0
         while True:
             path = _path(experiment, f"comparisons?after={after}&limit={_PAGE}")
             page = self._call(_read_statuses, "GET", path)
-            cancelled += [uuid for _, uuid, status in page if status == "cancelled"]
+            statuses |= {uuid: status for _, uuid, status in page}
             if len(page) < _PAGE:
-                return cancelled
+                return statuses
             after = page[-1][0]
 
     def cancel(self, experiment: str, comparisons: Sequence[UUID]) -> int:

@@ -194,11 +194,12 @@ class Ledger:
             for uuid, probability, first, second in rows
         ]
 
-    def unfinished(self) -> list[Comparison]:
-        """Comparisons written and neither registered nor decided: a killed run left them on their way."""
+    def unfinished(self, status: Status = "written") -> list[Comparison]:
+        """Undecided comparisons that came this far; a killed run left those only written on their way."""
         rows = self._rows(
             "SELECT uuid, phase, step, first, second FROM comparison JOIN pair ON pair.comparison = id "
-            "WHERE status = 'written' AND decision IS NULL AND seq IS NULL ORDER BY id"
+            "WHERE status = ? AND decision IS NULL AND seq IS NULL ORDER BY id",
+            (status,),
         )
         return [
             Comparison(UUID(bytes=uuid), *self._segments(first, second), phase, step)

@@ -65,7 +65,8 @@ def teach(run: Run, teaching: Teaching, trajectories: Sequence[Trajectory]) -> d
     added = teaching.pool.extend(trajectories)
     values = {"predictor/rank_correlation": segment_correlation(teaching, added)}
     ask(run, teaching)
-    if teaching.receive():
+    teaching.receive()
+    if teaching.stale:
         values |= teaching.fit(max_epochs=MAX_REFIT_EPOCHS)
     return values
 
@@ -100,6 +101,7 @@ def hold(run: Run, teaching: Teaching) -> bool:
                 break
             ask(run, teaching)
             run.tell_waiting(needed)
+            run.tell_trouble()
             show(
                 "paused on the site"
                 if state == "paused"
@@ -141,6 +143,7 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
             if not teaching.receive():
                 time.sleep(POLL_SECONDS)
             run.tell_waiting(needed - answered)
+            run.tell_trouble()
             show(answered)
         show(answered)
     run.tell_waiting(None)

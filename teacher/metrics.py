@@ -57,7 +57,7 @@ class Metrics:
 
     def __init__(self, folder: Path, num_timesteps: int, start_step: int, console: Console) -> None:
         self.console = console
-        self._writer = SummaryWriter(str(folder), purge_step=start_step or None)
+        self._writer = SummaryWriter(str(folder), purge_step=start_step + 1)
         self._num_timesteps = num_timesteps
         self._start = (start_step, time.monotonic())
         self._lines = 0

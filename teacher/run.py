@@ -37,6 +37,7 @@ class Teaching:
     Attributes:
         seconds: of joint training so far, without the time spent waiting for people; for schedules by time.
         pretrained: whether the predictor was fitted on the pretraining labels.
+        stale: whether there are answers that the predictor was not fitted on, or a fit was interrupted.
         address: where people label; empty where nobody does.
         welcome: lines to print once, such as how to enter the admin.
     """
@@ -49,18 +50,23 @@ class Teaching:
     pool: SegmentPool
     seconds: float = 0.0
     pretrained: bool = False
+    stale: bool = False
     address: str = ""
     welcome: Sequence[str] = ()
 
     def receive(self) -> bool:
         """Take in the answers that have come since the last call; whether there were any."""
         preferences = self.collector.receive()
-        self.dataset.upsert(preferences)
+        if preferences:
+            self.dataset.upsert(preferences)
+            self.stale = True
         return bool(preferences)
 
     def fit(self, **limits: Any) -> dict[str, float]:
         """Fit the predictor on all answers; its TensorBoard values."""
+        self.stale = True  # until it is done, should it be interrupted
         report = self.predictor.fit(self.dataset, **limits)
+        self.stale = False
         return {
             "predictor/loss": report.loss,
             "predictor/validation_loss": report.validation_loss,
@@ -82,6 +88,7 @@ class Teaching:
         self.pool.load_state_dict(state["pool"])
         self.seconds = state["seconds"]
         self.pretrained = state["pretrained"]
+        self.stale = True  # the ledger may hold answers that came after the checkpoint
 
 
 class Run:
@@ -120,6 +127,7 @@ class Run:
         self._saved_at = time.monotonic()
         self._waiting_for: int | None = None
         self._warned = False
+        self._trouble: str | None = None
         self._metrics = Metrics(
             config.run_dir / "tensorboard", config.num_timesteps, self.agent.total_steps, console
         )
@@ -178,12 +186,27 @@ class Run:
             values["labels/answered"] = self.teaching.ledger.usable()
             self.teaching.collector.report(values, step, None)
         self._metrics.log(step, values)
+        self.tell_trouble()
 
     def tell_waiting(self, answers: int | None) -> None:
         """Tell those who answer how many answers training waits for; None where it does not wait."""
         if self.teaching is not None and answers != self._waiting_for:
             self._waiting_for = answers
             self.teaching.collector.report({}, self.agent.total_steps, answers)
+
+    def tell_trouble(self) -> None:
+        """Say once what keeps comparisons from people or answers from here, and once that it is over."""
+        if self.teaching is None:
+            return
+        status = self.teaching.collector.status
+        trouble = f"trying again: {status.away}" if status.away else None
+        if status.failed:
+            trouble = (
+                f"{trouble or 'going on'}; {status.failed} comparisons could not be shown, others are asked"
+            )
+        if trouble != self._trouble:
+            self.console.print(trouble or "the site answers again", style="yellow")
+        self._trouble = trouble
 
     def finish(self) -> None:
         """Tell those who answer that training is complete."""

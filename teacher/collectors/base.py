@@ -16,7 +16,7 @@ class CollectorStatus:
     Attributes:
         state: what the site says about the experiment; the trainer obeys.
         active_labelers: people who are at it now.
-        failed: comparisons given up since the start because they could not be rendered or registered.
+        failed: comparisons given up since the start because they could not be rendered.
         away: why the site does not answer at present, None where it does.
     """
 
@@ -46,7 +46,7 @@ class Collector(Protocol):
         """Tell those who answer how training goes: values by TensorBoard tag, and answers waited for."""
 
     def finish(self) -> None:
-        """Tell those who answer that training is complete; waits for the site a few seconds at most."""
+        """Tell those who answer that training is complete; tries for some seconds if they are away."""
 
     def close(self) -> None:
         """Stop collecting; what was asked stays in the ledger."""

@@ -113,16 +113,19 @@ class HumanCollector:
             self._waiting_for = None if waiting_for is None else max(0, waiting_for)
 
     def finish(self) -> None:
-        """Close, and tell the site that no more labels are wanted; tries for some seconds.
+        """Close, and tell the site that no more labels are wanted.
 
         Raises:
             SiteUnreachableError, SiteRefusedError: the site could not be told.
         """
         self.close()
         self._waiting_for = None
-        patiently(self._post_points, _FINISH_DELAYS)
-        patiently(lambda: self._client.put_experiment(self._settings, state="finished"), _FINISH_DELAYS)
-        while patiently(self._read_feed, _FINISH_DELAYS).items:
+        patiently(self._tell_finished, _FINISH_DELAYS, self._revive)
+
+    def _tell_finished(self) -> None:
+        self._post_points()
+        self._client.put_experiment(self._settings, state="finished")
+        while self._read_feed().items:
             pass  # the last answers came after the last poll
 
     def close(self) -> None:
@@ -187,7 +190,7 @@ class HumanCollector:
         feed = self._read_feed()
         self._post_points()
         if not feed.items:  # otherwise there may be more
-            self._notice_cancelled(feed)
+            self._reconcile(feed)
             self._next_poll = time.monotonic() + POLL_SECONDS
 
     def _read_feed(self) -> Feed:
@@ -199,15 +202,24 @@ class HumanCollector:
         self._feed = feed
         return feed
 
-    def _notice_cancelled(self, feed: Feed) -> None:
-        """Look for comparisons that somebody cancelled on the site, where it has fewer open than the ledger.
+    def _reconcile(self, feed: Feed) -> None:
+        """Look for what the site has open no longer, where that is less than the ledger has.
 
-        Without this they would stay open in the ledger, and training would wait for their answers for ever.
+        Comparisons that somebody cancelled free their place; those that the site never heard of (its database
+        was replaced) are registered again. Otherwise training would wait for their answers for ever.
         """
-        missing = self._ledger.open() - len(self._submitted) - len(self._publisher) - feed.open
+        missing = self._missing_from(feed)
         if missing > 0 and missing != self._missing:
-            self._ledger.set_status(self._client.cancelled(self._settings.name), "cancelled")
+            statuses = self._client.statuses(self._settings.name)
+            cancelled = [uuid for uuid, status in statuses.items() if status == "cancelled"]
+            self._ledger.set_status(cancelled, "cancelled")
+            registered = self._ledger.unfinished("registered")
+            self._publisher.add_again([item for item in registered if item.uuid not in statuses])
+            missing = self._missing_from(feed)
         self._missing = missing
+
+    def _missing_from(self, feed: Feed) -> int:
+        return self._ledger.open() - len(self._submitted) - len(self._publisher) - feed.open
 
     def _post_points(self) -> None:
         while True:

@@ -128,11 +128,13 @@ def test_every_request_of_a_trainer_is_covered(story: list[Any]) -> None:
     assert of_trainers == CALLS.keys() | OF_SCRIPTED_LABELERS | {LIST}
 
 
-def test_the_client_finds_what_was_cancelled_in_the_list(story: list[Any], server: Site) -> None:
+def test_the_client_reads_the_status_of_every_comparison_in_the_list(story: list[Any], server: Site) -> None:
     exchange = next(exchange for exchange in story if exchange.name == LIST)
     server.answer = {"items": [{**item, "id": index} for index, item in enumerate(exchange.answer["items"])]}
     with contextlib.closing(FeedbackClient(f"http://127.0.0.1:{server.server_port}", "tt_token")) as client:
-        assert client.cancelled(NAME) == [UUID(exchange.answer["items"][0]["uuid"])]
+        assert client.statuses(NAME) == {
+            UUID(item["uuid"]): item["status"] for item in exchange.answer["items"]
+        }
     assert server.asked == ("GET", exchange.path, "Bearer tt_token", None)
 
 

@@ -212,3 +212,25 @@ def test_time_spent_waiting_does_not_count_for_labels_by_time(make_run: MakeRun)
     assert run.teaching.seconds == before
     loop.iterate(run, correlate=True)
     assert run.teaching.seconds > before
+
+
+def test_answers_that_come_while_training_holds_are_learned_from(make_run: MakeRun) -> None:
+    run, person = make_run(pace="free")
+    assert run.teaching is not None
+    loop.pretrain(run, run.teaching)
+    assert not run.teaching.stale
+    person.submit(loop.random_pairs(run, 1), "training", 0)
+    fitted: list[int] = []
+    fit = run.teaching.fit
+
+    def counted_fit(**limits: Any) -> dict[str, float]:
+        fitted.append(run.teaching.ledger.usable())  # type: ignore[union-attr]
+        return fit(**limits)
+
+    run.teaching.fit = counted_fit  # type: ignore[method-assign]
+    loop.hold(run, run.teaching)
+    person.patience = 0
+    answered = run.teaching.ledger.usable()
+    loop.iterate(run, correlate=False)
+    loop.iterate(run, correlate=False)
+    assert fitted == [answered]
