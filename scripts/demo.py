@@ -18,6 +18,11 @@ PROMPT = "Choose the clip in which the robot moves forward better without fallin
 
 def main() -> int:
     """Run ``teach`` and, once its experiment is on the site, the bots; returns the status of ``teach``."""
+    bots = os.environ.get("BOTS") or "0"
+    if not bots.isdigit():
+        print(f"demo: BOTS: expected a number of labelers such as 3, got {bots!r}", file=sys.stderr)
+        return 2
+    count = int(bots)
     name = f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
     teach = [sys.executable, "-m", "teacher.teach", "-p", "human", "-e", ENV_ID, "-n", name]
     settings = ["-L", "20", "-l", "300", "-t", "1e6", "--prompt", PROMPT, "--state_dir", str(STATE_DIR)]
@@ -25,7 +30,6 @@ def main() -> int:
     trainer = subprocess.Popen([*teach, *settings])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: trainer.terminate())
-    count = int(os.environ.get("BOTS") or 0)
     if count:
         threading.Thread(target=label, args=(f"{ENV_ID}-{name}", count, trainer)).start()
     return trainer.wait()

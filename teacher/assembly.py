@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,11 +25,12 @@ from teacher.ledger import Ledger
 from teacher.preferences import PreferenceDataset
 from teacher.reward.fitting import RewardConfig
 from teacher.reward.predictor import RewardPredictor
-from teacher.run import Run, Teaching, segment_length
+from teacher.run import CHECKPOINT_NAME, Run, Teaching, segment_length
 from teacher.schedules import ConstantRate, ExponentialSchedule, LabelSchedule
 from teacher.segments import SegmentPool
 from teacher.storage import open_storage
 
+LEDGER_NAME = "ledger.sqlite3"
 TOKEN_VARIABLE = "TEACHER_TOKEN"  # noqa: S105 (the name of a variable)
 
 
@@ -39,6 +41,8 @@ def check(config: TeachConfig, console: Console) -> TaskInfo:
         ConfigError, EnvironmentUnsuitableError: in one line, what to change.
     """
     _check_device(config.device)
+    if config.site_url is not None and not os.environ.get(TOKEN_VARIABLE):
+        raise ConfigError(f"--site_url needs a token of that site in the variable {TOKEN_VARIABLE}")
     task = describe_task(config.env_id, config.max_episode_steps)
     if config.predictor != "rl":
         with console.status("trying 50 random episodes"):
@@ -63,11 +67,14 @@ def _check_device(device: str) -> None:
 def prepared_directory(config: TeachConfig, run_id: uuid.UUID, *, resumed: bool) -> Iterator[None]:
     """The run directory with its configuration, held so that no second process writes into it.
 
+    A new one goes again where the run fails before anything was asked or learned, so that a setting that
+    turned out not to work can be mended and the same command given again.
+
     Raises:
         ConfigError: another process runs in it, or it cannot be made.
     """
     try:
-        config.run_dir.mkdir(parents=True, exist_ok=resumed)
+        config.run_dir.mkdir(parents=True, exist_ok=True)
         lock = (config.run_dir / "lock").open("w")
     except OSError as error:
         raise ConfigError(f"cannot make the run directory {config.run_dir}: {error.strerror}") from error
@@ -78,7 +85,23 @@ def prepared_directory(config: TeachConfig, run_id: uuid.UUID, *, resumed: bool)
             raise ConfigError(f"{config.run_dir} is in use by another teach; stop that one first") from error
         if not resumed:
             save_config(config, run_id)
-        yield
+        try:
+            yield
+        except BaseException:
+            if not resumed and not _has_begun(config):
+                shutil.rmtree(config.run_dir, ignore_errors=True)
+            raise
+
+
+def _has_begun(config: TeachConfig) -> bool:
+    """Whether the run directory holds anything that a new run would not have at once."""
+    if (config.run_dir / CHECKPOINT_NAME).exists():
+        return True
+    path = config.run_dir / LEDGER_NAME
+    if not path.exists():
+        return False
+    with contextlib.closing(Ledger(path)) as ledger:
+        return ledger.total() > 0
 
 
 def build_run(config: TeachConfig, run_id: uuid.UUID, task: TaskInfo, console: Console) -> Run:
@@ -94,7 +117,7 @@ def build_run(config: TeachConfig, run_id: uuid.UUID, task: TaskInfo, console: C
 def _teaching(
     config: TeachConfig, run_id: uuid.UUID, task: TaskInfo, parts: contextlib.ExitStack
 ) -> Teaching:
-    ledger = parts.enter_context(contextlib.closing(Ledger(config.run_dir / "ledger.sqlite3")))
+    ledger = parts.enter_context(contextlib.closing(Ledger(config.run_dir / LEDGER_NAME)))
     dataset = PreferenceDataset()
     dataset.upsert(ledger.preferences())
     predictor = RewardPredictor(
@@ -126,12 +149,7 @@ class _Site:
 def _open_site(config: TeachConfig, parts: contextlib.ExitStack) -> _Site:
     """The site that the settings name, or the one of this machine, started where it does not run."""
     if config.site_url is not None and config.storage is not None:
-        token = os.environ.get(TOKEN_VARIABLE, "")
-        if not token:
-            raise ConfigError(
-                f"--site_url needs a token of that site in the environment variable {TOKEN_VARIABLE}"
-            )
-        return _Site(config.site_url, token, config.storage)
+        return _Site(config.site_url, os.environ[TOKEN_VARIABLE], config.storage)
     handle = ensure_site(Path(config.state_dir), config.bind, config.public_url, config.storage)
     parts.callback(handle.release)
     admin = f"Admin: {handle.admin_url}  user admin, password in {handle.admin_password_file}"

@@ -66,7 +66,7 @@ class Bot(threading.Thread):
                 self._sign_in()
                 while self._label():
                     pass
-        except (BotError, requests.RequestException, OSError) as error:
+        except (BotError, requests.RequestException, OSError, KeyError, TypeError, ValueError) as error:
             self.error = error
 
     def _sign_in(self) -> None:
@@ -178,7 +178,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=3, help="how many bots (default: 3)")
     parser.add_argument("--log", type=Path, help="append each acknowledged answer to this file, as JSON")
     options = parser.parse_args(arguments)
-    token = options.token_file.read_text().strip()
+    try:
+        token = options.token_file.read_text().strip()
+    except OSError as error:
+        parser.error(f"--token-file: cannot read {options.token_file}: {error.strerror}")
     bots = [
         Bot(options.site, options.experiment, token, f"bot-{number}", options.log)
         for number in range(1, options.count + 1)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import uuid
 from dataclasses import dataclass
@@ -16,7 +17,10 @@ AgentName = Literal["ppo", "trpo"]
 Pace = Literal["labels", "free"]
 
 DEFAULT_PRETRAIN_LABELS = 175
+CONFIG_NAME = "config.json"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
+_MAX_EXPERIMENT_NAME = 100  # the site's limit
+_WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 (compared, not bound)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +86,12 @@ class TeachConfig:
             ("env_id", bool(self.env_id.strip()), "expected an environment id"),
             ("predictor", self.predictor in get_args(Predictor), "expected rl, synth or human"),
             ("name", bool(_NAME.fullmatch(self.name)), "expected letters, digits, _ and - only"),
-            ("seed", self.seed >= 0, "expected 0 or more"),
+            (
+                "name",
+                len(self.experiment) <= _MAX_EXPERIMENT_NAME,
+                f"expected a shorter name: {self.experiment} has more than {_MAX_EXPERIMENT_NAME} characters",
+            ),
+            ("seed", 0 <= self.seed < 2**32, "expected 0 to 2**32 - 1"),
             ("workers", self.workers >= 1, "expected 1 or more"),
             ("num_timesteps", self.num_timesteps >= 1, "expected 1 or more"),
             ("agent", self.agent in get_args(AgentName), "expected ppo or trpo"),
@@ -118,6 +127,16 @@ class TeachConfig:
                 "expected 1 or more",
             ),
             ("site_url", self.site_url is None or _is_http_url(self.site_url), "expected http(s)://host"),
+            (
+                "storage",
+                "://" not in (self.storage or "") or (self.storage or "").startswith("s3://"),
+                "expected s3://bucket/prefix or a folder",
+            ),
+            (
+                "bind",
+                self.bind not in _WILDCARDS or self.public_url is not None,
+                "needs --public_url, the address by which others reach this machine",
+            ),
             (
                 "public_url",
                 self.public_url is None or _is_http_url(self.public_url),
@@ -165,14 +184,26 @@ def _is_http_url(text: str) -> bool:
 
 
 def save_config(config: TeachConfig, run_id: uuid.UUID) -> None:
-    """Write ``config.json`` into the run directory."""
+    """Write ``config.json`` into the run directory, whole or not at all.
+
+    Folders are written as absolute paths, so that a run resumed from elsewhere finds the same site and clips.
+    """
     data = {"run_id": str(run_id), **dataclasses.asdict(config)}
-    (config.run_dir / "config.json").write_text(json.dumps(data, indent=2) + "\n")
+    data["state_dir"] = str(Path(config.state_dir).absolute())
+    if config.storage is not None and "://" not in config.storage:
+        data["storage"] = str(Path(config.storage).absolute())
+    path = config.run_dir / CONFIG_NAME
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("w") as file:
+        file.write(json.dumps(data, indent=2) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
 
 
 def load_config(run_dir: Path) -> tuple[TeachConfig, uuid.UUID]:
     """Read ``config.json`` of a run. Raises :class:`ConfigError` where there is none that fits."""
-    path = run_dir / "config.json"
+    path = run_dir / CONFIG_NAME
     try:
         data = json.loads(path.read_text())
         run_id = uuid.UUID(data.pop("run_id"))

@@ -24,7 +24,6 @@ from teacher.errors import ConfigError, SiteUnreachableError
 START_SECONDS = 60.0
 _POLL_SECONDS = 0.2
 _RETRY_SECONDS = 1.0
-_WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 (compared, not bound)
 
 
 @dataclass
@@ -80,16 +79,18 @@ def ensure_site(
         ConfigError: the options do not fit together, or the site already serves with others.
         SiteUnreachableError: it did not start; the message ends with what its log says.
     """
-    if bind in _WILDCARDS and public_url is None:
-        raise ConfigError(f"--bind {bind} needs --public_url, the address by which others reach this machine")
     storage = storage or os.environ.get("TEACHER_STORAGE", "")
     if storage and "://" not in storage:
         storage = str(Path(storage).resolve())
     wanted = {"bind": bind, "public_url": public_url or "", "storage": storage}
     folder = _StateFolder(state_dir.resolve(), wanted)
-    run_lock = _lock_run(folder.state_dir / "site" / "runs")
+    try:
+        run_lock = _lock_run(folder.state_dir / "site" / "runs")
+    except OSError as error:
+        raise ConfigError(f"--state_dir: cannot make {error.filename}: {error.strerror}") from error
     try:
         site = folder.join_or_start()
+        folder.wanted = {name: site[name] for name in wanted}  # revived, it serves as it did
         return SiteHandle(
             url=site["url"],
             token=(folder.state_dir / "token").read_text().strip(),
@@ -108,7 +109,7 @@ class _StateFolder:
 
     def __init__(self, state_dir: Path, wanted: Mapping[str, str]) -> None:
         self.state_dir = state_dir
-        self._wanted = wanted
+        self.wanted = wanted
         self._log = state_dir / "site.log"
 
     def join_or_start(self) -> Mapping[str, Any]:
@@ -151,7 +152,7 @@ class _StateFolder:
 
     def spawn(self) -> subprocess.Popen[bytes]:
         """Start a process that becomes the site; it exits with 0 where the folder has one already."""
-        options = [f"--{name.replace('_', '-')}={value}" for name, value in self._wanted.items()]
+        options = [f"--{name.replace('_', '-')}={value}" for name, value in self.wanted.items()]
         with self._log.open("ab") as log:
             child = subprocess.Popen(
                 [
@@ -172,7 +173,7 @@ class _StateFolder:
 
     def _check_options(self, site: Mapping[str, Any]) -> None:
         defaults = {"bind": "127.0.0.1", "public_url": "", "storage": ""}
-        for name, value in self._wanted.items():
+        for name, value in self.wanted.items():
             if value not in (defaults[name], site[name]):
                 raise ConfigError(
                     f"--{name}: the site of {self.state_dir} already serves with {site[name] or 'none'}, "

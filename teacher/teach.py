@@ -1,6 +1,7 @@
 """The command line: ``teach -p human -e ShortHopper-v1 -n backflip``."""
 
 import argparse
+import contextlib
 import dataclasses
 import shlex
 import shutil
@@ -17,9 +18,9 @@ from rich.console import Console
 
 from agents.errors import AgentError
 from teacher.assembly import build_run, check, prepared_directory
-from teacher.config import TeachConfig, load_config
+from teacher.config import CONFIG_NAME, TeachConfig, load_config
 from teacher.envs.tasks import TaskInfo
-from teacher.errors import ConfigError, TeacherError
+from teacher.errors import ConfigError, SiteRefusedError, SiteUnreachableError, StorageError, TeacherError
 from teacher.loop import train
 from teacher.run import Run
 
@@ -110,7 +111,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[TeachConfig, uuid.UUID, b
     if missing:
         raise ConfigError(f"expected {', '.join(missing)}, or --resume RUN_DIR")
     config = TeachConfig(**given)
-    if config.run_dir.exists():
+    if (config.run_dir / CONFIG_NAME).exists():
         raise ConfigError(
             f"{config.run_dir} exists; go on with teach --resume {config.run_dir}, or choose another -n"
         )
@@ -126,14 +127,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         task = check(config, console)
         with prepared_directory(config, run_id, resumed=resumed):
             return _teach(config, run_id, task, console)
-    except TeacherError as error:
+    except (TeacherError, AgentError) as error:
         print(f"teach: {error}", file=sys.stderr)
-        return error.exit_status
-    except AgentError as error:
-        print(f"teach: {error}", file=sys.stderr)
+        return error.exit_status if isinstance(error, TeacherError) else 1
+    except OSError as error:
+        print(f"teach: {error.filename or 'the system'}: {error.strerror or error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("teach: interrupted before the run began; nothing was lost", file=sys.stderr)
+        print("teach: interrupted", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -148,15 +149,20 @@ def _teach(config: TeachConfig, run_id: uuid.UUID, task: TaskInfo, console: Cons
             run.save()
             console.print(f"\nSaved at step {run.agent.total_steps:,}. To go on: [bold]{resume}[/]")
             return INTERRUPTED
-        except (TeacherError, AgentError):
+        except (TeacherError, AgentError, OSError):
+            with contextlib.suppress(StorageError):
+                run.save()
             console.print(f"To go on when that is mended: {resume}", style="yellow")
             raise
         run.save()
-        if completed:
-            run.finish()
-            console.print(f"Done after {run.agent.total_steps:,} steps. Everything is in {config.run_dir}")
-        else:
+        if not completed:
             console.print(f"The site finished this experiment; saved at step {run.agent.total_steps:,}.")
+            return 0
+        console.print(f"Done after {run.agent.total_steps:,} steps. Everything is in {config.run_dir}")
+        try:
+            run.finish()
+        except (SiteUnreachableError, SiteRefusedError) as error:
+            console.print(f"The site was not told: {error}. To tell it: {resume}", style="yellow")
     return 0
 
 

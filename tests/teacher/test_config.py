@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import uuid
 from pathlib import Path
@@ -36,7 +37,11 @@ def make_config(**changes: Any) -> TeachConfig:
         ({"site_url": "https://labels.example.org"}, "s3://"),
         ({"public_url": "labels.example.org"}, "http"),
         ({"workers": 0}, "1 or more"),
-        ({"seed": -1}, "0 or more"),
+        ({"seed": -1}, "0 to"),
+        ({"seed": 2**32}, "0 to"),
+        ({"name": "x" * 90}, "shorter"),
+        ({"storage": "ftp://host/clips"}, "s3://bucket/prefix or a folder"),
+        ({"bind": "::"}, "--public_url"),
     ],
 )
 def test_a_bad_value_is_refused_with_its_field_and_the_expectation(
@@ -78,7 +83,20 @@ def test_a_saved_configuration_comes_back(tmp_path: Path) -> None:
     config, run_id = make_config(runs_dir=str(tmp_path / "runs")), uuid.uuid4()
     config.run_dir.mkdir(parents=True)
     save_config(config, run_id)
-    assert load_config(config.run_dir) == (config, run_id)
+    absolute = dataclasses.replace(config, state_dir=str(Path("state").absolute()))
+    assert load_config(config.run_dir) == (absolute, run_id)
+
+
+def test_a_run_resumed_from_elsewhere_finds_its_site_and_its_clips(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = make_config(state_dir="site", storage="clips")
+    config.run_dir.mkdir(parents=True)
+    save_config(config, uuid.uuid4())
+    monkeypatch.chdir("/")
+    found, _ = load_config(tmp_path / config.run_dir)
+    assert (found.state_dir, found.storage) == (str(tmp_path / "site"), str(tmp_path / "clips"))
 
 
 def test_a_moved_run_is_found_and_a_renamed_one_refused(tmp_path: Path) -> None:

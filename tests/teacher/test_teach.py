@@ -66,6 +66,11 @@ def test_rl_teachers_flags_keep_their_meaning(monkeypatch: pytest.MonkeyPatch, t
         "-p synth -e CartPole-v1 -n x -l 40",
         "-p rl -e ShortHopper-v1 -n x --device cuda:99",
         "-p rl -e no_such_module:Env-v0 -n x",
+        "-p human -e ShortHopper-v1 -n x --bind 0.0.0.0",
+        "-p human -e ShortHopper-v1 -n x --storage ftp://host",
+        "-p human -e ShortHopper-v1 -n x --site_url http://127.0.0.1:9 --storage s3://clips",
+        "-p human -e ShortHopper-v1 -n x --site_url http://127.0.0.1:9",
+        "-p rl -e ShortHopper-v1 -n x -s 99999999999999999999",
         "--resume no/such/run",
         "--resume run -s 3",
     ],
@@ -74,6 +79,7 @@ def test_a_bad_line_is_refused_in_one_line_before_anything_starts(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TEACHER_TOKEN", raising=False)
     try:
         status = main(line.split())
     except SystemExit as exit_:
@@ -89,9 +95,32 @@ def test_an_existing_run_is_neither_overwritten_nor_guessed_to_be_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs" / "ShortHopper-v1" / "x").mkdir(parents=True)
+    run_dir = tmp_path / "runs" / "ShortHopper-v1" / "x"
+    run_dir.mkdir(parents=True)
+    (run_dir / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match="teach --resume runs/ShortHopper-v1/x"):
         parse_arguments("-p rl -e ShortHopper-v1 -n x".split())
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--site_url http://127.0.0.1:9 --storage s3://clips", "no answer from the labeling site"),
+        ("--state_dir a-file", "--state_dir"),
+    ],
+)
+def test_a_run_that_cannot_begin_leaves_nothing_and_may_be_given_again(
+    line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TEACHER_TOKEN", "tt_wrong")
+    (tmp_path / "a-file").touch()
+    for _ in range(2):
+        assert main(["-p", "human", "-e", "ShortHopper-v1", "-n", "x", *line.split()]) != 0
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
+    assert not (tmp_path / "runs" / "ShortHopper-v1" / "x").exists()
 
 
 def test_help_documents_every_setting_and_the_old_names(capsys: pytest.CaptureFixture[str]) -> None:

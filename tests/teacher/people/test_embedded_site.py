@@ -166,12 +166,6 @@ def test_a_site_that_cannot_start_says_why_in_one_line(join: Any, state_dir: Pat
     assert "\n" not in str(error.value)
 
 
-def test_serving_others_needs_to_know_by_which_address(join: Any, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--public_url"):
-        join(tmp_path, bind="0.0.0.0")  # noqa: S104
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_others_reach_it_by_its_public_address_only(
     join: Any, state_dir: Path, experiment: ExperimentSettings
 ) -> None:
