@@ -29,7 +29,8 @@ setup-dev: $(VENV)/.dev
 
 $(VENV)/.runtime: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "RL-Teacher needs Python 3.11 or newer; set PYTHON=...")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || scripts/system-packages python3-venv
+	test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install --quiet $$(grep '^torch==' constraints.txt)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
 	@touch $@
