@@ -17,6 +17,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from teacher.ledger import Ledger
+from teacher.teach import main
 
 OUTCOMES = {"first": 1.0, "second": 0.0, "equal": 0.5}
 
@@ -167,6 +168,24 @@ def test_no_label_is_lost_when_trainer_site_and_bots_are_each_killed_once(
     assert Ledger(world.run_dir / "ledger.sqlite3").asked() == 60
 
 
+def assert_learned(run_dir: Path) -> EventAccumulator:
+    """The inverted pendulum came at least half of the way to its best return, 1 for each of 25 steps."""
+    events = EventAccumulator(str(run_dir / "tensorboard")).Reload()
+    returns = [event.value for event in events.Scalars("agent/true_reward_per_episode")]
+    assert returns[-1] > returns[0] + 0.5 * (25 - returns[0]), returns
+    return events
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("predictor", ["rl", "synth"])
+def test_an_agent_learns_from_the_true_reward_and_from_synthetic_labels(
+    predictor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["-p", predictor, *"-e InvertedPendulum-v1 -n x -L 30 -l 80 -t 40000 -V".split()]) == 0
+    assert_learned(tmp_path / "runs" / "InvertedPendulum-v1" / "x")
+
+
 @pytest.mark.slow
 def test_an_agent_learns_from_labelers_over_http(make_world: Callable[[str, str], World]) -> None:
     world = make_world("InvertedPendulum-v1", "learn")
@@ -176,9 +195,7 @@ def test_an_agent_learns_from_labelers_over_http(make_world: Callable[[str, str]
     world.until(lambda: trainer.poll() is not None, "the end of training")
     assert trainer.returncode == 0, world.last_words()
 
-    events = EventAccumulator(str(world.run_dir / "tensorboard")).Reload()
-    returns = [event.value for event in events.Scalars("agent/true_reward_per_episode")]
-    assert returns[-1] > returns[0] + 0.5 * (25 - returns[0]), returns
+    events = assert_learned(world.run_dir)
     assert events.Scalars("labels/answered")[-1].value >= 60
     assert {
         "agent/total_steps",
