@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib.sessions.models import Session
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Dialog, Page, Route, expect
 
 from human_feedback_site.feedback.models import Comparison, Label, Undo
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from tests.e2e.conftest import LabelingPage, Site
 
 LABELS = "**/api/v1/labels"
+PROBLEM = "application/problem+json"
 API = "**/api/v1/**"
 
 
@@ -165,6 +167,18 @@ def test_undo_brings_the_pair_back_and_takes_the_decision_away(site: Site, label
     assert Undo.objects.get().label == first
 
 
+def test_the_last_answer_can_be_undone_after_a_reload(site: Site, labeling: LabelingPage) -> None:
+    site.add(2)
+    labeling.open(site.invite())
+    labeling.press("ArrowUp")
+    labeling.expect_saved(1)
+    labeling.open(site.label_url)
+    labeling.page.keyboard.press("z")
+    expect(labeling.answered).to_have_text("0")
+    labeling.wait_for("judging")
+    assert Undo.objects.get().label == site.labels()[0]
+
+
 def test_there_is_nothing_to_undo_at_first(site: Site, labeling: LabelingPage) -> None:
     site.add(1)
     labeling.open(site.invite())
@@ -178,6 +192,9 @@ def test_there_is_nothing_to_undo_at_first(site: Site, labeling: LabelingPage) -
     [
         pytest.param({"status": 503, "body": "busy"}, id="503"),
         pytest.param({"status": 200, "body": "<h1>Welcome, room 12</h1>"}, id="a page of the hotel"),
+        pytest.param({"status": 404, "body": "<h1>No such backend</h1>"}, id="a page of the proxy"),
+        pytest.param({"status": 413, "body": "{}", "content_type": PROBLEM}, id="too large"),
+        pytest.param({"status": 400, "body": "{}", "content_type": PROBLEM}, id="400 without errors"),
     ],
 )
 def test_answers_survive_a_site_that_fails_and_a_reload(
@@ -197,6 +214,48 @@ def test_answers_survive_a_site_that_fails_and_a_reload(
     labeling.page.unroute(LABELS)
     labeling.expect_saved(2)
     assert [label.choice for label in site.labels()] == ["left", "equal"]
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [{"status": 404}, {"status": 409}, {"status": 400, "errors": [{"pointer": "#", "detail": "x"}]}],
+    ids=lambda problem: str(problem["status"]),
+)
+def test_an_answer_that_the_site_refuses_is_said_and_given_up(
+    site: Site, labeling: LabelingPage, problem: dict[str, Any]
+) -> None:
+    site.add(2)
+    labeling.open(site.invite())
+    body = json.dumps({**problem, "detail": "No, because."})
+    labeling.page.route(
+        LABELS, lambda route: route.fulfill(status=problem["status"], body=body, content_type=PROBLEM)
+    )
+    labeling.press("ArrowLeft")
+    expect(labeling.toast).to_have_text("The site did not take an answer: No, because.")
+    expect(labeling.unsaved).to_be_hidden()
+
+
+def test_leaving_is_questioned_while_answers_are_in_memory_only(site: Site, labeling: LabelingPage) -> None:
+    site.add(2)
+    page = labeling.page
+    page.add_init_script(
+        "Storage.prototype.setItem = () => { throw new DOMException('', 'QuotaExceededError') }"
+    )
+    labeling.open(site.invite())
+    asked: list[str] = []
+
+    def leave(dialog: Dialog) -> None:
+        asked.append(dialog.type)
+        dialog.accept()
+
+    page.on("dialog", leave)
+    page.route(LABELS, lambda route: route.abort())
+    labeling.press("ArrowLeft")
+    expect(labeling.unsaved).to_contain_text("1")
+    labeling.open(site.label_url)
+    assert asked == ["beforeunload"]
+    labeling.open(site.label_url)
+    assert asked == ["beforeunload"]
 
 
 def test_an_answer_that_arrived_but_was_not_acknowledged_counts_once(
@@ -295,8 +354,9 @@ def test_paused_and_finished_are_said_and_a_resumed_experiment_goes_on(
     site: Site, labeling: LabelingPage
 ) -> None:
     site.add(2)
-    site.set(state="paused")
+    site.set(state="paused", waiting_for=7)
     labeling.open(site.invite(), state="paused")
+    expect(labeling.page.locator(".bar [data-waiting]")).to_be_hidden()
     expect(labeling.page.get_by_role("heading", name="Paused")).to_be_visible()
     site.set(state="running")
     labeling.wait_for("judging")
@@ -331,6 +391,23 @@ def test_a_clip_that_cannot_be_played_is_said_and_not_judged(site: Site, labelin
     labeling.press("ArrowDown")
     labeling.expect_saved(1)
     assert Label.objects.get().choice == "cant_tell"
+
+
+def test_clips_are_shown_in_a_browser_that_does_not_say_when_they_can_play(
+    site: Site, labeling: LabelingPage
+) -> None:
+    [uuid] = site.add(1)
+    (site.media / f"hopper/{uuid}/first.mp4").write_bytes(b"not a clip at all")
+    labeling.page.add_init_script(
+        """const listen = HTMLMediaElement.prototype.addEventListener;
+        HTMLMediaElement.prototype.addEventListener = function (type, ...rest) {
+            if (type !== "canplaythrough" && type !== "error") listen.call(this, type, ...rest);
+        };"""
+    )
+    labeling.open(site.invite())
+    expect(labeling.page.locator(".frame.unplayable")).to_have_count(1)
+    [video] = labeling.videos()
+    assert (video["videoWidth"], video["paused"]) == (128, False)
 
 
 def test_help_opens_by_key_and_holds_the_answers_back(site: Site, labeling: LabelingPage) -> None:

@@ -58,6 +58,7 @@ def experiment(request: HttpRequest, name: str) -> HttpResponse:
         "may_label": selectors.experiments_to_label(user).filter(pk=found.pk).exists(),
         "progress": selectors.progress(found),
         "active_labelers": selectors.active_labelers(found),
+        "waiting_for": found.waiting_for if found.state == Experiment.State.RUNNING else None,
         "curves": curves(found),
         "page": page,
         "cards": [comparison_card(comparison) for comparison in page],

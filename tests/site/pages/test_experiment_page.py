@@ -145,3 +145,14 @@ def test_what_people_write_stays_text(trainer: Trainer, researcher_browser: Clie
         html = text(researcher_browser, path)
         assert "<script>alert" not in html
         assert escape("<script>alert(1)</script>") in html
+
+
+@pytest.mark.parametrize("state", ["paused", "finished"])
+def test_training_that_does_not_run_waits_for_nobody(
+    trainer: Trainer, researcher_browser: Client, state: str
+) -> None:
+    Experiment.objects.update(waiting_for=919)
+    assert "919" in text(researcher_browser)
+    Experiment.objects.update(state=state)
+    assert "919" not in text(researcher_browser)
+    assert "919" not in text(researcher_browser, "/")

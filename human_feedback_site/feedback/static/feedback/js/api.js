@@ -9,12 +9,7 @@ export class SignedOut extends Error {}
 /** Somebody else signed in with this browser; what this page holds belongs to another account. */
 export class OtherAccount extends Error {}
 /** The site understood and said no; asking again changes nothing. */
-export class Refused extends Error {
-  constructor(status, detail) {
-    super(detail || `HTTP ${status}`);
-    this.status = status;
-  }
-}
+export class Refused extends Error {}
 
 export class Api {
   /** @param {{account: string, csrf_cookie: string, urls: {leases: string, labels: string, session: string}}} page */
@@ -48,12 +43,11 @@ export class Api {
       body: JSON.stringify(body),
     });
     if (reply.ok) return json(reply);
-    if (reply.status >= 500 || reply.status === 408 || reply.status === 429) throw new Away(`HTTP ${reply.status}`);
+    // If the account is right, only the token was stale, and the check has fetched a new one.
     if ([401, 403, 404].includes(reply.status)) await this.#checkAccount();
-    // The account is right, so only the token was stale; the check has fetched a new one.
-    if ([401, 403].includes(reply.status)) throw new Away(`HTTP ${reply.status}`);
-    const problem = await reply.json().catch(() => ({}));
-    throw new Refused(reply.status, problem.detail || problem.title);
+    const problem = await refusal(reply);
+    if (problem) throw new Refused(problem.detail);
+    throw new Away(`HTTP ${reply.status}`);
   }
 
   async #checkAccount() {
@@ -86,6 +80,14 @@ async function request(url, options) {
   } catch (error) {
     throw new Away(error.message);
   }
+}
+
+/** What the site itself said no to; null for anything else, such as a proxy's 404 or a wrong host: that may pass. */
+async function refusal(reply) {
+  if (!reply.headers.get("Content-Type")?.startsWith("application/problem+json")) return null;
+  const problem = await json(reply);
+  const final = reply.status === 404 || reply.status === 409 || (reply.status === 400 && problem.errors?.length > 0);
+  return final ? problem : null;
 }
 
 async function json(reply) {

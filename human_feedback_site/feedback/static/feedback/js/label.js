@@ -22,7 +22,7 @@ class Labeling {
     this.prefetch = new Prefetch(api, () => this.#unsavedLeases());
     this.siteState = "running";
     this.saved = page.answered;
-    this.last = null;
+    this.last = new Kept(`rl-teacher.last.${page.account}.${page.experiment}`);
     this.recalling = false;
     this.stopped = false;
     this.away = false;
@@ -53,7 +53,7 @@ class Labeling {
     const uuid = newUuid();
     const response_ms = Math.round(performance.now() - this.shownAt);
     this.screen.flash(choice);
-    this.last = uuid;
+    this.last.value = uuid;
     // The answer is kept before anything else happens; then its pair leaves the screen (`#added`).
     this.outbox.put({ kind: "label", experiment: this.experiment, uuid, lease: pair.lease.uuid, choice, response_ms });
   }
@@ -61,14 +61,14 @@ class Labeling {
   /** Take the last answer back; its pair returns to the screen as soon as the site has agreed. */
   undo() {
     if (this.recalling || !["judging", "loading", "empty", "offline", "paused"].includes(this.screen.state)) return;
-    if (!this.last) {
+    if (!this.last.value) {
       this.screen.say("nothing_to_undo");
       return;
     }
     this.recalling = true;
     this.#render();
-    const label = this.last;
-    this.last = null;
+    const label = this.last.value;
+    this.last.value = null;
     this.outbox.put({ kind: "undo", experiment: this.experiment, uuid: newUuid(), label });
   }
 
@@ -94,6 +94,7 @@ class Labeling {
     document.addEventListener("visibilitychange", () => {
       if (!document.hidden) this.#resume();
     });
+    addEventListener("beforeunload", (event) => this.outbox.volatile && event.preventDefault());
     // Signing in again may have happened in another tab.
     addEventListener("focus", () => this.stopped && this.#resume());
   }
@@ -141,7 +142,7 @@ class Labeling {
     this.siteState = reply.state;
     this.saved = reply.answered;
     this.screen.prompt(reply.prompt);
-    this.screen.waitingFor(reply.waiting_for);
+    this.screen.waitingFor(reply.state === "running" ? reply.waiting_for : null);
     this.#connected();
     this.#count();
     this.#fillScreen();
@@ -175,6 +176,7 @@ class Labeling {
 
   #refused({ entry, error }) {
     this.screen.say(entry.kind === "undo" ? "undo_refused" : "answer_refused", error.message);
+    if (entry.uuid === this.last.value) this.last.value = null;
     this.recalling = false;
     this.#fillScreen();
   }
@@ -232,6 +234,35 @@ class Labeling {
     if (this.siteState !== "running") return this.siteState;
     if (this.away) return "offline";
     return this.prefetch.loading || !this.prefetch.asked ? "loading" : "empty";
+  }
+}
+
+/** A string that survives a reload of this tab, where the browser allows that. */
+class Kept {
+  #key;
+  #value = null;
+
+  constructor(key) {
+    this.#key = key;
+    try {
+      this.#value = sessionStorage.getItem(key);
+    } catch {
+      // It lives as long as the page.
+    }
+  }
+
+  get value() {
+    return this.#value;
+  }
+
+  set value(value) {
+    this.#value = value;
+    try {
+      if (value === null) sessionStorage.removeItem(this.#key);
+      else sessionStorage.setItem(this.#key, value);
+    } catch {
+      // It lives as long as the page.
+    }
   }
 }
 

@@ -47,6 +47,11 @@ export class Outbox extends EventTarget {
       .sort((a, b) => a.at - b.at);
   }
 
+  /** True while something is unsaved that would not survive this page. */
+  get volatile() {
+    return [...memory.map.keys()].some((key) => key.startsWith(this.#prefix));
+  }
+
   /** Keep an entry, then send it. Returns once it is kept. */
   put(entry) {
     const last = this.entries.at(-1)?.at ?? 0;

@@ -1,8 +1,10 @@
 // Two clips that start together and start again together.
 
 const UNPLAYABLE = "unplayable";
+// A phone that saves power may decode nothing before it plays, and never say "canplaythrough".
+const DECODE_MS = 5_000;
 
-/** Two videos made of fetched clips, decoded as far as their first frame. */
+/** Two videos made of fetched clips, decoded as far as their first frame where the browser does so. */
 export class Pair {
   /** @param {{uuid: string, comparison: string}} lease */
   constructor(lease, left, right) {
@@ -43,6 +45,7 @@ function decoded(blob) {
   return new Promise((resolve) => {
     video.addEventListener("canplaythrough", () => resolve(video), { once: true });
     video.addEventListener("error", () => resolve(UNPLAYABLE), { once: true });
+    setTimeout(() => resolve(video.readyState >= HTMLMediaElement.HAVE_METADATA ? video : UNPLAYABLE), DECODE_MS);
   });
 }
 
