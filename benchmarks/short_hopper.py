@@ -1,9 +1,9 @@
 """Does teaching work? ShortHopper-v1 with the true reward, with synthetic labels, with coin flips; SB3's PPO.
 
-Every side makes the same number of steps on the same environment; the policy it ends with is then played for 20
-episodes, its actions sampled. Printed for each side: median over the seeds of the return, mean forward velocity
-and mean height; for the taught ones f = (R - R_random) / (R_rl - R_random), with the medians of the others, and
-Spearman's correlation of predicted and true segment sums on 200 segments drawn evenly over the run.
+Every side makes the same number of steps on the same environment; the policy it ends with is then played for
+20 episodes, its actions sampled. Printed for each side: median over the seeds of the return, mean forward
+velocity and mean height; for the taught ones f = (R - R_random) / (R_rl - R_random), with the medians of the
+others, and Spearman's correlation of predicted and true sums of 200 segments drawn evenly over the run.
 
     python benchmarks/short_hopper.py                     all seeds and sides, about an hour on two cores
     python benchmarks/short_hopper.py --seeds 1 --steps 1e5
