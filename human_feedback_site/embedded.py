@@ -13,7 +13,6 @@ import argparse
 import errno
 import fcntl
 import ipaddress
-import itertools
 import json
 import os
 import signal
@@ -25,9 +24,10 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from gunicorn.app.base import BaseApplication
+
+from human_feedback_site.environment import make_private_folder, read_list
 
 PORTS = (*range(8000, 8100), 0)  # the first that is free; 0 is any
 THREADS = 8
@@ -43,8 +43,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--public-url", default="", help="address by which other machines reach the site")
     parser.add_argument("--storage", default="", help="where clips are: s3://bucket/prefix or a folder")
     options = parser.parse_args(arguments)
+    os.umask(0o077)  # what the site writes is for its owner alone, also in a folder that others may enter
     state_dir = options.state_dir.resolve()
     folder = state_dir / "site"
+    _make_state_folder(state_dir)
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a+") as lock:
         try:
@@ -67,6 +69,14 @@ def main(arguments: list[str] | None = None) -> int:
         }
         EmbeddedSite(folder, listener.detach(), announcement).run()
     return 0
+
+
+def _make_state_folder(state_dir: Path) -> None:
+    """Make the folder, for its owner alone; one that a run has made a moment ago for its lock is made so."""
+    make_private_folder(state_dir)
+    names = {path.name for path in state_dir.iterdir()}
+    if "site" in names and names <= {"site", "site.log"}:
+        state_dir.chmod(0o700)
 
 
 class EmbeddedSite(BaseApplication):  # type: ignore[misc]
@@ -175,16 +185,14 @@ def _own_host(bind: str) -> str:
 def _environment(options: argparse.Namespace, state_dir: Path, port: int, instance: str) -> dict[str, str]:
     """The settings of this site, as environment variables."""
     own_host = _own_host(options.bind)
-    public_url = options.public_url
+    public_url = options.public_url or os.environ.get("TEACHER_PUBLIC_URL", "")
     if not public_url and not _is_loopback(options.bind):
         public_url = f"http://{own_host}:{port}"
-    hosts = {"127.0.0.1", "localhost", "[::1]", own_host, urlsplit(public_url).hostname or own_host}
-    given = (host for host in os.environ.get("ALLOWED_HOSTS", "").split(",") if host.strip())
     environment = {
         "DJANGO_SETTINGS_MODULE": "human_feedback_site.settings",
         "TEACHER_STATE_DIR": str(state_dir),
         "TEACHER_INSTANCE_ID": instance,
-        "ALLOWED_HOSTS": ",".join(sorted(itertools.chain(hosts, given))),
+        "ALLOWED_HOSTS": ",".join([own_host, *read_list("ALLOWED_HOSTS")]),
     }
     if public_url:
         environment["TEACHER_PUBLIC_URL"] = public_url

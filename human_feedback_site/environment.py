@@ -50,6 +50,12 @@ def read_origin(name: str) -> str | None:
     return value
 
 
+def host_of(url: str) -> str:
+    """Return the host of an address as a browser sends it, an IPv6 address in brackets."""
+    host = urlsplit(url).hostname or ""
+    return f"[{host}]" if ":" in host else host
+
+
 def read_database(state_dir: Path) -> dict[str, object]:
     """Return Django's settings of the database named by ``DATABASE_URL``.
 
@@ -59,7 +65,7 @@ def read_database(state_dir: Path) -> dict[str, object]:
     """
     url = os.environ.get("DATABASE_URL", "").strip()
     if not url:
-        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(state_dir)
         url = f"sqlite:///{state_dir / 'site.sqlite3'}"
     try:
         config: dict[str, object] = dict(dj_database_url.parse(url, conn_max_age=60, conn_health_checks=True))
@@ -111,6 +117,11 @@ def read_secret_key(state_dir: Path, *, embedded: bool) -> str:
     return _kept_secret(state_dir / "secret_key")
 
 
+def make_private_folder(folder: Path) -> None:
+    """Make a folder that only its owner may enter; whoever made one before has decided for himself."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
 def write_private(path: Path, content: str) -> None:
     """Write a file that only its owner may read, replacing it in one step."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
@@ -125,7 +136,7 @@ def write_private(path: Path, content: str) -> None:
 def _kept_secret(path: Path) -> str:
     """Return the secret in ``path``, made on the first call; processes that race for it agree on one."""
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         own = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         write_private(own, secrets.token_urlsafe(50) + "\n")
         try:

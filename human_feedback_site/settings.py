@@ -7,12 +7,12 @@ machine only. ``.env.example`` lists the variables.
 import hashlib
 import os
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
 from human_feedback_site.environment import (
     LOOPBACK,
+    host_of,
     read_bool,
     read_database,
     read_list,
@@ -26,9 +26,9 @@ from human_feedback_site.environment import (
 STATE_DIR = Path(os.environ.get("TEACHER_STATE_DIR") or "state").resolve()
 INSTANCE_ID = os.environ.get("TEACHER_INSTANCE_ID", "")
 PUBLIC_URL = read_origin("TEACHER_PUBLIC_URL")  # the address people use; unset: the one each request came to
-_PUBLIC_HOST = [urlsplit(PUBLIC_URL).hostname or ""] if PUBLIC_URL else []
-ALLOWED_HOSTS = read_list("ALLOWED_HOSTS") or [*LOOPBACK, *_PUBLIC_HOST]
-CSRF_TRUSTED_ORIGINS = read_list("CSRF_TRUSTED_ORIGINS") or ([PUBLIC_URL] if PUBLIC_URL else [])
+_PUBLIC_ORIGINS = [PUBLIC_URL] if PUBLIC_URL else []
+ALLOWED_HOSTS = [*LOOPBACK, *map(host_of, _PUBLIC_ORIGINS), *read_list("ALLOWED_HOSTS")]
+CSRF_TRUSTED_ORIGINS = [*_PUBLIC_ORIGINS, *read_list("CSRF_TRUSTED_ORIGINS")]
 SERVES_ONLY_THIS_MACHINE = set(ALLOWED_HOSTS) <= {*LOOPBACK, "::1"}
 _EMBEDDED = not os.environ.get("DATABASE_URL")
 

@@ -34,7 +34,7 @@ def output(command: str, *args: str, **options: object) -> str:
 @pytest.fixture
 def state(settings: Settings, tmp_path: Path) -> Path:
     settings.STATE_DIR = tmp_path / "state"
-    settings.STATE_DIR.mkdir()
+    settings.STATE_DIR.mkdir(mode=0o755)
     return tmp_path / "state"
 
 
@@ -82,7 +82,9 @@ def test_an_embedded_site_is_set_up_once(db: None, state: Path) -> None:
     assert output("setup_embedded") == ""
     files = {name: (state / name).read_text() for name in ("token", "admin_password")}
     assert all(stat.S_IMODE((state / name).stat().st_mode) == 0o600 for name in files)
-    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    assert (
+        stat.S_IMODE(state.stat().st_mode) == 0o755
+    )  # it was there before, so it is not the site's to close
     admin = authenticate(username="admin", password=files["admin_password"].strip())
     assert admin is not None
     assert admin.is_superuser
@@ -118,3 +120,4 @@ def test_manage_py_works_in_a_fresh_state_folder(tmp_path: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "new" / "token").exists()
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700

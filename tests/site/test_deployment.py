@@ -36,7 +36,7 @@ def test_the_example_lists_what_compose_asks_for_and_no_secret() -> None:
     lines = (ROOT / ".env.example").read_text().splitlines()
     given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
     asked = set(re.findall(r"\$\{(\w+)", (ROOT / "docker-compose.yml").read_text()))
-    assert asked <= set(given)
+    assert asked <= {line.removeprefix("#").split("=")[0] for line in lines}
     assert {name for name in given if given[name] == ""} == SECRETS
 
 
@@ -68,6 +68,14 @@ def test_the_composed_site_starts_with_its_settings(compose: Any, tmp_path: Path
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("database ['127.0.0.1', 'localhost'")
+
+
+def test_the_composed_site_takes_the_hosts_and_origins_of_the_env_file(compose: Any) -> None:
+    given = compose["services"]["site"]["environment"]
+    assert {name: given[name] for name in ("ALLOWED_HOSTS", "CSRF_TRUSTED_ORIGINS")} == {
+        "ALLOWED_HOSTS": "${ALLOWED_HOSTS:-}",
+        "CSRF_TRUSTED_ORIGINS": "${CSRF_TRUSTED_ORIGINS:-}",
+    }
 
 
 def test_the_image_is_built_from_what_is_there() -> None:

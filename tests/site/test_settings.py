@@ -61,6 +61,18 @@ def test_a_public_https_address_sets_hosts_origins_and_secure_cookies(tmp_path: 
     assert found["SESSION_COOKIE_SECURE"] is found["CSRF_COOKIE_SECURE"] is True
 
 
+def test_further_hosts_and_origins_come_beside_the_public_address_and_this_machine(tmp_path: Path) -> None:
+    found = settings(
+        tmp_path,
+        TEACHER_PUBLIC_URL="https://[2001:db8::1]:8443",
+        ALLOWED_HOSTS="lab.example.org",
+        CSRF_TRUSTED_ORIGINS="https://lab.example.org",
+    )
+    hosts = ["127.0.0.1", "localhost", "[::1]", "[2001:db8::1]", "lab.example.org"]
+    assert found["ALLOWED_HOSTS"] == hosts
+    assert found["CSRF_TRUSTED_ORIGINS"] == ["https://[2001:db8::1]:8443", "https://lab.example.org"]
+
+
 def test_cookies_are_insecure_elsewhere_only_where_the_public_address_says_http(tmp_path: Path) -> None:
     assert settings(tmp_path, ALLOWED_HOSTS="lab.example.org")["SESSION_COOKIE_SECURE"] is True
     plain = settings(tmp_path, TEACHER_PUBLIC_URL="http://192.168.1.5:8000")

@@ -152,7 +152,7 @@ def test_training_that_does_not_run_waits_for_nobody(
     trainer: Trainer, researcher_browser: Client, state: str
 ) -> None:
     Experiment.objects.update(waiting_for=919)
-    assert "919" in text(researcher_browser)
+    assert ">919<" in text(researcher_browser)
     Experiment.objects.update(state=state)
-    assert "919" not in text(researcher_browser)
-    assert "919" not in text(researcher_browser, "/")
+    assert ">919<" not in text(researcher_browser)
+    assert "919 answers" not in text(researcher_browser, "/")

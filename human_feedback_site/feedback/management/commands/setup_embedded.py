@@ -31,7 +31,6 @@ class Command(BaseCommand):
     def handle(self, *args: Any, show: bool, **options: Any) -> None:
         """Do it; doing it again changes nothing."""
         call_command("migrate", interactive=False, verbosity=0)
-        settings.STATE_DIR.chmod(0o700)  # what is in it may be read by its owner alone
         password_file, token_file = settings.STATE_DIR / "admin_password", settings.STATE_DIR / "token"
         admin = User.objects.filter(username=ADMIN).first() or _make_admin(password_file)
         if user_of_token(_read(token_file)) != admin:

@@ -1,0 +1,84 @@
+"""The embedded site is private to its owner and honours what was exported."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+Start = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start sites in the folder ``state`` and return what they announce; they end with the test."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(**variables: str) -> dict[str, Any]:
+        command = [sys.executable, "-m", "human_feedback_site.embedded", "--bind", "127.0.0.1"]
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2]), **variables}
+        with (tmp_path / "log").open("wb") as log:
+            started.append(
+                subprocess.Popen(
+                    [*command, "--state-dir", str(tmp_path / "state")],
+                    env=environment,
+                    stdout=log,
+                    stderr=log,
+                )
+            )
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            try:
+                announced: dict[str, Any] = json.loads((tmp_path / "state/site/lock").read_text())
+            except (FileNotFoundError, ValueError):
+                time.sleep(0.1)
+            else:
+                return announced
+        raise AssertionError((tmp_path / "log").read_text())
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.wait(10)
+
+
+def test_an_exported_public_address_is_served_and_used_in_links(start: Start, tmp_path: Path) -> None:
+    site = start(TEACHER_PUBLIC_URL="http://labels.example:8080", ALLOWED_HOSTS="lab.example")
+    for host in ("labels.example", "lab.example", "127.0.0.1"):
+        assert requests.get(f"{site['url']}/livez", headers={"Host": host}, timeout=10).status_code == 200
+    assert requests.get(f"{site['url']}/livez", headers={"Host": "evil"}, timeout=10).status_code == 400
+    token = (tmp_path / "state/token").read_text().strip()
+    body = {"run_id": "0b5e1d0e-5c3c-4b8c-9d5e-0d7f8a3c2b11", "env_id": "x", "prompt": "x", "fps": 20}
+    put = requests.put(
+        f"{site['url']}/api/v1/experiments/hopper",
+        json={**body, "has_true_reward": False},
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=10,
+    )
+    assert put.json()["invite_url"].startswith("http://labels.example:8080/join/")
+
+
+def test_a_fresh_state_folder_is_its_owners_alone(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "state/site/runs").mkdir(parents=True)  # as a run makes it for its lock
+    start()
+    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "state/site.sqlite3").stat().st_mode) == 0o600
+
+
+def test_a_folder_that_was_there_before_stays_open_but_not_what_the_site_writes(
+    start: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "state").mkdir(mode=0o755)
+    (tmp_path / "state/notes.txt").touch()
+    start()
+    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o755
+    assert stat.S_IMODE((tmp_path / "state/site.sqlite3").stat().st_mode) == 0o600
