@@ -110,6 +110,22 @@ def test_a_changed_password_is_left_alone(db: None, state: Path) -> None:
     assert not User.objects.get(username="admin").has_usable_password()
 
 
+@pytest.mark.parametrize(
+    "command", [("create_token", "ada"), ("create_invite", "hopper", "mia")], ids=" ".join
+)
+def test_a_new_database_has_to_be_migrated_first(tmp_path: Path, command: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).parents[2] / "manage.py"), *command],
+        env={
+            "TEACHER_STATE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin", "TEACHER_PUBLIC_URL": "http://x.example"
+        },
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("CommandError: The database cannot be used: no such table")
+    assert done.stderr.endswith("run first: manage.py migrate\n")
+
+
 def test_manage_py_works_in_a_fresh_state_folder(tmp_path: Path) -> None:
     manage = Path(__file__).parents[2] / "manage.py"
     environment = {"TEACHER_STATE_DIR": str(tmp_path / "new"), "PATH": "/usr/bin:/bin"}

@@ -5,13 +5,14 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
+from human_feedback_site.feedback.management.commands import DatabaseCommand
 from human_feedback_site.feedback.models import Experiment, validate_labeler_name
 from human_feedback_site.feedback.services.accounts import invite, invite_url
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     """Print an invitation."""
 
     help = "Print a link that signs a labeler in and leads to the labeling page of an experiment."

@@ -4,12 +4,13 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
+from human_feedback_site.feedback.management.commands import DatabaseCommand
 from human_feedback_site.feedback.services.accounts import create_token
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     """Make a token and print it; it cannot be read again."""
 
     help = "Make an API token of a staff user and print it. Give it to the trainer as TEACHER_TOKEN."
