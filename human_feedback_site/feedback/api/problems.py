@@ -72,7 +72,7 @@ def _flatten(detail: Any, pointer: str = "#") -> Iterator[tuple[str, str]]:
     """Yield (JSON pointer, message) for each leaf of DRF's nested validation errors."""
     if isinstance(detail, Mapping):
         for key, value in detail.items():
-            yield from _flatten(value, pointer if key == "non_field_errors" else f"{pointer}/{key}")
+            yield from _flatten(value, pointer if key == "non_field_errors" else f"{pointer}/{_escaped(key)}")
     elif isinstance(detail, list) and any(isinstance(item, Mapping) for item in detail):
         for index, value in enumerate(detail):
             yield from _flatten(value, f"{pointer}/{index}")
@@ -81,6 +81,11 @@ def _flatten(detail: Any, pointer: str = "#") -> Iterator[tuple[str, str]]:
             yield from _flatten(value, pointer)
     else:
         yield pointer, str(detail)
+
+
+def _escaped(key: object) -> str:
+    """Return a key as part of a JSON pointer (RFC 6901)."""
+    return str(key).replace("~", "~0").replace("/", "~1")
 
 
 def _is_api(request: HttpRequest) -> bool:
