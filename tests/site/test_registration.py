@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+from django.db import connection
 
-from human_feedback_site.feedback.models import Comparison
+from human_feedback_site.feedback.media import FolderMedia
+from human_feedback_site.feedback.models import Comparison, Experiment
+from human_feedback_site.feedback.services import experiments
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -101,6 +105,55 @@ def test_known_comparisons_are_not_looked_for_in_the_media_store_again(
     (media_folder / comparison["first"]["key"]).unlink()
     reply = trainer.post(f"{trainer.path}/comparisons", {"comparisons": [comparison]})
     assert reply == {"registered": 0, "existing": 1}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_others_can_write_while_clips_are_looked_for(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readable = FolderMedia.readable
+
+    def readable_after_a_write(store: FolderMedia, key: str) -> bool:
+        Experiment.objects.update(waiting_for=3)  # waits for ever if the registration holds its lock
+        connection.close()  # of this thread
+        return readable(store, key)
+
+    monkeypatch.setattr(FolderMedia, "readable", readable_after_a_write)
+    trainer.register(3)
+    assert trainer.experiment.waiting_for == 3
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_registration_that_another_overtook_registers_the_rest(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = trainer.comparison(), trainer.comparison()
+    path = f"{trainer.path}/comparisons"
+    refuse_unreadable = experiments._refuse_unreadable
+
+    def be_overtaken(*arguments: Any) -> None:
+        monkeypatch.undo()
+        assert trainer.post(path, {"comparisons": [one]}) == {"registered": 1, "existing": 0}
+        refuse_unreadable(*arguments)
+
+    monkeypatch.setattr(experiments, "_refuse_unreadable", be_overtaken)
+    assert trainer.post(path, {"comparisons": [one, two]}) == {"registered": 1, "existing": 1}
+
+
+def test_when_the_store_fails_the_rest_is_not_asked_for(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def fail(store: FolderMedia, key: str) -> bool:
+        asked.append(key)
+        time.sleep(0.02)
+        raise ConnectionError
+
+    monkeypatch.setattr(FolderMedia, "readable", fail)
+    with pytest.raises(ConnectionError):
+        trainer.register(100)
+    assert len(asked) < 100
 
 
 def test_cancelling_twice_is_cancelling_once_and_answered_ones_stay(

@@ -57,18 +57,14 @@ def put_experiment(
     return experiment, False
 
 
-@transaction.atomic
 def register_comparisons(experiment: Experiment, comparisons: Sequence[NewComparison]) -> tuple[int, int]:
     """Record comparisons whose clips are in the media store, all or none; twice is once.
 
     Returns how many are new and how many were known. Raises :class:`UnreadableClipsError`, and
     :class:`ConflictError` where a UUID is known with other content.
     """
-    Experiment.objects.select_for_update(no_key=True).get(pk=experiment.pk)  # one registration at a time
-    known = Comparison.objects.in_bulk([item.uuid for item in comparisons], field_name="uuid")
-    new = {index: item for index, item in enumerate(comparisons) if item.uuid not in known}
-    _refuse_changes(experiment, (item for item in comparisons if item.uuid in known), known)
-    _refuse_unreadable(
+    new = _unknown(experiment, comparisons)
+    _refuse_unreadable(  # before the transaction: nobody waits for this one's lock while the store is slow
         experiment,
         {
             f"#/comparisons/{index}/{side}/key": getattr(item, f"{side}_key")
@@ -78,23 +74,27 @@ def register_comparisons(experiment: Experiment, comparisons: Sequence[NewCompar
     )
     try:
         with transaction.atomic():
+            Experiment.objects.select_for_update(no_key=True).get(pk=experiment.pk)  # one at a time
+            new = _unknown(experiment, comparisons)
             Comparison.objects.bulk_create(
                 Comparison(experiment=experiment, **vars(item)) for item in new.values()
             )
     except IntegrityError:  # another experiment has taken one of the UUIDs a moment ago
         raise ConflictError("A comparison's uuid is already in use; choose a random one.") from None
-    return len(new), len(known)
+    return len(new), len(comparisons) - len(new)
 
 
-def _refuse_changes(
-    experiment: Experiment, items: Iterable[NewComparison], known: Mapping[UUID, Comparison]
-) -> None:
-    for item in items:
-        old = known[item.uuid]
-        if old.experiment_id != experiment.pk or any(
-            getattr(old, name) != value for name, value in vars(item).items()
+def _unknown(experiment: Experiment, comparisons: Sequence[NewComparison]) -> dict[int, NewComparison]:
+    """Return those not registered yet, by their index; refuses known ones that differ."""
+    known = Comparison.objects.in_bulk([item.uuid for item in comparisons], field_name="uuid")
+    for item in comparisons:
+        old = known.get(item.uuid)
+        if old is not None and (
+            old.experiment_id != experiment.pk
+            or any(getattr(old, name) != value for name, value in vars(item).items())
         ):
             raise ConflictError(f"The comparison {item.uuid} is already registered with other content.")
+    return {index: item for index, item in enumerate(comparisons) if item.uuid not in known}
 
 
 def _refuse_unreadable(experiment: Experiment, clips: Mapping[str, str]) -> None:
@@ -102,7 +102,9 @@ def _refuse_unreadable(experiment: Experiment, clips: Mapping[str, str]) -> None
     foreign = {at: key for at, key in clips.items() if not is_key_of(experiment.name, key)}
     own = {at: key for at, key in clips.items() if at not in foreign}
     with ThreadPoolExecutor(_MEDIA_CONNECTIONS) as pool:
-        readable = pool.map(media_store().readable, own.values())
+        readable = pool.map(  # cancels those not begun where one fails
+            media_store().readable, own.values()
+        )
         missing = {at: key for (at, key), found in zip(own.items(), readable, strict=True) if not found}
     if foreign or missing:
         raise UnreadableClipsError(
