@@ -9,9 +9,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from human_feedback_site.feedback import selectors
+from human_feedback_site.feedback.addresses import base_url
 from human_feedback_site.feedback.api import serializers as s
 from human_feedback_site.feedback.api.schema import endpoint
-from human_feedback_site.feedback.api.views import ResearcherView, base_url, user_of, valid
+from human_feedback_site.feedback.api.views import ResearcherView, user_of, valid
 from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.models import Experiment, TrainingPoint, validate_name
 from human_feedback_site.feedback.services import accounts, experiments

@@ -21,11 +21,6 @@ def user_of(request: Request) -> User:
     return cast(User, request.user)
 
 
-def base_url(request: HttpRequest | Request) -> str:
-    """Return the address of the site in links: the public one, or else the one the request came to."""
-    return settings.PUBLIC_URL or request.build_absolute_uri("/").rstrip("/")
-
-
 def valid(serializer: type[Serializer[Any]], data: Any) -> dict[str, Any]:
     """Return the validated ``data``; raises DRF's ``ValidationError``."""
     bound = serializer(data=data)

@@ -9,6 +9,7 @@ urlpatterns = [
     path("", views.home, name="home"),
     path("experiments/<slug:name>/", views.experiment, name="experiment"),
     path("experiments/<slug:name>/label", views.label, name="label"),
+    path("experiments/<slug:name>/invite", views.invite, name="invite"),
     path("join/<str:token>", views.join, name="join"),
     path("session", views.session, name="session"),
     path("accounts/login/", LoginView.as_view(), name="login"),

@@ -6,6 +6,7 @@ from django.conf import settings
 from django.contrib.auth import login
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import AnonymousUser, User
+from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.core.signing import BadSignature, SignatureExpired
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
@@ -15,18 +16,19 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import ensure_csrf_cookie
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from human_feedback_site.feedback import selectors
+from human_feedback_site.feedback.addresses import base_url
 from human_feedback_site.feedback.errors import NotFoundError, WithdrawnError
-from human_feedback_site.feedback.models import Experiment, Labeler
+from human_feedback_site.feedback.models import Experiment, Labeler, validate_labeler_name
 from human_feedback_site.feedback.pages.overview import (
     comparison_card,
     comparisons_to_list,
     curves,
     experiment_rows,
 )
-from human_feedback_site.feedback.services.accounts import accept_invite, labeler_for
+from human_feedback_site.feedback.services import accounts
 
 EXPERIMENTS_PER_PAGE = 30
 COMPARISONS_PER_PAGE = 20
@@ -66,6 +68,23 @@ def experiment(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "pages/experiment.html", context)
 
 
+@require_POST
+@login_required
+@never_cache
+def invite(request: HttpRequest, name: str) -> HttpResponse:
+    """Invite a labeler to a researcher's experiment, and show the link."""
+    found = get_object_or_404(selectors.experiments_to_manage(_signed_in(request)), name=name)
+    labeler_name = request.POST.get("labeler", "").strip()
+    try:
+        validate_labeler_name(labeler_name)
+    except ValidationError as error:
+        return _message(request, 400, _("This cannot be a labeler’s name"), str(error.message))
+    accounts.invite(found, labeler_name)
+    link = accounts.invite_url(found, labeler_name, base_url(request))
+    context = {"experiment": found, "labeler_name": labeler_name, "link": link}
+    return render(request, "pages/invited.html", context)
+
+
 @require_safe
 @login_required
 @never_cache
@@ -75,11 +94,16 @@ def label(request: HttpRequest, name: str) -> HttpResponse:
     user = _signed_in(request)
     found = get_object_or_404(Experiment, name=name)
     try:
-        labeler = labeler_for(user, found)
+        labeler = accounts.labeler_for(user, found)
     except NotFoundError as error:
         raise Http404 from error
     login_url = f"{reverse('login')}?{urlencode({'next': request.path})}"
-    context = {"experiment": found, "page": _script_data(found, labeler), "login_url": login_url}
+    context = {
+        "experiment": found,
+        "labeler": labeler,
+        "page": _script_data(found, labeler),
+        "login_url": login_url,
+    }
     return render(request, "pages/label.html", context)
 
 
@@ -131,7 +155,7 @@ def account_key(user: User) -> str:
 def join(request: HttpRequest, token: str) -> HttpResponseBase:
     """Sign in the labeler whom an invitation names; ask first where somebody else is signed in."""
     try:
-        labeler, invited_to = accept_invite(token)
+        labeler, invited_to = accounts.accept_invite(token)
     except SignatureExpired:
         heading, text = _("This invitation has expired"), _("Ask the researcher who sent it for a new one.")
         return _message(request, 410, heading, text)

@@ -102,9 +102,7 @@ def _refuse_unreadable(experiment: Experiment, clips: Mapping[str, str]) -> None
     foreign = {at: key for at, key in clips.items() if not is_key_of(experiment.name, key)}
     own = {at: key for at, key in clips.items() if at not in foreign}
     with ThreadPoolExecutor(_MEDIA_CONNECTIONS) as pool:
-        readable = pool.map(  # cancels those not begun where one fails
-            media_store().readable, own.values()
-        )
+        readable = pool.map(media_store().readable, own.values())  # cancels the rest where one fails
         missing = {at: key for (at, key), found in zip(own.items(), readable, strict=True) if not found}
     if foreign or missing:
         raise UnreadableClipsError(

@@ -60,6 +60,10 @@ def pages(trainer: Trainer, browser: Browser, researcher_browser: Client) -> Pag
             for path in paths:
                 response = clients[who].get(path, headers={"Accept-Language": language})
                 yield response.content.decode()
+        invited = researcher_browser.post(
+            "/experiments/hopper/invite", {"labeler": "zoe"}, headers={"Accept-Language": language}
+        )
+        yield invited.content.decode()
 
     return pages
 
