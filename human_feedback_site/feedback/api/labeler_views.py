@@ -1,4 +1,8 @@
-"""Endpoints of labelers. Nothing here may tell which side is first, or what the environment's reward was."""
+"""Endpoints of labelers. They never say what the environment's reward was.
+
+Nor do they say which side is first, but the links of the clips hold their keys, which does: the sides are
+swapped against habits of the eye, not to keep a secret.
+"""
 
 from typing import Any
 from uuid import UUID
