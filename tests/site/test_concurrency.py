@@ -19,6 +19,7 @@ from django.db.models import Count
 from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.models import Comparison, Decision, Experiment, Label, Labeler, Lease, Undo
 from human_feedback_site.feedback.services.answers import Answer, record_answer
+from human_feedback_site.feedback.services.experiments import set_overlap
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -254,6 +255,18 @@ def test_of_two_runs_that_want_a_name_at_once_one_gets_it(
         path = f"/experiments/new-{number}"
         put = [lambda body=body: trainer.send("PUT", path, body).status_code for body in bodies]  # noqa: B023
         assert sorted(race(*put)) == [201, 409, 409]
+
+
+def test_an_overlap_that_shrinks_during_answers_leaves_nothing_open_that_has_enough(
+    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+) -> None:
+    for _ in range(ROUNDS):
+        Experiment.objects.update(overlap=2)
+        trainer.register(3)
+        leases = browsers[0].lease(3)
+        answers = [lambda lease=lease: browsers[0].answer(lease) for lease in leases]
+        race(*answers, lambda: set_overlap(trainer.experiment, 1))
+        assert trainer.decisions()["open"] == 0
 
 
 def test_a_name_invited_twice_at_once_makes_one_labeler(
