@@ -26,8 +26,9 @@ class RewardConfig:
         hidden: units in each of a network's two hidden layers.
         label_noise: share of labels assumed to be given at random.
         learning_rate: of AdamW.
-        weight_decay: of AdamW. Strong: with few hundred answers the training loss is at its least anyway, and
-            on Hopper this raised the correlation with the true reward of a step from 0.87 (at 0.01) to 0.94.
+        weight_decay: of AdamW. Strong: a few hundred answers are fitted perfectly anyway. On ShortHopper with
+            300 answers, two seeds, the correlation with the true reward of a step rose from 0.89 (with 0.01)
+            to 0.93.
         batch_size: pairs in a minibatch, at most.
         patience: updates without a better held-out loss after which fitting to convergence ends.
         reward_std: standard deviation that predicted rewards are scaled to. Small, so that returns are of the
