@@ -11,9 +11,22 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
+from django.conf import settings
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep SQLite's test database in a file: in memory, threads cannot share it.
+
+    It stands here because the first test that needs a database decides for all.
+    """
+    database: dict[str, Any] = settings.DATABASES["default"]
+    if database["ENGINE"] == "django.db.backends.sqlite3":
+        database["TEST"]["NAME"] = str(tmp_path_factory.mktemp("site") / "test.sqlite3")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from uuid import UUID, uuid4
 import imageio_ffmpeg
 import numpy as np
 import pytest
-from django.conf import settings as site_settings
 from django.contrib.auth.models import User
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from pytest_django import Settings
@@ -171,14 +170,6 @@ class LabelingPage:
     def side_of(self, color: str) -> str:
         """Return the side on which the clip of that colour is seen."""
         return ("left", "right")[[video["color"] for video in self.videos()].index(color)]
-
-
-@pytest.fixture(scope="session")
-def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep SQLite's test database in a file: the threads of a server cannot share one in memory."""
-    database: dict[str, Any] = site_settings.DATABASES["default"]
-    if database["ENGINE"] == "django.db.backends.sqlite3":
-        database["TEST"]["NAME"] = str(tmp_path_factory.mktemp("site") / "test.sqlite3")
 
 
 @pytest.fixture(scope="session")

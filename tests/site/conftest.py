@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from django.conf import settings as site_settings
 from django.contrib.auth.models import User
 from django.db.models.functions import Now
 from django.http import HttpResponse
@@ -143,14 +142,6 @@ class Browser(Api):
     def undo(self, label: Any) -> Any:
         """Withdraw an answer."""
         return self.post(f"/labels/{label['uuid']}/undo", {"uuid": str(uuid4())})
-
-
-@pytest.fixture(scope="session")
-def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep SQLite's test database in a file: in memory it has no write-ahead log."""
-    database: dict[str, Any] = site_settings.DATABASES["default"]
-    if database["ENGINE"] == "django.db.backends.sqlite3":
-        database["TEST"]["NAME"] = str(tmp_path_factory.mktemp("site") / "test.sqlite3")
 
 
 @pytest.fixture(autouse=True)
