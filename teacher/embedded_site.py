@@ -85,6 +85,7 @@ def ensure_site(
     wanted = {"bind": bind, "public_url": public_url or "", "storage": storage}
     folder = _StateFolder(state_dir.resolve(), wanted)
     try:
+        folder.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # it will hold secrets
         run_lock = _lock_run(folder.state_dir / "site" / "runs")
     except OSError as error:
         raise ConfigError(f"--state_dir: cannot make {error.filename}: {error.strerror}") from error

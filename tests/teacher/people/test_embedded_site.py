@@ -181,3 +181,9 @@ def test_others_reach_it_by_its_public_address_only(
     with pytest.raises(ConfigError, match=r"already serves with http://labels\.example:8080"):
         join(state_dir, public_url="http://other.example")
     join(state_dir)  # who asks for nothing special joins
+
+
+def test_a_new_state_folder_is_its_owners_alone(join: Any, tmp_path: Path) -> None:
+    site = join(tmp_path / "new")
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+    site.release()
