@@ -6,7 +6,6 @@ for an array.
 """
 
 import json
-import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from teacher.errors import DataError, StorageError
+from teacher.files import written_whole
 
 _ARRAY = "@array"
 _STRUCTURE = "structure"
@@ -32,16 +32,10 @@ def save_state(path: Path, state: State) -> None:
     """
     arrays: dict[str, NDArray[Any]] = {}
     structure = json.dumps({"version": _VERSION, "state": _pack(state, "", arrays)})
-    temporary = path.with_name(path.name + ".tmp")
     try:
-        with temporary.open("wb") as file:
+        with written_whole(path) as file:
             np.savez(file, **{_STRUCTURE: np.array(structure)}, **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        _sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise StorageError(
             f"cannot write the checkpoint {path}: {error.strerror}; free space and resume"
         ) from error
@@ -89,12 +83,3 @@ def _unpack(value: Any, archive: Any) -> Any:
     if isinstance(value, list):
         return [_unpack(item, archive) for item in value]
     return value
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename in ``folder`` durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import re
 import uuid
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Annotated, Literal, get_args
 from urllib.parse import urlsplit
 
 from teacher.errors import ConfigError
+from teacher.files import written_whole
 
 Predictor = Literal["rl", "synth", "human"]
 AgentName = Literal["ppo", "trpo"]
@@ -192,13 +192,8 @@ def save_config(config: TeachConfig, run_id: uuid.UUID) -> None:
     data["state_dir"] = str(Path(config.state_dir).absolute())
     if config.storage is not None and "://" not in config.storage:
         data["storage"] = str(Path(config.storage).absolute())
-    path = config.run_dir / CONFIG_NAME
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("w") as file:
-        file.write(json.dumps(data, indent=2) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    with written_whole(config.run_dir / CONFIG_NAME) as file:
+        file.write(json.dumps(data, indent=2).encode() + b"\n")
 
 
 def load_config(run_dir: Path) -> tuple[TeachConfig, uuid.UUID]:

@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import shutil
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +14,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
 from teacher.errors import ConfigError, StorageError
+from teacher.files import written_whole
 
 CONTENT_TYPE = "video/mp4"
 
@@ -70,13 +70,8 @@ class FolderStorage:
         target = self._path(key)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with _temporary_beside(target) as temporary:
-                with path.open("rb") as source, temporary.open("wb") as copied:
-                    shutil.copyfileobj(source, copied)
-                    copied.flush()
-                    os.fsync(copied.fileno())
-                temporary.replace(target)
-            _sync_folder(target.parent)
+            with path.open("rb") as source, written_whole(target) as copied:
+                shutil.copyfileobj(source, copied)
         except OSError as error:
             raise StorageError(f"cannot store {key} in the folder {self._root}: {_reason(error)}") from error
 
@@ -169,22 +164,3 @@ def _s3_reason(error: Exception) -> str:
 def _reason(error: Exception) -> str:
     strerror = error.strerror if isinstance(error, OSError) else None
     return strerror or " ".join(str(error).split())
-
-
-@contextlib.contextmanager
-def _temporary_beside(target: Path) -> Iterator[Path]:
-    """A hidden name of one's own in the same folder; what is still there at the end is removed."""
-    path = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-    try:
-        yield path
-    finally:
-        path.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename in ``folder`` outlive a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 import pytest
+import stable_baselines3 as sb3
 import torch
 from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
@@ -14,8 +15,6 @@ from numpy.typing import NDArray
 from agents.errors import InvalidConfigError, NonFiniteError, ShapeError
 from agents.ppo import PPO, PPOConfig
 from agents.rollout import Rollout
-
-sb3 = pytest.importorskip("stable_baselines3")
 
 NUM_STEPS, NUM_ENVS = 48, 2
 CONFIG = PPOConfig(num_steps=NUM_STEPS, minibatch_size=16, learning_rate=1e-3, ent_coef=0.01)
