@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -16,6 +17,11 @@ from urllib.parse import quote
 
 import pytest
 from django.conf import settings
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C mean what it means: a shell's background job, and all it starts, would ignore the signal."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
