@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 import imageio_ffmpeg
 import numpy as np
 import pytest
+from django.conf import settings as site_settings
 from django.contrib.auth.models import User
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from pytest_django import Settings
@@ -19,6 +20,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Labeler
 from human_feedback_site.feedback.services import accounts, experiments
+from teacher.storage import open_storage
 
 if TYPE_CHECKING:
     from tests.conftest import S3Server
@@ -50,9 +52,11 @@ class Storage:
 class Site:
     """A running site with one experiment, and its database."""
 
-    def __init__(self, url: str, storage: Storage, clips: tuple[bytes, bytes]) -> None:
+    def __init__(self, url: str, storage: Storage, clips: tuple[Path, Path]) -> None:
         self.url = url
         self.media = storage.folder
+        # As a trainer does: a server need not notice what changes in its folder behind its back.
+        self.store = open_storage(site_settings.TEACHER_STORAGE)
         self.media_url = storage.url or url
         self.clips = clips
         self.owner = User.objects.create_user("ada", password=PASSWORD, is_staff=True)
@@ -86,9 +90,7 @@ class Site:
         for uuid in uuids:
             first, second = (f"hopper/{uuid}/{side}.mp4" for side in ("first", "second"))
             for key, clip in zip((first, second), self.clips, strict=True):
-                path = self.media / key
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(clip)
+                self.store.put(key, clip)
             new.append(experiments.NewComparison(uuid, "training", 100, 1, first, second, 2.0, 1.0))
         experiments.register_comparisons(self.experiment, new)
         return uuids
@@ -173,13 +175,13 @@ class LabelingPage:
 
 
 @pytest.fixture(scope="session")
-def clips(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
+def clips(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A red and a blue clip of one second, with something that moves."""
     folder = tmp_path_factory.mktemp("clips")
     return _clip(folder / "red.mp4", RED), _clip(folder / "blue.mp4", BLUE)
 
 
-def _clip(path: Path, color: tuple[int, int, int]) -> bytes:
+def _clip(path: Path, color: tuple[int, int, int]) -> Path:
     writer = imageio_ffmpeg.write_frames(
         str(path), (128, 96), fps=20, output_params=["-movflags", "+faststart"]
     )
@@ -189,7 +191,7 @@ def _clip(path: Path, color: tuple[int, int, int]) -> bytes:
         frame[40:56, 4 + 5 * index : 20 + 5 * index] = 255
         writer.send(frame)
     writer.close()
-    return path.read_bytes()
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -227,7 +229,7 @@ def site(
     live_server: LiveServer,
     settings: Settings,
     storage: Storage,
-    clips: tuple[bytes, bytes],
+    clips: tuple[Path, Path],
 ) -> Site:
     """A site with one experiment and no comparisons."""
     settings.PASSWORD_HASHERS = [
