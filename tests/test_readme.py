@@ -70,6 +70,10 @@ def test_the_python_program_runs(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", shorter], cwd=tmp_path, check=True, capture_output=True)
 
 
+def test_nothing_is_left_to_fill_in() -> None:
+    assert "<!--" not in README
+
+
 def test_the_pictures_exist() -> None:
     for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README):
         assert (ROOT / path).stat().st_size > 1000, path
