@@ -1,6 +1,6 @@
 """Clips of whole episodes, filmed beside training every so often."""
 
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from pathlib import Path
 
 from rich.console import Console
@@ -11,6 +11,7 @@ from teacher.envs.episodes import Trajectory
 from teacher.envs.tasks import TaskInfo
 
 CLIPS_PER_RUN = 20
+_CLOSE_SECONDS = 10.0
 
 
 class EpisodeVideos:
@@ -26,6 +27,7 @@ class EpisodeVideos:
         self._fps = task.fps
         self._console = console
         self._renderer = ClipRenderer(workers=1)
+        self._clips: list[Future[Path]] = []
         self._next_step = 0
         self._complained = False
 
@@ -36,10 +38,12 @@ class EpisodeVideos:
         self._next_step = (step // self._every + 1) * self._every
         path = self._folder / f"step-{step:09d}.mp4"
         self._folder.mkdir(exist_ok=True)
-        self._renderer.submit_episode(episode.recipe(), path, self._fps).add_done_callback(self._complain)
+        clip = self._renderer.submit_episode(episode.recipe(), path, self._fps)
+        clip.add_done_callback(self._complain)
+        self._clips = [earlier for earlier in self._clips if not earlier.done()] + [clip]
 
     def _complain(self, clip: "Future[Path]") -> None:
-        if clip.cancelled() or clip.exception() is None or self._complained:
+        if self._complained or clip.cancelled() or clip.exception() is None:
             return
         self._complained = True
         self._console.print(
@@ -47,5 +51,6 @@ class EpisodeVideos:
         )
 
     def close(self) -> None:
-        """Stop filming; a clip in the making is dropped."""
+        """Stop filming; clips in the making have some seconds to be finished."""
+        wait(self._clips, timeout=_CLOSE_SECONDS)
         self._renderer.close()
