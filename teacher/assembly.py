@@ -73,6 +73,7 @@ def prepared_directory(config: TeachConfig, run_id: uuid.UUID, *, resumed: bool)
     Raises:
         ConfigError: another process runs in it, or it cannot be made.
     """
+    made_here = not config.run_dir.exists()
     try:
         config.run_dir.mkdir(parents=True, exist_ok=True)
         lock = (config.run_dir / "lock").open("w")
@@ -88,7 +89,7 @@ def prepared_directory(config: TeachConfig, run_id: uuid.UUID, *, resumed: bool)
         try:
             yield
         except BaseException:
-            if not resumed and not _has_begun(config):
+            if made_here and not _has_begun(config):
                 shutil.rmtree(config.run_dir, ignore_errors=True)
             raise
 

@@ -123,6 +123,18 @@ def test_a_run_that_cannot_begin_leaves_nothing_and_may_be_given_again(
     assert not (tmp_path / "runs" / "ShortHopper-v1" / "x").exists()
 
 
+def test_a_run_that_cannot_begin_removes_no_folder_that_was_there_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    notes = tmp_path / "runs" / "ShortHopper-v1" / "x" / "notes.txt"
+    notes.parent.mkdir(parents=True)
+    notes.write_text("somebody's own")
+    (tmp_path / "a-file").touch()
+    assert main("-p human -e ShortHopper-v1 -n x --state_dir a-file".split()) != 0
+    assert notes.read_text() == "somebody's own"
+
+
 def test_help_documents_every_setting_and_the_old_names(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse_arguments(["--help"])
