@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from teacher.clips import ClipRenderer
+from teacher.clips import ClipJob, ClipRenderer, Shot
 from teacher.config import TeachConfig
 from teacher.envs.episodes import Trajectory
 from teacher.envs.tasks import TaskInfo
@@ -38,7 +38,7 @@ class EpisodeVideos:
         self._next_step = (step // self._every + 1) * self._every
         path = self._folder / f"step-{step:09d}.mp4"
         self._folder.mkdir(exist_ok=True)
-        clip = self._renderer.submit_episode(episode.recipe(), path, self._fps)
+        clip = self._renderer.submit(ClipJob(Shot(episode.recipe()), path, self._fps))
         clip.add_done_callback(self._complain)
         self._clips = [earlier for earlier in self._clips if not earlier.done()] + [clip]
 

@@ -14,11 +14,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
-from teacher.envs.recipe import EpisodeRecipe
+from teacher.clips.render import ClipJob
 from teacher.errors import RenderError, ReplayMismatchError
-from teacher.segments import Segment
 
 ATTEMPTS = 2
 """How often a job is tried: a second time in case the first met a passing trouble."""
@@ -28,16 +27,15 @@ START_SECONDS = 60.0
 
 
 @dataclass(frozen=True, eq=False)
-class _Job:
-    kind: Literal["segment", "episode"]
-    payload: bytes
-    path: Path
-    fps: int
+class _Task:
+    job: ClipJob
     future: "Future[Path]" = field(default_factory=Future)
 
-    def header(self) -> bytes:
-        header = {"kind": self.kind, "path": str(self.path.absolute()), "fps": self.fps}
-        return json.dumps(header).encode()
+    def request(self) -> bytes:
+        job = self.job
+        path = str(job.path.absolute())
+        request = {"shot": job.shot.to_dict(), "path": path, "fps": job.fps, "size": job.size}
+        return json.dumps(request).encode()
 
 
 class ClipRenderer:
@@ -55,7 +53,7 @@ class ClipRenderer:
         count = workers or max(1, (os.cpu_count() or 1) // 2)
         self._closed = False
         self._lock = threading.Lock()  # no job is queued once the queue was emptied for good
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._workers = [_Worker(timeout) for _ in range(count)]
         self._threads = [
             threading.Thread(target=self._serve, args=(worker,), daemon=True) for worker in self._workers
@@ -63,23 +61,24 @@ class ClipRenderer:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, segment: Segment, path: Path, fps: int) -> "Future[Path]":
-        """Render a segment to ``path``, the future's result; see :func:`render_segment`."""
-        return self._enqueue(_Job("segment", segment.to_bytes(), path, fps))
-
-    def submit_episode(self, recipe: EpisodeRecipe, path: Path, fps: int) -> "Future[Path]":
-        """Render all steps of a recipe to ``path``; see :func:`render_episode`."""
-        return self._enqueue(_Job("episode", recipe.to_json().encode(), path, fps))
+    def submit(self, job: ClipJob) -> "Future[Path]":
+        """Render to ``job.path``, the future's result; see :func:`render`."""
+        task = _Task(job)
+        with self._lock:
+            if self._closed:
+                raise RenderError(f"cannot render {job.path.name}: the renderer is closed")
+            self._tasks.put(task)
+        return task.future
 
     def close(self) -> None:
         """Stop at once: waiting jobs are cancelled, running ones raise :class:`RenderError`."""
         with self._lock, contextlib.suppress(queue.Empty):
             self._closed = True
             while True:
-                if job := self._jobs.get_nowait():
-                    job.future.cancel()
+                if task := self._tasks.get_nowait():
+                    task.future.cancel()
         for worker in self._workers:
-            self._jobs.put(None)
+            self._tasks.put(None)
             worker.close()
         for thread in self._threads:
             thread.join(timeout=5.0)
@@ -90,29 +89,22 @@ class ClipRenderer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _enqueue(self, job: _Job) -> "Future[Path]":
-        with self._lock:
-            if self._closed:
-                raise RenderError(f"cannot render {job.path.name}: the renderer is closed")
-            self._jobs.put(job)
-        return job.future
-
     def _serve(self, worker: "_Worker") -> None:
-        while job := self._jobs.get():
-            if job.future.set_running_or_notify_cancel():
-                self._render(worker, job)
+        while task := self._tasks.get():
+            if task.future.set_running_or_notify_cancel():
+                self._render(worker, task)
         worker.stop()
 
-    def _render(self, worker: "_Worker", job: _Job) -> None:
+    def _render(self, worker: "_Worker", task: _Task) -> None:
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                worker.render(job)
+                worker.render(task)
             except Exception as error:  # whatever it is, someone waits for the future
                 if attempt == ATTEMPTS or self._closed:
-                    job.future.set_exception(error)
+                    task.future.set_exception(error)
                     return
             else:
-                job.future.set_result(job.path)
+                task.future.set_result(task.job.path)
                 return
 
 
@@ -128,11 +120,11 @@ class _Worker:
         self._closed = False
         self._process: _Process | None = None
 
-    def render(self, job: _Job) -> None:
+    def render(self, task: _Task) -> None:
         """Raises :class:`RenderError` and :class:`ReplayMismatchError`."""
         process = self._running()
         try:
-            answer = process.ask(job, self._timeout)
+            answer = process.ask(task, self._timeout)
         except RenderError:
             self.stop()
             raise
@@ -189,17 +181,17 @@ class _Process:
         self._connection: Connection[Any, Any] = Connection(ours.detach())
         self._ready = False
 
-    def ask(self, job: _Job, timeout: float) -> dict[str, str]:
+    def ask(self, task: _Task, timeout: float) -> dict[str, str]:
         """One request and its answer; :class:`RenderError` where none comes, and the process is spent."""
+        name = task.job.path.name
         try:
             if not self._ready:
                 self._receive(START_SECONDS, "starting a rendering process")
                 self._ready = True
-            self._connection.send_bytes(job.header())
-            self._connection.send_bytes(job.payload)
-            answer = self._receive(timeout, f"rendering {job.path.name}")
+            self._connection.send_bytes(task.request())
+            answer = self._receive(timeout, f"rendering {name}")
         except (EOFError, OSError) as error:
-            raise RenderError(f"the process rendering {job.path.name} died{self._last_words()}") from error
+            raise RenderError(f"the process rendering {name} died{self._last_words()}") from error
         return answer
 
     def _receive(self, seconds: float, doing: str) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """From a recipe to a clip: play the episode again, check it, draw it."""
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from teacher.clips.encode import Frame, encode
 from teacher.envs.episodes import replay
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe, library_versions
-from teacher.errors import RenderError, ReplayMismatchError, TeacherError
+from teacher.errors import DataError, RenderError, ReplayMismatchError, TeacherError
 from teacher.segments import Segment
 
 CLIP_SIZE = 400
@@ -27,18 +28,60 @@ class Shot:
     Attributes:
         recipe: plays the episode up to the last step to be shown.
         start: index of the first step shown.
-        observations: ``(len(recipe.actions) - start, *observation_shape)`` before each shown step, to be met
-            bit by bit; None checks nothing.
+        digests: of the observation before each shown step, to be met; None checks nothing. Digests, because
+            observations may be pictures, and a shot is to travel light.
     """
 
     recipe: EpisodeRecipe
     start: int = 0
-    observations: NDArray[Any] | None = None
+    digests: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        shown = len(self.recipe.actions) - self.start
+        if self.start < 0 or shown < 1 or (self.digests is not None and len(self.digests) != shown):
+            digests = "no" if self.digests is None else len(self.digests)
+            raise DataError(
+                f"expected a shot of 1 or more steps with a digest of each, got {shown} steps from "
+                f"{self.start} and {digests} digests"
+            )
 
     @classmethod
     def of(cls, segment: Segment) -> "Shot":
         """A segment, checked against what was recorded."""
-        return cls(segment.recipe, segment.start, segment.observations)
+        return cls(segment.recipe, segment.start, tuple(map(_digest, segment.observations)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        digests = None if self.digests is None else list(self.digests)
+        return {"recipe": self.recipe.to_dict(), "start": self.start, "digests": digests}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> "Shot":
+        """Read back :meth:`to_dict`. Raises :class:`DataError` for anything else."""
+        try:
+            digests = None if data["digests"] is None else tuple(map(str, data["digests"]))
+            return cls(EpisodeRecipe.from_dict(data["recipe"]), int(data["start"]), digests)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"not a shot: {error!r}; expected what Shot.to_dict wrote") from error
+
+
+@dataclass(frozen=True, eq=False)
+class ClipJob:
+    """One clip to be made.
+
+    Attributes:
+        shot: what it shows.
+        path: where a renderer on this machine leaves it.
+        fps: frames a second, one frame a step.
+        key: its name in the store, for renderers elsewhere, which put it there.
+        size: the longer side in pixels.
+    """
+
+    shot: Shot
+    path: Path
+    fps: int
+    key: str = ""
+    size: int = CLIP_SIZE
 
 
 class Stage:
@@ -72,8 +115,8 @@ class Stage:
         try:
             for index, step in enumerate(replay(shot.recipe, self._env)):
                 if index >= shot.start:
-                    if shot.observations is not None:
-                        _check(step.observation, shot.observations[index - shot.start], index, shot.recipe)
+                    if shot.digests is not None:
+                        _check(step.observation, shot.digests[index - shot.start], index, shot.recipe)
                     yield self._draw()
         except TeacherError:
             raise
@@ -103,33 +146,26 @@ class Stage:
         return picture.astype(np.uint8, copy=False)
 
 
-def render_segment(segment: Segment, path: Path, fps: int, size: int = CLIP_SIZE) -> None:
-    """Show a segment as an mp4 at ``path``: one frame a step, ``fps`` frames a second.
-
-    ``size`` is the longer side in pixels.
+def render(job: ClipJob) -> None:
+    """Show a shot as an mp4 at ``job.path``, in this process.
 
     Raises:
         ReplayMismatchError: the replay differs from what was recorded.
         RenderError: the environment cannot be drawn, or the clip cannot be encoded or written.
     """
-    _render(Shot.of(segment), path, fps, size)
-
-
-def render_episode(recipe: EpisodeRecipe, path: Path, fps: int, size: int = CLIP_SIZE) -> None:
-    """Show all steps of a recipe as an mp4 at ``path``, unchecked; otherwise as :func:`render_segment`."""
-    _render(Shot(recipe), path, fps, size)
-
-
-def _render(shot: Shot, path: Path, fps: int, size: int) -> None:
-    stage = Stage(shot.recipe.env_id, shot.recipe.kwargs, size)
+    stage = Stage(job.shot.recipe.env_id, job.shot.recipe.kwargs, job.size)
     try:
-        encode(stage.frames(shot), path, fps, size)
+        encode(stage.frames(job.shot), job.path, job.fps, job.size)
     finally:
         stage.close()
 
 
-def _check(observation: NDArray[Any], recorded: NDArray[Any], step: int, recipe: EpisodeRecipe) -> None:
-    if observation.tobytes() == recorded.tobytes():
+def _digest(observation: NDArray[Any]) -> str:
+    return hashlib.blake2b(observation.tobytes(), digest_size=8).hexdigest()
+
+
+def _check(observation: NDArray[Any], recorded: str, step: int, recipe: EpisodeRecipe) -> None:
+    if _digest(observation) == recorded:
         return
     now = library_versions()
     raise ReplayMismatchError(

@@ -1,8 +1,8 @@
 """The rendering process behind :class:`ClipRenderer`: ``python -m teacher.clips.worker FILE_DESCRIPTOR``.
 
 It knows its parent only through one socket, and greets it with an empty answer when it is ready. A request
-is two messages, a JSON object and a segment or a recipe; the answer is one JSON object. When the socket
-closes, the parent is gone, in whatever way, and so is this process.
+and its answer are one JSON object each. When the socket closes, the parent is gone, in whatever way, and so
+is this process.
 """
 
 import json
@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from teacher.clips.encode import encode
-from teacher.clips.render import CLIP_SIZE, Shot, Stage, one_line
+from teacher.clips.render import Shot, Stage, one_line
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.errors import RenderError, ReplayMismatchError, TeacherError
-from teacher.segments import Segment
+from teacher.errors import ReplayMismatchError, TeacherError
 
-Request = tuple[dict[str, Any], bytes]
+Request = dict[str, Any]
 
 
 def main(descriptor: int) -> None:
@@ -32,39 +31,29 @@ def main(descriptor: int) -> None:
     stages = _Stages()
     connection.send_bytes(b"{}")
     while True:
-        header, payload = requests.get()
-        connection.send_bytes(json.dumps(_answer(stages, header, payload)).encode())
+        connection.send_bytes(json.dumps(_answer(stages, requests.get())).encode())
 
 
 def _listen(connection: Connection, requests: "queue.SimpleQueue[Request]") -> None:
     while True:
         try:
-            header = json.loads(connection.recv_bytes())
-            requests.put((header, connection.recv_bytes()))
+            requests.put(json.loads(connection.recv_bytes()))
         except (EOFError, OSError):
             # The group is this process and the encoder it may have started; a hung render goes with them.
             os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def _answer(stages: "_Stages", header: dict[str, Any], payload: bytes) -> dict[str, str]:
+def _answer(stages: "_Stages", request: Request) -> dict[str, str]:
     try:
-        shot = _shot(header["kind"], payload)
-        stage = stages.open(shot.recipe)
-        encode(stage.frames(shot), Path(header["path"]), header["fps"], CLIP_SIZE)
+        shot = Shot.from_dict(request["shot"])
+        stage = stages.open(shot.recipe, request["size"])
+        encode(stage.frames(shot), Path(request["path"]), request["fps"], request["size"])
     except Exception as error:  # an environment may raise anything; the parent decides what becomes of it
         stages.close()
         if isinstance(error, ReplayMismatchError):
             return {"mismatch": str(error)}
         return {"error": str(error) if isinstance(error, TeacherError) else one_line(error)}
     return {}
-
-
-def _shot(kind: str, payload: bytes) -> Shot:
-    if kind == "segment":
-        return Shot.of(Segment.from_bytes(payload))
-    if kind == "episode":
-        return Shot(EpisodeRecipe.from_json(payload.decode()))
-    raise RenderError(f"expected a segment or an episode to render, got {kind!r}")
 
 
 class _Stages:
@@ -74,11 +63,11 @@ class _Stages:
         self._key = ""
         self._stage: Stage | None = None
 
-    def open(self, recipe: EpisodeRecipe) -> Stage:
-        key = json.dumps([recipe.env_id, dict(recipe.kwargs)], sort_keys=True)
+    def open(self, recipe: EpisodeRecipe, size: int) -> Stage:
+        key = json.dumps([recipe.env_id, dict(recipe.kwargs), size], sort_keys=True)
         if self._stage is None or key != self._key:
             self.close()
-            self._stage, self._key = Stage(recipe.env_id, recipe.kwargs), key
+            self._stage, self._key = Stage(recipe.env_id, recipe.kwargs, size), key
         return self._stage
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from teacher.client import (
     FeedbackClient,
     Registration,
 )
-from teacher.clips import ClipRenderer
+from teacher.clips import ClipJob, ClipRenderer, Shot
 from teacher.errors import SiteRefusedError, SiteUnreachableError, StorageError, TeacherError
 from teacher.ledger import Comparison, Ledger
 from teacher.segments import Segment
@@ -159,8 +159,8 @@ class Publisher:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _submit(self, comparison: Comparison, side: str, segment: Segment) -> "Future[Path]":
-        path = self._path(comparison, side)
-        clip = self._at.renderer.submit(segment, path, self._at.settings.fps)
+        path, key = self._path(comparison, side), self._at.key(comparison, side)
+        clip = self._at.renderer.submit(ClipJob(Shot.of(segment), path, self._at.settings.fps, key))
         clip.add_done_callback(lambda _: self._wake())
         return clip
 

@@ -41,29 +41,26 @@ class EpisodeRecipe:
     actions: NDArray[Any]
     versions: Mapping[str, str] = field(default_factory=library_versions)
 
-    def to_json(self) -> str:
-        """One JSON object; the actions as base64 of their little-endian bytes."""
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; the actions as base64 of their little-endian bytes."""
         actions = np.ascontiguousarray(self.actions)
         actions = actions.astype(actions.dtype.newbyteorder("<"))
-        return json.dumps(
-            {
-                "env_id": self.env_id,
-                "kwargs": dict(self.kwargs),
-                "seed": self.seed,
-                "versions": dict(self.versions),
-                "actions": {
-                    "dtype": actions.dtype.str,
-                    "shape": list(actions.shape),
-                    "base64": base64.b64encode(actions.tobytes()).decode("ascii"),
-                },
-            }
-        )
+        return {
+            "env_id": self.env_id,
+            "kwargs": dict(self.kwargs),
+            "seed": self.seed,
+            "versions": dict(self.versions),
+            "actions": {
+                "dtype": actions.dtype.str,
+                "shape": list(actions.shape),
+                "base64": base64.b64encode(actions.tobytes()).decode("ascii"),
+            },
+        }
 
     @classmethod
-    def from_json(cls, text: str) -> "EpisodeRecipe":
-        """Read back :meth:`to_json`. Raises :class:`DataError` for anything else."""
+    def from_dict(cls, data: Any) -> "EpisodeRecipe":
+        """Read back :meth:`to_dict`. Raises :class:`DataError` for anything else."""
         try:
-            data = json.loads(text)
             packed = data["actions"]
             dtype = np.dtype(packed["dtype"])
             if dtype.kind not in "iufb":
@@ -77,7 +74,20 @@ class EpisodeRecipe:
                 actions=actions,
                 versions=dict(data["versions"]),
             )
-        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(
-                f"not an episode recipe: {error!r}; expected what EpisodeRecipe.to_json wrote"
+                f"not an episode recipe: {error!r}; expected what EpisodeRecipe.to_dict wrote"
             ) from error
+
+    def to_json(self) -> str:
+        """:meth:`to_dict` as one JSON object."""
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> "EpisodeRecipe":
+        """Read back :meth:`to_json`. Raises :class:`DataError` for anything else."""
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"not an episode recipe: {error!r}; expected JSON") from error
+        return cls.from_dict(data)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from teacher.clips import ClipRenderer
+from teacher.clips import ClipJob, ClipRenderer, Shot
 from teacher.errors import RenderError, ReplayMismatchError
 from teacher.segments import Segment
 
@@ -31,10 +31,14 @@ def impatient(troubled: str) -> Iterator[ClipRenderer]:
         yield renderer
 
 
+def job(segment: Segment, path: Path) -> ClipJob:
+    return ClipJob(Shot.of(segment), path, 10)
+
+
 def test_many_clips_come_out(renderer: ClipRenderer, record: Record, troubled: str, tmp_path: Path) -> None:
     segments = [record(troubled), record("CartPole-v1", start=0, length=5), record(troubled, seed=6)]
-    futures = [renderer.submit(s, tmp_path / f"{i}.mp4", 10) for i, s in enumerate(segments)]
-    futures.append(renderer.submit_episode(segments[0].recipe, tmp_path / "3.mp4", 10))
+    shots = [*map(Shot.of, segments), Shot(segments[0].recipe)]
+    futures = [renderer.submit(ClipJob(shot, tmp_path / f"{i}.mp4", 10)) for i, shot in enumerate(shots)]
     for index, future in enumerate(futures):
         assert future.result(60) == tmp_path / f"{index}.mp4"
         assert future.result().stat().st_size > 500
@@ -52,12 +56,12 @@ def test_many_clips_come_out(renderer: ClipRenderer, record: Record, troubled: s
 def test_trouble_is_reported_and_the_next_clip_comes(
     impatient: ClipRenderer, record: Record, troubled: str, tmp_path: Path, trouble: str, words: str
 ) -> None:
-    future = impatient.submit(record(troubled, trouble=trouble, at=9), tmp_path / "clip.mp4", 10)
+    future = impatient.submit(job(record(troubled, trouble=trouble, at=9), tmp_path / "clip.mp4"))
     with pytest.raises(RenderError, match=words) as caught:
         future.result(60)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "clip.mp4").exists()
-    assert impatient.submit(record(troubled), tmp_path / "next.mp4", 10).result(60).exists()
+    assert impatient.submit(job(record(troubled), tmp_path / "next.mp4")).result(60).exists()
 
 
 @pytest.mark.parametrize("trouble", ["hang", "crash", "fail"])
@@ -65,7 +69,7 @@ def test_trouble_that_passes_is_overcome(
     impatient: ClipRenderer, record: Record, troubled: str, tmp_path: Path, trouble: str
 ) -> None:
     segment = record(troubled, trouble=trouble, at=9, once=str(tmp_path / "once"))
-    assert impatient.submit(segment, tmp_path / "clip.mp4", 10).result(60).exists()
+    assert impatient.submit(job(segment, tmp_path / "clip.mp4")).result(60).exists()
     assert (tmp_path / "once").exists()
     assert [path.suffix for path in tmp_path.glob("*clip*")] == [".mp4"]
 
@@ -73,10 +77,10 @@ def test_trouble_that_passes_is_overcome(
 def test_a_killed_process_is_replaced(
     renderer: ClipRenderer, record: Record, troubled: str, tmp_path: Path
 ) -> None:
-    renderer.submit(record(troubled), tmp_path / "before.mp4", 10).result(60)
+    renderer.submit(job(record(troubled), tmp_path / "before.mp4")).result(60)
     (worker,) = rendering_processes(os.getpid())
     os.kill(worker, signal.SIGKILL)
-    assert renderer.submit(record(troubled), tmp_path / "after.mp4", 10).result(60).exists()
+    assert renderer.submit(job(record(troubled), tmp_path / "after.mp4")).result(60).exists()
     assert rendering_processes(os.getpid()) != [worker]
 
 
@@ -84,22 +88,21 @@ def test_a_mismatch_is_reported_as_one(renderer: ClipRenderer, record: Record, t
     segment = record("CartPole-v1", start=0, length=5)
     segment.observations[2] += 1
     with pytest.raises(ReplayMismatchError, match="observation before step 2 differs"):
-        renderer.submit(segment, tmp_path / "clip.mp4", 10).result(60)
+        renderer.submit(job(segment, tmp_path / "clip.mp4")).result(60)
 
 
 def test_reused_environments_replay_exactly(renderer: ClipRenderer, record: Record, tmp_path: Path) -> None:
     # The worker keeps one hopper for all of these; a difference in the last bit would be refused.
     segments = [record("ShortHopper-v1", seed=seed, start=20 * seed, length=3) for seed in (3, 1, 2)]
     for segment in [*segments, segments[0]]:
-        renderer.submit(segment, tmp_path / "clip.mp4", 10).result(60)
+        renderer.submit(job(segment, tmp_path / "clip.mp4")).result(60)
 
 
 def test_closing_does_not_wait_for_a_hung_clip(record: Record, troubled: str, tmp_path: Path) -> None:
     renderer = ClipRenderer(workers=1)
-    hung = renderer.submit(
-        record(troubled, trouble="hang", at=1, once=str(tmp_path / "hangs")), tmp_path / "a", 10
-    )
-    waiting = renderer.submit(record(troubled), tmp_path / "b.mp4", 10)
+    hanging = record(troubled, trouble="hang", at=1, once=str(tmp_path / "hangs"))
+    hung = renderer.submit(job(hanging, tmp_path / "a"))
+    waiting = renderer.submit(job(record(troubled), tmp_path / "b.mp4"))
     wait_until((tmp_path / "hangs").exists)
     (worker,) = rendering_processes(os.getpid())
     started = time.monotonic()
@@ -111,7 +114,7 @@ def test_closing_does_not_wait_for_a_hung_clip(record: Record, troubled: str, tm
         waiting.result(1)
     assert not is_running(worker)
     with pytest.raises(RenderError, match="closed"):
-        renderer.submit(record(troubled), tmp_path / "c.mp4", 10)
+        renderer.submit(job(record(troubled), tmp_path / "c.mp4"))
 
 
 def test_nothing_starts_before_the_first_clip(troubled: str) -> None:
@@ -123,7 +126,7 @@ def test_nothing_starts_before_the_first_clip(troubled: str) -> None:
 def test_a_worker_imports_neither_torch_nor_the_main_module(
     renderer: ClipRenderer, record: Record, troubled: str, tmp_path: Path
 ) -> None:
-    future = renderer.submit(record(troubled, trouble="tell", at=1), tmp_path / "clip.mp4", 10)
+    future = renderer.submit(job(record(troubled, trouble="tell", at=1), tmp_path / "clip.mp4"))
     with pytest.raises(RenderError, match=r"died: \[\]$"):
         future.result(60)
 
@@ -151,11 +154,11 @@ def test_workers_die_with_their_parent(
 _PARENT = """
 import sys
 from pathlib import Path
-from teacher.clips import ClipRenderer
+from teacher.clips import ClipJob, ClipRenderer, Shot
 from teacher.segments import Segment
 folder = Path(sys.argv[1])
 segment = Segment.from_bytes((folder / "segment").read_bytes())
-ClipRenderer(workers=1).submit(segment, folder / "a.mp4", 10).result()
+ClipRenderer(workers=1).submit(ClipJob(Shot.of(segment), folder / "a.mp4", 10)).result()
 """
 
 

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from teacher.client import ExperimentSettings, FeedbackClient
-from teacher.clips import ClipRenderer, render_segment
+from teacher.clips import ClipJob, ClipRenderer, Shot, render
 from teacher.collectors import human
 from teacher.embedded_site import SiteHandle, ensure_site
 from teacher.errors import DataError, RenderError, SiteRefusedError, SiteUnreachableError
@@ -82,7 +82,7 @@ def test_each_key_holds_the_clip_of_its_own_segment(
         (folder,) = (Path(site.storage) / asking.settings.name).iterdir()
         clips = {side: (folder / f"{side}.mp4").read_bytes() for side in ("first", "second")}
     for side, segment in zip(("first", "second"), pairs[0], strict=True):
-        render_segment(segment, tmp_path / f"{side}.mp4", fps=10)
+        render(ClipJob(Shot.of(segment), tmp_path / f"{side}.mp4", 10))
         assert (tmp_path / f"{side}.mp4").read_bytes() == clips[side]
     assert clips["first"] != clips["second"]
 
