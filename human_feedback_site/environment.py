@@ -4,6 +4,7 @@ Every function fails loudly: a value that cannot be understood stops the site wi
 """
 
 import os
+import re
 import secrets
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -27,6 +28,16 @@ def read_bool(name: str) -> bool:
 def read_list(name: str) -> list[str]:
     """Return the comma-separated values of the variable ``name``."""
     return [item.strip() for item in os.environ.get(name, "").split(",") if item.strip()]
+
+
+def read_count(name: str, default: int) -> int:
+    """Return the whole number in the variable ``name``; unset, ``default``."""
+    value = os.environ.get(name, "").strip()
+    if not value:
+        return default
+    if not re.fullmatch(r"[0-9]{1,4}", value):
+        raise ImproperlyConfigured(f"{name} must be a whole number from 0 to 9999, not {value!r}.")
+    return int(value)
 
 
 def read_url(name: str) -> str | None:

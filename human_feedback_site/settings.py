@@ -14,6 +14,7 @@ from human_feedback_site.environment import (
     LOOPBACK,
     host_of,
     read_bool,
+    read_count,
     read_database,
     read_list,
     read_origin,
@@ -47,11 +48,13 @@ TEACHER_STORAGE = read_storage(STATE_DIR)
 S3_ENDPOINT_URL = read_url("S3_ENDPOINT_URL")
 S3_PUBLIC_ENDPOINT_URL = read_url("S3_PUBLIC_ENDPOINT_URL") or S3_ENDPOINT_URL
 MEDIA_LINK_SECONDS = 3600
+MEDIA_KEEP_DAYS = read_count("MEDIA_KEEP_DAYS", 30)  # from an experiment's end; 0: clips stay for ever
 
 # Labeling.
 LEASE_SECONDS = 60
 INVITE_MAX_AGE_SECONDS = 30 * 24 * 3600
 ACTIVE_LABELER_SECONDS = 120
+TRAINER_AWAY_SECONDS = 600  # without a word from the trainer, which asks for answers every few seconds
 
 INSTALLED_APPS = [
     "django.contrib.admin",

@@ -111,6 +111,8 @@ def test_s3_is_public_at_its_endpoint_unless_another_is_given(tmp_path: Path) ->
         ({"TEACHER_PUBLIC_URL": "example.org"}, "TEACHER_PUBLIC_URL must look like"),
         ({"TEACHER_PUBLIC_URL": "https://example.org/path"}, "without a path"),
         ({"S3_ENDPOINT_URL": "s3:9000"}, "S3_ENDPOINT_URL must look like"),
+        ({"MEDIA_KEEP_DAYS": "a month"}, "MEDIA_KEEP_DAYS must be a whole number"),
+        ({"MEDIA_KEEP_DAYS": "-1"}, "MEDIA_KEEP_DAYS must be a whole number"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
