@@ -1,0 +1,183 @@
+"""The steps of the images without a container, in a folder that plays ``/``."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+SECRETS = ("SECRET_KEY", "POSTGRES_PASSWORD", "REDIS_PASSWORD", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+FOR_ROOT = ("useradd", "install", "docker/install-gl")
+_VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])([^}]*))?\}")
+_PLACES = re.compile(r"(?<![\w./])/(?=(?:app|opt|source)\b)")
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def secrets() -> dict[str, str]:
+    """A ``.env`` with the secrets alone."""
+    return {name: f"{name.lower()}-{'x' * 40}" for name in SECRETS}
+
+
+@pytest.fixture(scope="session")
+def compose(secrets: Mapping[str, str]) -> Any:
+    """docker-compose.yml as Compose reads it beside a ``.env`` with the secrets alone."""
+
+    def given(found: re.Match[str]) -> str:
+        name, operator, default = found.groups()
+        return secrets[name] if operator == "?" else default or ""
+
+    def filled_in(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {name: filled_in(value) for name, value in part.items()}
+        if isinstance(part, list):
+            return [filled_in(value) for value in part]
+        return _VARIABLE.sub(given, part) if isinstance(part, str) else part
+
+    return filled_in(yaml.safe_load((ROOT / "docker-compose.yml").read_text()))
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One line of a Dockerfile, for example ``COPY`` and ``manage.py ./``."""
+
+    keyword: str
+    rest: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What stands between two lines ``FROM``."""
+
+    base: str
+    instructions: list[Instruction] = field(default_factory=list)
+
+
+@pytest.fixture(scope="session")
+def stages() -> dict[str, Stage]:
+    """The Dockerfile's stages by name."""
+    found: dict[str, Stage] = {}
+    for line in re.sub(r"\\\n", " ", (ROOT / "Dockerfile").read_text()).splitlines():
+        if not line or line.startswith("#"):
+            continue
+        keyword, rest = line.split(maxsplit=1)
+        if keyword == "FROM":
+            base, _, name = rest.partition(" AS ")
+            stage = found[name] = Stage(base)
+        else:
+            stage.instructions.append(Instruction(keyword, rest))
+    return found
+
+
+class Image:
+    """An image whose files lie in ``place`` instead of ``/``.
+
+    All stages share that folder, because a virtual environment works only where it was made. Steps for root
+    are left out, and collected in ``left_out``.
+    """
+
+    def __init__(self, stages: Mapping[str, Stage], role: str, place: Path) -> None:
+        self.place = place
+        self.left_out: list[str] = []
+        self.command: list[str] = []
+        self._stages = stages
+        self._workdir = place
+        self._environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        self._follow(f"{role}-build")
+        shutil.rmtree(place / "source")  # nothing of it is in the image
+        self._environment = {"PATH": "/usr/bin:/bin"}
+        self._follow(role)
+
+    def here(self, command: str) -> str:
+        """``command`` with the image's paths replaced by those in ``place``."""
+        return _PLACES.sub(f"{self.place}/", command)
+
+    def start(self, command: str | list[str], environment: Mapping[str, str]) -> "subprocess.Popen[str]":
+        """Start a command as the image would, without anything of this process's environment."""
+        words = shlex.split(command) if isinstance(command, str) else command
+        words = [self.here(word) for word in words]
+        everything = {**self._environment, **environment}
+        words[0] = shutil.which(words[0], path=everything["PATH"]) or words[0]
+        return subprocess.Popen(
+            words,
+            env=everything,
+            cwd=self._workdir,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, command: str | list[str], environment: Mapping[str, str] | None = None) -> str:
+        """Run a command to its end and return what it said; fails the test where the command fails."""
+        process = self.start(command, environment or {})
+        said, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, f"{command}: {said}"
+        return said
+
+    def _follow(self, name: str) -> None:
+        stage = self._stages[name]
+        if stage.base in self._stages:
+            self._follow(stage.base)
+        for instruction in stage.instructions:
+            self._do(instruction.keyword, instruction.rest)
+
+    def _do(self, keyword: str, rest: str) -> None:
+        match keyword:
+            case "WORKDIR":
+                self._workdir = Path(self.here(rest))
+                self._workdir.mkdir(parents=True, exist_ok=True)
+            case "ENV":
+                for setting in rest.split():
+                    name, _, value = setting.partition("=")
+                    self._environment[name] = self.here(value).replace("$PATH", self._environment["PATH"])
+            case "COPY":
+                self._copy(*rest.split())
+            case "RUN":
+                self._run(re.sub(r"--mount=\S+ ", "", rest))
+            case "CMD":
+                self.command = json.loads(rest)
+            case _:
+                assert keyword in {"ARG", "LABEL", "USER", "EXPOSE", "ENTRYPOINT"}, keyword
+
+    def _copy(self, *names: str) -> None:
+        *sources, target = names
+        if sources[0].startswith("--from="):
+            assert sources[1:] == [target]  # the same place in both stages: it is there already
+            return
+        for source in sources:
+            path = self._workdir / target
+            if (ROOT / source).is_dir():
+                shutil.copytree(ROOT / source, path, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                path.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / source, path)
+
+    def _run(self, command: str) -> None:
+        if command.split(maxsplit=1)[0] in FOR_ROOT:
+            self.left_out.append(command)
+        else:
+            self.run(command)
+
+
+@pytest.fixture(scope="session")
+def site_image(stages: dict[str, Stage], tmp_path_factory: pytest.TempPathFactory) -> Image:
+    return Image(stages, "site", tmp_path_factory.mktemp("site-image"))
+
+
+@pytest.fixture(scope="session")
+def render_image(stages: dict[str, Stage], tmp_path_factory: pytest.TempPathFactory) -> Image:
+    return Image(stages, "render", tmp_path_factory.mktemp("render-image"))

@@ -1,0 +1,219 @@
+"""The compose file is valid, starts what there is, and keeps its secrets out of the repository."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = (ROOT / "docker-compose.yml").read_text()
+EXAMPLE = (ROOT / ".env.example").read_text()
+OWN = ("setup", "web", "beat", "render", "trainer")
+SERVERS = ("database", "redis", "media")
+ONE_SHOT = ("setup", "trainer")
+ASKED = set(re.findall(r"\$\{(\w+)", COMPOSE))
+OFFERED = set(re.findall(r"^#?([A-Z0-9_]+)=", EXAMPLE, re.MULTILINE))
+
+
+def settings_of(*modules: str) -> set[str]:
+    """The environment variables that modules of the project read."""
+    sources = "".join((ROOT / module).read_text() for module in modules)
+    return set(re.findall(r'(?:read_\w+|environ\.get)\("([A-Z0-9_]+)"', sources))
+
+
+def words_of(service: Any) -> list[str]:
+    """Entry point and command as one list of words."""
+    parts = [service.get("entrypoint", []), service.get("command", [])]
+    return [str(word) for part in parts for word in (part.split() if isinstance(part, str) else part)]
+
+
+def test_the_compose_file_follows_the_compose_schema() -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    done = subprocess.run(
+        [*command, str(ROOT / "docker-compose.yml")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_services_are_those_of_the_documentation(compose: Any) -> None:
+    assert set(compose["services"]) == {*OWN, *SERVERS}
+
+
+def test_every_secret_has_to_be_given(secrets: dict[str, str]) -> None:
+    assert set(re.findall(r"\$\{(\w+):\?", COMPOSE)) == set(secrets)
+    assert not {name for name in secrets if re.search(rf"\$\{{{name}(:-|}})", COMPOSE)}
+
+
+def test_no_secret_is_in_the_file(compose: Any, secrets: dict[str, str]) -> None:
+    """Whatever is called a key, a password or a token comes from ``.env``."""
+    for name, service in compose["services"].items():
+        for variable, value in service["environment"].items():
+            if re.search("KEY|PASSWORD|TOKEN|AUTH|ROOT_USER", variable):
+                assert value in {*secrets.values(), ""}, f"{variable} of {name}"
+            elif re.search("://[^/]*:[^/]*@", str(value)):
+                assert any(secret in value for secret in secrets.values()), f"{variable} of {name}"
+
+
+def test_the_example_holds_no_secret_and_everything_that_compose_asks_for(secrets: dict[str, str]) -> None:
+    given = dict(line.split("=", 1) for line in EXAMPLE.splitlines() if line and not line.startswith("#"))
+    assert {name for name, value in given.items() if not value} == set(secrets)
+    assert ASKED <= OFFERED
+
+
+def test_the_example_offers_what_programs_read_and_nothing_else() -> None:
+    site = settings_of("human_feedback_site/settings.py", "human_feedback_site/environment.py")
+    worker = settings_of("teacher/render_tasks.py", "teacher/storage.py")
+    internal = {"TEACHER_INSTANCE_ID"}  # given by the process that starts an embedded site
+    assert len(site) > 8
+    assert len(worker) > 2
+    assert (site | worker) - internal <= OFFERED
+    assert ASKED | site | worker >= OFFERED
+
+
+def test_what_the_example_shows_is_what_compose_assumes() -> None:
+    shown = dict(re.findall(r"^#?([A-Z0-9_]+)=(.+)$", EXAMPLE, re.MULTILINE))
+    assumed = dict(re.findall(r"\$\{(\w+):-([^}]+)}", COMPOSE))
+    assert {name: shown[name] for name in assumed} == assumed
+
+
+def test_the_web_process_knows_no_queue_and_workers_know_no_database(compose: Any) -> None:
+    given = {name: set(service["environment"]) for name, service in compose["services"].items()}
+    assert "REDIS_URL" not in given["web"] | given["setup"]
+    assert {"REDIS_URL", "MEDIA_KEEP_DAYS", "DATABASE_URL"} <= given["beat"]
+    for name in ("render", "trainer"):
+        assert not {"DATABASE_URL", "SECRET_KEY"} & given[name]
+        assert {"REDIS_URL", "S3_ENDPOINT_URL", "AWS_ACCESS_KEY_ID"} <= given[name]
+
+
+def test_all_parts_use_one_store(compose: Any) -> None:
+    services = compose["services"]
+    for variable in ("TEACHER_STORAGE", "S3_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        assert len({services[name]["environment"][variable] for name in OWN}) == 1
+    assert services["trainer"]["entrypoint"][2] == services["web"]["environment"]["TEACHER_STORAGE"]
+    keys = [services["media"]["environment"][f"MINIO_ROOT_{name}"] for name in ("USER", "PASSWORD")]
+    store = services["web"]["environment"]
+    assert keys == [store["AWS_ACCESS_KEY_ID"], store["AWS_SECRET_ACCESS_KEY"]]
+
+
+def test_hosts_in_addresses_are_services(compose: Any) -> None:
+    text = re.sub(r"#.*", "", COMPOSE).replace("localhost", "").replace("s3://clips", "")
+    hosts = set(re.findall(r"(?:@|http://)([a-z]+)(?=[:/])", text))
+    assert hosts == {"web", "database", "redis", "media"}
+    assert hosts <= set(compose["services"])
+    assert "web" in compose["services"]["web"]["environment"]["ALLOWED_HOSTS"].split(",")
+
+
+@pytest.mark.parametrize("name", [*OWN, *SERVERS])
+def test_every_service_can_be_left_alone(compose: Any, name: str) -> None:
+    service = compose["services"][name]
+    assert service["restart"] == ("no" if name in ONE_SHOT else "unless-stopped")
+    assert ("healthcheck" in service) == (name not in ONE_SHOT)
+    assert service["logging"]["options"]["max-size"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert "container_name" not in service
+    assert "hostname" not in service
+    assert "privileged" not in service
+    assert ("ports" in service) == (name in {"web", "media"})
+    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_own_services_write_to_volumes_alone(compose: Any, name: str) -> None:
+    service = compose["services"][name]
+    assert service["read_only"]
+    assert service["tmpfs"] == ["/tmp"]
+    assert service["cap_drop"] == ["ALL"]
+
+
+def test_everything_that_a_service_waits_for_gets_there(compose: Any) -> None:
+    services = compose["services"]
+    for service in services.values():
+        for other, how in service.get("depends_on", {}).items():
+            finishes = other in ONE_SHOT
+            assert how["condition"] == ("service_completed_successfully" if finishes else "service_healthy")
+            assert finishes or "healthcheck" in services[other]
+
+
+def test_every_volume_is_used_and_every_data_folder_is_one(compose: Any) -> None:
+    used = {
+        volume.split(":")[0]: name
+        for name, s in compose["services"].items()
+        for volume in s.get("volumes", ())
+    }
+    assert used == {"database": "database", "redis": "redis", "media": "media", "runs": "trainer"}
+    assert set(compose["volumes"]) == set(used)
+
+
+def test_every_image_is_built_once_and_others_are_pinned(compose: Any, stages: dict[str, Any]) -> None:
+    services = compose["services"]
+    built = {
+        service["image"]: service["build"]["target"] for service in services.values() if "build" in service
+    }
+    assert built == {f"rl-teacher-{role}": role for role in ("site", "render", "trainer")}
+    assert set(built.values()) <= set(stages)
+    assert all(services[name]["image"] in built for name in OWN)
+    assert all(services[name]["pull_policy"] == "never" for name in ("web", "beat"))  # no registry has it
+    assert all(re.search(r":[\w.-]*\d", services[name]["image"]) for name in SERVERS)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_a_service_starts_is_there(compose: Any, stages: dict[str, Any], name: str) -> None:
+    service = compose["services"][name]
+    role = {"render": "render", "trainer": "trainer"}.get(name, "site")
+    copied = {
+        word for step in stages[role].instructions if step.keyword == "COPY" for word in step.rest.split()
+    }
+    words = [*words_of(service), *service.get("healthcheck", {}).get("test", ())]
+    default = [step.rest for step in stages[role].instructions if step.keyword in {"CMD", "ENTRYPOINT"}]
+    words += re.findall(r'"([^"]+)"', " ".join(default))
+    scripts = [word.removeprefix("/app/") for word in words if word.startswith("/app/")]
+    modules = [
+        word.removeprefix("python:")
+        for word in words
+        if re.match(r"(python:)?(teacher|human_feedback_site)\.", word)
+    ]
+    assert scripts or name == "trainer"
+    assert set(scripts) <= copied
+    assert all(os.access(ROOT / script, os.X_OK) for script in scripts)
+    assert [module for module in modules if importlib.util.find_spec(module) is None] == []
+
+
+def test_a_service_gets_the_time_that_its_work_takes(compose: Any) -> None:
+    """Longer than the 30 s of a web request, and the 60 s of a task."""
+    seconds = {name: int(s.get("stop_grace_period", "10s")[:-1]) for name, s in compose["services"].items()}
+    assert 30 < seconds["web"] < seconds["beat"]
+    assert all(seconds[name] > 60 for name in ("beat", "render", "trainer"))
+
+
+def test_the_composed_site_starts_with_its_settings(compose: Any, tmp_path: Path) -> None:
+    code = "from human_feedback_site.settings import *; print(DATABASES['default']['HOST'], ALLOWED_HOSTS)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**compose["services"]["web"]["environment"], "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("database ['127.0.0.1', 'localhost'")
+    assert "'web'" in done.stdout
+    assert list(tmp_path.iterdir()) == []  # the container's file system cannot be written
+
+
+def test_the_trainer_gets_site_and_store_unless_it_resumes(tmp_path: Path) -> None:
+    teach = tmp_path / "teach"
+    teach.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    teach.chmod(0o755)
+
+    def said(*arguments: str) -> list[str]:
+        command = [str(ROOT / "docker/trainer"), "http://web:8000", "s3://clips", *arguments]
+        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        return subprocess.check_output(command, env=environment, text=True).splitlines()
+
+    new = ["-p", "human", "--prompt", "Which one? --resume is no setting here"]
+    assert said(*new) == ["--site_url", "http://web:8000", "--storage", "s3://clips", *new]
+    assert said("--resume", "runs/Hopper-v1/x") == ["--resume", "runs/Hopper-v1/x"]
+    assert said("--help") == ["--help"]
