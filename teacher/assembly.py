@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import torch
 from rich.console import Console
@@ -15,6 +16,7 @@ from rich.console import Console
 from teacher.client import ExperimentSettings, FeedbackClient
 from teacher.clips import ClipRenderer
 from teacher.collectors.human import HumanCollector
+from teacher.collectors.render_queue import RenderQueue, WorkersStore
 from teacher.collectors.synthetic import SyntheticTeacher
 from teacher.config import TeachConfig, save_config
 from teacher.embedded_site import ensure_site
@@ -28,10 +30,11 @@ from teacher.reward.predictor import RewardPredictor
 from teacher.run import CHECKPOINT_NAME, Run, Teaching, segment_length
 from teacher.schedules import ConstantRate, ExponentialSchedule, LabelSchedule
 from teacher.segments import SegmentPool
-from teacher.storage import open_storage
+from teacher.storage import Storage, open_storage
 
 LEDGER_NAME = "ledger.sqlite3"
 TOKEN_VARIABLE = "TEACHER_TOKEN"  # noqa: S105 (the name of a variable)
+REDIS_VARIABLE = "REDIS_URL"
 
 
 def check(config: TeachConfig, console: Console) -> TaskInfo:
@@ -41,6 +44,7 @@ def check(config: TeachConfig, console: Console) -> TaskInfo:
         ConfigError, EnvironmentUnsuitableError: in one line, what to change.
     """
     _check_device(config.device)
+    _check_redis_url(os.environ.get(REDIS_VARIABLE) or None)
     if config.site_url is not None and not os.environ.get(TOKEN_VARIABLE):
         raise ConfigError(f"--site_url needs a token of that site in the variable {TOKEN_VARIABLE}")
     task = describe_task(config.env_id, config.max_episode_steps)
@@ -61,6 +65,11 @@ def _check_device(device: str) -> None:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"--device: expected a device that works here, got {device!r}: {reason}") from error
+
+
+def _check_redis_url(url: str | None) -> None:
+    if url is not None and not (urlsplit(url).scheme in ("redis", "rediss") and urlsplit(url).hostname):
+        raise ConfigError(f"{REDIS_VARIABLE}: expected redis://:password@host:6379/0, got another address")
 
 
 @contextlib.contextmanager
@@ -132,7 +141,7 @@ def _teaching(
     collector = _ask_people(config, run_id, task, ledger, site, parts)
     teaching = Teaching(ledger, collector, dataset, predictor, schedule, pool)
     teaching.address = collector.experiment.invite_url
-    teaching.welcome = [f"Label here: {teaching.address}", *site.welcome]
+    teaching.welcome = [f"Label here: {teaching.address}", *site.welcome, *_about_rendering(site)]
     return teaching
 
 
@@ -145,6 +154,11 @@ class _Site:
     storage: str
     revive: Callable[[], None] | None = None
     welcome: tuple[str, ...] = ()
+
+    @property
+    def has_bucket(self) -> bool:
+        """Whether clips lie where render workers on other hosts can put them."""
+        return self.storage.startswith("s3://")
 
 
 def _open_site(config: TeachConfig, parts: contextlib.ExitStack) -> _Site:
@@ -166,7 +180,8 @@ def _ask_people(
     parts: contextlib.ExitStack,
 ) -> HumanCollector:
     client = parts.enter_context(contextlib.closing(FeedbackClient(site.url, site.token)))
-    renderer = parts.enter_context(ClipRenderer())
+    storage = open_storage(site.storage)
+    renderer = _open_renderer(site, storage, parts)
     settings = ExperimentSettings(
         name=config.experiment,
         run_id=run_id,
@@ -176,8 +191,27 @@ def _ask_people(
         fps=task.fps,
         has_true_reward=True,
     )
-    collector = HumanCollector(ledger, client, renderer, open_storage(site.storage), settings, site.revive)
+    collector = HumanCollector(ledger, client, renderer, storage, settings, site.revive)
     return parts.enter_context(contextlib.closing(collector))
+
+
+def _open_renderer(site: _Site, storage: Storage, parts: contextlib.ExitStack) -> ClipRenderer | RenderQueue:
+    """Processes on this machine, or with ``REDIS_URL`` render workers, and those where these are away."""
+    renderer = parts.enter_context(ClipRenderer())
+    redis_url = os.environ.get(REDIS_VARIABLE)
+    if not redis_url or not site.has_bucket:
+        return renderer
+    queue = RenderQueue(redis_url, WorkersStore(storage, site.storage), renderer)
+    return parts.enter_context(contextlib.closing(queue))
+
+
+def _about_rendering(site: _Site) -> list[str]:
+    redis_url = os.environ.get(REDIS_VARIABLE)
+    if not redis_url:
+        return []
+    if not site.has_bucket:
+        return [f"{REDIS_VARIABLE} is not used: render workers need --storage s3://bucket/prefix"]
+    return [f"Clips are made by the render workers of {urlsplit(redis_url).hostname}"]
 
 
 def _schedule(config: TeachConfig) -> LabelSchedule:

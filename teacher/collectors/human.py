@@ -12,6 +12,7 @@ from teacher.clips import ClipRenderer
 from teacher.collectors.backoff import Backoff, patiently
 from teacher.collectors.base import CollectorStatus
 from teacher.collectors.publisher import Publication, Publisher
+from teacher.collectors.render_queue import RenderQueue
 from teacher.errors import DataError, SiteUnreachableError, StorageError
 from teacher.ledger import Comparison, Ledger
 from teacher.preferences import Preference
@@ -42,7 +43,7 @@ class HumanCollector:
         self,
         ledger: Ledger,
         client: FeedbackClient,
-        renderer: ClipRenderer,
+        renderer: ClipRenderer | RenderQueue,
         storage: Storage,
         settings: ExperimentSettings,
         revive: Callable[[], None] | None = None,

@@ -19,6 +19,7 @@ from teacher.client import (
     Registration,
 )
 from teacher.clips import ClipJob, ClipRenderer, Shot
+from teacher.collectors.render_queue import RenderQueue
 from teacher.errors import SiteRefusedError, SiteUnreachableError, StorageError, TeacherError
 from teacher.ledger import Comparison, Ledger
 from teacher.segments import Segment
@@ -39,7 +40,7 @@ class Publication:
 
     ledger: Ledger
     client: FeedbackClient
-    renderer: ClipRenderer
+    renderer: ClipRenderer | RenderQueue
     storage: Storage
     settings: ExperimentSettings
 
@@ -51,7 +52,7 @@ class Publication:
 @dataclass(frozen=True)
 class _Rendering:
     comparison: Comparison
-    clips: "dict[str, Future[Path]]"
+    clips: "dict[str, Future[Path] | Future[Path | None]]"
 
     def is_done(self) -> bool:
         return all(clip.done() for clip in self.clips.values())
@@ -124,7 +125,8 @@ class Publisher:
                 self._give_up(rendering.comparison, error)
                 continue
             for side, path in paths.items():
-                self._put(self._at.key(rendering.comparison, side), path)
+                if path is not None:  # otherwise a render worker has put it there
+                    self._put(self._at.key(rendering.comparison, side), path)
             self._failures_in_a_row = 0
             self._rendering.remove(rendering)
             self._uploaded.append(rendering.comparison)
@@ -158,7 +160,9 @@ class Publisher:
                 clip.cancel()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _submit(self, comparison: Comparison, side: str, segment: Segment) -> "Future[Path]":
+    def _submit(
+        self, comparison: Comparison, side: str, segment: Segment
+    ) -> "Future[Path] | Future[Path | None]":
         path, key = self._path(comparison, side), self._at.key(comparison, side)
         clip = self._at.renderer.submit(ClipJob(Shot.of(segment), path, self._at.settings.fps, key))
         clip.add_done_callback(lambda _: self._wake())

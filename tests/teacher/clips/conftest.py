@@ -76,6 +76,10 @@ class Troubled(gymnasium.Env):
     def fail(self):
         raise ValueError("the robot\\nfell apart")
 
+    def fail_here(self):
+        if "REDIS_URL" not in os.environ:  # as it is in a render worker
+            raise ValueError("this machine cannot draw")
+
     def tell(self):
         print(sorted(name for name in sys.modules if name in ("torch", "tests", "pytest")), file=sys.stderr)
         os._exit(1)

@@ -1,0 +1,308 @@
+"""Clips by real render workers on a real Redis and a real S3 store, and what comes when one of these dies."""
+
+import contextlib
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psutil
+import pytest
+import redis
+
+from teacher.clips import ClipJob, ClipRenderer, Shot
+from teacher.collectors import render_queue
+from teacher.collectors.render_queue import RenderQueue, WorkersStore
+from teacher.errors import RenderError, ReplayMismatchError
+from teacher.segments import Segment
+from teacher.storage import Storage, open_storage
+
+Notices = Callable[[], list[str]]
+PASSWORD = "a-password-of-redis"
+
+
+class Redis:
+    """A Redis that keeps its queue when it is killed."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        port = free_port()
+        self.url = f"redis://:{PASSWORD}@127.0.0.1:{port}/0"
+        self._command = [
+            *(str(Path(sys.executable).parent / "redis-server"), "--dir", str(folder)),
+            *("--port", str(port), "--bind", "127.0.0.1", "--requirepass", PASSWORD),
+            *("--appendonly", "yes", "--appendfsync", "always"),
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        wait_until(self._answers)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def waiting(self) -> int:
+        """Tasks that no worker has."""
+        with redis.Redis.from_url(self.url) as client:
+            return int(client.llen("render"))
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(redis.RedisError), redis.Redis.from_url(self.url) as client:
+            return bool(client.ping())
+        return False
+
+
+class Worker:
+    """A render worker with one process in its pool."""
+
+    def __init__(self, log: Path, environment: dict[str, str]) -> None:
+        self._log, self._environment = log, environment
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, app: str = "teacher.render_tasks") -> None:
+        command = [sys.executable, "-m", "celery", "--app", app, "worker"]
+        self._log.touch()
+        starts = self._log.read_text().count(" ready.")
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, "--concurrency", "1", "--loglevel", "INFO"],
+                env=self._environment,
+                cwd=self._log.parent,
+                stdout=log,
+                stderr=log,
+            )
+        wait_until(lambda: self._log.read_text().count(" ready.") > starts)
+
+    def processes(self) -> list[psutil.Process]:
+        """The main process, the pool's, and what that one started."""
+        if self._process is None or self._process.poll() is not None:
+            return []
+        main = psutil.Process(self._process.pid)
+        return [main, *main.children(recursive=True)]
+
+    def stop(self) -> None:
+        """Kill the main process alone, as the system does when memory runs out; the others go with it."""
+        if self._process is not None:
+            processes = self.processes()
+            self._process.kill()
+            self._process.wait()
+            _, alive = psutil.wait_procs(processes, timeout=10)
+            assert not alive
+
+
+@dataclass
+class Scene:
+    """A trainer's queue, its Redis and store, and a render worker that is not started yet."""
+
+    redis: Redis
+    worker: Worker
+    queue: RenderQueue
+    storage: Storage
+    record: Callable[..., Segment]
+    folder: Path
+
+    def job(self, **trouble: Any) -> ClipJob:
+        """A clip that nobody has asked for yet."""
+        name = uuid4().hex
+        segment = self.record("troubled_environment:Troubled-v0", **trouble)
+        return ClipJob(Shot.of(segment), self.folder / f"{name}.mp4", 10, f"reach/{name}/first.mp4")
+
+    def makes(self, job: ClipJob) -> str:
+        """Who makes a clip."""
+        return self.maker(job, self.queue.submit(job))
+
+    def maker(self, job: ClipJob, clip: "Future[Path | None]") -> str:
+        """Who made a clip: ``worker`` where it is in the store, ``trainer`` where it is in a file here."""
+        path = clip.result(60)
+        stored = self.storage.size(job.key)
+        if path is None:
+            assert stored is not None
+            assert stored > 500
+            return "worker"
+        assert path.stat().st_size > 500
+        return "trainer"
+
+    def until_a_worker_makes_them(self) -> None:
+        wait_until(lambda: self.makes(self.job()) == "worker", pause=0.5)
+
+
+@pytest.fixture
+def scene(
+    s3_server: Any,
+    tmp_path: Path,
+    troubled: str,
+    record: Callable[..., Segment],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Scene]:
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(render_queue, "POLL_SECONDS", 0.05)
+    bucket = f"s3://{s3_server.bucket}"
+    url = f"{bucket}/{tmp_path.name}"
+    server = Redis(tmp_path / "redis")
+    worker = Worker(
+        tmp_path / "worker.log",
+        {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(Path.cwd()), str(tmp_path / "modules")]),
+            "REDIS_URL": server.url,
+            "TEACHER_STORAGE": bucket,
+            "TEACHER_RENDER_MODULES": "troubled_environment",
+        },
+    )
+    with contextlib.ExitStack() as parts:
+        parts.callback(server.kill)
+        server.start()
+        parts.callback(worker.stop)
+        storage = open_storage(url)
+        renderer = parts.enter_context(ClipRenderer(workers=1))
+        queue = RenderQueue(server.url, WorkersStore(storage, url), renderer)
+        parts.enter_context(contextlib.closing(queue))
+        yield Scene(server, worker, queue, storage, record, tmp_path)
+
+
+@pytest.fixture
+def notices(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    caplog.set_level(logging.WARNING, "teacher")
+    return lambda: [entry.getMessage() for entry in caplog.records if entry.name.startswith("teacher")]
+
+
+def test_workers_put_clips_into_the_store(scene: Scene) -> None:
+    scene.worker.start()
+    jobs = [scene.job(seed=seed) for seed in range(4)]
+    clips = [scene.queue.submit(job) for job in jobs]
+    assert {scene.maker(job, clip) for job, clip in zip(jobs, clips, strict=True)} == {"worker"}
+    assert list(scene.folder.glob("*.mp4")) == []
+    assert scene.makes(jobs[0]) == "worker"  # again, which changes nothing
+
+
+def test_clips_are_made_here_while_redis_is_away(scene: Scene, notices: Notices) -> None:
+    scene.redis.kill()
+    assert [scene.makes(scene.job()) for _ in range(2)] == ["trainer", "trainer"]
+    (notice,) = notices()
+    assert notice.startswith("the render queue does not answer")
+    assert PASSWORD not in notice
+    scene.redis.start()
+    scene.worker.start()
+    scene.until_a_worker_makes_them()
+    assert {scene.makes(scene.job()) for _ in range(3)} == {"worker"}
+    assert notices()[1:] == ["the render queue is back: its workers make the clips again"]
+
+
+def test_a_redis_killed_at_work_loses_no_clip(scene: Scene) -> None:
+    scene.worker.start()
+    jobs = [scene.job(length=20) for _ in range(6)]
+    clips = [scene.queue.submit(job) for job in jobs]
+    assert scene.maker(jobs[0], clips[0]) == "worker"
+    scene.redis.kill()
+    assert scene.maker(jobs[-1], clips[-1]) == "trainer"
+    for job, clip in zip(jobs, clips, strict=True):
+        scene.maker(job, clip)
+    scene.redis.start()
+    scene.until_a_worker_makes_them()
+
+
+def test_workers_that_are_not_there_are_not_waited_for(
+    scene: Scene, notices: Notices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(render_queue, "PATIENCE", 1.0)
+    assert scene.makes(scene.job()) == "trainer"
+    assert notices() == ["no render worker answered for 1 s: clips are rendered here until one does"]
+    assert scene.makes(scene.job()) == "trainer"
+    assert scene.redis.waiting() == 1  # the second was not even sent
+
+
+def test_a_clip_goes_to_another_process_when_one_is_killed(scene: Scene) -> None:
+    scene.worker.start()
+    hangs = scene.folder / "hangs"
+    job = scene.job(trouble="hang", at=9, once=str(hangs))
+    clip = scene.queue.submit(job)
+    wait_until(hangs.exists)
+    _, pool_process, *others = scene.worker.processes()
+    pool_process.kill()
+    assert scene.maker(job, clip) == "worker"
+    psutil.wait_procs(others, timeout=5)
+    assert not any(process.is_running() for process in others)
+
+
+def test_a_worker_killed_as_a_whole_leaves_nothing_and_is_replaced(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(render_queue, "PATIENCE", 6.0)
+    scene.worker.start()
+    hangs = scene.folder / "hangs"
+    job = scene.job(trouble="hang", at=9, once=str(hangs))
+    clip = scene.queue.submit(job)
+    wait_until(hangs.exists)
+    scene.worker.stop()  # kills the main process, and checks that the others follow
+    scene.worker.start()
+    assert scene.maker(job, clip) == "trainer"
+    scene.until_a_worker_makes_them()
+
+
+def test_a_task_is_killed_after_its_time(scene: Scene, notices: Notices) -> None:
+    (scene.folder / "modules" / "impatient.py").write_text(
+        "from teacher.render_tasks import app\napp.conf.task_time_limit = 2\n"
+    )
+    scene.worker.start("impatient")
+    hangs = scene.folder / "hangs"
+    assert scene.makes(scene.job(trouble="hang", at=9, once=str(hangs))) == "trainer"
+    (notice,) = notices()
+    assert notice.startswith(
+        "a render worker could not make a clip, so it is rendered here: TimeLimitExceeded"
+    )
+    assert scene.makes(scene.job()) == "worker"
+
+
+def test_what_neither_a_worker_nor_the_trainer_can_make_is_given_up(scene: Scene) -> None:
+    scene.worker.start()
+    with pytest.raises(RenderError, match="the robot fell apart"):
+        scene.makes(scene.job(trouble="fail", at=9))
+    job = scene.job()
+    different = replace(job.shot, digests=("0" * 16,) * len(job.shot.digests or ()))
+    with pytest.raises(ReplayMismatchError, match="differs from the recorded"):
+        scene.makes(replace(job, shot=different))
+
+
+def test_what_cannot_be_made_here_waits_for_the_workers(scene: Scene) -> None:
+    scene.redis.kill()
+    job = scene.job(trouble="fail_here", at=9)
+    clip = scene.queue.submit(job)
+    with pytest.raises(TimeoutError):
+        clip.result(3)
+    scene.redis.start()
+    scene.worker.start()
+    assert scene.maker(job, clip) == "worker"
+
+
+def test_closing_cancels_what_is_on_its_way(scene: Scene) -> None:
+    clip = scene.queue.submit(scene.job())
+    wait_until(lambda: scene.redis.waiting() == 1)
+    scene.queue.close()
+    assert clip.cancelled()
+    with pytest.raises(RenderError, match="closed"):
+        scene.queue.submit(scene.job())
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 60.0, pause: float = 0.05) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(pause)
