@@ -104,7 +104,6 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
             "keepalive": 75,  # longer than a trainer waits between two polls
             "timeout": 120,  # training next to it may keep all processors busy
             "graceful_timeout": 5,
-            "accesslog": "-",
             "control_socket_disable": True,
             "post_worker_init": self._serve,
         }

@@ -7,13 +7,17 @@ import os
 import re
 import secrets
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
+from human_feedback_site.logs import FORMATTERS
+
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 SECRET_KEY_MIN_LENGTH = 32
+CONNECT_SECONDS = 5  # to a PostgreSQL server; a request that waits longer helps nobody
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"", "0", "false", "no", "off"}
 
 
@@ -67,19 +71,20 @@ def host_of(url: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def read_database(state_dir: Path) -> dict[str, object]:
+def read_database(state_dir: Path) -> dict[str, Any]:
     """Return Django's settings of the database named by ``DATABASE_URL``.
 
     Unset, it is a SQLite file in the state folder. SQLite runs with a write-ahead log, full synchronisation
     (an acknowledged label survives a power cut) and immediate transactions (a writer waits for its turn at
     the start of its transaction, so it never acts on what it read before another writer finished).
+    Connections to PostgreSQL are kept for a minute, and tried before each request that uses one.
     """
     url = os.environ.get("DATABASE_URL", "").strip()
     if not url:
         make_private_folder(state_dir)
         url = f"sqlite:///{state_dir / 'site.sqlite3'}"
     try:
-        config: dict[str, object] = dict(dj_database_url.parse(url, conn_max_age=60, conn_health_checks=True))
+        config: dict[str, Any] = dict(dj_database_url.parse(url, conn_max_age=60, conn_health_checks=True))
     except (ValueError, KeyError):
         raise ImproperlyConfigured(
             "DATABASE_URL must look like postgresql://user:password@host:port/name or sqlite:////path/to/file."
@@ -90,9 +95,21 @@ def read_database(state_dir: Path) -> dict[str, object]:
             "timeout": 20,
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
         }
-    elif config["ENGINE"] != "django.db.backends.postgresql":
+    elif config["ENGINE"] == "django.db.backends.postgresql":
+        config["OPTIONS"] = {"connect_timeout": CONNECT_SECONDS} | config.get("OPTIONS", {})
+    else:
         raise ImproperlyConfigured("DATABASE_URL must name a PostgreSQL or a SQLite database.")
     return config
+
+
+def read_log_format() -> str:
+    """Return ``LOG_FORMAT``; unset, plain for the embedded site and JSON for one on a database of its own."""
+    value = os.environ.get("LOG_FORMAT", "").strip() or (
+        "json" if os.environ.get("DATABASE_URL") else "plain"
+    )
+    if value not in FORMATTERS:
+        raise ImproperlyConfigured(f"LOG_FORMAT must be {' or '.join(sorted(FORMATTERS))}, not {value!r}.")
+    return value
 
 
 def read_storage(state_dir: Path) -> str:

@@ -17,17 +17,20 @@ from human_feedback_site.environment import (
     read_count,
     read_database,
     read_list,
+    read_log_format,
     read_origin,
     read_secret_key,
     read_storage,
     read_url,
 )
+from human_feedback_site.logs import configuration
 
 # Where the site lives, and for whom.
 STATE_DIR = Path(os.environ.get("TEACHER_STATE_DIR") or "state").resolve()
 INSTANCE_ID = os.environ.get("TEACHER_INSTANCE_ID", "")
 PUBLIC_URL = read_origin("TEACHER_PUBLIC_URL")  # the address people use; unset: the one each request came to
 _PUBLIC_ORIGINS = [PUBLIC_URL] if PUBLIC_URL else []
+_HTTPS = (PUBLIC_URL or "").startswith("https://")
 ALLOWED_HOSTS = [*LOOPBACK, *map(host_of, _PUBLIC_ORIGINS), *read_list("ALLOWED_HOSTS")]
 CSRF_TRUSTED_ORIGINS = [*_PUBLIC_ORIGINS, *read_list("CSRF_TRUSTED_ORIGINS")]
 SERVES_ONLY_THIS_MACHINE = set(ALLOWED_HOSTS) <= {*LOOPBACK, "::1"}
@@ -47,6 +50,11 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 TEACHER_STORAGE = read_storage(STATE_DIR)
 S3_ENDPOINT_URL = read_url("S3_ENDPOINT_URL")
 S3_PUBLIC_ENDPOINT_URL = read_url("S3_PUBLIC_ENDPOINT_URL") or S3_ENDPOINT_URL
+if _HTTPS and TEACHER_STORAGE.startswith("s3://") and (S3_PUBLIC_ENDPOINT_URL or "").startswith("http://"):
+    raise ImproperlyConfigured(
+        "S3_PUBLIC_ENDPOINT_URL must begin with https:// as TEACHER_PUBLIC_URL does: "
+        f"browsers show no clip from {S3_PUBLIC_ENDPOINT_URL} on a page that came by https."
+    )
 MEDIA_LINK_SECONDS = 3600
 MEDIA_KEEP_DAYS = read_count("MEDIA_KEEP_DAYS", 30)  # from an experiment's end; 0: clips stay for ever
 
@@ -69,6 +77,7 @@ INSTALLED_APPS = [
     "human_feedback_site.feedback",
 ]
 MIDDLEWARE = [
+    "human_feedback_site.feedback.middleware.request_log",
     "django.middleware.security.SecurityMiddleware",
     "human_feedback_site.feedback.middleware.content_security_policy",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -109,12 +118,22 @@ LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/accounts/login/"
 
 # Security. Cookies travel over plain HTTP only on this machine, or where the public address says http.
-_SECURE = not SERVES_ONLY_THIS_MACHINE and not (PUBLIC_URL or "https://").startswith("http://")
-SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _SECURE
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _HTTPS or (not SERVES_ONLY_THIS_MACHINE and PUBLIC_URL is None)
 # Cookies ignore ports: two embedded sites on one machine must not log each other's users out.
 SESSION_COOKIE_NAME = (
     f"sessionid_{hashlib.sha256(str(STATE_DIR).encode()).hexdigest()[:8]}" if _EMBEDDED else "sessionid"
 )
+# An https public address means that a proxy which speaks TLS stands in front, for this site speaks HTTP. The
+# proxy must set the header, whatever it was sent. Who comes by http is sent to the public address, except
+# probes and trainers: one beside the site speaks HTTP to it, one elsewhere sends its token before a redirect.
+if _HTTPS:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    SECURE_SSL_REDIRECT = True
+    SECURE_SSL_HOST = (PUBLIC_URL or "").removeprefix("https://")
+    SECURE_REDIRECT_EXEMPT = [r"^livez$", r"^readyz$", r"^api/"]
+    SECURE_HSTS_SECONDS = 30 * 24 * 3600  # the host can go back to http a month after its last visitor
+# HSTS for subdomains and in the browsers' built-in list would speak for the neighbours of this host.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
@@ -155,11 +174,4 @@ SPECTACULAR_SETTINGS = {
     },
 }
 
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"plain": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
-    "root": {"handlers": ["console"], "level": "WARNING"},
-    "loggers": {"django": {"handlers": [], "level": "WARNING", "propagate": True}},
-}
+LOGGING = configuration(read_log_format())

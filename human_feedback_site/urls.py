@@ -3,13 +3,14 @@
 from django.contrib import admin
 from django.urls import include, path
 
-from human_feedback_site.feedback.api.views import livez
+from human_feedback_site.feedback.api.views import livez, readyz
 from human_feedback_site.feedback.media_view import serve_clip
 
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/", include("human_feedback_site.feedback.api.urls")),
     path("livez", livez, name="livez"),
+    path("readyz", readyz, name="readyz"),
     path("media/<str:token>", serve_clip, name="media"),
     path("", include("human_feedback_site.feedback.pages.urls")),
 ]

@@ -1,10 +1,55 @@
-"""The Content-Security-Policy of every answer: nothing but this site and the media store."""
+"""What goes for every request: its line in the log, and the Content-Security-Policy of its answer."""
 
+import logging
+import time
 from collections.abc import Callable
 
 from django.http import HttpRequest, HttpResponse
+from django.utils.functional import SimpleLazyObject, empty
 
+from human_feedback_site import logs
 from human_feedback_site.feedback.media import media_store
+
+_PROBES = frozenset({"/livez", "/readyz"})  # every few seconds, for ever
+_access = logging.getLogger("human_feedback_site.access")
+
+
+def request_log(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
+    """Give each request an id, for its answer and all that is logged meanwhile, and log one line about it.
+
+    The line names the pattern of the address, because addresses themselves may be keys.
+    """
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        with logs.request(request.headers.get("X-Request-ID")) as request_id:
+            start = time.perf_counter()
+            response = get_response(request)
+            response.headers["X-Request-ID"] = request_id
+            _log(request, response, milliseconds=round(1000 * (time.perf_counter() - start)))
+            return response
+
+    return middleware
+
+
+def _log(request: HttpRequest, response: HttpResponse, milliseconds: int) -> None:
+    facts = {
+        "method": request.method,
+        "route": f"/{request.resolver_match.route}" if request.resolver_match else None,
+        "status": response.status_code,
+        "milliseconds": milliseconds,
+        "user": _user_id(request),
+    }
+    level = logging.DEBUG if request.path in _PROBES else logging.INFO
+    message = "%s %s %s, %s ms, user %s"
+    _access.log(level, message, *("-" if fact is None else fact for fact in facts.values()), extra=facts)
+
+
+def _user_id(request: HttpRequest) -> int | None:
+    """Return whose request it was where that had to be known; asking only for the log would cost a query."""
+    user = getattr(request, "user", None)
+    if isinstance(user, SimpleLazyObject) and user._wrapped is empty:
+        return None
+    return getattr(user, "pk", None)
 
 
 def content_security_policy(

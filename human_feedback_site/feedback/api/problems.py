@@ -1,10 +1,13 @@
 """Errors as RFC 9457 problems, also where Django fails before a view of the API is reached."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
+from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.template.loader import render_to_string
 from django.views import csrf, defaults
 from rest_framework.exceptions import APIException, NotAuthenticated, ValidationError
 from rest_framework.response import Response
@@ -16,8 +19,10 @@ from human_feedback_site.feedback.errors import (
     NotFoundError,
     UnreadableClipsError,
 )
+from human_feedback_site.logs import current_request_id
 
 CONTENT_TYPE = "application/problem+json"
+RETRY_AFTER_SECONDS = 5
 _STATUS = {
     NotFoundError: HTTPStatus.NOT_FOUND,
     ConflictError: HTTPStatus.CONFLICT,
@@ -118,10 +123,28 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer status 500."""
-    if _is_api(request):
-        return _problem_response(500, "The site failed; its log says why. Trying again later may help.")
-    return defaults.server_error(request)
+    """Answer status 500, or 503 where the database has failed, for that may pass."""
+    away = isinstance(sys.exception(), OperationalError | InterfaceError)
+    if not _is_api(request):
+        return _failure_page(503 if away else 500)
+    if away:
+        return unavailable("The database does not answer. Try again soon.")
+    detail = f"The site failed; its log says why under {current_request_id()}. Trying again later may help."
+    return _problem_response(500, detail)
+
+
+def unavailable(detail: str) -> JsonResponse:
+    """Return a problem of status 503 that asks to come again."""
+    response = _problem_response(503, detail)
+    response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    return response
+
+
+def _failure_page(status: int) -> HttpResponse:
+    """Return the page without a request, which could ask the database who is signed in."""
+    page = render_to_string("500.html", {"request_id": current_request_id()})
+    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status == 503 else {}
+    return HttpResponse(page, status=status, headers=headers)
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:

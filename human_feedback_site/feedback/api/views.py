@@ -1,17 +1,21 @@
-"""What the views of the API share, and the sign of life."""
+"""What the views of the API share, and what probes ask."""
 
 from typing import Any, cast
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import HttpRequest, JsonResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
 from rest_framework.permissions import IsAdminUser, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
+from human_feedback_site.feedback import health
 from human_feedback_site.feedback.api.authentication import SessionAuthentication, TokenAuthentication
+from human_feedback_site.feedback.api.problems import unavailable
 from human_feedback_site.feedback.models import Experiment
 from human_feedback_site.feedback.selectors import own_experiment
 
@@ -46,7 +50,17 @@ class LabelerView(APIView):
     permission_classes = (IsAuthenticated,)
 
 
+@csrf_exempt  # so that a method which is not allowed hears just that
 @require_safe
 def livez(request: HttpRequest) -> JsonResponse:
     """Say that the process is alive, and which one it is."""
     return JsonResponse({"instance": settings.INSTANCE_ID})
+
+
+@csrf_exempt
+@require_safe
+@never_cache
+def readyz(request: HttpRequest) -> JsonResponse:
+    """Say whether the database answers and has the tables that this version needs."""
+    obstacle = health.obstacle()
+    return JsonResponse({"status": "ready"}) if obstacle is None else unavailable(obstacle)
