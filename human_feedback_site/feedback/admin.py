@@ -3,6 +3,7 @@
 What labelers did is evidence: it can be read here, not changed.
 """
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from django.contrib import admin
@@ -53,7 +54,10 @@ class ExperimentAdmin(ModelAdmin):
     A form that was open for a while writes only what was changed in it: the run may have written meanwhile.
     """
 
-    list_display = ("name", "state", "owner", "env_id", "answered", "asked", "overlap", "created_at", "page")
+    list_display = (
+        *("name", "state", "away_since", "owner", "env_id", "answered", "asked", "overlap"),
+        *("created_at", "finished_at", "page"),
+    )
     list_filter = ("state", "has_true_reward", "owner")
     list_select_related = ("owner",)
     search_fields = ("name", "env_id", "prompt", "owner__username")
@@ -64,11 +68,14 @@ class ExperimentAdmin(ModelAdmin):
         "overlap",
         ("env_id", "fps", "has_true_reward"),
         ("n_labels", "waiting_for"),
-        ("owner", "run_id", "created_at"),
+        ("owner", "run_id"),
+        ("created_at", "trainer_seen_at", "away_since"),
+        ("finished_at", "media_deleted_at"),
     )
     readonly_fields = (
         *("name", "state", "env_id", "fps", "has_true_reward", "n_labels"),
         *("waiting_for", "owner", "run_id", "created_at"),
+        *("trainer_seen_at", "away_since", "finished_at", "media_deleted_at"),
     )
     actions = ("pause", "resume", "finish")
 
@@ -90,13 +97,20 @@ class ExperimentAdmin(ModelAdmin):
             experiments.set_overlap(obj, obj.overlap)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[models.Experiment]:
-        """Count comparisons on the way."""
+        """Count comparisons and find absent trainers on the way."""
         wanted = ~Q(comparisons__status=models.Comparison.Status.CANCELLED)
         found: QuerySet[models.Experiment] = super().get_queryset(request)
         return found.annotate(
             asked=Count("comparisons", filter=wanted),
             answered=Count("comparisons", filter=Q(comparisons__n_labels__gt=0)),
+            away=experiments.trainer_away_since(),
         )
+
+    @admin.display(description="trainer away since", ordering="away")
+    def away_since(self, experiment: Any) -> datetime | None:
+        """Return when the trainer was last heard from, if that is a while ago."""
+        since: datetime | None = experiment.away
+        return since
 
     @admin.display(ordering="asked")
     def asked(self, experiment: Any) -> int:
@@ -198,15 +212,17 @@ class ComparisonAdmin(ReadOnly, ModelAdmin):
     @admin.display(description="first")
     def first_clip(self, comparison: models.Comparison) -> SafeString:
         """Return a player of the first clip."""
-        return _player(comparison.first_key)
+        return _player(comparison, comparison.first_key)
 
     @admin.display(description="second")
     def second_clip(self, comparison: models.Comparison) -> SafeString:
         """Return a player of the second clip."""
-        return _player(comparison.second_key)
+        return _player(comparison, comparison.second_key)
 
 
-def _player(key: str) -> SafeString:
+def _player(comparison: models.Comparison, key: str) -> SafeString:
+    if comparison.clips_deleted:
+        return format_html("<em>{}</em>", "clip expired")
     return format_html('<video src="{}" width="256" controls muted loop></video>', media_store().url(key))
 
 

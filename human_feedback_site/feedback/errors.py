@@ -26,3 +26,7 @@ class UnreadableClipsError(FeedbackError):
         """``clips`` says what is wrong, by JSON pointer into the request."""
         super().__init__(f"{len(clips)} clip(s) cannot be read; nothing was registered.")
         self.clips = clips
+
+
+class MediaStoreError(FeedbackError):
+    """The media store cannot be reached, or refuses; trying again later may help."""

@@ -1,21 +1,28 @@
 """Where clips are read from: a folder this site serves itself, or an S3 store that serves them."""
 
+import contextlib
+import os
 import re
+from collections.abc import Iterator, Sequence
 from functools import cache, cached_property
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 from django.conf import settings
 from django.core import signing
+
+from human_feedback_site.feedback.errors import MediaStoreError
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 _SALT = "feedback.media"
+MAX_KEYS = 1000  # that S3 lists or deletes in one request
 _KEY = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+")
 
 
@@ -36,6 +43,18 @@ class MediaStore(Protocol):
 
     def url(self, key: str) -> str:
         """Return a link to the object that expires after ``MEDIA_LINK_SECONDS``."""
+
+    def keys(self, experiment: str) -> list[str]:
+        """Return up to ``MAX_KEYS`` keys of what is stored for an experiment, in no order.
+
+        Raises :class:`MediaStoreError`.
+        """
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete up to ``MAX_KEYS`` objects; those that are gone already do not matter.
+
+        Raises :class:`MediaStoreError`.
+        """
 
 
 class FolderMedia:
@@ -66,6 +85,25 @@ class FolderMedia:
         """Return the file behind a link; raises ``signing.BadSignature`` for a forged or old one."""
         return self.path(signing.loads(token, salt=_SALT, max_age=settings.MEDIA_LINK_SECONDS))
 
+    def keys(self, experiment: str) -> list[str]:
+        """Return up to ``MAX_KEYS`` keys of files of an experiment; a link to a folder is not followed."""
+        folder = self.root / _prefix_of(experiment)
+        with _media_errors(f"the folder {self.root}"):
+            self.root.stat()  # a disk that is not mounted holds clips, too
+            if folder.is_symlink():
+                raise MediaStoreError(f"{folder} must be a folder, not a link to one.")
+            return [path.relative_to(self.root).as_posix() for path in islice(_files(folder), MAX_KEYS)]
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete files, and the folders that they leave empty."""
+        with _media_errors(f"the folder {self.root}"):
+            for key in keys:
+                (self.root / key).unlink(missing_ok=True)
+        for folder in {Path(key).parent for key in keys}:
+            for parent in (folder, *folder.parents[:-1]):  # the last is the root
+                with contextlib.suppress(OSError):
+                    (self.root / parent).rmdir()
+
 
 class S3Media:
     """Clips in an S3 bucket; links are presigned for the endpoint that browsers can reach."""
@@ -76,12 +114,13 @@ class S3Media:
         self.prefix = parts.path.strip("/")
 
     @cached_property
-    def _client(self) -> "S3Client":
-        return _s3_client(settings.S3_ENDPOINT_URL)
+    def client(self) -> "S3Client":
+        """A client of the endpoint that the site reaches."""
+        return s3_client(settings.S3_ENDPOINT_URL)
 
     @cached_property
     def _public_client(self) -> "S3Client":
-        return _s3_client(settings.S3_PUBLIC_ENDPOINT_URL)
+        return s3_client(settings.S3_PUBLIC_ENDPOINT_URL)
 
     @cached_property
     def origin(self) -> str:
@@ -92,7 +131,7 @@ class S3Media:
     def readable(self, key: str) -> bool:
         """Say whether the object exists and is not empty."""
         try:
-            head = self._client.head_object(Bucket=self.bucket, Key=self._full(key))
+            head = self.client.head_object(Bucket=self.bucket, Key=self.full(key))
         except ClientError as error:
             if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") in {403, 404}:
                 return False
@@ -103,11 +142,34 @@ class S3Media:
         """Return a presigned link for the public endpoint."""
         return self._public_client.generate_presigned_url(
             "get_object",
-            Params={"Bucket": self.bucket, "Key": self._full(key)},
+            Params={"Bucket": self.bucket, "Key": self.full(key)},
             ExpiresIn=settings.MEDIA_LINK_SECONDS,
         )
 
-    def _full(self, key: str) -> str:
+    def keys(self, experiment: str) -> list[str]:
+        """Return up to ``MAX_KEYS`` keys of objects of an experiment."""
+        prefix = self.full(_prefix_of(experiment))
+        with _media_errors(f"s3://{self.bucket}"):
+            page = self.client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, MaxKeys=MAX_KEYS)
+        found = [item["Key"] for item in page.get("Contents", ())]
+        if not all(key.startswith(prefix) for key in found):
+            raise MediaStoreError(f"s3://{self.bucket} lists more than was asked for; nothing is deleted.")
+        return [key.removeprefix(self.full("")) for key in found]
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects in one request."""
+        with _media_errors(f"s3://{self.bucket}"):
+            reply = self.client.delete_objects(
+                Bucket=self.bucket,
+                Delete={"Objects": [{"Key": self.full(key)} for key in keys], "Quiet": True},
+            )
+        refused = reply.get("Errors", [])
+        if refused:
+            reason = refused[0].get("Message") or refused[0].get("Code")
+            raise MediaStoreError(f"s3://{self.bucket} keeps {len(refused)} of {len(keys)} objects: {reason}")
+
+    def full(self, key: str) -> str:
+        """Return the key as the bucket knows it."""
         return f"{self.prefix}/{key}" if self.prefix else key
 
 
@@ -121,13 +183,54 @@ def _open(url: str) -> FolderMedia | S3Media:
     return S3Media(url) if url.startswith("s3://") else FolderMedia(Path(url))
 
 
-def _s3_client(endpoint: str | None) -> "S3Client":
+def s3_client(endpoint: str | None, **options: Any) -> "S3Client":
+    """Return a client of ``endpoint``, Amazon's where it is None; ``options`` are more of botocore's."""
     config = Config(
-        signature_version="s3v4",
         connect_timeout=5,
         read_timeout=10,
+        # "standard" waits longer from try to try, by a random share so that clients do not come in step.
         retries={"mode": "standard", "total_max_attempts": 3},
         # Buckets as host names need DNS that a server of one's own seldom has.
         s3={"addressing_style": "path" if endpoint else "auto"},
+        # Servers that are not Amazon's know nothing of its newer checksums.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        **{"signature_version": "s3v4", **options},
     )
-    return boto3.client("s3", endpoint_url=endpoint, config=config)
+    # A session of its own: the default one would keep the credentials of earlier settings.
+    return boto3.Session().client("s3", endpoint_url=endpoint, config=config)
+
+
+def reason_of(error: Exception) -> str:
+    """Return in one line why a store refused, or could not be reached."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return " ".join(str(error).split())
+
+
+@contextlib.contextmanager
+def _media_errors(store: str) -> Iterator[None]:
+    try:
+        yield
+    except (BotoCoreError, ClientError, OSError) as error:
+        raise MediaStoreError(f"{store} cannot be used: {reason_of(error)}") from error
+
+
+def _prefix_of(experiment: str) -> str:
+    """Return what the keys of an experiment begin with, and those of no other."""
+    prefix = f"{experiment}/"
+    if not is_key_of(experiment, f"{prefix}clip"):
+        raise ValueError(f"{experiment!r} is no name of an experiment.")
+    return prefix
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield what is in a folder and those below it, but no folders; links are not followed."""
+
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):  # what another process deletes meanwhile is as wanted
+            raise error
+
+    for parent, folders, files in os.walk(folder, onerror=refuse):
+        links = (name for name in folders if Path(parent, name).is_symlink())
+        yield from (Path(parent, name) for name in (*files, *links))

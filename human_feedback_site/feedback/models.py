@@ -56,6 +56,13 @@ class Experiment(models.Model):
         null=True, blank=True, help_text="Answers that training is waiting for; empty while it goes on."
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
+    finished_at = models.DateTimeField(null=True, blank=True, editable=False)
+    trainer_seen_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="When its trainer last asked for something, roughly."
+    )
+    media_deleted_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="Clips of comparisons made before are deleted."
+    )
 
     class Meta:
         ordering = ("-id",)
@@ -148,6 +155,12 @@ class Comparison(models.Model):
 
     def __str__(self) -> str:
         return str(self.uuid)
+
+    @property
+    def clips_deleted(self) -> bool:
+        """Whether its clips had their time; those of a run that went on afterwards are there again."""
+        deleted_at = self.experiment.media_deleted_at
+        return deleted_at is not None and self.created_at <= deleted_at
 
 
 class Lease(models.Model):

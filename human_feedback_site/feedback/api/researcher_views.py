@@ -18,6 +18,16 @@ from human_feedback_site.feedback.models import Experiment, TrainingPoint, valid
 from human_feedback_site.feedback.services import accounts, experiments
 
 
+class TrainerView(ResearcherView):
+    """For what trainers ask: that they do is their sign of life."""
+
+    def experiment(self, name: str) -> Experiment:
+        """Return the caller's experiment ``name``, whose trainer is alive."""
+        experiment = super().experiment(name)
+        experiments.hear_from_trainer(experiment)
+        return experiment
+
+
 class ExperimentView(ResearcherView):
     """An experiment of the caller."""
 
@@ -37,6 +47,7 @@ class ExperimentView(ResearcherView):
         body = valid(s.ExperimentRequestSerializer, request.data)
         labeler_name = body.pop("invite")
         experiment, created = experiments.put_experiment(user_of(request), name, body.pop("run_id"), body)
+        experiments.hear_from_trainer(experiment)
         if created:
             accounts.invite(experiment, labeler_name)
         else:
@@ -73,7 +84,7 @@ def _described(request: Request, experiment: Experiment, labeler_name: str) -> d
     }
 
 
-class ComparisonsView(ResearcherView):
+class ComparisonsView(TrainerView):
     """Comparisons of an experiment."""
 
     @endpoint(
@@ -131,7 +142,7 @@ def _listed(row: Any) -> dict[str, Any]:
     }
 
 
-class DecisionsView(ResearcherView):
+class DecisionsView(TrainerView):
     """The feed of decisions."""
 
     @endpoint("list_decisions", s.DecisionsSerializer, example="decisions", paged=True)
@@ -152,7 +163,7 @@ class DecisionsView(ResearcherView):
         return Response(s.DecisionsSerializer(answer).data)
 
 
-class CancelView(ResearcherView):
+class CancelView(TrainerView):
     """Comparisons that need no label any more."""
 
     @endpoint(
@@ -169,7 +180,7 @@ class CancelView(ResearcherView):
         return Response(s.CancelledSerializer({"cancelled": cancelled}).data)
 
 
-class PointsView(ResearcherView):
+class PointsView(TrainerView):
     """Learning curves."""
 
     @endpoint(

@@ -36,9 +36,9 @@ VERDICTS: Mapping[str, Promise] = {
 
 @dataclass(frozen=True)
 class Side:
-    """One clip of a comparison: a link, its true return where it is known, whether it is preferred."""
+    """One clip of a comparison: a link unless deleted, its true return if known, whether it is preferred."""
 
-    url: str
+    url: str | None
     true_return: float | None
     preferred: bool
 
@@ -101,11 +101,14 @@ def comparisons_to_list(experiment: Experiment) -> QuerySet[Comparison]:
 def comparison_card(comparison: Comparison) -> Card:
     """Return one of :func:`comparisons_to_list` as it is shown."""
     decision: str | None = comparison.decision  # type: ignore[attr-defined]  # added by the query
-    store = media_store()
+    first_url, second_url = (
+        None if comparison.clips_deleted else media_store().url(key)
+        for key in (comparison.first_key, comparison.second_key)
+    )
     return Card(
         comparison=comparison,
-        first=Side(store.url(comparison.first_key), comparison.first_return, decision == Outcome.FIRST),
-        second=Side(store.url(comparison.second_key), comparison.second_return, decision == Outcome.SECOND),
+        first=Side(first_url, comparison.first_return, decision == Outcome.FIRST),
+        second=Side(second_url, comparison.second_return, decision == Outcome.SECOND),
         verdict=VERDICTS[decision] if decision else None,
         answers=[
             Answer(each, VERDICTS[each.verdict], hasattr(each, "undo")) for each in comparison.labels.all()

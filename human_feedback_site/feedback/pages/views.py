@@ -29,6 +29,7 @@ from human_feedback_site.feedback.pages.overview import (
     experiment_rows,
 )
 from human_feedback_site.feedback.services import accounts
+from human_feedback_site.feedback.services.experiments import trainer_away_since
 
 EXPERIMENTS_PER_PAGE = 30
 COMPARISONS_PER_PAGE = 20
@@ -50,17 +51,20 @@ def home(request: HttpRequest) -> HttpResponse:
 def experiment(request: HttpRequest, name: str) -> HttpResponse:
     """Show a researcher how labels and training go, and every comparison with its answers."""
     user = _signed_in(request)
-    found = selectors.experiments_to_manage(user).filter(name=name).first()
+    managed = selectors.experiments_to_manage(user).annotate(away_since=trainer_away_since())
+    found = managed.filter(name=name).first()
     if found is None:
         get_object_or_404(selectors.experiments_to_label(user), name=name)
         return redirect("label", name)
     page = Paginator(comparisons_to_list(found), COMPARISONS_PER_PAGE).get_page(request.GET.get("page"))
+    waits = found.state == Experiment.State.RUNNING and found.away_since is None
     context = {
         "experiment": found,
         "may_label": selectors.experiments_to_label(user).filter(pk=found.pk).exists(),
         "progress": selectors.progress(found),
         "active_labelers": selectors.active_labelers(found),
-        "waiting_for": found.waiting_for if found.state == Experiment.State.RUNNING else None,
+        "waiting_for": found.waiting_for if waits else None,
+        "away_since": found.away_since,
         "curves": curves(found),
         "page": page,
         "cards": [comparison_card(comparison) for comparison in page],

@@ -3,18 +3,23 @@
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
-from django.db.models import QuerySet
+from django.db.models import Case, Q, QuerySet, When
+from django.db.models.functions import Coalesce, Now
+from django.utils import timezone
 
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError, UnreadableClipsError
 from human_feedback_site.feedback.media import is_key_of, media_store
 from human_feedback_site.feedback.models import Comparison, Experiment, SequenceCounter, TrainingPoint
 
 _MEDIA_CONNECTIONS = 8
+_SIGN_OF_LIFE_EVERY = timedelta(seconds=30)
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ def put_experiment(
     )
     if created:
         SequenceCounter.objects.create(experiment=experiment)
+        _note_end(experiment)
         return experiment, True
     if experiment.run_id != run_id:
         raise ConflictError(f"The experiment {name!r} belongs to another run; choose another name.")
@@ -54,7 +60,34 @@ def put_experiment(
     for field, value in values.items():
         setattr(experiment, field, value)
     experiment.save(update_fields=list(values))
+    _note_end(experiment)
     return experiment, False
+
+
+def _note_end(experiment: Experiment) -> None:
+    """Let ``finished_at`` tell since when it is finished, and nothing where it goes on."""
+    finished = When(state=Experiment.State.FINISHED, then=Coalesce("finished_at", Now()))
+    Experiment.objects.filter(pk=experiment.pk).update(finished_at=Case(finished))
+
+
+def hear_from_trainer(experiment: Experiment) -> None:
+    """Note that the trainer is alive, which it shows every few seconds, at most twice a minute."""
+    seen = experiment.trainer_seen_at
+    # Where the clocks of this machine and the database differ, it is noted each time rather than never.
+    if seen is None or abs(timezone.now() - seen) > _SIGN_OF_LIFE_EVERY:
+        Experiment.objects.filter(pk=experiment.pk).update(trainer_seen_at=Now())
+
+
+def trainer_away() -> Q:
+    """Experiments that are not finished and whose trainer was not heard from for a while."""
+    since = Now() - timedelta(seconds=settings.TRAINER_AWAY_SECONDS)
+    silent = Q(trainer_seen_at__lt=since) | Q(trainer_seen_at=None, created_at__lt=since)
+    return silent & ~Q(state=Experiment.State.FINISHED)
+
+
+def trainer_away_since() -> Case:
+    """When an absent trainer was last heard from; none for one that is there."""
+    return Case(When(trainer_away(), then=Coalesce("trainer_seen_at", "created_at")))
 
 
 def register_comparisons(experiment: Experiment, comparisons: Sequence[NewComparison]) -> tuple[int, int]:
@@ -164,4 +197,4 @@ def resume(chosen: QuerySet[Experiment]) -> int:
 def finish(chosen: QuerySet[Experiment]) -> int:
     """End experiments: labelers are told so, and trainers stop. Returns how many."""
     unfinished = chosen.order_by().exclude(state=Experiment.State.FINISHED)
-    return unfinished.update(state=Experiment.State.FINISHED)
+    return unfinished.update(state=Experiment.State.FINISHED, finished_at=Now())

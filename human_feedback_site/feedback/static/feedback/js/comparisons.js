@@ -11,6 +11,7 @@ const inSight = new IntersectionObserver((entries) => {
 
 for (const clips of document.querySelectorAll(".clips")) {
   const videos = [...clips.querySelectorAll("video")];
+  if (!videos.length) continue; // the clips have expired
   for (const video of videos) {
     video.controls = false;
     inSight.observe(video);

@@ -1,0 +1,74 @@
+"""The site's chores by the clock: ``celery --app human_feedback_site.celery worker --beat --concurrency 1``.
+
+This app does chores and nothing else, on a queue of its own; the web process never imports it and needs no
+Redis. ``python manage.py chores`` does the same without Celery.
+"""
+
+import os
+from typing import Any
+
+from celery import Celery
+from celery.schedules import crontab
+from celery.signals import beat_init, celeryd_init, setup_logging
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "human_feedback_site.settings")
+
+TIME_LIMIT = 60  # seconds; chores work in batches to keep it
+_VISIBILITY_TIMEOUT = 120  # seconds until a chore whose worker vanished is given to another
+_MINUTE, _HOUR = 60, 3600
+
+app = Celery("human_feedback_site", include=["human_feedback_site.feedback.tasks"])
+app.conf.update(
+    broker_url=os.environ.get("REDIS_URL") or None,
+    broker_connection_retry_on_startup=True,
+    broker_connection_max_retries=None,
+    broker_transport_options={"visibility_timeout": _VISIBILITY_TIMEOUT},
+    accept_content=["json"],
+    task_default_queue="chores",
+    task_ignore_result=True,
+    task_acks_late=True,
+    task_reject_on_worker_lost=True,
+    task_time_limit=TIME_LIMIT,
+    worker_prefetch_multiplier=1,
+    # Forked processes will do: the site never loads OpenGL or torch, whose threads and handles would not
+    # survive a fork.
+    worker_pool="prefork",
+    worker_disable_prefetch=True,
+    # The schedule needs no memory, and the usual one would be a pickle on disk.
+    beat_scheduler="celery.beat:Scheduler",
+    # A chore that could not be handed out before the next one is due is dropped, so that none pile up while
+    # Redis is there and the worker is not. By the clock rather than by intervals, which restarts would
+    # stretch.
+    beat_schedule={
+        "stale runs": {
+            "task": "chores.stale_runs",
+            "schedule": crontab(),
+            "options": {"expires": _MINUTE},
+        },
+        "leases": {"task": "chores.leases", "schedule": crontab(minute="7"), "options": {"expires": _HOUR}},
+        "media": {"task": "chores.media", "schedule": crontab(minute="17"), "options": {"expires": _HOUR}},
+        "sessions": {
+            "task": "chores.sessions",
+            "schedule": crontab(minute="27", hour="3"),
+            "options": {"expires": _HOUR},
+        },
+    },
+)
+
+
+@celeryd_init.connect
+@beat_init.connect
+def _check_settings(**_: Any) -> None:
+    """Refuse to start where there is no Redis to work with."""
+    url = app.conf.broker_url or ""
+    if not url.startswith(("redis://", "rediss://")):
+        raise SystemExit("site chores: expected REDIS_URL, such as redis://:password@host:6379/0")
+
+
+@setup_logging.connect
+def _log_as_the_site_does(**_: Any) -> None:
+    """Leave the log as Django's settings say; Celery would put its own format in place."""
+    from django.conf import settings  # noqa: PLC0415 (only where a worker runs)
+    from django.utils.log import configure_logging  # noqa: PLC0415
+
+    configure_logging(settings.LOGGING_CONFIG, settings.LOGGING)

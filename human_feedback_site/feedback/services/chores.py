@@ -1,0 +1,150 @@
+"""What has to be done from time to time, and can be done at any time.
+
+Each chore may be done again, may be cut off, and may be done by two processes at once. It works in batches
+and begins no more of them after ``WORK_SECONDS``: with one last slow answer of the media store it takes less
+than a minute, and what is left is for the next time. Each returns a line that says what it did.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+from django.conf import settings
+from django.contrib.sessions.models import Session
+from django.db import transaction
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from human_feedback_site.feedback.errors import MediaStoreError
+from human_feedback_site.feedback.media import media_store
+from human_feedback_site.feedback.models import Comparison, Experiment, Lease, Undo
+from human_feedback_site.feedback.services.experiments import trainer_away
+from human_feedback_site.feedback.services.leases import lock
+
+WORK_SECONDS = 20.0
+_LEASES_AT_ONCE = 500
+
+_log = logging.getLogger(__name__)
+
+
+def forget_leases() -> str:
+    """Delete leases that expired long ago and were never answered.
+
+    Whether a lease is live is judged whenever it matters, so this only keeps the table small. A late answer
+    needs its lease, and may wait in a browser for as long as that stays closed. So a lease is kept while an
+    answer to it could count: while its comparison is open and its experiment not finished. Any other is kept
+    for ``INVITE_MAX_AGE_SECONDS`` after it expired, for an answer that would be recorded as surplus; by then
+    the labeler's session has ended, and so has the invitation that began it.
+    """
+    deleted = 0
+    until = time.monotonic() + WORK_SECONDS
+    while time.monotonic() < until and (batch := _forget_some_leases()):
+        deleted += batch
+    return f"{deleted} expired leases deleted"
+
+
+@transaction.atomic
+def _forget_some_leases() -> int:
+    batch = list(_useless_leases().order_by("pk").values_list("pk", "comparison")[:_LEASES_AT_ONCE])
+    # Whoever records an answer holds this lock: none arrives for a lease between the look and the deletion.
+    lock(Comparison.objects.filter(pk__in={comparison for _, comparison in batch}))
+    deleted, _ = _useless_leases().filter(pk__in=[lease for lease, _ in batch]).delete()
+    return deleted
+
+
+def _useless_leases() -> QuerySet[Lease]:
+    finished = Q(comparison__experiment__state=Experiment.State.FINISHED)
+    return Lease.objects.filter(
+        ~Q(comparison__status=Comparison.Status.OPEN) | finished,
+        ~Exists(Undo.objects.filter(lease=OuterRef("pk"))),
+        labels=None,
+        expires_at__lt=Now() - timedelta(seconds=settings.INVITE_MAX_AGE_SECONDS),
+    )
+
+
+def expire_media() -> str:
+    """Delete the clips of experiments that finished more than ``MEDIA_KEEP_DAYS`` ago (0: never).
+
+    Comparisons that are open by then are closed first: an experiment that goes on later must not show what is
+    gone. The experiment's ``media_deleted_at`` is set when nothing is left, so where the store is away, or
+    there is more than one time can do, the next time goes on.
+    """
+    if not settings.MEDIA_KEEP_DAYS:
+        return "clips are kept for ever"
+    # Finished by a process of the version before, which did not note the time.
+    unknown = Experiment.objects.filter(state=Experiment.State.FINISHED, finished_at=None)
+    unknown.update(finished_at=Now())
+    deleted = 0
+    until = time.monotonic() + WORK_SECONDS
+    for experiment in _with_expired_media().order_by("finished_at"):
+        try:
+            deleted += _delete_media(experiment, until)
+        except MediaStoreError as error:
+            _log.warning("The clips of %s are not deleted yet: %s", experiment, error)
+        if time.monotonic() > until:
+            break
+    left = _with_expired_media().count()
+    return f"{deleted} clips deleted" + (f", {left} experiments left for the next time" if left else "")
+
+
+def _with_expired_media() -> QuerySet[Experiment]:
+    """Experiments whose clips have had their time; what was deleted before they went on does not count."""
+    return Experiment.objects.filter(
+        Q(media_deleted_at=None) | Q(media_deleted_at__lt=F("finished_at")),
+        state=Experiment.State.FINISHED,
+        finished_at__lt=Now() - timedelta(days=settings.MEDIA_KEEP_DAYS),
+    )
+
+
+def _delete_media(experiment: Experiment, until: float) -> int:
+    """Delete clips until none is left, the time is up or the experiment goes on; return how many."""
+    store = media_store()
+    still_expired = _with_expired_media().filter(pk=experiment.pk)
+    deleted = 0
+    _close_comparisons(experiment)
+    while time.monotonic() < until:
+        keys = store.keys(experiment.name)
+        if not keys:
+            still_expired.update(media_deleted_at=Now())
+            break
+        # After the listing: what a run uploads that goes on from here has no place in it.
+        if not still_expired.exists():
+            break
+        store.delete(keys)
+        deleted += len(keys)
+    return deleted
+
+
+@transaction.atomic
+def _close_comparisons(experiment: Experiment) -> None:
+    """Cancel what is open and has no label; where there are some, they have to do."""
+    rows = experiment.comparisons.filter(status=Comparison.Status.OPEN)
+    lock(rows)
+    still = rows.filter(experiment__in=_with_expired_media())
+    still.filter(n_labels=0).update(status=Comparison.Status.CANCELLED)
+    still.update(status=Comparison.Status.ANSWERED)
+
+
+def forget_stale_runs() -> str:
+    """Let experiments wait for nobody whose trainer was not heard from for ``TRAINER_AWAY_SECONDS``.
+
+    Labeling goes on; the trainer, once it is back, says again what it waits for.
+    """
+    stale = Experiment.objects.filter(trainer_away(), waiting_for__isnull=False)
+    return f"{stale.update(waiting_for=None)} trainers found away"
+
+
+def forget_sessions() -> str:
+    """Delete the sessions of those who were signed in long ago."""
+    deleted, _ = Session.objects.filter(expire_date__lt=timezone.now()).delete()
+    return f"{deleted} expired sessions deleted"
+
+
+CHORES: Mapping[str, Callable[[], str]] = {
+    "stale runs": forget_stale_runs,
+    "leases": forget_leases,
+    "media": expire_media,
+    "sessions": forget_sessions,
+}

@@ -1,0 +1,28 @@
+"""The chores as Celery tasks. Only the process that does chores imports this."""
+
+from human_feedback_site.celery import app
+from human_feedback_site.feedback.services import chores
+
+
+@app.task(name="chores.stale_runs")
+def forget_stale_runs() -> str:
+    """See :func:`.chores.forget_stale_runs`."""
+    return chores.forget_stale_runs()
+
+
+@app.task(name="chores.leases")
+def forget_leases() -> str:
+    """See :func:`.chores.forget_leases`."""
+    return chores.forget_leases()
+
+
+@app.task(name="chores.media")
+def expire_media() -> str:
+    """See :func:`.chores.expire_media`."""
+    return chores.expire_media()
+
+
+@app.task(name="chores.sessions")
+def forget_sessions() -> str:
+    """See :func:`.chores.forget_sessions`."""
+    return chores.forget_sessions()
