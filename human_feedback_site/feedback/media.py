@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _SALT = "feedback.media"
 MAX_KEYS = 1000  # that S3 lists or deletes in one request
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _KEY = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+")
 
 
@@ -218,10 +219,9 @@ def _media_errors(store: str) -> Iterator[None]:
 
 def _prefix_of(experiment: str) -> str:
     """Return what the keys of an experiment begin with, and those of no other."""
-    prefix = f"{experiment}/"
-    if not is_key_of(experiment, f"{prefix}clip"):
+    if not _NAME.fullmatch(experiment):
         raise ValueError(f"{experiment!r} is no name of an experiment.")
-    return prefix
+    return f"{experiment}/"
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -42,7 +42,7 @@ def forget_leases() -> str:
     until = time.monotonic() + WORK_SECONDS
     while time.monotonic() < until and (batch := _forget_some_leases()):
         deleted += batch
-    return f"{deleted} expired leases deleted"
+    return f"{deleted} deleted"
 
 
 @transaction.atomic
@@ -72,7 +72,7 @@ def expire_media() -> str:
     there is more than one time can do, the next time goes on.
     """
     if not settings.MEDIA_KEEP_DAYS:
-        return "clips are kept for ever"
+        return "kept for ever"
     # Finished by a process of the version before, which did not note the time.
     unknown = Experiment.objects.filter(state=Experiment.State.FINISHED, finished_at=None)
     unknown.update(finished_at=Now())
@@ -86,7 +86,7 @@ def expire_media() -> str:
         if time.monotonic() > until:
             break
     left = _with_expired_media().count()
-    return f"{deleted} clips deleted" + (f", {left} experiments left for the next time" if left else "")
+    return f"{deleted} deleted" + (f", those of {left} experiment(s) left for the next time" if left else "")
 
 
 def _with_expired_media() -> QuerySet[Experiment]:
@@ -133,18 +133,18 @@ def forget_stale_runs() -> str:
     Labeling goes on; the trainer, once it is back, says again what it waits for.
     """
     stale = Experiment.objects.filter(trainer_away(), waiting_for__isnull=False)
-    return f"{stale.update(waiting_for=None)} trainers found away"
+    return f"{stale.update(waiting_for=None)} found"
 
 
 def forget_sessions() -> str:
     """Delete the sessions of those who were signed in long ago."""
     deleted, _ = Session.objects.filter(expire_date__lt=timezone.now()).delete()
-    return f"{deleted} expired sessions deleted"
+    return f"{deleted} deleted"
 
 
 CHORES: Mapping[str, Callable[[], str]] = {
     "stale runs": forget_stale_runs,
-    "leases": forget_leases,
-    "media": expire_media,
-    "sessions": forget_sessions,
+    "expired leases": forget_leases,
+    "expired clips": expire_media,
+    "expired sessions": forget_sessions,
 }

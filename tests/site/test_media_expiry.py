@@ -1,0 +1,357 @@
+"""Clips of finished experiments are deleted in time, and nothing else is, from a folder and from S3."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from django.contrib.auth.models import User
+from django.db.models.functions import Now
+from django.test import Client
+from django.urls import reverse
+from pytest_django import Settings
+
+from human_feedback_site.feedback import media
+from human_feedback_site.feedback.errors import MediaStoreError
+from human_feedback_site.feedback.media import FolderMedia, S3Media, media_store
+from human_feedback_site.feedback.models import Comparison, Experiment
+from human_feedback_site.feedback.services import chores
+
+if TYPE_CHECKING:
+    from tests.conftest import S3Server
+    from tests.site.conftest import Browser, Trainer
+
+Put = Callable[[str], None]
+Stored = Callable[[], list[str]]
+
+
+@pytest.fixture(params=["folder", "s3"])
+def stored(
+    request: pytest.FixtureRequest, media_folder: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> Stored:
+    """The keys that are in the store, which is a folder in one run and a real S3 server in the other."""
+    if request.param == "folder":
+        return lambda: sorted(str(path.relative_to(media_folder)) for path in files(media_folder))
+    server: S3Server = request.getfixturevalue("s3_server")
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    settings.S3_ENDPOINT_URL = settings.S3_PUBLIC_ENDPOINT_URL = server.endpoint_url
+    bucket = f"expiry-{os.urandom(4).hex()}"
+    settings.TEACHER_STORAGE = f"s3://{bucket}/some/prefix"
+    boto3.client("s3", endpoint_url=server.endpoint_url).create_bucket(Bucket=bucket)
+    root = server.root / bucket / "some/prefix"
+    return lambda: sorted(str(path.relative_to(root)) for path in files(root))
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.fixture
+def put(stored: Stored) -> Put:
+    """Put something into the store under a key."""
+
+    def put(key: str) -> None:
+        store = media_store()
+        if isinstance(store, S3Media):
+            client = boto3.client("s3", endpoint_url=store.client.meta.endpoint_url)
+            client.put_object(Bucket=store.bucket, Key=f"{store.prefix}/{key}", Body=b"clip")
+        else:
+            path = store.root / key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"clip")
+
+    return put
+
+
+def finish(trainer: Trainer, days_ago: int = 31) -> None:
+    trainer.put(state="finished")
+    Experiment.objects.filter(name=trainer.name).update(finished_at=Now() - timedelta(days=days_ago))
+
+
+NEIGHBOURS = ["hopper-2/1/first.mp4", "hopper.mp4", "hoppe/1/first.mp4", "walker/hopper/first.mp4", "x"]
+
+
+def test_all_clips_of_an_old_experiment_go_and_those_of_no_other(
+    trainer: Trainer, stored: Stored, put: Put
+) -> None:
+    for key in (*NEIGHBOURS, "hopper/1/first.mp4", "hopper/1/second.mp4", "hopper/2/a/b", "hopper/.part"):
+        put(key)
+    finish(trainer)
+    assert chores.expire_media() == "4 deleted"
+    assert stored() == sorted(NEIGHBOURS)
+    assert trainer.experiment.media_deleted_at is not None
+    assert chores.expire_media() == "0 deleted"
+
+
+@pytest.mark.parametrize(("days", "state"), [(29, "finished"), (31, "running"), (31, "paused")])
+def test_clips_stay_while_they_may_be_wanted(
+    trainer: Trainer, stored: Stored, put: Put, days: int, state: str
+) -> None:
+    put("hopper/1/first.mp4")
+    finish(trainer, days)
+    Experiment.objects.update(state=state)
+    assert chores.expire_media() == "0 deleted"
+    assert stored() == ["hopper/1/first.mp4"]
+    assert trainer.experiment.media_deleted_at is None
+
+
+def test_clips_may_be_kept_for_ever(trainer: Trainer, stored: Stored, put: Put, settings: Settings) -> None:
+    settings.MEDIA_KEEP_DAYS = 0
+    put("hopper/1/first.mp4")
+    finish(trainer, 9999)
+    assert chores.expire_media() == "kept for ever"
+    assert stored() == ["hopper/1/first.mp4"]
+
+
+def test_there_may_be_more_clips_than_one_request_takes(
+    trainer: Trainer, stored: Stored, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(media, "MAX_KEYS", 3)
+    for number in range(8):
+        put(f"hopper/{number}/first.mp4")
+    finish(trainer)
+    assert chores.expire_media() == "8 deleted"
+    assert stored() == []
+
+
+def test_what_one_time_cannot_do_the_next_one_does(
+    trainer: Trainer, stored: Stored, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put("hopper/1/first.mp4")
+    finish(trainer)
+    monkeypatch.setattr(chores, "WORK_SECONDS", -1.0)
+    assert chores.expire_media() == "0 deleted, those of 1 experiment(s) left for the next time"
+    assert trainer.experiment.media_deleted_at is None
+    monkeypatch.undo()
+
+
+def test_an_experiment_that_goes_on_in_the_meantime_keeps_its_clips(
+    trainer: Trainer, stored: Stored, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put("hopper/1/first.mp4")
+    finish(trainer)
+    store = type(media_store())
+    listed = store.keys
+
+    def keys(self: Any, experiment: str) -> list[str]:
+        trainer.put(state="running")
+        return listed(self, experiment)
+
+    monkeypatch.setattr(store, "keys", keys)
+    assert chores.expire_media() == "0 deleted"
+    assert stored() == ["hopper/1/first.mp4"]
+    assert trainer.experiment.media_deleted_at is None
+
+
+def test_an_experiment_that_goes_on_later_has_its_new_clips_deleted_in_their_time(
+    trainer: Trainer, stored: Stored, put: Put
+) -> None:
+    finish(trainer)
+    chores.expire_media()
+    trainer.put(state="running")
+    put("hopper/new/first.mp4")
+    trainer.put(state="finished")
+    assert chores.expire_media() == "0 deleted"
+    Experiment.objects.update(
+        media_deleted_at=Now() - timedelta(days=60), finished_at=Now() - timedelta(days=31)
+    )
+    assert chores.expire_media() == "1 deleted"
+
+
+def test_an_experiment_finished_by_the_version_before_counts_from_now(
+    trainer: Trainer, stored: Stored
+) -> None:
+    Experiment.objects.update(state="finished")
+    assert chores.expire_media() == "0 deleted"
+    assert trainer.experiment.finished_at is not None
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "hopper/1", "*"])
+def test_only_names_of_experiments_are_prefixes(stored: Stored, name: str) -> None:
+    with pytest.raises(ValueError, match="no name of an experiment"):
+        media_store().keys(name)
+
+
+# A store that is away
+
+
+def test_a_store_that_is_away_is_tried_again(
+    trainer: Trainer, settings: Settings, media_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    finish(trainer)
+    assert not media_folder.exists()
+    assert chores.expire_media() == "0 deleted, those of 1 experiment(s) left for the next time"
+    [record] = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert record.getMessage() == (
+        f"The clips of hopper are not deleted yet: the folder {media_folder} cannot be used: "
+        "No such file or directory"
+    )
+    assert trainer.experiment.media_deleted_at is None
+    media_folder.mkdir()
+    assert chores.expire_media() == "0 deleted"
+    assert trainer.experiment.media_deleted_at is not None
+
+
+def test_a_bucket_that_is_away_is_tried_again(
+    trainer: Trainer,
+    s3_server: S3Server,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    settings.S3_ENDPOINT_URL = s3_server.endpoint_url
+    settings.TEACHER_STORAGE = "s3://not-made-yet"
+    finish(trainer)
+    chores.expire_media()
+    assert "The clips of hopper are not deleted yet: s3://not-made-yet cannot be used" in caplog.text
+    assert trainer.experiment.media_deleted_at is None
+
+
+def test_the_experiments_after_one_that_fails_have_their_turn(
+    trainer: Trainer, stranger: Trainer, media_folder: Path, tmp_path: Path
+) -> None:
+    media_folder.mkdir()
+    (media_folder / "hopper").symlink_to(tmp_path)
+    (media_folder / "walker").mkdir()
+    (media_folder / "walker/clip").touch()
+    finish(trainer, 50)
+    finish(stranger, 40)
+    assert chores.expire_media() == "1 deleted, those of 1 experiment(s) left for the next time"
+
+
+def test_objects_that_the_store_keeps_are_reported(
+    s3_server: S3Server, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    settings.S3_ENDPOINT_URL = s3_server.endpoint_url
+    store = S3Media("s3://clips/x")
+    refused = {"Errors": [{"Key": "x/hopper/1", "Code": "AccessDenied", "Message": "Access Denied"}]}
+    monkeypatch.setattr(store.client, "delete_objects", lambda **_: refused)
+    with pytest.raises(MediaStoreError, match="s3://clips keeps 1 of 2 objects: Access Denied"):
+        store.delete(["hopper/1", "hopper/2"])
+
+
+def test_a_store_that_lists_too_much_is_not_believed(
+    s3_server: S3Server, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    settings.S3_ENDPOINT_URL = s3_server.endpoint_url
+    store = S3Media("s3://clips/x")
+    monkeypatch.setattr(store.client, "list_objects_v2", lambda **_: {"Contents": [{"Key": "x/hopper-2/1"}]})
+    with pytest.raises(MediaStoreError, match="lists more than was asked for"):
+        store.keys("hopper")
+
+
+# Folders
+
+
+def test_links_in_a_folder_are_removed_and_not_followed(media_folder: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").touch()
+    (media_folder / "hopper/1").mkdir(parents=True)
+    (media_folder / "hopper/folder").symlink_to(elsewhere)
+    (media_folder / "hopper/1/first.mp4").symlink_to(elsewhere / "precious")
+    store = FolderMedia(media_folder)
+    assert sorted(store.keys("hopper")) == ["hopper/1/first.mp4", "hopper/folder"]
+    store.delete(store.keys("hopper"))
+    assert (elsewhere / "precious").exists()
+    assert list(media_folder.iterdir()) == []
+
+
+def test_a_folder_that_two_processes_empty_at_once_is_empty(media_folder: Path) -> None:
+    store = FolderMedia(media_folder)
+    for number in range(3):
+        path = media_folder / f"hopper/{number}/first.mp4"
+        path.parent.mkdir(parents=True)
+        path.touch()
+    keys = store.keys("hopper")
+    store.delete(keys)
+    store.delete(keys)
+    assert list(media_folder.iterdir()) == []
+
+
+def test_a_folder_that_may_not_be_read_is_not_taken_for_empty(
+    media_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (media_folder / "hopper").mkdir(parents=True)
+
+    def scandir(path: Any) -> Any:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(MediaStoreError, match="cannot be used: Permission denied"):
+        FolderMedia(media_folder).keys("hopper")
+
+
+# What people see afterwards
+
+
+@pytest.fixture
+def expired(trainer: Trainer, browser: Browser) -> Comparison:
+    """A comparison whose clips are deleted."""
+    trainer.register()
+    finish(trainer)
+    assert chores.expire_media() == "2 deleted"
+    return Comparison.objects.get()
+
+
+@pytest.mark.parametrize(("language", "text"), [("en", "clip expired"), ("zh-CN", "视频已过期删除")])
+def test_the_experiments_page_says_that_clips_have_expired(
+    trainer: Trainer, expired: Comparison, language: str, text: str
+) -> None:
+    client = Client(headers={"Accept-Language": language})
+    client.force_login(trainer.user)
+    html = client.get("/experiments/hopper/").content.decode()
+    assert html.count(text) == 2
+    assert "<video" not in html
+    trainer.put(state="running")
+    trainer.register()
+    html = client.get("/experiments/hopper/").content.decode()
+    assert html.count(text) == html.count("<video") == 2
+
+
+def test_the_admin_says_that_clips_have_expired(expired: Comparison) -> None:
+    root = Client()
+    root.force_login(User.objects.create(username="root", is_staff=True, is_superuser=True))
+    html = root.get(reverse("admin:feedback_comparison_change", args=[expired.pk])).content.decode()
+    assert html.count("clip expired") == 2
+    assert "<video" not in html
+
+
+def test_nobody_is_shown_what_has_expired_when_the_experiment_goes_on(
+    trainer: Trainer, browser: Browser, invite: Callable[[str], Browser]
+) -> None:
+    Experiment.objects.update(overlap=2)
+    half, none = trainer.register(2)
+    leases = {lease["comparison"]: lease for lease in browser.lease(2)}
+    browser.answer(leases[half])
+    finish(trainer)
+    chores.expire_media()
+    trainer.put(state="running")
+    assert invite("mia").lease(5) == []
+    assert browser.ask(held=[leases[none]["uuid"]])["lost"] == [leases[none]["uuid"]]
+    assert {str(each.uuid): each.status for each in Comparison.objects.all()} == {
+        half: "answered",
+        none: "cancelled",
+    }
+    assert trainer.decisions()["open"] == 0
+
+
+def test_a_late_answer_is_kept_after_the_clips_are_gone(trainer: Trainer, browser: Browser) -> None:
+    trainer.register()
+    [lease] = browser.lease()
+    finish(trainer)
+    chores.expire_media()
+    assert browser.answer(lease)["status"] == "surplus"
