@@ -1,16 +1,20 @@
 PYTHON ?= python3
 VENV ?= .venv
 BOTS ?= 0
+OPTIONS ?=
 BIN := $(VENV)/bin
 GL_PACKAGES := libegl1 libgl1-mesa-dri libosmesa6
 
-.PHONY: help demo test check setup setup-dev clean
+.PHONY: help demo stack test check setup setup-dev setup-stack clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: setup ## Teach a hopper from a browser; BOTS=3 adds three scripted labelers
 	@BOTS=$(BOTS) $(BIN)/python scripts/demo.py
+
+stack: setup-stack ## Run the full stack on this machine; BOTS=10 runs a whole experiment on it
+	@$(BIN)/python -m stack --bots $(BOTS) $(OPTIONS)
 
 test: setup-dev check ## Run every check and the whole test suite
 	$(BIN)/pytest
@@ -24,6 +28,9 @@ check: setup-dev ## Lint, types and import rules
 setup: $(VENV)/.runtime ## Create the virtual environment
 	@scripts/system-packages $(GL_PACKAGES)
 
+setup-stack: $(VENV)/.stack
+	@scripts/system-packages $(GL_PACKAGES)
+
 setup-dev: $(VENV)/.dev
 	@scripts/system-packages $(GL_PACKAGES) chromium
 
@@ -33,6 +40,10 @@ $(VENV)/.runtime: pyproject.toml constraints.txt
 	test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install --quiet $$(grep '^torch==' constraints.txt)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.stack: $(VENV)/.runtime
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[stack]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime

@@ -1,0 +1,159 @@
+"""``python -m stack``: the full stack on this machine without containers; Ctrl-C stops it.
+
+``python -m stack --bots 10`` also runs a whole experiment on it with scripted labelers, audits what became of
+every label, and ends with status 0 only where none was lost, doubled or inverted.
+"""
+
+import argparse
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from rich.console import Console
+
+from stack.display import Display
+from stack.errors import StackError
+from stack.experiment import Experiment, ExperimentOptions
+from stack.folder import Folder
+from stack.site import ADMIN, Site
+from stack.supervisor import Supervisor
+from teacher.errors import TeacherError
+
+INTERRUPTED = 130
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the usage text."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"stack: {message} (python -m stack --help lists all options)\n")
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = _Parser(
+        prog="python -m stack", description="The full stack on this machine.", allow_abbrev=False
+    )
+    parser.add_argument("--dir", type=Path, default=Path("state/stack"), help="its folder (%(default)s)")
+    parser.add_argument("--workers", type=_count, default=2, help="render workers (%(default)s)")
+    whole = parser.add_argument_group("a whole experiment with scripted labelers")
+    whole.add_argument("--bots", type=int, default=0, help="how many labelers; 0: no experiment")
+    whole.add_argument("--env", default="ShortHopper-v1", help="what is taught (%(default)s)")
+    whole.add_argument("--labels", type=_count, default=200, help="labels in all (%(default)s)")
+    whole.add_argument("--pretrain-labels", type=_count, help="labels before training (a quarter of all)")
+    whole.add_argument("--steps", type=_count, default=200_000, help="environment steps (%(default)s)")
+    return parser.parse_args(arguments)
+
+
+def _count(text: str) -> int:
+    try:
+        value = int(float(text))
+    except (ValueError, OverflowError):
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a number of 1 or more, got {text!r}")
+    return value
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the stack until Ctrl-C, or until its experiment has ended; returns the exit status."""
+    options = _parse(sys.argv[1:] if arguments is None else arguments)
+    os.umask(0o077)  # what is written here is for its owner alone
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    console = Console(highlight=False)
+    try:
+        return _run(options, console)
+    except (StackError, TeacherError) as error:
+        print(f"stack: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"stack: {error.filename or 'the system'}: {error.strerror or error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        return INTERRUPTED if options.bots else 0
+    return 1
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _run(options: argparse.Namespace, console: Console) -> int:
+    folder = Folder(options.dir)
+    with folder.held() as held, Display(console) as display:
+        ports, moves = folder.ports()
+        for line in moves:
+            display.say(line)
+        site = Site.of(folder, ports)
+        experiment = Experiment(site, _wanted(options)) if options.bots else None
+        with Supervisor(folder.logs, held, display) as supervisor:
+            _start(site, supervisor, options.workers)
+            folder.announce(site.url)
+            _welcome(site, console)
+            try:
+                if experiment is not None:
+                    audit = experiment.run(supervisor, display)
+                while experiment is None:
+                    supervisor.look()
+            finally:
+                _farewell(site, console)
+    console.print(audit.table())
+    return 0 if audit.holds else 1
+
+
+def _wanted(options: argparse.Namespace) -> ExperimentOptions:
+    return ExperimentOptions(
+        env_id=options.env,
+        labels=options.labels,
+        pretrain_labels=options.pretrain_labels,
+        steps=options.steps,
+        bots=options.bots,
+    )
+
+
+def _start(site: Site, supervisor: Supervisor, workers: int) -> None:
+    """Each once the one before is ready; those that need nothing of each other together."""
+    supervisor.start(site.postgres.service())
+    supervisor.start(site.redis.service())
+    supervisor.start(site.s3.service())
+    supervisor.start(site.set_up())
+    site.folder.write_env(site.trainer_variables())
+    supervisor.start(site.web(), site.chores(), *site.render_workers(workers))
+
+
+def _welcome(site: Site, console: Console) -> None:
+    folder = site.folder
+    env = shlex.quote(_short(folder.env))
+    lines = {
+        "Open": f"[bold]{site.url}[/]  as {ADMIN}; the password is in {_short(folder.admin_password)}",
+        "Teach": f"[bold]. {env} && teach -p human -e ShortHopper-v1 -n NAME "
+        "--site_url $TEACHER_SITE_URL --storage $TEACHER_STORAGE[/]",
+        "Logs": _short(folder.logs),
+        "Stop": "Ctrl-C",
+    }
+    console.print()
+    for title, line in lines.items():
+        console.print(f"{title:<6} {line}", soft_wrap=True)
+    console.print()
+
+
+def _farewell(site: Site, console: Console) -> None:
+    root, data = site.folder.path, site.postgres.data
+    folders = [root] if data.is_relative_to(root) else [root, data]
+    remove = " ".join(shlex.quote(_short(path)) for path in folders)
+    console.print(
+        f"\nThe same command starts it again with all its data; logs are in {_short(site.folder.logs)}\n"
+        f"To remove its data: rm -r {remove}\n",
+        soft_wrap=True,
+    )
+
+
+def _short(path: Path) -> str:
+    """Relative where it is below the working directory."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,251 @@
+"""What became of every label of an experiment, from three sides.
+
+Scripted labelers write down each answer that the site acknowledged, the site's database holds what it took
+in, and the run's ledger what reached the trainer. Nothing may be lost, doubled or inverted between them.
+"""
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from rich.table import Table
+
+from teacher.ledger import Ledger
+from teacher.preferences import Preference
+
+Query = Callable[[str], Sequence[Sequence[Any]]]
+"""Runs a SELECT on the site's database."""
+
+TARGETS = {"first": 1.0, "second": 0.0, "equal": 0.5}
+
+_LABELS = """
+    SELECT experiment.name, label.uuid, comparison.uuid, label.choice, label.swapped,
+           label.status = 'counted' AND undo.id IS NULL, labeler.name, experiment.overlap,
+           comparison.first_return, comparison.second_return
+    FROM feedback_label label
+    JOIN feedback_comparison comparison ON comparison.id = label.comparison_id
+    JOIN feedback_experiment experiment ON experiment.id = comparison.experiment_id
+    JOIN feedback_labeler labeler ON labeler.id = label.labeler_id
+    LEFT JOIN feedback_undo undo ON undo.label_id = label.id
+"""
+_DECISIONS = """
+    SELECT experiment.name, decision.seq, comparison.uuid, decision.decision
+    FROM feedback_decision decision
+    JOIN feedback_comparison comparison ON comparison.id = decision.comparison_id
+    JOIN feedback_experiment experiment ON experiment.id = decision.experiment_id
+    ORDER BY decision.seq
+"""
+_STEPS = """
+    SELECT experiment.name, comparison.step
+    FROM feedback_comparison comparison
+    JOIN feedback_experiment experiment ON experiment.id = comparison.experiment_id
+"""
+_BOT = "bot-"  # how the names of scripted labelers begin
+_OPEN, _OPEN_PER_BOT = 20, 4  # comparisons that training leaves unanswered at any time
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Where an audit looks.
+
+    Attributes:
+        experiment: its name on the site.
+        wanted: labels that the run was to ask for.
+        bots: scripted labelers.
+        answers: what they saw acknowledged, one line of JSON each.
+        ledger: of the run, which has ended.
+        query: of the site's database.
+        bots_killed: labelers that were killed, each of which may not have seen its last answer acknowledged.
+    """
+
+    experiment: str
+    wanted: int
+    bots: int
+    answers: Path
+    ledger: Path
+    query: Query
+    bots_killed: int = 0
+
+    def acknowledged(self) -> list[dict[str, Any]]:
+        """What the labelers saw acknowledged."""
+        lines = self.answers.read_text().splitlines() if self.answers.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def rows(self, statement: str) -> list[Sequence[Any]]:
+        """Those of this experiment, without its name, which comes first in each."""
+        return [row[1:] for row in self.query(statement) if row[0] == self.experiment]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """How many labels were where, and what is wrong with them.
+
+    Attributes:
+        wanted: labels that the run was to ask for.
+        asked: that it asked for.
+        acknowledged: answers that the labelers saw acknowledged.
+        stored: answers of theirs in the site's database.
+        reached: decisions that the trainer has.
+        late: decisions made after training had ended, each by a labeler who was at it.
+        unanswered: comparisons among the last asked that were open when training ended.
+        lost: acknowledged answers that the site has not, or decisions that the trainer has not.
+        doubled: answers that count although they are there already, or no more were wanted.
+        inverted: answers or decisions that say something else than at another place, or than the truth.
+        unknown: answers that no labeler saw acknowledged, or decisions that the site never made.
+        stuck: comparisons that stayed open although many that were asked later were not.
+        gaps: numbers that the feed left out or gave twice.
+    """
+
+    wanted: int
+    asked: int
+    acknowledged: int
+    stored: int
+    reached: int
+    late: int
+    unanswered: int
+    lost: int
+    doubled: int
+    inverted: int
+    unknown: int
+    stuck: int
+    gaps: int
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """What must not be, and how often it is."""
+        names = ("lost", "doubled", "inverted", "unknown", "stuck", "gaps")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def holds(self) -> bool:
+        """Whether all is as it should be."""
+        return self.asked == self.wanted and self.reached > 0 and not any(self.faults.values())
+
+    def table(self) -> Table:
+        """For people."""
+        table = Table(title="What became of the labels", title_justify="left", box=None, show_header=False)
+        for style in ("", "dim"):
+            table.add_column(style=style)
+        table.add_column(justify="right")
+        facts = (
+            ("asked", self.asked, f"of {self.wanted}"),
+            ("acknowledged", self.acknowledged, "as the labelers saw"),
+            ("in the database", self.stored, ""),
+            ("reached the trainer", self.reached, ""),
+            ("came late", self.late, "after training had ended"),
+            ("unanswered", self.unanswered, "among the last asked"),
+        )
+        for name, count, remark in facts:
+            table.add_row(name, remark, str(count))
+        for name, count in self.faults.items():
+            table.add_row(name, "", str(count), style="bold red" if count else "green")
+        return table
+
+
+@dataclass(frozen=True)
+class _Label:
+    uuid: UUID
+    comparison: UUID
+    choice: str
+    swapped: bool
+    counts: bool
+    labeler: str
+    overlap: int
+    returns: tuple[float | None, float | None]
+
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> "_Label":
+        uuid, comparison, choice, swapped, counts, labeler, overlap, *returns = row
+        return cls(
+            _uuid(uuid),
+            _uuid(comparison),
+            choice,
+            bool(swapped),
+            bool(counts),
+            labeler,
+            overlap,
+            tuple(returns),
+        )
+
+    @property
+    def verdict(self) -> str:
+        """The answer with the screen taken out of it."""
+        if self.choice not in ("left", "right"):
+            return self.choice
+        return "first" if (self.choice == "left") != self.swapped else "second"
+
+
+def audit(evidence: Evidence) -> Audit:
+    """Compare what the three sides hold. Scripted labelers answer as the true returns say."""
+    acknowledged = evidence.acknowledged()
+    seen = {UUID(line["uuid"]): line for line in acknowledged}
+    labels = [_Label.of(row) for row in evidence.rows(_LABELS)]
+    stored = {label.uuid: label for label in labels if label.labeler.startswith(_BOT)}
+    inverted = [label for label in stored.values() if _is_inverted(label, seen.get(label.uuid))]
+    unknown = len(stored.keys() - seen.keys())
+
+    feed = [(seq, _uuid(uuid), decision) for seq, uuid, decision in evidence.rows(_DECISIONS)]
+    counts = Counter(label.comparison for label in labels if label.counts)
+    overlap = max((label.overlap for label in labels), default=1)
+    by_bots = {label.comparison for label in stored.values()} - {
+        label.comparison for label in labels if label.uuid not in stored
+    }
+    with contextlib.closing(Ledger(evidence.ledger)) as ledger:
+        decided = {uuid: decision for seq, uuid, decision in feed if seq <= ledger.cursor}
+        due = {uuid: TARGETS[decision] for uuid, decision in decided.items() if decision in TARGETS}
+        held = {preference.uuid: preference for preference in ledger.preferences()}
+        open_ = ledger.unfinished("written") + ledger.unfinished("registered")
+        asked, late = ledger.asked(), sum(seq > ledger.cursor for seq, _, _ in feed)
+    wrong = [
+        uuid
+        for uuid in due.keys() & held.keys()
+        if held[uuid].value != due[uuid] or (uuid in by_bots and held[uuid].value != _truth(held[uuid]))
+    ]
+    steps = [step for (step,) in evidence.rows(_STEPS)]
+    allowed = _OPEN + _OPEN_PER_BOT * evidence.bots
+    stuck = [item for item in open_ if sum(step > item.step for step in steps) > allowed]
+    return Audit(
+        wanted=evidence.wanted,
+        asked=asked,
+        acknowledged=len(acknowledged),
+        stored=len(stored),
+        reached=len(due.keys() & held.keys()),
+        late=late,
+        unanswered=len(open_) - len(stuck),
+        lost=len(seen.keys() - stored.keys()) + len(due.keys() - held.keys()) + max(0, late - evidence.bots),
+        doubled=len(acknowledged) - len(seen) + sum(max(0, count - overlap) for count in counts.values()),
+        inverted=len(inverted) + len(wrong),
+        unknown=max(0, unknown - evidence.bots_killed) + len(held.keys() - due.keys()),
+        stuck=len(stuck),
+        gaps=_gaps([seq for seq, _, _ in feed]),
+    )
+
+
+def _is_inverted(label: _Label, line: Mapping[str, Any] | None) -> bool:
+    """Whether the site holds another answer than was given, or one that the true returns do not bear out."""
+    if line is not None and (label.choice, label.comparison) != (line["choice"], UUID(line["comparison"])):
+        return True
+    first, second = label.returns
+    if first is None or second is None:
+        return label.verdict != "cant_tell"
+    return label.verdict != ("equal" if first == second else "first" if first > second else "second")
+
+
+def _truth(preference: Preference) -> float:
+    """The training target that the true returns of the run's own segments give."""
+    difference = preference.first.true_return - preference.second.true_return
+    return 0.5 if difference == 0 else float(difference > 0)
+
+
+def _gaps(numbers: Sequence[int]) -> int:
+    return len(set(range(1, max(numbers, default=0) + 1)) ^ set(numbers)) + len(numbers) - len(set(numbers))
+
+
+def _uuid(value: Any) -> UUID:
+    """PostgreSQL gives a UUID, SQLite its digits."""
+    return UUID(str(value))

@@ -1,0 +1,72 @@
+"""What the user sees: a table of programs that changes in place, and a line for what is worth one."""
+
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from stack.process import Process, State
+
+_STYLES = {
+    State.STARTING: "yellow",
+    State.READY: "green",
+    State.DOWN: "bold red",
+    State.DONE: "dim",
+    State.STOPPED: "dim",
+}
+
+
+class Display:
+    """A context manager. Without a terminal it prints lines only, one for each program that gets ready.
+
+    Attributes:
+        processes: what the table shows.
+        progress: a line below the table; empty where there is none.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.processes: Sequence[Process] = ()
+        self.progress = ""
+        self._console = console
+        self._told: set[str] = set()
+        # Drawn by draw() alone: a thread would have to be careful with forks and locks.
+        self._live = Live(console=console, auto_refresh=False, get_renderable=self._picture)
+
+    def __enter__(self) -> "Display":
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def say(self, line: str, style: str = "yellow") -> None:
+        """Print a line, above the table where there is one."""
+        self._console.print(line, style=style, highlight=False, soft_wrap=True)
+
+    def draw(self) -> None:
+        """Show how things stand now."""
+        if self._console.is_terminal:
+            self._live.refresh()
+            return
+        for process in self.processes:
+            name = process.service.name
+            if process.state in (State.READY, State.DONE) and name not in self._told:
+                self._told.add(name)
+                self.say(f"{name} is {process.state} {process.service.address}".rstrip(), style="")
+
+    def _picture(self) -> Group:
+        table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+        for title in ("", "state", "address", "restarts"):
+            table.add_column(title, justify="right" if title == "restarts" else "left", no_wrap=True)
+        for process in self.processes:
+            state = Text(process.state, style=_STYLES[process.state])
+            restarts = Text(str(process.restarts or ""), style="yellow")
+            table.add_row(process.service.name, state, process.service.address, restarts)
+        rows = [table] if self.processes else []
+        return Group(*rows, Text(self.progress)) if self.progress else Group(*rows)

@@ -1,0 +1,149 @@
+"""A whole experiment on a stack: a trainer and scripted labelers, and an audit when training has ended."""
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from stack.audit import Audit, Evidence, audit
+from stack.display import Display
+from stack.process import Process, Service, State
+from stack.site import STORAGE, Site
+from stack.supervisor import Supervisor
+from teacher.config import CONFIG_NAME, TeachConfig
+
+_PROGRESS_SECONDS = 1.0
+_LAST_ANSWERS_SECONDS = 30.0  # for the labelers to notice that the experiment is finished
+_LEDGER_NAME = "ledger.sqlite3"
+_PROGRESS = """
+    SELECT (SELECT count(*) FROM feedback_comparison WHERE experiment_id = experiment.id),
+           (SELECT count(*) FROM feedback_comparison WHERE experiment_id = experiment.id AND n_labels > 0),
+           (SELECT coalesce(max(step), 0) FROM feedback_trainingpoint WHERE experiment_id = experiment.id)
+    FROM feedback_experiment experiment WHERE name = %s
+"""
+
+
+@dataclass(frozen=True)
+class ExperimentOptions:
+    """What is to be taught, and by how many scripted labelers.
+
+    Attributes:
+        env_id: the environment.
+        labels: asked in all.
+        pretrain_labels: asked before training; None: a quarter of all.
+        steps: of training.
+        bots: labelers.
+    """
+
+    env_id: str
+    labels: int
+    pretrain_labels: int | None
+    steps: int
+    bots: int
+
+
+class Experiment:
+    """One run of ``teach`` with its labelers, in ``runs`` below the working directory.
+
+    Raises:
+        teacher.errors.ConfigError: the options do not fit.
+    """
+
+    def __init__(self, site: Site, options: ExperimentOptions) -> None:
+        self._site = site
+        self._bots = options.bots
+        self._config = TeachConfig(
+            env_id=options.env_id,
+            predictor="human",
+            name=time.strftime("stack-%Y%m%d-%H%M%S"),
+            pretrain_labels=options.pretrain_labels,
+            n_labels=options.labels,
+            num_timesteps=options.steps,
+            site_url=site.url,
+            storage=STORAGE,
+        )
+        self._run_dir = Path.cwd() / self._config.run_dir
+        self._answers = site.folder.path / "answers" / f"{self._config.experiment}.jsonl"
+        self._told_at = 0.0
+
+    def run(self, supervisor: Supervisor, display: Display) -> Audit:
+        """Run it to its end; a trainer or labelers that die on the way are started again and go on.
+
+        Raises:
+            StackError: something cannot go on.
+        """
+        self._answers.parent.mkdir(mode=0o700, exist_ok=True)
+        trainer, bots = supervisor.start(self._trainer(), self._labelers())
+        while trainer.state is not State.DONE:
+            display.progress = self._progress(display.progress)
+            supervisor.look()
+        deadline = time.monotonic() + _LAST_ANSWERS_SECONDS
+        while bots.state is not State.DONE and time.monotonic() < deadline:
+            supervisor.look()
+        return self._audit(bots)
+
+    def _trainer(self) -> Service:
+        config = self._config
+        new = [
+            *("-p", config.predictor, "-e", config.env_id, "-n", config.name, "-V"),
+            *("-L", str(config.num_pretrain_labels), "-l", str(config.n_labels)),
+            *("-t", str(config.num_timesteps), "--site_url", self._site.url, "--storage", STORAGE),
+        ]
+        resumed = ["--resume", str(self._run_dir)]
+
+        def command() -> Sequence[str]:
+            has_begun = (self._run_dir / CONFIG_NAME).exists()
+            return [sys.executable, "-m", "teacher.teach", *(resumed if has_begun else new)]
+
+        return self._service("trainer", command)
+
+    def _labelers(self) -> Service:
+        command = [
+            *(sys.executable, "-m", "teacher.bots", "--site", self._site.url),
+            *("--experiment", self._config.experiment, "--token-file", str(self._site.folder.token)),
+            *("--count", str(self._bots), "--log", str(self._answers)),
+        ]
+        return self._service("bots", lambda: command)
+
+    def _service(self, name: str, command: Any) -> Service:
+        return Service(
+            name=name,
+            command=command,
+            environment=self._site.trainer_environment(),
+            folder=Path.cwd(),
+            ends=True,
+        )
+
+    def _progress(self, last: str) -> str:
+        """How far it is, looked up once a second; as before where the database does not answer."""
+        if time.monotonic() - self._told_at < _PROGRESS_SECONDS:
+            return last
+        self._told_at = time.monotonic()
+        try:
+            rows = self._query(_PROGRESS, (self._config.experiment,))
+        except psycopg.Error:
+            return last
+        asked, answered, step = rows[0] if rows else (0, 0, 0)
+        wanted, steps = self._config.n_labels, self._config.num_timesteps
+        return f"labels  asked {asked} of {wanted}  answered {answered}   step {step:,} of {steps:,}"
+
+    def _audit(self, bots: Process) -> Audit:
+        return audit(
+            Evidence(
+                experiment=self._config.experiment,
+                wanted=self._config.n_labels or 0,
+                bots=self._bots,
+                answers=self._answers,
+                ledger=self._run_dir / _LEDGER_NAME,
+                query=self._query,
+                bots_killed=self._bots * bots.restarts,
+            )
+        )
+
+    def _query(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self._site.postgres.url, connect_timeout=2) as connection:
+            return connection.execute(statement, values or None).fetchall()

