@@ -4,10 +4,12 @@ This app does chores and nothing else, on a queue of its own; the web process ne
 Redis. ``python manage.py chores`` does the same without Celery.
 """
 
+import logging
 import os
 from typing import Any
 
 from celery import Celery
+from celery.beat import ScheduleEntry, Scheduler, SchedulingError
 from celery.schedules import crontab
 from celery.signals import beat_init, celeryd_init, setup_logging
 
@@ -16,6 +18,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "human_feedback_site.settings")
 TIME_LIMIT = 60  # seconds; chores work in batches to keep it
 _VISIBILITY_TIMEOUT = 120  # seconds until a chore whose worker vanished is given to another
 _MINUTE, _HOUR = 60, 3600
+
+_log = logging.getLogger(__name__)
 
 app = Celery("human_feedback_site", include=["human_feedback_site.feedback.tasks"])
 app.conf.update(
@@ -34,8 +38,8 @@ app.conf.update(
     # survive a fork.
     worker_pool="prefork",
     worker_disable_prefetch=True,
-    # The schedule needs no memory, and the usual one would be a pickle on disk.
-    beat_scheduler="celery.beat:Scheduler",
+    worker_cancel_long_running_tasks_on_connection_loss=True,  # it will be handed out once more
+    beat_scheduler=f"{__name__}:ForgetfulScheduler",
     # A chore that could not be handed out before the next one is due is dropped, so that none pile up while
     # Redis is there and the worker is not. By the clock rather than by intervals, which restarts would
     # stretch.
@@ -54,6 +58,17 @@ app.conf.update(
         },
     },
 )
+
+
+class ForgetfulScheduler(Scheduler):
+    """A schedule by the clock needs no memory; the usual scheduler would keep one as a pickle on disk."""
+
+    def apply_entry(self, entry: ScheduleEntry, producer: Any = None) -> None:
+        """Hand out a chore; say in one line, not with a traceback each time, that Redis is away."""
+        try:
+            self.apply_async(entry, producer=producer, advance=False)
+        except SchedulingError as error:
+            _log.warning("No chores are handed out while Redis is away: %s", error)
 
 
 @celeryd_init.connect

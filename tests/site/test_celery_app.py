@@ -1,0 +1,191 @@
+"""Chores by the clock: a real worker with its beat on a real Redis, which may be away or die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from human_feedback_site.celery import app
+from human_feedback_site.feedback.services.chores import CHORES
+
+BIN = Path(sys.executable).parent
+ROOT = Path(__file__).parents[2]
+PASSWORD = "only-for-tests"
+QUICK = """
+from human_feedback_site.celery import app
+app.conf.beat_schedule = {"quick": {"task": "chores.sessions", "schedule": 0.5, "options": {"expires": 5}}}
+"""
+
+
+class Redis:
+    """A Redis with a password, on a port of its own, that can be killed and started again."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.port = port
+        self._command = [
+            *(str(BIN / "redis-server"), "--port", str(port), "--bind", "127.0.0.1", "--save", ""),
+            *("--requirepass", PASSWORD, "--dir", str(folder), "--loglevel", "warning"),
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://:{PASSWORD}@127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[Redis]:
+    """A Redis that is not started yet."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        redis = Redis(tmp_path, probe.getsockname()[1])
+    yield redis
+    redis.kill()
+
+
+@pytest.fixture
+def environment(tmp_path: Path, redis: Redis) -> dict[str, str]:
+    """The settings of a site with a database of its own."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}",
+        "TEACHER_STATE_DIR": str(tmp_path / "state"),
+        "REDIS_URL": redis.url,
+    }
+    command = [sys.executable, str(ROOT / "manage.py"), "migrate", "--no-input"]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    return environment
+
+
+class Worker:
+    """A running worker with its beat."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        (folder / "quick_chores.py").write_text(QUICK)
+        (folder / "work").mkdir()
+        self._database = folder / "state/site.sqlite3"
+        self._log = folder / "worker.log"
+        command = [
+            *(str(BIN / "celery"), "--app", "quick_chores", "worker", "--beat", "--concurrency", "1"),
+            *("--schedule", str(folder / "schedule"), "--hostname", "chores@%h"),
+        ]
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, env=environment, cwd=folder / "work", stdout=log, stderr=log
+            )
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def leave_a_chore(self) -> None:
+        """Put a session there that has expired."""
+        with closing(sqlite3.connect(self._database, timeout=20)) as database, database:
+            database.execute("INSERT INTO django_session VALUES ('old', '', '2020-01-01 00:00:00')")
+
+    def is_done(self) -> bool:
+        with closing(sqlite3.connect(self._database, timeout=20)) as database:
+            return bool(database.execute("SELECT count(*) FROM django_session").fetchone() == (0,))
+
+    def until(self, true: Callable[[], bool]) -> None:
+        """Wait until something holds, as long as the worker lives."""
+        deadline = time.monotonic() + 30
+        while not true():
+            assert self.process.poll() is None, self.log
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def worker(tmp_path: Path, environment: dict[str, str]) -> Iterator[Worker]:
+    """A worker that is started while Redis is away."""
+    worker = Worker(tmp_path, environment)
+    yield worker
+    if worker.process.poll() is None:
+        worker.process.kill()
+    worker.process.wait()
+
+
+def test_chores_are_done_whenever_redis_is_there(worker: Worker, redis: Redis, tmp_path: Path) -> None:
+    worker.leave_a_chore()
+    worker.until(lambda: "Cannot connect to redis" in worker.log)
+    redis.start()
+    worker.until(worker.is_done)
+
+    redis.kill()
+    worker.leave_a_chore()
+    worker.until(lambda: "No chores are handed out while Redis is away" in worker.log)
+    assert not worker.is_done()
+    redis.start()
+    worker.until(worker.is_done)
+
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.process.wait(20) == 0
+    assert PASSWORD not in worker.log
+    assert "SchedulingError" not in worker.log  # a traceback for every chore that is due
+    assert not list((tmp_path / "work").iterdir())  # it keeps no schedule, which would be a pickle
+    assert not list(tmp_path.glob("schedule*"))
+
+
+@pytest.mark.parametrize("variables", [{}, {"REDIS_URL": "localhost:6379"}], ids=str)
+def test_without_redis_a_worker_says_so_in_one_line(tmp_path: Path, variables: dict[str, str]) -> None:
+    command = [str(BIN / "celery"), "--app", "human_feedback_site.celery", "worker", "--beat"]
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "TEACHER_STATE_DIR": str(tmp_path),
+        **variables,
+    }
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert done.stderr == "site chores: expected REDIS_URL, such as redis://:password@host:6379/0\n"
+
+
+def test_every_chore_has_its_time() -> None:
+    app.loader.import_default_modules()
+    chores = {name for name in app.tasks if not name.startswith("celery.")}
+    assert len(chores) == len(CHORES)
+    assert {entry["task"] for entry in app.conf.beat_schedule.values()} == chores
+
+
+@pytest.mark.parametrize("name", app.conf.beat_schedule)
+def test_an_order_has_lapsed_when_the_next_is_given(name: str) -> None:
+    entry = app.conf.beat_schedule[name]
+    due = next_due(entry["schedule"], datetime(2026, 1, 1, tzinfo=UTC))
+    for _ in range(50):
+        after = next_due(entry["schedule"], due)
+        assert after - due >= timedelta(seconds=entry["options"]["expires"])
+        due = after
+
+
+def next_due(schedule: Any, after: datetime) -> datetime:
+    last, step, _now = schedule.remaining_delta(after)
+    moment: datetime = last + step
+    return moment
+
+
+def test_a_chore_has_ended_before_it_is_given_to_another_worker() -> None:
+    assert app.conf.task_time_limit == 60
+    assert app.conf.broker_transport_options["visibility_timeout"] == 120
