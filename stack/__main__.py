@@ -91,14 +91,13 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         with Supervisor(folder.logs, held, display) as supervisor:
             _start(site, supervisor, options.workers)
             folder.announce(site.url)
-            _welcome(site, console)
-            try:
-                if experiment is not None:
-                    audit = experiment.run(supervisor, display)
-                while experiment is None:
+            console.print(_welcome(site), soft_wrap=True)
+            display.last_words = _farewell(site)
+            if experiment is None:
+                while True:
                     supervisor.look()
-            finally:
-                _farewell(site, console)
+            audit = experiment.run(supervisor, display)
+            display.progress = ""
     console.print(audit.table())
     return 0 if audit.holds else 1
 
@@ -123,30 +122,25 @@ def _start(site: Site, supervisor: Supervisor, workers: int) -> None:
     supervisor.start(site.web(), site.chores(), *site.render_workers(workers))
 
 
-def _welcome(site: Site, console: Console) -> None:
+def _welcome(site: Site) -> str:
     folder = site.folder
-    env = shlex.quote(_short(folder.env))
-    lines = {
-        "Open": f"[bold]{site.url}[/]  as {ADMIN}; the password is in {_short(folder.admin_password)}",
-        "Teach": f"[bold]. {env} && teach -p human -e ShortHopper-v1 -n NAME "
-        "--site_url $TEACHER_SITE_URL --storage $TEACHER_STORAGE[/]",
-        "Logs": _short(folder.logs),
-        "Stop": "Ctrl-C",
-    }
-    console.print()
-    for title, line in lines.items():
-        console.print(f"{title:<6} {line}", soft_wrap=True)
-    console.print()
+    return (
+        f"\nOpen   [bold]{site.url}[/]  as {ADMIN}; the password is in {_short(folder.admin_password)}\n"
+        f"Teach  [bold]. {shlex.quote(_short(folder.env))}[/]\n"
+        "       [bold]teach -p human -e ShortHopper-v1 -n NAME "
+        "--site_url $TEACHER_SITE_URL --storage $TEACHER_STORAGE[/]\n"
+        f"Logs   {_short(folder.logs)}\n"
+        "Stop   Ctrl-C"
+    )
 
 
-def _farewell(site: Site, console: Console) -> None:
+def _farewell(site: Site) -> str:
     root, data = site.folder.path, site.postgres.data
     folders = [root] if data.is_relative_to(root) else [root, data]
     remove = " ".join(shlex.quote(_short(path)) for path in folders)
-    console.print(
-        f"\nThe same command starts it again with all its data; logs are in {_short(site.folder.logs)}\n"
-        f"To remove its data: rm -r {remove}\n",
-        soft_wrap=True,
+    return (
+        f"The same command starts it again with all its data; logs are in {_short(site.folder.logs)}\n"
+        f"To remove its data: rm -r {remove}"
     )
 
 

@@ -15,6 +15,7 @@ _STYLES = {
     State.READY: "green",
     State.DOWN: "bold red",
     State.DONE: "dim",
+    State.STOPPING: "yellow",
     State.STOPPED: "dim",
 }
 
@@ -25,11 +26,13 @@ class Display:
     Attributes:
         processes: what the table shows.
         progress: a line below the table; empty where there is none.
+        last_words: printed when all is over.
     """
 
     def __init__(self, console: Console) -> None:
         self.processes: Sequence[Process] = ()
         self.progress = ""
+        self.last_words = ""
         self._console = console
         self._told: set[str] = set()
         # Drawn by draw() alone: a thread would have to be careful with forks and locks.
@@ -44,6 +47,8 @@ class Display:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._live.stop()
+        if self.last_words:
+            self.say(f"\n{self.last_words}\n", style="")
 
     def say(self, line: str, style: str = "yellow") -> None:
         """Print a line, above the table where there is one."""
@@ -68,5 +73,5 @@ class Display:
             state = Text(process.state, style=_STYLES[process.state])
             restarts = Text(str(process.restarts or ""), style="yellow")
             table.add_row(process.service.name, state, process.service.address, restarts)
-        rows = [table] if self.processes else []
-        return Group(*rows, Text(self.progress)) if self.progress else Group(*rows)
+        rows: list[Text | Table] = [Text(), table] if self.processes else []
+        return Group(*rows, Text(f"\n{self.progress}", style="bold")) if self.progress else Group(*rows)

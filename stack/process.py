@@ -30,6 +30,7 @@ class State(enum.StrEnum):
     READY = "ready"
     DOWN = "down"
     DONE = "done"
+    STOPPING = "stopping"
     STOPPED = "stopped"
 
 
@@ -162,9 +163,17 @@ class Process:
 
     def ask_to_stop(self) -> None:
         """Ask the program politely; it is not started again."""
-        self.state = State.STOPPED
         if self._child is not None and self._child.poll() is None:
+            self.state = State.STOPPING
             self._child.send_signal(self.service.stop_signal)
+
+    def stop(self) -> None:
+        """Stop the program and all that it started; takes seconds at most."""
+        self.ask_to_stop()
+        deadline = time.monotonic() + STOP_SECONDS
+        while not self.has_stopped() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self.kill()
 
     def has_stopped(self) -> bool:
         """Whether the program is gone."""
@@ -172,11 +181,12 @@ class Process:
 
     def kill(self) -> None:
         """End the program and all that it started, whatever they do."""
-        self.state = State.STOPPED
         if self._child is not None:
             self._kill_group()
             self._child.wait()
             self._child = None
+        if self.state is not State.DONE:
+            self.state = State.STOPPED
 
     def _kill_group(self) -> None:
         """What the program has left behind: a web server's workers outlive their master for a while."""

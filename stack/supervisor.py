@@ -79,7 +79,8 @@ class Supervisor:
     def _wait(self, group: Sequence[Process]) -> None:
         deadline = time.monotonic() + STOP_SECONDS
         while time.monotonic() < deadline and not all(process.has_stopped() for process in group):
-            time.sleep(0.02)
+            self._display.draw()
+            time.sleep(0.05)
         for process in group:
             process.kill()
         self._display.draw()
