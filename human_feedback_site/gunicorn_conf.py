@@ -15,7 +15,7 @@ worker_class = "gthread"
 threads = 8
 workers = int(os.environ.get("WEB_CONCURRENCY") or 2)
 
-# SIGTERM closes the port at once and gives requests in progress this long; then the workers end anyway.
+# SIGTERM lets no new request in and gives those in progress this long; then the workers end anyway.
 graceful_timeout = 30
 # For a worker whose main loop shows no sign of life; how long a request takes does not count.
 timeout = 60

@@ -17,6 +17,7 @@ from pythonjsonlogger.json import JsonFormatter as BaseJsonFormatter
 
 _WELL_FORMED = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _JSON_NAMES = {"asctime": "time", "levelname": "level", "name": "logger", "exc_info": "traceback"}
+_NOT_IN_JSON = (*RESERVED_ATTRS, "request", "status_code")  # Django's two; a request would show its address
 _current: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 # What opens a door, wherever it turns up: in an address that Django complains about, in a traceback, ...
@@ -83,11 +84,7 @@ class JsonFormatter(BaseJsonFormatter):
         super().__init__(
             ("asctime", "levelname", "name", "request_id", "message"),
             rename_fields=_JSON_NAMES,
-            reserved_attrs=[
-                *RESERVED_ATTRS,
-                "request",
-                "status_code",
-            ],  # Django's; a request shows its address
+            reserved_attrs=_NOT_IN_JSON,
             json_ensure_ascii=False,
         )
 

