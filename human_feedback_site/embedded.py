@@ -13,7 +13,9 @@ import argparse
 import errno
 import fcntl
 import ipaddress
+import itertools
 import json
+import logging
 import os
 import signal
 import socket
@@ -33,6 +35,9 @@ PORTS = (*range(8000, 8100), 0)  # the first that is free; 0 is any
 THREADS = 8
 GRACE_SECONDS = 5.0  # without any run, so that one that is resumed at once finds the site still there
 POLL_SECONDS = 0.5
+MINUTE = 60.0
+
+_log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -117,9 +122,10 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
         return application
 
     def _serve(self, _worker: Any) -> None:
-        """Say where the site is, now that it answers, and watch the runs from a thread of the worker."""
+        """Say where the site is, now that it answers; threads of the worker watch the runs and do chores."""
         self._announce()
-        threading.Thread(target=self._stop_after_last_run, daemon=True).start()
+        for work in (self._stop_after_last_run, _do_chores):
+            threading.Thread(target=work, daemon=True).start()
 
     def _stop_after_last_run(self) -> None:
         last_seen = time.monotonic()
@@ -140,6 +146,24 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
 
     def _has_runs(self) -> bool:
         return any(_is_locked(path) for path in (self._folder / "runs").glob("*.lock"))
+
+
+def _do_chores() -> None:
+    """Do all chores after a minute and then every hour, and look for absent trainers every minute."""
+    from django.db import connections  # noqa: PLC0415 (after the environment is set)
+
+    from human_feedback_site.feedback.services.chores import CHORES, forget_stale_runs  # noqa: PLC0415
+
+    for minute in itertools.count():
+        time.sleep(MINUTE)
+        for name, chore in CHORES.items():
+            if minute % 60 and chore is not forget_stale_runs:
+                continue
+            try:
+                chore()
+            except Exception:
+                _log.exception("A chore failed and is tried again later: %s", name)
+        connections.close_all()
 
 
 def _is_locked(path: Path) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import sqlite3
 import stat
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +26,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Start sites in the folder ``state`` and return what they announce; they end with the test."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(**variables: str) -> dict[str, Any]:
-        command = [sys.executable, "-m", "human_feedback_site.embedded", "--bind", "127.0.0.1"]
+    def start(hurry: str = "pass", **variables: str) -> dict[str, Any]:
+        program = f"from human_feedback_site import embedded; {hurry}; raise SystemExit(embedded.main())"
+        command = [sys.executable, "-c", program, "--bind", "127.0.0.1"]
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2]), **variables}
         with (tmp_path / "log").open("wb") as log:
             started.append(
@@ -56,14 +60,7 @@ def test_an_exported_public_address_is_served_and_used_in_links(start: Start, tm
     for host in ("labels.example", "lab.example", "127.0.0.1"):
         assert requests.get(f"{site['url']}/livez", headers={"Host": host}, timeout=10).status_code == 200
     assert requests.get(f"{site['url']}/livez", headers={"Host": "evil"}, timeout=10).status_code == 400
-    token = (tmp_path / "state/token").read_text().strip()
-    body = {"run_id": "0b5e1d0e-5c3c-4b8c-9d5e-0d7f8a3c2b11", "env_id": "x", "prompt": "x", "fps": 20}
-    put = requests.put(
-        f"{site['url']}/api/v1/experiments/hopper",
-        json={**body, "has_true_reward": False},
-        headers={"Authorization": f"Bearer {token}"},
-        timeout=10,
-    )
+    put = put_experiment(site, tmp_path)
     assert put.json()["invite_url"].startswith("http://labels.example:8080/join/")
 
 
@@ -82,3 +79,42 @@ def test_a_folder_that_was_there_before_stays_open_but_not_what_the_site_writes(
     start()
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o755
     assert stat.S_IMODE((tmp_path / "state/site.sqlite3").stat().st_mode) == 0o600
+
+
+def test_chores_are_done_and_one_that_fails_does_not_end_the_site(start: Start, tmp_path: Path) -> None:
+    runs = tmp_path / "state/site/runs"
+    runs.mkdir(parents=True)
+    with (runs / "run.lock").open("w") as run:
+        fcntl.flock(run, fcntl.LOCK_EX)
+        site = start(hurry="embedded.MINUTE = 0.05")
+        log = tmp_path / "log"
+        with closing(sqlite3.connect(tmp_path / "state/site.sqlite3", timeout=20)) as database:
+            with database:
+                database.execute("DROP TABLE django_session")
+            wait_until(lambda: "A chore failed and is tried again later: expired sessions" in log.read_text())
+            put_experiment(site, tmp_path)
+            with database:
+                database.execute(
+                    "UPDATE feedback_experiment SET waiting_for = 7, trainer_seen_at = '2020-01-01 00:00:00'"
+                )
+            waiting = "SELECT waiting_for FROM feedback_experiment"
+            wait_until(lambda: database.execute(waiting).fetchone() == (None,))
+        assert requests.get(f"{site['url']}/livez", timeout=10).status_code == 200
+
+
+def put_experiment(site: dict[str, Any], folder: Path) -> requests.Response:
+    token = (folder / "state/token").read_text().strip()
+    body = {"run_id": "0b5e1d0e-5c3c-4b8c-9d5e-0d7f8a3c2b11", "env_id": "x", "prompt": "x", "fps": 20}
+    return requests.put(
+        f"{site['url']}/api/v1/experiments/hopper",
+        json={**body, "has_true_reward": False},
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=10,
+    )
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
