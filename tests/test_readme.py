@@ -60,7 +60,8 @@ def test_every_make_target_in_the_readme_exists(command: str) -> None:
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    assert {"demo": "scripts/demo.py", "test": "pytest"}[command.split()[1]] in result.stdout
+    started = {"demo": "scripts/demo.py", "test": "pytest", "stack": "-m stack"}
+    assert started[command.split()[1]] in result.stdout
 
 
 def test_the_python_program_runs(tmp_path: Path) -> None:

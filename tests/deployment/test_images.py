@@ -1,0 +1,165 @@
+"""The images of the site and of render workers, built and started without a container, on real servers.
+
+Each step is the Dockerfile's, each setting and command docker-compose.yml's; only addresses differ. Together
+they show that a role's list of distributions is enough, and the rest of the project is not needed.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+import requests
+
+from teacher.clips import ClipJob, Shot
+from teacher.envs.recipe import EpisodeRecipe
+from teacher.render_tasks import TASK, celery_app, clip_request
+
+pytestmark = pytest.mark.slow
+
+STORAGE = "s3://made-by-setup"
+Environment = Callable[[str], dict[str, str]]
+_FIND = "import importlib.util as u, sys; print([name for name in sys.argv[1:] if u.find_spec(name)])"
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+@contextmanager
+def started(image: Any, command: Any, environment: Mapping[str, str]) -> Iterator["subprocess.Popen[str]"]:
+    """A service that is stopped as Compose does it, and has to end in peace."""
+    process = image.start(command, environment)
+    try:
+        yield process
+    except BaseException:
+        process.kill()
+        print(process.communicate()[0])
+        raise
+    process.terminate()
+    said, _ = process.communicate(timeout=30)
+    assert process.returncode == 0, said
+    assert "Traceback" not in said
+
+
+@pytest.fixture(scope="module")
+def redis(
+    compose: Any, free_port: Callable[[], int], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[int]:
+    """The port of a Redis that was started and found healthy as Compose does it."""
+    service, port = compose["services"]["redis"], free_port()
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    place = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(tmp_path_factory.mktemp("redis"))]
+    kind, health = service["healthcheck"]["test"]
+    assert kind == "CMD-SHELL"
+    probe = ["sh", "-c", health.replace("redis-cli", f"redis-cli -p {port}")]
+    process = subprocess.Popen([*service["command"], *place], env={"PATH": path}, stdout=subprocess.DEVNULL)
+    try:
+        environment = {"PATH": path, **service["environment"]}
+        wait_until(lambda: subprocess.run(probe, env=environment, check=False).returncode == 0)
+        assert subprocess.run(probe, env={"PATH": path}, check=False).returncode != 0  # it wants the password
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def environment(compose: Any, postgres_url: str, s3_server: Any, redis: int) -> Environment:
+    """A service's variables, with the addresses of the servers here."""
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE images")
+    here = {
+        **s3_server.environment(),
+        "DATABASE_URL": postgres_url.removesuffix("/postgres") + "/images",
+        "TEACHER_STORAGE": STORAGE,
+    }
+
+    def environment(service: str) -> dict[str, str]:
+        given = compose["services"][service]["environment"]
+        replaced = {name: here.get(name, value) for name, value in given.items()}
+        if "REDIS_URL" in given:
+            replaced["REDIS_URL"] = given["REDIS_URL"].replace("redis:6379", f"127.0.0.1:{redis}")
+        return replaced
+
+    return environment
+
+
+@pytest.fixture(scope="module")
+def set_up(site_image: Any, compose: Any, environment: Environment) -> None:
+    """Set up twice: as on the first start, and as on the second."""
+    for _ in range(2):
+        site_image.run(compose["services"]["setup"]["command"], environment("setup"))
+
+
+def healthy(image: Any, service: Any, environment: Mapping[str, str], *arguments: str) -> bool:
+    kind, *probe = service["healthcheck"]["test"]
+    assert kind == "CMD"
+    process = image.start([*probe, *arguments], environment)
+    process.communicate(timeout=20)
+    return bool(process.returncode == 0)
+
+
+def test_the_site_image_holds_the_site_alone(site_image: Any) -> None:
+    others = ["torch", "gymnasium", "mujoco", "numpy", "teacher", "agents", "pip"]
+    assert site_image.run(["python", "-c", _FIND, "django", *others]).strip() == "['django']"
+
+
+def test_the_render_image_holds_the_trainers_drawing_alone(render_image: Any) -> None:
+    others = ["torch", "django", "tensorboard", "human_feedback_site", "agents", "pip"]
+    assert render_image.run(["python", "-c", _FIND, "mujoco", *others]).strip() == "['mujoco']"
+
+
+def test_all_that_was_left_out_of_the_images_here_needs_root(site_image: Any, render_image: Any) -> None:
+    assert [step.split()[0] for step in site_image.left_out] == ["useradd"]
+    assert [step.split()[0] for step in render_image.left_out] == ["useradd", "docker/install-gl"]
+
+
+@pytest.mark.usefixtures("set_up")
+def test_the_web_service_gets_healthy_serves_and_stops(
+    site_image: Any, compose: Any, environment: Environment, free_port: Callable[[], int]
+) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    command = [word.replace("0.0.0.0:8000", url.removeprefix("http://")) for word in site_image.command]
+    variables, service = environment("web"), compose["services"]["web"]
+    assert not healthy(site_image, service, variables, url)
+    with started(site_image, command, variables):
+        wait_until(lambda: healthy(site_image, service, variables, url))
+        page = requests.get(f"{url}/accounts/login/", timeout=10)
+        assert page.status_code == 200
+        style = page.text.split('rel="stylesheet" href="')[1].split('"')[0]
+        assert requests.get(url + style, timeout=10).headers["Content-Type"].startswith("text/css")
+        assert requests.get(f"{url}/livez", headers={"Host": "web:8000"}, timeout=10).status_code == 200
+
+
+@pytest.mark.usefixtures("set_up")
+def test_the_chores_get_healthy_and_stop(site_image: Any, compose: Any, environment: Environment) -> None:
+    variables, service = environment("beat"), compose["services"]["beat"]
+    with started(site_image, service["command"], variables):
+        wait_until(lambda: healthy(site_image, service, variables))
+        assert not healthy(site_image, compose["services"]["render"], variables)  # another's name
+
+
+@pytest.mark.usefixtures("set_up")
+def test_a_render_worker_gets_healthy_puts_a_clip_into_the_store_and_stops(
+    render_image: Any, compose: Any, environment: Environment, s3_server: Any
+) -> None:
+    variables, service = environment("render"), compose["services"]["render"]
+    recipe = EpisodeRecipe("ShortHopper-v1", {}, 5, np.zeros((12, 3), np.float32))
+    request = clip_request(ClipJob(Shot(recipe), Path("unused"), 40, "hopper/1b4e/first.mp4"), STORAGE)
+    with started(render_image, render_image.command, variables), celery_app(variables["REDIS_URL"]) as app:
+        answer = app.send_task(TASK, [request])
+        wait_until(lambda: healthy(render_image, service, variables))
+        wait_until(answer.ready, 60)
+        stored = answer.get(timeout=1)["bytes"]
+    clip = s3_server.root / "made-by-setup" / "hopper/1b4e/first.mp4"
+    assert clip.stat().st_size == stored
