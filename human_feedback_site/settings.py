@@ -132,7 +132,9 @@ if _HTTPS:
     SECURE_SSL_HOST = (PUBLIC_URL or "").removeprefix("https://")
     SECURE_REDIRECT_EXEMPT = [r"^livez$", r"^readyz$", r"^api/"]
     SECURE_HSTS_SECONDS = 30 * 24 * 3600  # the host can go back to http a month after its last visitor
-# HSTS for subdomains and in the browsers' built-in list would speak for the neighbours of this host.
+# With an http address `check --deploy` warns that there is no HSTS, no redirect and no secure cookie (W004,
+# W008, W012, W016): that is what http costs, so it may be read. Advice that is wrong here is left out: HSTS
+# for subdomains and in the browsers' built-in list would speak for the neighbours of this host.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize(
     "path",
-    ["/accounts/login/", "/livez", "/api/schema/", "/api/nothing", "/nothing", "/static/admin/css/base.css"],
+    [
+        "/accounts/login/",
+        "/livez",
+        "/readyz",
+        "/api/schema/",
+        "/api/nothing",
+        "/nothing",
+        "/static/admin/css/base.css",
+    ],
 )
 def test_every_answer_forbids_other_hosts_framing_and_guessing(client: Client, db: None, path: str) -> None:
     headers = client.head(path).headers
