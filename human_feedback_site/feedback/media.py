@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 from django.conf import settings
 from django.core import signing
 
@@ -89,7 +89,7 @@ class FolderMedia:
     def keys(self, experiment: str) -> list[str]:
         """Return up to ``MAX_KEYS`` keys of files of an experiment; a link to a folder is not followed."""
         folder = self.root / _prefix_of(experiment)
-        with _media_errors(f"the folder {self.root}"):
+        with media_errors(f"the folder {self.root}"):
             self.root.stat()  # a disk that is not mounted holds clips, too
             if folder.is_symlink():
                 raise MediaStoreError(f"{folder} must be a folder, not a link to one.")
@@ -97,7 +97,7 @@ class FolderMedia:
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete files, and the folders that they leave empty."""
-        with _media_errors(f"the folder {self.root}"):
+        with media_errors(f"the folder {self.root}"):
             for key in keys:
                 (self.root / key).unlink(missing_ok=True)
         for folder in {Path(key).parent for key in keys}:
@@ -134,7 +134,7 @@ class S3Media:
         try:
             head = self.client.head_object(Bucket=self.bucket, Key=self.full(key))
         except ClientError as error:
-            if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") in {403, 404}:
+            if status_of(error) in {403, 404}:
                 return False
             raise
         return head["ContentLength"] > 0
@@ -150,7 +150,7 @@ class S3Media:
     def keys(self, experiment: str) -> list[str]:
         """Return up to ``MAX_KEYS`` keys of objects of an experiment."""
         prefix = self.full(_prefix_of(experiment))
-        with _media_errors(f"s3://{self.bucket}"):
+        with media_errors(f"s3://{self.bucket}"):
             page = self.client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, MaxKeys=MAX_KEYS)
         found = [item["Key"] for item in page.get("Contents", ())]
         if not all(key.startswith(prefix) for key in found):
@@ -159,7 +159,7 @@ class S3Media:
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects in one request."""
-        with _media_errors(f"s3://{self.bucket}"):
+        with media_errors(f"s3://{self.bucket}"):
             reply = self.client.delete_objects(
                 Bucket=self.bucket,
                 Delete={"Objects": [{"Key": self.full(key)} for key in keys], "Quiet": True},
@@ -204,13 +204,24 @@ def s3_client(endpoint: str | None, **options: Any) -> "S3Client":
 
 def reason_of(error: Exception) -> str:
     """Return in one line why a store refused, or could not be reached."""
+    if isinstance(error, NoCredentialsError | PartialCredentialsError):
+        return "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY must be set"
+    if isinstance(error, ClientError) and status_of(error) in {401, 403}:
+        code = error.response["Error"]["Code"]
+        return f"access denied ({code}), check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return " ".join(str(error).split())
 
 
+def status_of(error: ClientError) -> int:
+    """Return the HTTP status of a store's answer."""
+    return error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+
+
 @contextlib.contextmanager
-def _media_errors(store: str) -> Iterator[None]:
+def media_errors(store: str) -> Iterator[None]:
+    """Turn what goes wrong in here into :class:`MediaStoreError`, a line that names the ``store``."""
     try:
         yield
     except (BotoCoreError, ClientError, OSError) as error:

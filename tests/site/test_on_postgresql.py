@@ -13,7 +13,16 @@ import pytest
 TESTS = Path(__file__).parents[1]
 CONTRACT = TESTS / "contract" / "test_site.py"
 # Settings, files, and refusals that come before any query: a second database would tell nothing new.
-SAME_ON_ANY_DATABASE = ("access", "celery_app", "embedded", "logs", "on_postgresql", "schema", "settings")
+SAME_ON_ANY_DATABASE = (
+    "access",
+    "celery_app",
+    "embedded",
+    "logs",
+    "on_postgresql",
+    "schema",
+    "settings",
+    "storage_setup",
+)
 
 
 @pytest.mark.slow
