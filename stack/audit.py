@@ -129,9 +129,9 @@ class Audit:
     def table(self) -> Table:
         """For people."""
         table = Table(title="What became of the labels", title_justify="left", box=None, show_header=False)
-        for style in ("", "dim"):
-            table.add_column(style=style)
+        table.add_column()
         table.add_column(justify="right")
+        table.add_column(style="dim")
         facts = (
             ("asked", self.asked, f"of {self.wanted}"),
             ("acknowledged", self.acknowledged, "as the labelers saw"),
@@ -141,9 +141,9 @@ class Audit:
             ("unanswered", self.unanswered, "among the last asked"),
         )
         for name, count, remark in facts:
-            table.add_row(name, remark, str(count))
+            table.add_row(name, str(count), remark)
         for name, count in self.faults.items():
-            table.add_row(name, "", str(count), style="bold red" if count else "green")
+            table.add_row(name, str(count), style="bold red" if count else "green")
         return table
 
 

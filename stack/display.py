@@ -21,7 +21,7 @@ _STYLES = {
 
 
 class Display:
-    """A context manager. Without a terminal it prints lines only, one for each program that gets ready.
+    """A context manager. Without a terminal it prints lines only, one for each program that runs.
 
     Attributes:
         processes: what the table shows.

@@ -77,6 +77,7 @@ class Experiment:
             StackError: something cannot go on.
         """
         self._answers.parent.mkdir(mode=0o700, exist_ok=True)
+        display.say(f"Run    {self._config.run_dir}", style="")
         trainer, bots = supervisor.start(self._trainer(), self._labelers())
         while trainer.state is not State.DONE:
             display.progress = self._progress(display.progress)

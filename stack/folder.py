@@ -144,8 +144,8 @@ def _free_port(name: str, last: int | None) -> int:
     for port in candidates:
         if _is_free(port):
             return port
-    first, *_, end = PORTS[name]
-    raise StackError(f"no port for {name}: {first} to {end} are all taken; stop what uses them")
+    first, last = PORTS[name][0], PORTS[name][-1]
+    raise StackError(f"no port for {name}: {first} to {last} are all taken; stop what uses them")
 
 
 def _is_free(port: int) -> bool:

@@ -27,7 +27,7 @@ class State(enum.StrEnum):
     """Where a program stands, in the words of the status table."""
 
     STARTING = "starting"
-    READY = "ready"
+    READY = "running"
     DOWN = "down"
     DONE = "done"
     STOPPING = "stopping"
@@ -138,7 +138,7 @@ class Process:
         if self.state is State.STARTING:
             if self.service.is_ready():
                 self.state, self._ready_at = State.READY, time.monotonic()
-                return f"{self.service.name} is ready again" if self.restarts else None
+                return f"{self.service.name} is running again" if self.restarts else None
             if time.monotonic() - self._started_at > START_SECONDS:
                 raise StackError(
                     f"{self.service.name} was not ready within {START_SECONDS:.0f} s: {self.last_words()}"

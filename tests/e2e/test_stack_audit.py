@@ -1,0 +1,246 @@
+"""The audit holds where all is well, and sees each fault that it is there to see."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.db.models.functions import Now
+
+from human_feedback_site.feedback.models import Comparison, Decision, Experiment, Label, Labeler, Lease
+from stack.audit import Audit, Evidence, audit
+from teacher.client import FeedItem
+from teacher.envs.recipe import EpisodeRecipe
+from teacher.ledger import Comparison as Asked
+from teacher.ledger import Ledger
+from teacher.segments import Segment
+
+pytestmark = pytest.mark.django_db
+
+
+class World:
+    """A finished experiment: what bots wrote down, the site's rows, and the run's ledger."""
+
+    def __init__(self, folder: Path) -> None:
+        self.answers = folder / "answers.jsonl"
+        self.lines: list[dict[str, Any]] = []
+        self.feed: list[FeedItem] = []
+        owner = User.objects.create_user("ada")
+        self.experiment = Experiment.objects.create(
+            name="x", owner=owner, run_id=uuid4(), env_id="Any-v0", prompt="?", fps=20, has_true_reward=True
+        )
+        self.labelers = {
+            name: Labeler.objects.create(user=User.objects.create_user(name), name=name, invited_by=owner)
+            for name in ("bot-1", "bot-2", "mia")
+        }
+        self.ledger = Ledger(folder / "ledger.sqlite3")
+        self.asked = 0
+
+    def ask(self, first: float, second: float, *, step: int | None = None) -> Comparison:
+        """A comparison of two segments with these true returns."""
+        self.asked += 1
+        step = self.asked if step is None else step
+        uuid = uuid4()
+        self.ledger.write([Asked(uuid, segment(first), segment(second), "training", step)])
+        self.ledger.set_status([uuid], "registered")
+        return Comparison.objects.create(
+            uuid=uuid, experiment=self.experiment, phase="training", step=step, priority=1,
+            first_key="a", second_key="b", first_return=first, second_return=second,
+        )  # fmt: skip
+
+    def answer(
+        self, comparison: Comparison, choice: str, *, swapped: bool = False, by: str = "bot-1"
+    ) -> None:
+        """An answer that the site keeps, and that a bot sees acknowledged and writes down."""
+        lease = Lease.objects.create(
+            comparison=comparison, labeler=self.labelers[by], swapped=swapped, expires_at=Now()
+        )
+        label = Label.objects.create(
+            uuid=uuid4(), lease=lease, comparison=comparison, labeler=lease.labeler, choice=choice,
+            swapped=swapped, status="counted",
+        )  # fmt: skip
+        if by != "mia":
+            line = {"uuid": str(label.uuid), "comparison": str(comparison.uuid), "choice": choice}
+            self.lines.append(line)
+
+    def decide(self, comparison: Comparison, decision: str | None, *, seq: int | None = None) -> FeedItem:
+        """An item of the feed, which the trainer has not read yet."""
+        seq = Decision.objects.count() + 1 if seq is None else seq
+        Decision.objects.create(
+            experiment=self.experiment, comparison=comparison, seq=seq, decision=decision, n_labels=1
+        )
+        probability = {"first": 1.0, "second": 0.0, "equal": 0.5}.get(decision or "")
+        return FeedItem(seq, comparison.uuid, decision, probability, 1)  # type: ignore[arg-type]
+
+    def receive(self, *items: FeedItem) -> None:
+        """The trainer reads them."""
+        self.ledger.record(items, cursor=max(item.seq for item in items))
+
+    def audit(self, **changes: Any) -> Audit:
+        self.answers.write_text("".join(json.dumps(line) + "\n" for line in self.lines))
+        sound = Evidence("x", self.asked, 2, self.answers, self.ledger.path, query)
+        return audit(replace(sound, **changes))
+
+
+def query(statement: str) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows
+
+
+def segment(true_return: float) -> Segment:
+    actions = np.zeros((2, 1), np.float32)
+    return Segment(
+        EpisodeRecipe("Any-v0", {}, 1, actions), 0, np.zeros((2, 1)), actions, np.full(2, true_return / 2)
+    )
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Any:
+    """Three pairs, answered on either side and as equal, all of which reached the trainer."""
+    world = World(tmp_path)
+    pairs = [world.ask(2, 1), world.ask(2, 1), world.ask(1, 1)]
+    world.answer(pairs[0], "left")
+    world.answer(pairs[1], "right", swapped=True, by="bot-2")
+    world.answer(pairs[2], "equal")
+    world.receive(
+        *(world.decide(pair, said) for pair, said in zip(pairs, ("first", "first", "equal"), strict=True))
+    )
+    with contextlib.closing(world.ledger):
+        yield world
+
+
+def test_a_sound_experiment_passes(world: World) -> None:
+    found = world.audit()
+    assert found.holds
+    assert (found.asked, found.acknowledged, found.stored, found.reached) == (3, 3, 3, 3)
+    assert not any(found.faults.values())
+
+
+def lose_an_answer(world: World) -> None:
+    world.lines.append({"uuid": str(uuid4()), "comparison": str(uuid4()), "choice": "left"})
+
+
+def lose_a_decision_on_the_way(world: World) -> None:
+    pair, other = world.ask(2, 1), world.ask(2, 1)
+    world.answer(pair, "left")
+    world.answer(other, "left")
+    world.decide(pair, "first")
+    world.receive(world.decide(other, "first"))
+
+
+def lose_the_end_of_the_feed(world: World) -> None:
+    for _ in range(3):  # more than one for each of the two bots
+        pair = world.ask(2, 1)
+        world.answer(pair, "left")
+        world.decide(pair, "first")
+
+
+def acknowledge_twice(world: World) -> None:
+    world.lines.append(world.lines[0])
+
+
+def count_two_labels_of_one_pair(world: World) -> None:
+    world.answer(Comparison.objects.all()[0], "left", by="bot-2")
+
+
+def keep_another_choice_than_was_given(world: World) -> None:
+    world.lines[0]["choice"] = "right"
+
+
+def forget_that_sides_were_swapped(world: World) -> None:
+    Label.objects.filter(swapped=True).update(swapped=False)
+
+
+def invert_on_the_way(world: World) -> None:
+    pair = world.ask(2, 1)
+    world.answer(pair, "left")
+    item = world.decide(pair, "first")
+    world.receive(FeedItem(item.seq, item.comparison, "second", 0.0, 1))
+
+
+def swap_the_segments_in_the_ledger(world: World) -> None:
+    pair = world.ask(2, 1)
+    Comparison.objects.filter(pk=pair.pk).update(first_return=1, second_return=2)
+    world.answer(pair, "right")
+    world.receive(world.decide(pair, "second"))
+
+
+def keep_an_answer_nobody_gave(world: World) -> None:
+    world.lines.pop()
+
+
+def leave_one_open_for_long(world: World) -> None:
+    world.ask(2, 1, step=0)
+    for _ in range(30):
+        pair = world.ask(2, 1)
+        world.answer(pair, "left")
+        world.receive(world.decide(pair, "first"))
+
+
+def leave_a_number_out(world: World) -> None:
+    pair = world.ask(2, 1)
+    world.answer(pair, "left")
+    world.receive(world.decide(pair, "first", seq=9))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "fault"),
+    [
+        (lose_an_answer, "lost"),
+        (lose_a_decision_on_the_way, "lost"),
+        (lose_the_end_of_the_feed, "lost"),
+        (acknowledge_twice, "doubled"),
+        (count_two_labels_of_one_pair, "doubled"),
+        (keep_another_choice_than_was_given, "inverted"),
+        (forget_that_sides_were_swapped, "inverted"),
+        (invert_on_the_way, "inverted"),
+        (swap_the_segments_in_the_ledger, "inverted"),
+        (keep_an_answer_nobody_gave, "unknown"),
+        (leave_one_open_for_long, "stuck"),
+        (leave_a_number_out, "gaps"),
+    ],
+)
+def test_a_fault_is_found_and_named(world: World, spoil: Callable[[World], None], fault: str) -> None:
+    spoil(world)
+    found = world.audit()
+    assert [name for name, count in found.faults.items() if count] == [fault]
+    assert not found.holds
+
+
+def test_fewer_labels_than_wanted_do_not_pass(world: World) -> None:
+    assert not world.audit(wanted=4).holds
+
+
+def test_people_may_disagree_with_the_true_return(world: World) -> None:
+    pair = world.ask(2, 1)
+    world.answer(pair, "right", by="mia")
+    world.receive(world.decide(pair, "second"))
+    assert world.audit().holds
+
+
+def test_a_bot_that_was_killed_may_have_missed_one_acknowledgement(world: World) -> None:
+    world.lines.pop()
+    assert world.audit(bots_killed=1).holds
+    world.lines.pop()
+    assert not world.audit(bots_killed=1).holds
+
+
+def test_the_last_pairs_asked_may_stay_open_and_a_late_answer_come(world: World) -> None:
+    world.ask(2, 1)
+    late = world.ask(2, 1)
+    world.answer(late, "left")
+    world.decide(late, "first")
+    found = world.audit()
+    assert found.holds
+    assert (found.unanswered, found.late) == (2, 1)

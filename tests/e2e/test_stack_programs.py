@@ -1,0 +1,190 @@
+"""Programs that are kept running, in a folder that one stack holds, on ports that are free."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from rich.console import Console
+
+from stack.display import Display
+from stack.errors import StackError
+from stack.folder import Folder
+from stack.process import Process, Service, State
+from stack.servers import Redis, program
+from stack.supervisor import Supervisor
+
+
+class Watched:
+    """A supervisor, and the lines it says."""
+
+    def __init__(self, supervisor: Supervisor, said: io.StringIO) -> None:
+        self.supervisor = supervisor
+        self._said = said
+
+    @property
+    def said(self) -> str:
+        return self._said.getvalue()
+
+    def look_until(self, process: Process, state: State) -> None:
+        deadline = time.monotonic() + 20
+        while process.state is not state:
+            assert time.monotonic() < deadline, process.state
+            self.supervisor.look()
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    said = io.StringIO()
+    with (
+        (tmp_path / "lock").open("w") as lock,
+        Display(Console(file=said)) as display,
+        Supervisor(tmp_path, lock.fileno(), display) as supervisor,
+    ):
+        yield Watched(supervisor, said)
+
+
+def python(name: str, code: str, *, ends: bool = False) -> Service:
+    return Service(name=name, command=lambda: [sys.executable, "-c", code], ends=ends)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_for(path: Path) -> str:
+    deadline = time.monotonic() + 10
+    while not (path.exists() and path.read_text()):
+        assert time.monotonic() < deadline, path
+        time.sleep(0.02)
+    return path.read_text()
+
+
+def test_a_program_that_dies_is_started_again_and_a_line_says_so(watched: Watched) -> None:
+    (process,) = watched.supervisor.start(python("sleeper", "import time; time.sleep(99)"))
+    first = process.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    watched.look_until(process, State.DOWN)
+    watched.look_until(process, State.READY)
+    assert process.pid != first
+    assert process.restarts == 1
+    assert "sleeper ended (SIGKILL); it is started again in 0.25 s\n" in watched.said
+    assert "sleeper is running again\n" in watched.said
+
+
+def test_a_program_that_never_starts_ends_the_stack_with_its_last_words(
+    watched: Watched, tmp_path: Path
+) -> None:
+    began = time.monotonic()
+    broken = python("broken", "import sys; sys.exit('address in use')")
+    with pytest.raises(StackError) as caught:
+        watched.look_until(watched.supervisor.start(broken)[0], State.STOPPED)
+    expected = f"broken failed 5 times in a row (status 1): address in use (see {tmp_path}/broken.log)"
+    assert str(caught.value) == expected
+    assert time.monotonic() - began > 0.25 + 0.5 + 1 + 2, "it did not wait longer each time"
+
+
+def test_work_that_is_done_is_not_started_again(watched: Watched, tmp_path: Path) -> None:
+    code = f"open({str(tmp_path / 'count')!r}, 'a').write('x')"
+    (process,) = watched.supervisor.start(python("work", code, ends=True))
+    watched.look_until(process, State.DONE)
+    for _ in range(5):
+        watched.supervisor.look()
+    assert (tmp_path / "count").read_text() == "x"
+
+
+def test_stopping_ends_also_what_a_program_started_and_what_ignores_signals(
+    watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stack.supervisor.STOP_SECONDS", 0.5)
+    pids = tmp_path / "pids"
+    stubborn = (
+        "import os, signal, subprocess, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)'])\n"
+        f"open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}')\n"
+        "time.sleep(99)"
+    )
+    watched.supervisor.start(python("stubborn", stubborn))
+    both = [int(pid) for pid in wait_for(pids).split()]
+    assert all(map(is_alive, both))
+    watched.supervisor.stop()
+    assert not any(map(is_alive, both))
+
+
+def test_what_a_dead_master_leaves_behind_ends_before_it_is_started_again(
+    watched: Watched, tmp_path: Path
+) -> None:
+    pid = tmp_path / "pid"
+    master = (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)'])\n"
+        f"open({str(pid)!r}, 'w').write(str(child.pid))\n"
+        "time.sleep(99)"
+    )
+    (process,) = watched.supervisor.start(python("master", master))
+    worker = int(wait_for(pid))
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    watched.look_until(process, State.DOWN)
+    deadline = time.monotonic() + 5
+    while is_alive(worker):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_port_is_kept_and_where_another_program_has_it_the_next_is_taken(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "stack")
+    with folder.held():
+        ports, moves = folder.ports()
+        assert not moves
+        assert 8000 <= ports["site"] < 8100
+        with socket.create_server(("127.0.0.1", ports["site"])):
+            moved, moves = folder.ports()
+        assert moved["site"] > ports["site"]
+        assert moves == [f"port {ports['site']} is taken by another program; site moves to {moved['site']}"]
+        assert folder.ports() == (moved, [])
+
+
+def test_no_free_port_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Folder(tmp_path).held(), socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr("stack.folder.PORTS", {"site": range(port, port + 1)})
+        with pytest.raises(StackError, match=f"no port for site: {port} to {port} are all taken"):
+            Folder(tmp_path).ports()
+
+
+def test_a_missing_program_is_one_line_that_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(StackError, match=r"^rclone is missing; run make stack, which installs it$"):
+        program("rclone")
+
+
+def test_redis_keeps_its_queue_when_it_is_killed(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    server = Redis(tmp_path / "redis", port, "a-password")
+    for kept in (0, 1):
+        process = Process(server.service(), tmp_path)
+        process.start()
+        while process.state is not State.READY:
+            process.look()
+        with redis.Redis.from_url(server.url) as client:
+            assert client.llen("queue") == kept
+            client.rpush("queue", "a task")
+        process.kill()
