@@ -17,7 +17,14 @@ from human_feedback_site.logs import FORMATTERS
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 SECRET_KEY_MIN_LENGTH = 32
-CONNECT_SECONDS = 5  # to a PostgreSQL server; a request that waits longer helps nobody
+# A PostgreSQL server that does not answer is given up in seconds: the kernel would try for a quarter of an
+# hour to reach a host that has vanished, and all requests would wait for it.
+POSTGRESQL_OPTIONS = {
+    "connect_timeout": 5,
+    "tcp_user_timeout": 20_000,  # milliseconds
+    "keepalives_idle": 20,
+    "keepalives_interval": 5,
+}
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"", "0", "false", "no", "off"}
 
 
@@ -96,7 +103,7 @@ def read_database(state_dir: Path) -> dict[str, Any]:
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
         }
     elif config["ENGINE"] == "django.db.backends.postgresql":
-        config["OPTIONS"] = {"connect_timeout": CONNECT_SECONDS} | config.get("OPTIONS", {})
+        config["OPTIONS"] = POSTGRESQL_OPTIONS | config.get("OPTIONS", {})
     else:
         raise ImproperlyConfigured("DATABASE_URL must name a PostgreSQL or a SQLite database.")
     return config

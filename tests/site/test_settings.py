@@ -123,12 +123,12 @@ def test_logs_are_json_for_a_site_on_a_database_of_its_own(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("query", "seconds"), [("", 5), ("?connect_timeout=2", 2)])
-def test_nobody_waits_long_for_a_connection_to_postgresql(
+def test_nobody_waits_long_for_a_postgresql_that_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str, seconds: int
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", f"postgresql://u:p@h/d{query}")
     found = environment.read_database(tmp_path)
-    assert found["OPTIONS"] == {"connect_timeout": seconds}
+    assert found["OPTIONS"] == {**environment.POSTGRESQL_OPTIONS, "connect_timeout": seconds}
     assert (found["CONN_MAX_AGE"], found["CONN_HEALTH_CHECKS"]) == (60, True)
 
 

@@ -92,21 +92,15 @@ class Production:
             process.wait(20)
 
 
-@pytest.fixture
-def production(tmp_path: Path) -> Iterator[Callable[[str], Production]]:
-    """Make a site on the database of an address; its servers end with the test."""
-    sites: list[Production] = []
-
-    def production(database_url: str) -> Production:
-        sites.append(Production(database_url, tmp_path))
-        return sites[-1]
-
-    yield production
-    for site in sites:
-        site.stop()
+@pytest.fixture(scope="session")
+def production() -> Callable[[str, Path], Production]:
+    """Make a site on the database of an address; its files are in the folder."""
+    return Production
 
 
 @pytest.fixture
-def site(production: Callable[[str], Production], tmp_path: Path) -> Production:
+def site(production: Callable[[str, Path], Production], tmp_path: Path) -> Iterator[Production]:
     """A site on SQLite, whose database is empty."""
-    return production(f"sqlite:///{tmp_path / 'site.sqlite3'}")
+    site = production(f"sqlite:///{tmp_path / 'site.sqlite3'}", tmp_path)
+    yield site
+    site.stop()

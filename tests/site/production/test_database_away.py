@@ -62,9 +62,15 @@ class Postgres:
         self._server.remove()
 
 
-@pytest.fixture
-def postgres(tmp_path: Path) -> Iterator[Postgres]:
-    server = Postgres(tmp_path)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("away")
+
+
+@pytest.fixture(scope="module")
+def postgres(folder: Path) -> Iterator[Postgres]:
+    """A server that runs, and must run after each test."""
+    server = Postgres(folder)
     try:
         server.start()
         yield server
@@ -72,11 +78,18 @@ def postgres(tmp_path: Path) -> Iterator[Postgres]:
         server.remove()
 
 
+@pytest.fixture(scope="module")
+def site_and_token(
+    postgres: Postgres, production: Callable[[str, Path], Production], folder: Path
+) -> tuple[Production, str]:
+    site = production(f"{postgres.url}?connect_timeout={CONNECT_SECONDS}", folder)
+    return site, site.migrate()
+
+
 class Visitor:
     """Asks a site on a PostgreSQL server, as a trainer does, or as a page's reader who is signed in."""
 
-    def __init__(self, site: Production) -> None:
-        token = site.migrate()
+    def __init__(self, site: Production, token: str) -> None:
         self.process = site.start(WEB_CONCURRENCY="1")
         self._url = site.url
         self._headers = {
@@ -93,8 +106,9 @@ class Visitor:
 
 
 @pytest.fixture
-def visitor(postgres: Postgres, production: Callable[[str], Production]) -> Visitor:
-    return Visitor(production(f"{postgres.url}?connect_timeout={CONNECT_SECONDS}"))
+def visitor(site_and_token: tuple[Production, str]) -> Iterator[Visitor]:
+    yield Visitor(*site_and_token)
+    site_and_token[0].stop()
 
 
 def test_requests_fail_for_the_time_being_and_work_again(postgres: Postgres, visitor: Visitor) -> None:
@@ -123,6 +137,8 @@ def test_a_request_in_progress_fails_for_the_time_being_too(postgres: Postgres, 
         wait_until_waiting(other)
         postgres.stop()
         assert answer.result(timeout=20).status_code == 503
+    postgres.start()
+    assert visitor.statuses("/api/v1/experiments/x/decisions") == [404]
 
 
 def test_a_database_that_hangs_does_not_hold_the_probes(postgres: Postgres, visitor: Visitor) -> None:
