@@ -34,8 +34,8 @@ def forget_leases() -> str:
 
     Whether a lease is live is judged whenever it matters, so this only keeps the table small. A late answer
     needs its lease, and may wait in a browser for as long as that stays closed. So a lease is kept while an
-    answer to it could count: while its comparison is open and its experiment not finished. Any other is kept
-    for ``INVITE_MAX_AGE_SECONDS`` after it expired, for an answer that would be recorded as surplus; by then
+    answer to it is wanted: while its comparison is open and its experiment not finished. Any other is kept
+    for ``INVITE_MAX_AGE_SECONDS`` after it expired, for an answer that comes too late to be of use; by then
     the labeler's session has ended, and so has the invitation that began it.
     """
     deleted = 0
