@@ -201,7 +201,7 @@ def link_distributions(listed: Path, prefix: Path) -> None:
         }
         wanted |= needed - done
         for file in distribution.files or ():
-            _link(Path(str(file.locate())), Path(os.path.normpath(target / file)))
+            _link(Path(str(file.locate())), Path(os.path.normpath(target / file)), prefix)
 
 
 def _holds(requirement: Requirement, extras: set[str]) -> bool:
@@ -209,13 +209,13 @@ def _holds(requirement: Requirement, extras: set[str]) -> bool:
     return marker is None or any(marker.evaluate({"extra": extra}) for extra in (*extras, ""))
 
 
-def _link(installed: Path, path: Path) -> None:
+def _link(installed: Path, path: Path, prefix: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() or not installed.exists():
         return
-    if path.parent.name == "bin":  # its first line names the interpreter
+    if path.parent == prefix / "bin":  # its first line names the interpreter
         program = installed.read_bytes().partition(b"\n")[2]
-        path.write_bytes(f"#!{path.parent}/python\n".encode() + program)
+        path.write_bytes(f"#!{prefix}/bin/python\n".encode() + program)
         path.chmod(0o755)
     else:
         path.symlink_to(installed)

@@ -16,6 +16,7 @@ import numpy as np
 import psycopg
 import pytest
 import requests
+from redis import Redis
 
 from teacher.clips import ClipJob, Shot
 from teacher.envs.recipe import EpisodeRecipe
@@ -28,7 +29,7 @@ Environment = Callable[[str], dict[str, str]]
 _FIND = "import importlib.util as u, sys; print([name for name in sys.argv[1:] if u.find_spec(name)])"
 
 
-def wait_until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
+def wait_until(holds: Callable[[], bool], seconds: float = 90.0) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline
@@ -37,7 +38,8 @@ def wait_until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
 
 @contextmanager
 def started(image: Any, command: Any, environment: Mapping[str, str]) -> Iterator["subprocess.Popen[str]"]:
-    """A service that is stopped as Compose does it, and has to end in peace."""
+    """A service that is stopped as Compose does it: it has to end in peace, and to have left no file."""
+    files = set(image.place.rglob("*"))
     process = image.start(command, environment)
     try:
         yield process
@@ -49,10 +51,11 @@ def started(image: Any, command: Any, environment: Mapping[str, str]) -> Iterato
     said, _ = process.communicate(timeout=30)
     assert process.returncode == 0, said
     assert "Traceback" not in said
+    assert set(image.place.rglob("*")) == files  # there it could write none
 
 
 @pytest.fixture(scope="module")
-def redis(
+def redis_port(
     compose: Any, free_port: Callable[[], int], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[int]:
     """The port of a Redis that was started and found healthy as Compose does it."""
@@ -74,13 +77,13 @@ def redis(
 
 
 @pytest.fixture(scope="module")
-def environment(compose: Any, postgres_url: str, s3_server: Any, redis: int) -> Environment:
+def environment(compose: Any, postgres_url: str, s3_server: Any, redis_port: int) -> Environment:
     """A service's variables, with the addresses of the servers here."""
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("CREATE DATABASE images")
     here = {
         **s3_server.environment(),
-        "DATABASE_URL": postgres_url.removesuffix("/postgres") + "/images",
+        "DATABASE_URL": postgres_url.rsplit("/", 1)[0] + "/images",
         "TEACHER_STORAGE": STORAGE,
     }
 
@@ -88,7 +91,7 @@ def environment(compose: Any, postgres_url: str, s3_server: Any, redis: int) -> 
         given = compose["services"][service]["environment"]
         replaced = {name: here.get(name, value) for name, value in given.items()}
         if "REDIS_URL" in given:
-            replaced["REDIS_URL"] = given["REDIS_URL"].replace("redis:6379", f"127.0.0.1:{redis}")
+            replaced["REDIS_URL"] = given["REDIS_URL"].replace("redis:6379", f"127.0.0.1:{redis_port}")
         return replaced
 
     return environment
@@ -156,10 +159,13 @@ def test_a_render_worker_gets_healthy_puts_a_clip_into_the_store_and_stops(
     variables, service = environment("render"), compose["services"]["render"]
     recipe = EpisodeRecipe("ShortHopper-v1", {}, 5, np.zeros((12, 3), np.float32))
     request = clip_request(ClipJob(Shot(recipe), Path("unused"), 40, "hopper/1b4e/first.mp4"), STORAGE)
-    with started(render_image, render_image.command, variables), celery_app(variables["REDIS_URL"]) as app:
+    with celery_app(variables["REDIS_URL"]) as app, Redis.from_url(variables["REDIS_URL"]) as queue:
         answer = app.send_task(TASK, [request])
-        wait_until(lambda: healthy(render_image, service, variables))
-        wait_until(answer.ready, 60)
-        stored = answer.get(timeout=1)["bytes"]
+        assert queue.llen("render") == 1  # what the page on deployment says to watch
+        with started(render_image, render_image.command, variables):
+            wait_until(lambda: healthy(render_image, service, variables))
+            wait_until(answer.ready)
+            stored = answer.get(timeout=1)["bytes"]
+        assert queue.llen("render") == 0
     clip = s3_server.root / "made-by-setup" / "hopper/1b4e/first.mp4"
-    assert clip.stat().st_size == stored
+    assert clip.stat().st_size == stored > 500
