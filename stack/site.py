@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from celery import Celery
 from kombu.exceptions import OperationalError
+from redis import RedisError
 
 from stack.folder import Folder
 from stack.postgres import PostgreSQL
@@ -20,6 +21,7 @@ _WEB_WORKERS = "2"
 _FOREIGN = ("ALLOWED_HOSTS", "AWS_", "CELERY_", "CSRF_", "DATABASE_", "DEBUG", "DJANGO_", "REDIS_", "S3_")
 _OWN = ("LOG_FORMAT", "MEDIA_KEEP_DAYS", "TEACHER_RENDER_MODULES")  # of the user's, these are taken over
 _PING_SECONDS = 0.5
+_PING = {"max_retries": 1, "interval_start": 0.1, "socket_timeout": 2.0, "socket_connect_timeout": 2.0}
 
 
 @dataclass(frozen=True)
@@ -144,10 +146,11 @@ class Site:
         )
 
     def _responds(self, worker: str) -> bool:
-        with Celery(broker=self.redis.url, set_as_current=False) as app:
+        """Whether a worker takes messages. Never waits for Redis: who asks is who starts Redis again."""
+        with Celery(broker=self.redis.url, broker_transport_options=_PING, set_as_current=False) as app:
             try:
                 return bool(app.control.ping(destination=[worker], timeout=_PING_SECONDS))
-            except OperationalError:
+            except (OperationalError, RedisError, OSError):
                 return False
 
 
