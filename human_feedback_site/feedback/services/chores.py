@@ -110,7 +110,7 @@ def _delete_media(experiment: Experiment, until: float) -> int:
             still_expired.update(media_deleted_at=Now())
             break
         # After the listing: what a run uploads that goes on from here has no place in it.
-        if not still_expired.exists():
+        if time.monotonic() > until or not still_expired.exists():
             break
         store.delete(keys)
         deleted += len(keys)
