@@ -9,7 +9,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -38,24 +38,31 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         prog="python -m stack", description="The full stack on this machine.", allow_abbrev=False
     )
     parser.add_argument("--dir", type=Path, default=Path("state/stack"), help="its folder (%(default)s)")
-    parser.add_argument("--workers", type=_count, default=2, help="render workers (%(default)s)")
+    parser.add_argument("--workers", type=_at_least(1), default=2, help="render workers (%(default)s)")
     whole = parser.add_argument_group("a whole experiment with scripted labelers")
-    whole.add_argument("--bots", type=int, default=0, help="how many labelers; 0: no experiment")
+    whole.add_argument("--bots", type=_at_least(0), default=0, help="how many labelers; 0: no experiment")
     whole.add_argument("--env", default="ShortHopper-v1", help="what is taught (%(default)s)")
-    whole.add_argument("--labels", type=_count, default=200, help="labels in all (%(default)s)")
-    whole.add_argument("--pretrain-labels", type=_count, help="labels before training (a quarter of all)")
-    whole.add_argument("--steps", type=_count, default=200_000, help="environment steps (%(default)s)")
+    whole.add_argument("--labels", type=_at_least(1), default=200, help="labels in all (%(default)s)")
+    whole.add_argument(
+        "--pretrain-labels", type=_at_least(1), help="labels before training (a quarter of all)"
+    )
+    whole.add_argument("--steps", type=_at_least(1), default=200_000, help="environment steps (%(default)s)")
     return parser.parse_args(arguments)
 
 
-def _count(text: str) -> int:
-    try:
-        value = int(float(text))
-    except (ValueError, OverflowError):
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a number of 1 or more, got {text!r}")
-    return value
+def _at_least(least: int) -> Callable[[str], int]:
+    """A converter of whole numbers; ``2e5`` is 200,000."""
+
+    def convert(text: str) -> int:
+        try:
+            value = float(text)
+            if value == int(value) >= least:
+                return int(value)
+        except (ValueError, OverflowError):
+            pass
+        raise argparse.ArgumentTypeError(f"expected a whole number of {least} or more, got {text!r}")
+
+    return convert
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
