@@ -147,7 +147,8 @@ class Site:
 
     def _responds(self, worker: str) -> bool:
         """Whether a worker takes messages. Never waits for Redis: who asks is who starts Redis again."""
-        with Celery(broker=self.redis.url, broker_transport_options=_PING, set_as_current=False) as app:
+        with Celery(broker=self.redis.url, fixups=[], set_as_current=False) as app:
+            app.conf.broker_transport_options = _PING
             try:
                 return bool(app.control.ping(destination=[worker], timeout=_PING_SECONDS))
             except (OperationalError, RedisError, OSError):
