@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import torch
@@ -16,7 +17,6 @@ from rich.console import Console
 from teacher.client import ExperimentSettings, FeedbackClient
 from teacher.clips import ClipRenderer
 from teacher.collectors.human import HumanCollector
-from teacher.collectors.render_queue import RenderQueue, WorkersStore
 from teacher.collectors.synthetic import SyntheticTeacher
 from teacher.config import TeachConfig, save_config
 from teacher.embedded_site import ensure_site
@@ -31,6 +31,9 @@ from teacher.run import CHECKPOINT_NAME, Run, Teaching, segment_length
 from teacher.schedules import ConstantRate, ExponentialSchedule, LabelSchedule
 from teacher.segments import SegmentPool
 from teacher.storage import Storage, open_storage
+
+if TYPE_CHECKING:
+    from teacher.collectors.render_queue import RenderQueue
 
 LEDGER_NAME = "ledger.sqlite3"
 TOKEN_VARIABLE = "TEACHER_TOKEN"  # noqa: S105 (the name of a variable)
@@ -195,12 +198,16 @@ def _ask_people(
     return parts.enter_context(contextlib.closing(collector))
 
 
-def _open_renderer(site: _Site, storage: Storage, parts: contextlib.ExitStack) -> ClipRenderer | RenderQueue:
+def _open_renderer(
+    site: _Site, storage: Storage, parts: contextlib.ExitStack
+) -> "ClipRenderer | RenderQueue":
     """Processes on this machine, or with ``REDIS_URL`` render workers, and those where these are away."""
     renderer = parts.enter_context(ClipRenderer())
     redis_url = os.environ.get(REDIS_VARIABLE)
     if not redis_url or not site.has_bucket:
         return renderer
+    from teacher.collectors.render_queue import RenderQueue, WorkersStore  # noqa: PLC0415 (it brings Celery)
+
     queue = RenderQueue(redis_url, WorkersStore(storage, site.storage), renderer)
     return parts.enter_context(contextlib.closing(queue))
 

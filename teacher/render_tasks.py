@@ -45,7 +45,7 @@ class QuietRedisBackend(RedisBackend):
 
 def celery_app(redis_url: str | None, **settings: Any) -> Celery:
     """The Celery application of both sides; ``settings`` are further ones of Celery."""
-    app = Celery("teacher.render_tasks")
+    app = Celery("teacher.render_tasks", fixups=[])  # Django is none of a worker's business
     app.conf.update(
         broker_url=redis_url,
         result_backend=redis_url and f"{__name__}:{QuietRedisBackend.__name__}+{redis_url}",

@@ -5,6 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from teacher.client import Experiment, ExperimentSettings, Feed, FeedbackClient, Phase, Point
@@ -12,12 +13,14 @@ from teacher.clips import ClipRenderer
 from teacher.collectors.backoff import Backoff, patiently
 from teacher.collectors.base import CollectorStatus
 from teacher.collectors.publisher import Publication, Publisher
-from teacher.collectors.render_queue import RenderQueue
 from teacher.errors import DataError, SiteUnreachableError, StorageError
 from teacher.ledger import Comparison, Ledger
 from teacher.preferences import Preference
 from teacher.segments import Segment
 from teacher.storage import Storage
+
+if TYPE_CHECKING:  # it brings Celery, which only a run with a queue needs
+    from teacher.collectors.render_queue import RenderQueue
 
 POLL_SECONDS = 2.5
 _START_DELAYS = (0.5, 1.0, 2.0, 4.0)  # seconds between tries while nothing has started yet
@@ -43,7 +46,7 @@ class HumanCollector:
         self,
         ledger: Ledger,
         client: FeedbackClient,
-        renderer: ClipRenderer | RenderQueue,
+        renderer: "ClipRenderer | RenderQueue",
         storage: Storage,
         settings: ExperimentSettings,
         revive: Callable[[], None] | None = None,
@@ -177,6 +180,7 @@ class HumanCollector:
                 self._to_site.succeeded()
             except SiteUnreachableError as error:
                 self._to_site.failed(error)
+                self._told_waiting_for = None  # of a trainer that is away for long the site forgets it
                 if self._revive is not None:
                     self._revive()
 

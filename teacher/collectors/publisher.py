@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from teacher.client import (
     MAX_COMPARISONS_PER_REQUEST,
@@ -19,11 +19,13 @@ from teacher.client import (
     Registration,
 )
 from teacher.clips import ClipJob, ClipRenderer, Shot
-from teacher.collectors.render_queue import RenderQueue
 from teacher.errors import SiteRefusedError, SiteUnreachableError, StorageError, TeacherError
 from teacher.ledger import Comparison, Ledger
 from teacher.segments import Segment
 from teacher.storage import Storage
+
+if TYPE_CHECKING:  # it brings Celery, which only a run with a queue needs
+    from teacher.collectors.render_queue import RenderQueue
 
 _MAX_RENDERING = 16  # pairs between the renderer and the store, so that a store that is away fills no disk
 _MAX_FAILURES_IN_A_ROW = 8
@@ -40,7 +42,7 @@ class Publication:
 
     ledger: Ledger
     client: FeedbackClient
-    renderer: ClipRenderer | RenderQueue
+    renderer: "ClipRenderer | RenderQueue"
     storage: Storage
     settings: ExperimentSettings
 

@@ -111,7 +111,7 @@ def test_a_moved_run_is_found_and_a_renamed_one_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"run_id": "no"}', json.dumps({"run_id": str(uuid.uuid4())})]
+    "content", ["", "[]", "{}", '{"run_id": "no"}', json.dumps({"run_id": str(uuid.UUID(int=1))})]
 )
 def test_a_damaged_configuration_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "config.json").write_text(content)
