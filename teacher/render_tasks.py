@@ -89,7 +89,7 @@ def clip_request(job: ClipJob, storage_url: str) -> dict[str, Any]:
     return {"shot": shot, "fps": job.fps, "size": job.size, "key": job.key, "storage": storage_url}
 
 
-@app.task(name=TASK)
+@app.task(name=TASK, shared=False)
 def render_clip(request: dict[str, Any]) -> dict[str, Any]:
     """Make one clip and put it into the store: ``{"bytes": size}``, or ``{"error": reason}``.
 

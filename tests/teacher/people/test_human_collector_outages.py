@@ -1,8 +1,10 @@
 """What is killed or away on the way loses, doubles and inverts nothing."""
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,31 @@ def announced(state_dir: Path) -> Any:
 def kill_site(state_dir: Path) -> None:
     """Kill the server with all its processes, of which it is the group's leader."""
     os.killpg(announced(state_dir)["pid"], signal.SIGKILL)
+
+
+def test_a_site_that_was_away_hears_again_what_training_waits_for(
+    start_asking: Any, wait_until: Any, tmp_path: Path
+) -> None:
+    site = ensure_site(tmp_path / "state")
+    try:
+        with start_asking(at=site) as asking:
+            asking.collector.report({}, 100, 7)
+            wait_until(lambda: waiting_for(tmp_path / "state") == 7)
+            kill_site(tmp_path / "state")
+            # As it does with a trainer that has been away for long.
+            waiting_for(tmp_path / "state", "UPDATE feedback_experiment SET waiting_for = NULL")
+            wait_until(lambda: waiting_for(tmp_path / "state") == 7)
+    finally:
+        site.release()
+
+
+def waiting_for(state_dir: Path, statement: str = "SELECT 1") -> int | None:
+    """What the site's database says after ``statement``."""
+    with contextlib.closing(sqlite3.connect(state_dir / "site.sqlite3", timeout=30)) as database:
+        with database:
+            database.execute(statement)
+        value: int | None = database.execute("SELECT waiting_for FROM feedback_experiment").fetchone()[0]
+        return value
 
 
 class Unsteady(FolderStorage):
