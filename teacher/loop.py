@@ -23,6 +23,7 @@ OPEN_COMPARISONS_PER_LABELER = 4
 CORRELATE_EVERY = 10
 POLL_SECONDS = 0.5
 CHECKPOINT_SECONDS = 30.0
+LAST_ANSWERS_SECONDS = 20.0  # without any, and nobody is waited for once training is over
 
 
 def train(run: Run) -> bool:
@@ -39,6 +40,8 @@ def train(run: Run) -> bool:
             return False
         iterate(run, correlate=iteration % CORRELATE_EVERY == 0)
         run.save(at_most_every=CHECKPOINT_SECONDS)
+    if teaching is not None:
+        take_last_answers(run, teaching)
     return True
 
 
@@ -110,6 +113,26 @@ def hold(run: Run, teaching: Teaching) -> bool:
             time.sleep(POLL_SECONDS)
     run.tell_waiting(None)
     return True
+
+
+def take_last_answers(run: Run, teaching: Teaching) -> None:
+    """Wait for what is still open while people answer it: their labels outlive the training."""
+    ledger, news, deadline = teaching.ledger, None, 0.0
+    with waiting(run.console) as show:
+        while run.config.holds_for_labels and teaching.collector.status.state == "running":
+            ask(run, teaching)
+            teaching.receive()
+            if ledger.open() == 0 or not teaching.collector.status.active_labelers:
+                break
+            before, news = news, (ledger.open(), ledger.usable(), ledger.total())
+            if news != before:
+                deadline = time.monotonic() + LAST_ANSWERS_SECONDS
+            elif time.monotonic() > deadline:
+                break
+            run.tell_waiting(ledger.open())
+            show(f"trained; taking the last {ledger.open()} answers  {teaching.address}  (Ctrl-C ends it)")
+            time.sleep(POLL_SECONDS)
+    run.tell_waiting(None)
 
 
 def answers_needed(run: Run, teaching: Teaching) -> int:

@@ -114,6 +114,25 @@ def test_a_person_who_keeps_up_is_asked_exactly_all_labels(make_run: MakeRun) ->
     assert person.most_open <= loop.MIN_OPEN_COMPARISONS
 
 
+def test_the_last_answers_are_waited_for_when_training_is_over(make_run: MakeRun) -> None:
+    run, person = make_run(pace="labels")
+    assert loop.train(run)
+    assert run.teaching is not None
+    assert run.teaching.ledger.usable() == 60
+    assert len(run.teaching.dataset) == 60
+    assert person.waited_for[-1] is None
+
+
+def test_nobody_is_waited_for_who_answers_no_more(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "LAST_ANSWERS_SECONDS", 0.2)
+    run, person = make_run(pace="labels")
+    person.patience = 50
+    assert loop.train(run)
+    assert run.teaching is not None
+    assert run.teaching.ledger.usable() == 50
+    assert run.teaching.ledger.open() == 10
+
+
 def test_joint_training_starts_when_three_quarters_are_answered(make_run: MakeRun) -> None:
     run, person = make_run(patience=9)
     assert run.teaching is not None
