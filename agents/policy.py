@@ -55,6 +55,17 @@ class GaussianHead(nn.Module):
         entropy = log_scale + 0.5 * self.num_outputs
         return -0.5 * standardized.square().sum(1) - log_scale, entropy.expand(len(outputs))
 
+    def snapshot(self, outputs: Tensor) -> tuple[Tensor, ...]:
+        """The distribution as it is now, for :meth:`kl` later."""
+        return outputs.detach().clone(), self.log_std.detach().clone()
+
+    def kl(self, old: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
+        """Divergence of the present joint distribution from ``old`` (nats), ``(batch,)``."""
+        old_means, old_log_std = old
+        log_ratio = self.log_std - old_log_std
+        standardized = (outputs - old_means) * (-old_log_std).exp()
+        return (0.5 * ((2 * log_ratio).exp() + standardized.square() - 1) - log_ratio).sum(1)
+
 
 class CategoricalHead(nn.Module):
     """Softmax distribution over a Discrete space.
@@ -88,6 +99,16 @@ class CategoricalHead(nn.Module):
         log_probs = outputs.log_softmax(1)
         entropy = -(log_probs.exp() * log_probs).sum(1)
         return log_probs.gather(1, actions.unsqueeze(1)).squeeze(1), entropy
+
+    def snapshot(self, outputs: Tensor) -> tuple[Tensor, ...]:
+        """The distribution as it is now, for :meth:`kl` later."""
+        return (outputs.detach().log_softmax(1),)
+
+    def kl(self, old: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
+        """Divergence of the present distribution from ``old`` (nats), ``(batch,)``."""
+        (old_log_probs,) = old
+        log_probs = outputs.log_softmax(1)
+        return (log_probs.exp() * (log_probs - old_log_probs)).sum(1)
 
 
 def action_head(space: gymnasium.Space[Any]) -> GaussianHead | CategoricalHead:

@@ -13,6 +13,7 @@ from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 
 from agents.errors import InvalidConfigError, NonFiniteError, ShapeError
+from agents.on_policy import Batch
 from agents.ppo import PPO, PPOConfig
 from agents.rollout import Rollout
 
@@ -133,12 +134,13 @@ def double_precision_rollout(agent: PPO) -> Rollout:
     )
 
 
+@pytest.mark.parametrize("fuse", [True, False])
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "CartPole-v1", "Reacher-v5"])
 def test_an_update_gives_the_parameters_that_stable_baselines3_gives(
-    env_id: str, monkeypatch: pytest.MonkeyPatch
+    env_id: str, fuse: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = PPO(SyncVectorEnv([lambda: gymnasium.make(env_id)] * NUM_ENVS), CONFIG, seed=0)
-    agent.policy.double()
+    envs = SyncVectorEnv([lambda: gymnasium.make(env_id)] * NUM_ENVS)
+    agent = PPO(envs, CONFIG, seed=0, dtype=torch.float64, fuse=fuse)
     rollout = double_precision_rollout(agent)
     before = parameters(agent)
     reference = Reference(agent, env_id, monkeypatch)
@@ -234,17 +236,17 @@ def test_minibatches_hold_every_transition_once_and_have_nearly_one_size(
 ) -> None:
     agent = make_agent(minibatch_size=7)
     rollout = agent.collect()
-    advantages = np.arange(rollout.valid.size, dtype=np.float64).reshape(rollout.valid.shape)
-    batch = agent._batch(rollout, advantages, advantages)
-    minibatches = list(agent._minibatches(batch))
+    advantages = np.arange(rollout.num_valid, dtype=np.float64)
+    batch = Batch(*[advantages] * 6)
+    minibatches = list(agent._minibatches(batch, 7))
     sizes = {len(minibatch.returns) for minibatch in minibatches}
     assert min(sizes) >= 7
     assert max(sizes) - min(sizes) <= 1
-    seen = torch.cat([minibatch.advantages for minibatch in minibatches])
-    assert sorted(seen.tolist()) == advantages[rollout.valid].tolist()
-    assert seen.tolist() != advantages[rollout.valid].tolist()
+    seen = np.concatenate([minibatch.advantages for minibatch in minibatches])
+    assert sorted(seen) == advantages.tolist()
+    assert seen.tolist() != advantages.tolist()
     for minibatch in minibatches:
-        assert torch.equal(minibatch.advantages, minibatch.returns)
+        np.testing.assert_array_equal(minibatch.advantages, minibatch.returns)
 
 
 def test_rewards_that_are_not_finite_or_do_not_fit_leave_the_agent_alone(

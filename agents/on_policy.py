@@ -1,0 +1,257 @@
+"""What agents that learn from their own rollouts share: collecting, preparing, saving."""
+
+import abc
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+from torch import Tensor
+
+from agents.errors import InvalidConfigError, ShapeError, StateMismatchError
+from agents.normalize import ObservationNormalizer, RewardScaler
+from agents.policy import ActorCritic, forward
+from agents.rollout import Rollout, generalized_advantages, require_finite
+from agents.sampling import RolloutSampler
+
+_STREAMS = ("rollout_rng", "minibatch_rng", "acting_rng")
+
+
+@dataclass(frozen=True)
+class OnPolicyConfig:
+    """Hyperparameters of every agent here, named as in CleanRL.
+
+    Attributes:
+        num_steps: steps of each environment in a rollout.
+        gamma: discount factor per step.
+        gae_lambda: bias against variance in the advantages: 0 is one-step, 1 Monte Carlo.
+        normalize_rewards: divide rewards by the running standard deviation of the discounted return; for true
+            rewards, whose scale is the environment's own.
+    """
+
+    num_steps: int = 256
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    normalize_rewards: bool = False
+
+    def __post_init__(self) -> None:
+        # Four steps hold at least two valid transitions: an advantage needs company to be normalised.
+        require_at_least(self, {"num_steps": 4})
+        for name in ("gamma", "gae_lambda"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InvalidConfigError(f"Expected {name} between 0 and 1, got {getattr(self, name)}.")
+
+
+def require_at_least(config: OnPolicyConfig, minimums: Mapping[str, float]) -> None:
+    """Raise :class:`InvalidConfigError` for a value below its minimum."""
+    for name, minimum in minimums.items():
+        if not getattr(config, name) >= minimum:
+            raise InvalidConfigError(f"Expected {name} of at least {minimum}, got {getattr(config, name)}.")
+
+
+def require_positive(config: OnPolicyConfig, *names: str) -> None:
+    """Raise :class:`InvalidConfigError` for a value that is given and not positive."""
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and not value > 0:
+            raise InvalidConfigError(f"Expected a positive {name}, got {value}.")
+
+
+class Batch(NamedTuple):
+    """Transitions to train on, first dimension ``n``: tensors for torch, arrays for numpy."""
+
+    observations: Any
+    actions: Any
+    log_probs: Any
+    values: Any
+    advantages: Any
+    returns: Any
+
+
+class OnPolicyAgent(abc.ABC):
+    """An agent that learns on vector environments: collect, update, and so on.
+
+    All randomness comes from ``seed``: the same seed, configuration and environments give the same run.
+
+    Args:
+        envs: to collect from.
+        config: hyperparameters.
+        seed: of everything random.
+        device: of the networks.
+        dtype: of the networks.
+
+    Raises:
+        UnsupportedSpaceError: observations are no Box, or actions neither a Box of floats nor Discrete.
+    """
+
+    config: OnPolicyConfig
+
+    def __init__(
+        self,
+        envs: VectorEnv[Any, Any, Any],
+        config: OnPolicyConfig,
+        seed: int,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.normalizer = ObservationNormalizer(envs.single_observation_space)
+        self.policy = ActorCritic(
+            self.normalizer.size, envs.single_action_space, torch.Generator().manual_seed(seed)
+        ).to(device, dtype)
+        self.reward_scaler = RewardScaler(envs.num_envs, config.gamma)
+        # Apart, so that neither the number of updates nor of recorded videos changes what a rollout draws.
+        self.rollout_rng, self.minibatch_rng, self.acting_rng = np.random.default_rng(seed).spawn(3)
+        self.sampler = RolloutSampler(envs, self.policy, self.normalizer)
+        self.total_steps = 0
+
+    def collect(self) -> Rollout:
+        """Step the environments with the present policy; the first call resets them.
+
+        Raises:
+            NonFiniteError: an environment returned a NaN or infinite observation or reward.
+        """
+        if not self.sampler.started:
+            self.sampler.start(self.rollout_rng)
+            self.reward_scaler.restart(self.sampler.envs.num_envs)
+        rollout = self.sampler.collect(self.config.num_steps, self.rollout_rng)
+        self.total_steps += rollout.num_valid
+        return rollout
+
+    def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
+        """Actions ``(batch, *act)``, as the environment takes them, for raw observations ``(batch, *obs)``.
+
+        Does not disturb training. ``deterministic`` takes the most likely action in place of a random one.
+        """
+        head = self.policy.head
+        outputs = forward(self.policy.actor_layers(), self.normalizer(observations))
+        if not deterministic:
+            outputs = outputs + head.perturbation(self.acting_rng, (len(outputs),))
+        return head.executed(head.choose(outputs))
+
+    def update(self, rollout: Rollout, rewards: NDArray[Any]) -> dict[str, float]:
+        """Train on ``rollout`` with the given ``rewards`` ``(num_steps, num_envs)``.
+
+        Dummy transitions, and whatever reward they are given, have no influence. The rollout's observations
+        enter the normalisation only afterwards.
+
+        Returns:
+            What the algorithm reports (in nats where it is about probabilities), and ``explained_variance``,
+            the share of the returns' variance that the rollout's values foresaw.
+
+        Raises:
+            NonFiniteError: a reward is NaN or infinite; the agent is unchanged.
+        """
+        advantages = self._advantages(rollout, rewards)
+        returns = advantages + rollout.values
+        valid, tensor = rollout.valid, self.policy.tensor
+        metrics = self._train(
+            Batch(
+                observations=tensor(self.normalizer(rollout.observations[valid])),
+                actions=tensor(rollout.actions[valid]),
+                log_probs=tensor(rollout.log_probs[valid]),
+                values=tensor(rollout.values[valid]),
+                advantages=tensor(advantages[valid]),
+                returns=tensor(returns[valid]),
+            )
+        )
+        self.normalizer.update(rollout.observations[valid])
+        unexplained, variance = advantages[valid].var(), returns[valid].var()
+        metrics["explained_variance"] = float(1.0 - unexplained / variance) if variance > 0 else 0.0
+        return metrics
+
+    @abc.abstractmethod
+    def _train(self, batch: Batch) -> dict[str, float]:
+        """Change the policy, and say how it went."""
+
+    @abc.abstractmethod
+    def _optimizer_state(self) -> dict[str, Any]:
+        """Arrays and JSON scalars by name."""
+
+    @abc.abstractmethod
+    def _load_optimizer_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from :meth:`_optimizer_state`."""
+
+    def _advantages(self, rollout: Rollout, rewards: NDArray[Any]) -> NDArray[np.float64]:
+        if rewards.shape != rollout.rewards.shape:
+            raise ShapeError(f"Expected rewards of shape {rollout.rewards.shape}, got {rewards.shape}.")
+        rewards = np.where(rollout.valid, rewards, 0.0)
+        require_finite("rewards (step, environment)", rewards)
+        if self.config.normalize_rewards:
+            rewards = self.reward_scaler(rewards, rollout.ended, rollout.valid)
+        return generalized_advantages(rollout, rewards, self.config.gamma, self.config.gae_lambda)
+
+    def _minibatches(self, batch: Batch, minibatch_size: int) -> Iterator[Batch]:
+        """One pass over the batch in random order, in minibatches whose sizes differ by one at most.
+
+        Dummy transitions make the size of a batch vary; a small last minibatch would make a noisy step.
+        """
+        size = len(batch.returns)
+        order = self.minibatch_rng.permutation(size)
+        shuffled = [column[order] for column in batch]
+        ends = np.linspace(0, size, max(1, size // minibatch_size) + 1).astype(int)
+        for start, end in itertools.pairwise(ends):
+            yield Batch(*(column[start:end] for column in shuffled))
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that training continues from, as copies: nested dictionaries of arrays and JSON scalars."""
+        return {
+            "policy": to_arrays(self.policy.state_dict()),
+            "optimizer": self._optimizer_state(),
+            "normalizer": self.normalizer.statistics.state_dict(),
+            "reward_scaler": self.reward_scaler.state_dict(),
+            "random": {name: getattr(self, name).bit_generator.state for name in _STREAMS},
+            "total_steps": self.total_steps,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from :meth:`state_dict`, with new episodes in all environments.
+
+        Raises:
+            StateMismatchError: the state is of an agent with other networks; this agent is unchanged.
+        """
+        expected = {name: tuple(value.shape) for name, value in self.policy.state_dict().items()}
+        given = {name: value.shape for name, value in state["policy"].items()}
+        if expected != given:
+            raise StateMismatchError(
+                f"Expected a policy of shapes {expected}, got {given}; use the environment it was trained on."
+            )
+        self.policy.load_state_dict(to_tensors(state["policy"]))
+        self._load_optimizer_state(state["optimizer"])
+        self.normalizer.statistics.load_state_dict(state["normalizer"])
+        self.reward_scaler.load_state_dict(state["reward_scaler"])
+        for name in _STREAMS:
+            getattr(self, name).bit_generator.state = state["random"][name]
+        self.total_steps = int(state["total_steps"])
+        self.sampler.started = False
+
+
+def save_adam(optimizer: torch.optim.Adam) -> dict[str, Any]:
+    """Copies of the moments of each parameter, by its number."""
+    moments = optimizer.state_dict()["state"]
+    return {str(index): to_arrays(of_one) for index, of_one in moments.items()}
+
+
+def load_adam(optimizer: torch.optim.Adam, state: Mapping[str, Any]) -> None:
+    """Continue from :func:`save_adam`."""
+    moments = {int(index): to_tensors(of_one) for index, of_one in state.items()}
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": moments, "param_groups": groups})
+
+
+def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
+    """Copies as numpy arrays."""
+    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
+
+
+def to_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
+    """Copies as tensors."""
+    return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+
+
+def mean_of(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Means of what several steps report."""
+    return {name: float(sum(step[name] for step in metrics)) / len(metrics) for name in metrics[0]}

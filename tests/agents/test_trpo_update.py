@@ -1,0 +1,237 @@
+"""What one update of TRPO does: against sb3-contrib, an explicit Hessian and numpy's solver."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import sb3_contrib
+import stable_baselines3 as sb3
+import torch
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import SyncVectorEnv
+from numpy.typing import NDArray
+from torch import Tensor
+
+from agents.policy import GaussianHead, action_head
+from agents.rollout import Rollout
+from agents.trpo import TRPO, TRPOConfig, conjugate_gradient, fisher_product
+
+NUM_STEPS, NUM_ENVS = 64, 2
+NAMES = {
+    "actor.0": "mlp_extractor.policy_net.0",
+    "actor.2": "mlp_extractor.policy_net.2",
+    "actor.4": "action_net",
+    "critic.0": "mlp_extractor.value_net.0",
+    "critic.2": "mlp_extractor.value_net.2",
+    "critic.4": "value_net",
+    "head.log_std": "log_std",
+}
+
+
+def theirs(ours: str) -> str:
+    prefix = next(prefix for prefix in NAMES if ours.startswith(prefix))
+    return ours.replace(prefix, NAMES[prefix])
+
+
+def parameters(agent: TRPO) -> dict[str, NDArray[Any]]:
+    return {name: value.numpy().copy() for name, value in agent.policy.state_dict().items()}
+
+
+def make_agent(env_id: str, **settings: Any) -> TRPO:
+    envs = SyncVectorEnv([lambda: gymnasium.make(env_id)] * NUM_ENVS)
+    config = TRPOConfig(num_steps=NUM_STEPS, minibatch_size=32, **settings)
+    return TRPO(envs, config, seed=0, dtype=torch.float64)
+
+
+def rollout_of(agent: TRPO) -> Rollout:
+    """A made-up rollout whose log-probabilities are of the present policy; episodes end both ways."""
+    rng = np.random.default_rng(5)
+    shape, space = (NUM_STEPS, NUM_ENVS), agent.sampler.envs.single_observation_space
+    assert space.shape is not None
+    observations = rng.normal(size=(*shape, *space.shape)).astype(np.float32)
+    head = agent.policy.head
+    actions = head.choose(head.perturbation(rng, shape).reshape(NUM_STEPS * NUM_ENVS, -1))
+    with torch.no_grad():
+        log_probs, _, values = agent.policy.evaluate(
+            agent.policy.tensor(agent.normalizer(observations)).flatten(0, 1), agent.policy.tensor(actions)
+        )
+    terminated, truncated = rng.random(shape) < 0.1, rng.random(shape) < 0.1
+    return Rollout(
+        observations=observations,
+        actions=actions.reshape(*shape, *actions.shape[1:]),
+        executed_actions=head.executed(actions).reshape(*shape, *actions.shape[1:]),
+        log_probs=log_probs.numpy().reshape(shape),
+        values=values.numpy().reshape(shape),
+        rewards=rng.normal(size=shape),
+        terminated=terminated,
+        truncated=truncated,
+        valid=np.ones(shape, bool),
+        bootstrap_values=np.where(truncated & ~terminated, rng.normal(size=shape), 0.0),
+        last_values=rng.normal(size=NUM_ENVS),
+    )
+
+
+class Reference:
+    """sb3-contrib's TRPO in double precision, with the parameters of one of our agents."""
+
+    def __init__(self, agent: TRPO, env_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("stable_baselines3.common.policies.preprocess_obs", lambda obs, *_, **__: obs)
+        config = agent.config
+        self.dimensions = agent.policy.head.num_outputs if hasattr(agent.policy.head, "log_std") else 1
+        self.model = sb3_contrib.TRPO(
+            "MlpPolicy",
+            sb3.common.vec_env.DummyVecEnv([lambda: gymnasium.make(env_id)] * NUM_ENVS),
+            learning_rate=config.learning_rate,
+            n_steps=config.num_steps,
+            batch_size=config.minibatch_size,
+            gamma=config.gamma,
+            gae_lambda=config.gae_lambda,
+            cg_max_steps=config.cg_max_steps,
+            cg_damping=config.cg_damping / self.dimensions,
+            line_search_shrinking_factor=config.line_search_shrinking_factor,
+            line_search_max_iter=config.line_search_max_iter,
+            n_critic_updates=config.n_critic_updates,
+            target_kl=config.target_kl / self.dimensions,
+            policy_kwargs={"net_arch": {"pi": [64, 64], "vf": [64, 64]}},
+            device="cpu",
+        )
+        self.model.policy.double()
+        self.model.policy.load_state_dict(
+            {theirs(name): torch.from_numpy(value) for name, value in parameters(agent).items()}
+        )
+        self.model.set_logger(sb3.common.logger.Logger(None, []))
+
+    def parameter(self, ours: str) -> NDArray[Any]:
+        value: NDArray[Any] = self.model.policy.state_dict()[theirs(ours)].numpy()
+        return value
+
+    def train(self, agent: TRPO, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
+        buffer = self.model.rollout_buffer
+        buffer.observations = agent.normalizer(rollout.observations).astype(np.float64)
+        buffer.actions = rollout.actions.reshape(NUM_STEPS, NUM_ENVS, -1).astype(np.float32)
+        buffer.rewards = rollout.rewards + agent.config.gamma * rollout.bootstrap_values
+        buffer.episode_starts = np.zeros((NUM_STEPS, NUM_ENVS))
+        buffer.episode_starts[1:] = rollout.ended[:-1]
+        buffer.values, buffer.log_probs = rollout.values, rollout.log_probs
+        buffer.advantages = np.zeros((NUM_STEPS, NUM_ENVS))
+        buffer.compute_returns_and_advantage(torch.from_numpy(rollout.last_values), rollout.ended[-1])
+        buffer.full = True
+
+        order = np.random.default_rng()
+        order.bit_generator.state = agent.minibatch_rng.bit_generator.state
+        calls = iter(range(10**6))
+
+        def permutation(size: int) -> NDArray[np.int64]:
+            if next(calls) == 0:  # the policy is improved on the whole batch, in whatever order
+                return np.arange(size)
+            time, env = np.divmod(order.permutation(size), NUM_ENVS)
+            return env * NUM_STEPS + time
+
+        monkeypatch.setattr(np.random, "permutation", permutation)
+        self.model.train()
+
+
+@pytest.mark.parametrize("env_id", ["Pendulum-v1", "CartPole-v1", "Reacher-v5"])
+def test_an_update_gives_the_parameters_that_sb3_contrib_gives(
+    env_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = make_agent(env_id)
+    rollout = rollout_of(agent)
+    before = parameters(agent)
+    reference = Reference(agent, env_id, monkeypatch)
+    reference.train(agent, rollout, monkeypatch)
+
+    metrics = agent.update(rollout, rollout.rewards)
+
+    moved = max(np.abs(value - before[name]).max() for name, value in parameters(agent).items())
+    assert moved > 1e-2, "the update should be large beside the tolerance"
+    for name, value in parameters(agent).items():
+        np.testing.assert_allclose(value, reference.parameter(name), rtol=0, atol=1e-6, err_msg=name)
+    logged = reference.model.logger.name_to_value
+    assert metrics["kl"] == pytest.approx(logged["train/kl_divergence_loss"] * reference.dimensions, rel=1e-4)
+    assert metrics["policy_objective"] == pytest.approx(logged["train/policy_objective"], rel=1e-5)
+    assert metrics["line_search_success"] == 1.0
+
+
+def test_a_step_that_does_not_improve_leaves_the_policy_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = make_agent("Pendulum-v1", line_search_max_iter=3)
+    rollout = rollout_of(agent)
+    before = parameters(agent)
+    monkeypatch.setattr("agents.trpo.conjugate_gradient", lambda product, target, steps: -target)
+    metrics = agent.update(rollout, rollout.rewards)
+    assert metrics["line_search_success"] == metrics["kl"] == 0.0
+    for name, value in parameters(agent).items():
+        if not name.startswith("critic"):
+            np.testing.assert_array_equal(value, before[name])
+    assert np.abs(parameters(agent)["critic.4.bias"] - before["critic.4.bias"]).max() > 0
+
+
+def test_the_policy_keeps_within_the_limit() -> None:
+    agent = make_agent("Reacher-v5", target_kl=0.003)
+    rollout = rollout_of(agent)
+    inputs = agent.policy.tensor(agent.normalizer(rollout.observations)).flatten(0, 1)
+    head = agent.policy.head
+    assert isinstance(head, GaussianHead)
+    old = torch.distributions.Normal(agent.policy.actor(inputs).detach(), head.log_std.exp().detach())
+    metrics = agent.update(rollout, rollout.rewards)
+    new = torch.distributions.Normal(agent.policy.actor(inputs), head.log_std.exp())
+    kl = torch.distributions.kl_divergence(new, old).sum(1).mean().item()
+    assert metrics["kl"] == pytest.approx(kl, rel=1e-9)
+    assert 0 < kl < 0.003
+
+
+@pytest.mark.parametrize("max_steps", [12, 30])
+def test_conjugate_gradient_solves_what_numpy_solves(max_steps: int) -> None:
+    rng = np.random.default_rng(1)
+    root = rng.normal(size=(12, 12))
+    matrix, target = root @ root.T + np.eye(12), rng.normal(size=12)
+    product: Callable[[Tensor], Tensor] = lambda vector: torch.from_numpy(matrix) @ vector  # noqa: E731
+    solution = conjugate_gradient(product, torch.from_numpy(target), max_steps, tolerance=1e-20)
+    np.testing.assert_allclose(solution.numpy(), np.linalg.solve(matrix, target), rtol=1e-6, atol=1e-9)
+
+
+def test_the_fisher_product_is_that_of_an_explicit_hessian() -> None:
+    rng = torch.Generator().manual_seed(0)
+    inputs = torch.randn((16, 3), generator=rng, dtype=torch.float64)
+    weight, log_std = (
+        torch.randn(shape, generator=rng, dtype=torch.float64, requires_grad=True) for shape in ((2, 3), (2,))
+    )
+
+    def kl(weight: Tensor, log_std: Tensor) -> Tensor:
+        new = torch.distributions.Normal(torch.tanh(inputs @ weight.T), log_std.exp())
+        return torch.distributions.kl_divergence(new, old).sum(1).mean()
+
+    old = torch.distributions.Normal(torch.tanh(inputs @ weight.T).detach(), log_std.exp().detach())
+    hessian: Any = torch.autograd.functional.hessian
+    rows = hessian(kl, (weight, log_std))
+    sizes = (weight.numel(), log_std.numel())
+    explicit = torch.cat(
+        [
+            torch.cat([block.reshape(height, width) for block, width in zip(row, sizes, strict=True)], 1)
+            for row, height in zip(rows, sizes, strict=True)
+        ]
+    )
+    vector = torch.randn(sum(sizes), generator=rng, dtype=torch.float64)
+    product = fisher_product(kl(weight, log_std), [weight, log_std], damping=0.25)
+    torch.testing.assert_close(product(vector), explicit @ vector + 0.25 * vector)
+
+
+@pytest.mark.parametrize("space", [Box(-1, 1, (3,), np.float32), Discrete(4)])
+def test_the_divergence_is_that_of_torch(space: Any) -> None:
+    head = action_head(space).double()
+    rng = torch.Generator().manual_seed(0)
+    old_outputs, outputs = torch.randn((2, 6, head.num_outputs), generator=rng, dtype=torch.float64)
+    snapshot = head.snapshot(old_outputs)
+    if isinstance(head, GaussianHead):
+        old: Any = torch.distributions.Normal(old_outputs, head.log_std.detach().exp())
+        with torch.no_grad():
+            head.log_std.add_(torch.tensor([0.3, -0.2, 0.1]))
+        new: Any = torch.distributions.Normal(outputs, head.log_std.exp())
+        expected = torch.distributions.kl_divergence(new, old).sum(1)
+    else:
+        old = torch.distributions.Categorical(logits=old_outputs)
+        new = torch.distributions.Categorical(logits=outputs)
+        expected = torch.distributions.kl_divergence(new, old)
+    torch.testing.assert_close(head.kl(snapshot, outputs), expected)
