@@ -18,7 +18,7 @@ from teacher.client import ExperimentSettings, FeedbackClient
 from teacher.clips import ClipRenderer
 from teacher.collectors.human import HumanCollector
 from teacher.collectors.synthetic import SyntheticTeacher
-from teacher.config import TeachConfig, save_config
+from teacher.config import REDIS_VARIABLE, TeachConfig, read_redis_url, save_config
 from teacher.embedded_site import ensure_site
 from teacher.envs.random_episodes import check_random_episodes
 from teacher.envs.tasks import TaskInfo, describe_task
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 LEDGER_NAME = "ledger.sqlite3"
 TOKEN_VARIABLE = "TEACHER_TOKEN"  # noqa: S105 (the name of a variable)
-REDIS_VARIABLE = "REDIS_URL"
 
 
 def check(config: TeachConfig, console: Console) -> TaskInfo:
@@ -47,7 +46,7 @@ def check(config: TeachConfig, console: Console) -> TaskInfo:
         ConfigError, EnvironmentUnsuitableError: in one line, what to change.
     """
     _check_device(config.device)
-    _check_redis_url(os.environ.get(REDIS_VARIABLE) or None)
+    read_redis_url()
     if config.site_url is not None and not os.environ.get(TOKEN_VARIABLE):
         raise ConfigError(f"--site_url needs a token of that site in the variable {TOKEN_VARIABLE}")
     task = describe_task(config.env_id, config.max_episode_steps)
@@ -68,11 +67,6 @@ def _check_device(device: str) -> None:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"--device: expected a device that works here, got {device!r}: {reason}") from error
-
-
-def _check_redis_url(url: str | None) -> None:
-    if url is not None and not (urlsplit(url).scheme in ("redis", "rediss") and urlsplit(url).hostname):
-        raise ConfigError(f"{REDIS_VARIABLE}: expected redis://:password@host:6379/0, got another address")
 
 
 @contextlib.contextmanager
@@ -203,7 +197,7 @@ def _open_renderer(
 ) -> "ClipRenderer | RenderQueue":
     """Processes on this machine, or with ``REDIS_URL`` render workers, and those where these are away."""
     renderer = parts.enter_context(ClipRenderer())
-    redis_url = os.environ.get(REDIS_VARIABLE)
+    redis_url = read_redis_url()
     if not redis_url or not site.has_bucket:
         return renderer
     from teacher.collectors.render_queue import RenderQueue, WorkersStore  # noqa: PLC0415 (it brings Celery)
@@ -213,7 +207,7 @@ def _open_renderer(
 
 
 def _about_rendering(site: _Site) -> list[str]:
-    redis_url = os.environ.get(REDIS_VARIABLE)
+    redis_url = read_redis_url()
     if not redis_url:
         return []
     if not site.has_bucket:

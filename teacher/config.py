@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import uuid
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ Pace = Literal["labels", "free"]
 
 DEFAULT_PRETRAIN_LABELS = 175
 CONFIG_NAME = "config.json"
+REDIS_VARIABLE = "REDIS_URL"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _MAX_EXPERIMENT_NAME = 100  # the site's limit
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 (compared, not bound)
@@ -179,8 +181,30 @@ class TeachConfig:
 
 
 def _is_http_url(text: str) -> bool:
-    parts = urlsplit(text)
-    return parts.scheme in ("http", "https") and bool(parts.hostname)
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port or an IPv6 address that is none
+        return False
+
+
+def read_redis_url() -> str | None:
+    """The address of the render queue in ``REDIS_URL``, None where it is not set.
+
+    Raises:
+        ConfigError: it is none; the message leaves it out, because it may hold a password.
+    """
+    url = os.environ.get(REDIS_VARIABLE, "").strip()
+    if not url:
+        return None
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme == "redis" and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        fits = False
+    if not fits or not re.fullmatch(r"/?\d*", parts.path) or parts.query or parts.fragment:
+        raise ConfigError(f"{REDIS_VARIABLE}: expected redis://:password@host:6379/0, got another address")
+    return url
 
 
 def save_config(config: TeachConfig, run_id: uuid.UUID) -> None:

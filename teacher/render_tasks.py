@@ -10,8 +10,12 @@ store, nothing of the trainer's memory, neither torch nor Django. Its settings a
 Whoever may write to the queue may have episodes replayed here, so keep Redis behind a password.
 """
 
+import contextlib
 import os
+import re
+import shutil
 import tempfile
+import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -22,6 +26,7 @@ from celery.backends.redis import RedisBackend
 from celery.signals import celeryd_init
 
 from teacher.clips import ClipJob, ClipRenderer, Shot
+from teacher.config import REDIS_VARIABLE, read_redis_url
 from teacher.errors import ConfigError, DataError, StorageError, TeacherError
 from teacher.storage import Storage, open_storage
 
@@ -30,9 +35,10 @@ TASK = "teacher.render_clip"
 TIME_LIMIT = 60.0
 """Seconds after which a task is killed, with all it started."""
 
-_VISIBILITY_TIMEOUT = 120  # seconds until the task of a host that vanished goes to another one
+_VISIBILITY_TIMEOUT = 120  # seconds after which Redis may give the task of a host that vanished to another
 _RENDER_SECONDS = 25.0  # for each of two tries, so that a hung environment is reported before it is killed
 _RESULT_SECONDS = 3600
+_FOLDER_PREFIX = "rl-teacher-clip-"
 _MAX_FRAMES, _MAX_SIZE, _MAX_FPS = 5000, 2048, 240
 
 
@@ -68,16 +74,16 @@ def celery_app(redis_url: str | None, **settings: Any) -> Celery:
     return app
 
 
-app = celery_app(os.environ.get("REDIS_URL") or None)
+app = celery_app(os.environ.get(REDIS_VARIABLE, "").strip() or None)
 
 
 @celeryd_init.connect
-def _check_settings(conf: Any = None, **_: Any) -> None:
+def _check_settings(**_: Any) -> None:
     """Refuse to start a worker that could do nothing."""
     try:
-        if not conf.broker_url:
-            raise ConfigError("expected REDIS_URL, such as redis://:password@host:6379/0")
-        if not _own_storage().startswith("s3://"):
+        if read_redis_url() is None:
+            raise ConfigError(f"expected {REDIS_VARIABLE}, such as redis://:password@host:6379/0")
+        if not re.fullmatch(r"s3://[^/?#]+(/[^?#]*)?", _own_storage()):
             raise ConfigError("expected TEACHER_STORAGE, such as s3://clips: the store that clips go to")
     except ConfigError as error:
         raise SystemExit(f"render worker: {error}") from error
@@ -102,7 +108,8 @@ def render_clip(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _render(request: Mapping[str, Any]) -> int:
-    with tempfile.TemporaryDirectory(prefix="clip-") as folder:
+    _remove_old_folders()
+    with tempfile.TemporaryDirectory(prefix=_FOLDER_PREFIX) as folder:
         job = _checked(request, Path(folder) / "clip.mp4")
         store = _store(request["storage"])
         if size := store.size(job.key):
@@ -115,13 +122,21 @@ def _render(request: Mapping[str, Any]) -> int:
     return expected
 
 
+def _remove_old_folders() -> None:
+    """Remove what tasks left that were killed at work: where it lies may be memory."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime > _VISIBILITY_TIMEOUT:
+                shutil.rmtree(folder)
+
+
 def _checked(request: Mapping[str, Any], path: Path) -> ClipJob:
     """The job in a message. Raises :class:`DataError` for what this worker should not do."""
     try:
         shot = Shot.from_dict(request["shot"])
         fps, size, key = int(request["fps"]), int(request["size"]), str(request["key"])
         storage = str(request["storage"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"not a request for a clip: {error!r}") from error
     frames = len(shot.recipe.actions) - shot.start
     if frames > _MAX_FRAMES or not 1 <= fps <= _MAX_FPS or not 2 <= size <= _MAX_SIZE:

@@ -61,7 +61,7 @@ class Shot:
         try:
             digests = None if data["digests"] is None else tuple(map(str, data["digests"]))
             return cls(EpisodeRecipe.from_dict(data["recipe"]), int(data["start"]), digests)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(f"not a shot: {error!r}; expected what Shot.to_dict wrote") from error
 
 

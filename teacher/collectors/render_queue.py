@@ -21,7 +21,7 @@ from teacher.render_tasks import QUEUE, TASK, celery_app, clip_request
 from teacher.storage import Storage
 
 PATIENCE = 90.0
-"""Seconds without any result after which the workers count as gone; a task is killed after 60."""
+"""Seconds after which a clip is made here instead; a task is killed after 60."""
 
 POLL_SECONDS = 0.25
 _CONNECTING = {"max_retries": 1, "interval_start": 0.1, "interval_step": 0.1}
@@ -42,12 +42,14 @@ class _Clip:
     """One clip on its way.
 
     Attributes:
+        sent_at: when it went to the queue.
         refused: a worker could not make it.
         error: why it could not be made here.
     """
 
     job: ClipJob
     future: "Future[Path | None]" = field(default_factory=Future)
+    sent_at: float = 0.0
     refused: bool = False
     error: BaseException | None = None
 
@@ -82,10 +84,10 @@ class RenderQueue:
         self._new: list[_Clip] = []  # under the lock: for the thread to look at
         self._closed = False
         self._sent: dict[str, _Clip] = {}  # by the task's id
-        self._last_sign = 0.0  # of a worker, or the moment from which one was to be expected
+        self._last_sign = 0.0  # of a worker
         self._trusted = True
         self._away = Backoff()
-        self._complained = False
+        self._complaints: set[str] = set()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._work, name="render-queue", daemon=True)
         self._thread.start()
@@ -123,9 +125,8 @@ class RenderQueue:
             try:
                 self._use_queue(clips)
             except Exception as error:  # of Redis, kombu or the network: whatever it is, clips go on here
-                self._lose(f"the render queue does not answer ({_first_line(error)})", "it does", clips)
-            if self._sent and time.monotonic() - self._last_sign > PATIENCE:
-                self._lose(f"no render worker answered for {PATIENCE:g} s", "one does", clips)
+                self._lose(f"the render queue does not answer ({type(error).__name__})", "it does", clips)
+            self._take_back(clips)
             self._make_here(clips)
 
     def _seconds_to_next(self) -> float | None:
@@ -142,9 +143,10 @@ class RenderQueue:
             clips.popleft()
         for task, clip in list(self._sent.items()):
             meta = self._celery.backend.get_task_meta(task)
-            if meta["status"] in READY_STATES and self._take(clip, meta["result"]):
-                del self._sent[task]
+            if meta["status"] in READY_STATES:
                 self._last_sign = time.monotonic()
+                if self._take(clip, meta["result"]):
+                    del self._sent[task]
 
     def _send(self, clip: _Clip) -> None:
         task = str(uuid.uuid4())
@@ -155,8 +157,7 @@ class RenderQueue:
             task_id=task,
             retry_policy=_CONNECTING,
         )
-        if not self._sent:
-            self._last_sign = time.monotonic()
+        clip.sent_at = time.monotonic()
         self._sent[task] = clip
 
     def _take(self, clip: _Clip, result: Any) -> bool:
@@ -166,7 +167,8 @@ class RenderQueue:
             try:
                 if not self._store.storage.size(clip.job.key):
                     reason = f"it says that {clip.job.key} is in {self._store.url}, which has none"
-            except StorageError:
+            except StorageError as error:
+                self._complain("a render worker has made a clip, which cannot be looked for: %s", error)
                 return False
         self._trust()
         if reason is None:
@@ -175,9 +177,7 @@ class RenderQueue:
             clip.settle(None, clip.error)
         else:
             clip.refused = True
-            if not self._complained:
-                _log.warning("a render worker could not make a clip, so it is rendered here: %s", reason)
-                self._complained = True
+            self._complain("a render worker could not make a clip, so it is rendered here: %s", reason)
             self._make_here([clip])
         return True
 
@@ -186,6 +186,21 @@ class RenderQueue:
             _log.warning("the render queue is back: its workers make the clips again")
         self._away.succeeded()
         self._trusted = True
+
+    def _take_back(self, clips: "deque[_Clip]") -> None:
+        """Take back what has been away for too long: its worker, or its task in Redis, is gone."""
+        now = time.monotonic()
+        overdue = [task for task, clip in self._sent.items() if now - clip.sent_at > PATIENCE]
+        if overdue and now - self._last_sign > PATIENCE:
+            self._lose(f"no render worker answered for {PATIENCE:g} s", "one does", clips)
+        else:
+            clips.extend(self._sent.pop(task) for task in overdue)
+
+    def _complain(self, message: str, reason: object) -> None:
+        """Say once what may come again and again."""
+        if message not in self._complaints:
+            _log.warning(message, reason)
+            self._complaints.add(message)
 
     def _lose(self, reason: str, until: str, clips: "deque[_Clip]") -> None:
         """Take back what was sent. It may be made twice, which changes nothing."""
@@ -217,11 +232,10 @@ class RenderQueue:
         elif clip.refused or not isinstance(clip.error, RenderError):
             clip.settle(None, clip.error)
         else:  # perhaps it is only this machine that cannot draw
+            self._complain(
+                "a clip cannot be rendered here either, it waits for render workers: %s", clip.error
+            )
             try:
                 self._look_at(clip)
             except RenderError as closed:
                 clip.settle(None, closed)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

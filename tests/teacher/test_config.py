@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from teacher.config import TeachConfig, load_config, save_config
+from teacher.config import TeachConfig, load_config, read_redis_url, save_config
 from teacher.errors import ConfigError
 
 
@@ -122,3 +122,31 @@ def test_a_damaged_configuration_is_refused(tmp_path: Path, content: str) -> Non
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"config\.json"):
         load_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:6379",
+        "rediss://:secret@host:6379/0",
+        "redis://:secret@host:port/0",
+        "redis://:se/cret@host:6379/0",
+        "redis://:secret@host:6379/zero",
+        "redis://[::1",
+        "http://host",
+    ],
+)
+def test_an_address_that_is_no_redis_is_refused_without_showing_it(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDIS_URL", url)
+    with pytest.raises(ConfigError, match="REDIS_URL: expected redis://:password@host:6379/0") as caught:
+        read_redis_url()
+    assert "secret" not in str(caught.value)
+
+
+def test_the_address_of_redis_is_read_without_blanks_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", " redis://:secret@host:6379/1\n")
+    assert read_redis_url() == "redis://:secret@host:6379/1"
+    monkeypatch.setenv("REDIS_URL", " ")
+    assert read_redis_url() is None

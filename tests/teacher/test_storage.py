@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import boto3
 import pytest
@@ -187,3 +187,9 @@ def test_addresses_choose_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert isinstance(open_storage(str(tmp_path)), FolderStorage)
     assert isinstance(open_storage("s3://bucket"), S3Storage)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_s3_is_tried_three_times_with_pauses_of_random_length() -> None:
+    config: Any = S3Storage("clips", endpoint_url="http://127.0.0.1:9")._client.meta.config
+    assert config.retries["mode"] == "standard"  # exponential, with full jitter
+    assert config.retries["total_max_attempts"] == 3

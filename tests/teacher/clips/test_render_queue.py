@@ -57,6 +57,11 @@ class Redis:
         with redis.Redis.from_url(self.url) as client:
             return int(client.llen("render"))
 
+    def forget(self) -> None:
+        """Lose everything, as a Redis without a disk does."""
+        with redis.Redis.from_url(self.url) as client:
+            client.flushall()
+
     def _answers(self) -> bool:
         with contextlib.suppress(redis.RedisError), redis.Redis.from_url(self.url) as client:
             return bool(client.ping())
@@ -223,6 +228,21 @@ def test_workers_that_are_not_there_are_not_waited_for(
     assert scene.redis.waiting() == 1  # the second was not even sent
 
 
+def test_a_clip_whose_task_is_gone_is_made_though_others_flow(
+    scene: Scene, notices: Notices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(render_queue, "PATIENCE", 3.0)
+    job = scene.job()
+    clip = scene.queue.submit(job)
+    wait_until(lambda: scene.redis.waiting() == 1)
+    scene.redis.forget()
+    scene.worker.start()
+    while not clip.done():
+        assert scene.makes(scene.job()) == "worker"
+    assert scene.maker(job, clip) == "trainer"
+    assert notices() == []
+
+
 def test_a_clip_goes_to_another_process_when_one_is_killed(scene: Scene) -> None:
     scene.worker.start()
     hangs = scene.folder / "hangs"
@@ -275,12 +295,14 @@ def test_what_neither_a_worker_nor_the_trainer_can_make_is_given_up(scene: Scene
         scene.makes(replace(job, shot=different))
 
 
-def test_what_cannot_be_made_here_waits_for_the_workers(scene: Scene) -> None:
+def test_what_cannot_be_made_here_waits_for_the_workers_and_says_so(scene: Scene, notices: Notices) -> None:
     scene.redis.kill()
     job = scene.job(trouble="fail_here", at=9)
     clip = scene.queue.submit(job)
-    with pytest.raises(TimeoutError):
-        clip.result(3)
+    wait_until(lambda: len(notices()) == 2)
+    assert "cannot be rendered here either, it waits for render workers" in notices()[1]
+    assert "this machine cannot draw" in notices()[1]
+    assert not clip.done()
     scene.redis.start()
     scene.worker.start()
     assert scene.maker(job, clip) == "worker"

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -71,6 +72,7 @@ def test_a_module_is_imported_only_where_it_is_listed(
         ({"fps": 10_000}, "expected at most 5000 frames, 240 a second"),
         ({"size": 100_000}, "expected at most 5000 frames"),
         ({"size": None}, "not a request for a clip"),
+        ({"fps": float("inf")}, "not a request for a clip"),
         ({"shot": {}}, "not a shot"),
         ({"shot": None}, "not a shot"),
     ],
@@ -105,27 +107,64 @@ def test_a_shot_survives_the_journey(record: Callable[..., Segment]) -> None:
     assert Shot.from_dict(replace(shot, digests=None).to_dict()).digests is None
 
 
+NO_STORE = "render worker: expected TEACHER_STORAGE, such as s3://clips: the store that clips go to\n"
+NO_REDIS = "render worker: expected REDIS_URL, such as redis://:password@host:6379/0\n"
+BAD_REDIS = "render worker: REDIS_URL: expected redis://:password@host:6379/0, got another address\n"
+
+
 @pytest.mark.parametrize(
-    ("missing", "words"),
-    [("REDIS_URL", "render worker: expected REDIS_URL"), ("TEACHER_STORAGE", "expected TEACHER_STORAGE")],
+    ("settings", "words"),
+    [
+        ({"REDIS_URL": ""}, NO_REDIS),
+        ({"REDIS_URL": "redis://:secret@127.0.0.1:port/0"}, BAD_REDIS),
+        ({"REDIS_URL": "localhost:6379"}, BAD_REDIS),
+        ({"TEACHER_STORAGE": ""}, NO_STORE),
+        ({"TEACHER_STORAGE": "s3:///clips"}, NO_STORE),
+    ],
 )
-def test_a_worker_without_its_settings_does_not_start(missing: str, words: str, tmp_path: Path) -> None:
-    settings = {"REDIS_URL": "redis://127.0.0.1:1/0", "TEACHER_STORAGE": "s3://clips"}
-    environment = {**os.environ, **settings, "PYTHONPATH": str(Path.cwd())}
-    environment.pop(missing)
+def test_a_worker_without_its_settings_does_not_start(
+    settings: dict[str, str], words: str, tmp_path: Path
+) -> None:
+    good = {"REDIS_URL": "redis://127.0.0.1:1/0", "TEACHER_STORAGE": "s3://clips"}
     command = [sys.executable, "-m", "celery", "--app", "teacher.render_tasks", "worker"]
     done = subprocess.run(
-        command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+        command,
+        env={**os.environ, **good, **settings, "PYTHONPATH": str(Path.cwd())},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert done.returncode != 0
-    assert words in done.stderr
+    assert done.stderr.endswith(words)
     assert "Traceback" not in done.stderr
 
 
-def test_a_worker_needs_neither_torch_nor_django() -> None:
+def test_tasks_are_kept_until_done_and_killed_in_time() -> None:
+    conf = render_tasks.app.conf
+    assert conf.task_acks_late
+    assert conf.task_reject_on_worker_lost
+    assert conf.task_time_limit == 60
+    assert conf.broker_transport_options["visibility_timeout"] == 120
+    assert conf.accept_content == ["json"]
+    assert conf.worker_prefetch_multiplier == 1
+
+
+def test_what_killed_tasks_left_is_removed(request_of: Callable[[str], Request]) -> None:
+    old, new = (Path(tempfile.mkdtemp(prefix=render_tasks._FOLDER_PREFIX)) for _ in range(2))
+    os.utime(old, (0, 0))
+    render_clip(request_of("CartPole-v1"))
+    assert not old.exists()
+    new.rmdir()
+
+
+def test_a_worker_needs_neither_torch_nor_django_and_forks_before_it_touches_opengl() -> None:
     program = (
         "import sys\n"
         "sys.modules |= dict.fromkeys(['torch', 'django', 'human_feedback_site', 'agents'])\n"
-        "import teacher.render_tasks, teacher.clips.worker\n"
+        "import teacher.render_tasks\n"
+        "assert not {'mujoco', 'OpenGL', 'pygame'} & set(sys.modules)\n"
+        "import teacher.clips.worker\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
