@@ -97,7 +97,6 @@ class TeachConfig:
             ("workers", self.workers >= 1, "expected 1 or more"),
             ("num_timesteps", self.num_timesteps >= 1, "expected 1 or more"),
             ("agent", self.agent in get_args(AgentName), "expected ppo or trpo"),
-            ("agent", self.agent == "ppo", "trpo is not built yet, use ppo"),
             ("n_labels", labels is None or labels >= 4, "expected 4 or more"),
             (
                 "n_labels",

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from agents.on_policy import OnPolicyAgent
 from agents.ppo import PPO, PPOConfig
+from agents.trpo import TRPO, TRPOConfig
 from teacher.checkpoint import State, load_state, save_state
 from teacher.collectors.base import Collector
 from teacher.config import TeachConfig
-from teacher.envs.episodes import Trajectory
+from teacher.envs.episodes import EpisodeRecorder, Trajectory
 from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.ledger import Ledger
 from teacher.metrics import Metrics
@@ -120,8 +122,7 @@ class Run:
         self.envs = make_vector_env(task, NUM_ENVS, env_seed, config.workers)
         self._parts = contextlib.ExitStack()
         parts.callback(self.envs.close)
-        agent_config = PPOConfig(normalize_rewards=config.predictor == "rl")
-        self.agent = PPO(self.envs, agent_config, config.seed, device=config.device)
+        self.agent = _make_agent(config, self.envs)
         if state is not None:
             self._restore(state)
         self._saved_at = time.monotonic()
@@ -227,6 +228,14 @@ class Run:
         self.agent.load_state_dict(state["agent"])
         if self.teaching is not None:
             self.teaching.load_state_dict(state["teaching"])
+
+
+def _make_agent(config: TeachConfig, envs: EpisodeRecorder) -> OnPolicyAgent:
+    """The algorithm by its defaults; only true rewards come in a scale of the environment's own."""
+    normalize_rewards = config.predictor == "rl"
+    if config.agent == "trpo":
+        return TRPO(envs, TRPOConfig(normalize_rewards=normalize_rewards), config.seed, config.device)
+    return PPO(envs, PPOConfig(normalize_rewards=normalize_rewards), config.seed, config.device)
 
 
 def segment_length(config: TeachConfig, task: TaskInfo) -> int:

@@ -159,12 +159,15 @@ def assert_learned(run_dir: Path) -> EventAccumulator:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("predictor", ["rl", "synth"])
+@pytest.mark.parametrize(("predictor", "agent"), [("rl", "ppo"), ("synth", "ppo"), ("synth", "trpo")])
 def test_an_agent_learns_from_the_true_reward_and_from_synthetic_labels(
-    predictor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    predictor: str, agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["-p", predictor, *"-e InvertedPendulum-v1 -n x -L 30 -l 80 -t 40000 -V".split()]) == 0
+    assert (
+        main(["-p", predictor, "-a", agent, *"-e InvertedPendulum-v1 -n x -L 30 -l 80 -t 40000 -V".split()])
+        == 0
+    )
     assert_learned(tmp_path / "runs" / "InvertedPendulum-v1" / "x")
 
 

@@ -28,7 +28,7 @@ def make_config(**changes: Any) -> TeachConfig:
         ({"pretrain_labels": 41}, "no more than --n_labels"),
         ({"pretrain_labels": 0}, "1 or more"),
         ({"num_timesteps": 0}, "1 or more"),
-        ({"agent": "trpo"}, "trpo"),
+        ({"agent": "dqn"}, "ppo or trpo"),
         ({"segment_seconds": 0.0}, "more than 0"),
         ({"segment_steps": 0}, "1 or more"),
         ({"pace": "slow"}, "labels or free"),

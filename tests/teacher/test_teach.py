@@ -59,7 +59,7 @@ def test_rl_teachers_flags_keep_their_meaning(monkeypatch: pytest.MonkeyPatch, t
         "-p rl -e ShortHopper-v1 -n x -t nan",
         "-p rl -e ShortHopper-v1 -n x -t inf",
         "-p rl -e ShortHopper-v1 -n x --unknown 1",
-        "-p rl -e ShortHopper-v1 -n x -a trpo",
+        "-p rl -e ShortHopper-v1 -n x -a dqn",
         "-p rl -e ShortHoper-v1 -n x",
         "-p synth -e ShortHopper-v1 -n x",
         "-p synth -e ShortHopper-v1 -n x -l 40 --segment_steps 400",
