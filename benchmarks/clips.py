@@ -395,12 +395,18 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
     return f"{median(values):.{digits}f} ({min(values):.{digits}f} - {max(values):.{digits}f})"
 
 
+def _at_least_one(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of 1 or more, got {text!r}")
+    return int(text)
+
+
 def main() -> None:
     """Measure, print, and keep what was asked for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=_at_least_one, default=7)
     parser.add_argument(
         "--quick", action="store_true", help="try the benchmark itself, with next to no repeats"
     )
