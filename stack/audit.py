@@ -91,8 +91,8 @@ class Audit:
         acknowledged: answers that the labelers saw acknowledged.
         stored: answers of theirs in the site's database.
         reached: decisions that the trainer has.
-        late: decisions made after training had ended, each by a labeler who was at it.
-        unanswered: comparisons among the last asked that were open when training ended.
+        late: decisions made after the trainer had ended, each by a labeler who was at it.
+        unanswered: comparisons among the last asked that were open when the trainer ended.
         lost: acknowledged answers that the site has not, or decisions that the trainer has not.
         doubled: answers that count although they are there already, or no more were wanted.
         inverted: answers or decisions that say something else than at another place, or than the truth.
@@ -123,8 +123,9 @@ class Audit:
 
     @property
     def holds(self) -> bool:
-        """Whether all is as it should be."""
-        return self.asked == self.wanted and self.reached > 0 and not any(self.faults.values())
+        """Whether nothing is wrong, and every label that was wanted has reached the trainer."""
+        is_complete = self.asked == self.reached == self.wanted and self.unanswered == 0
+        return is_complete and not any(self.faults.values())
 
     def table(self) -> Table:
         """For people."""
@@ -137,7 +138,7 @@ class Audit:
             ("acknowledged", self.acknowledged, "as the labelers saw"),
             ("in the database", self.stored, ""),
             ("reached the trainer", self.reached, ""),
-            ("came late", self.late, "after training had ended"),
+            ("came late", self.late, "after the trainer had ended"),
             ("unanswered", self.unanswered, "among the last asked"),
         )
         for name, count, remark in facts:

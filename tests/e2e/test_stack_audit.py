@@ -218,7 +218,17 @@ def test_a_fault_is_found_and_named(world: World, spoil: Callable[[World], None]
     assert not found.holds
 
 
-def test_fewer_labels_than_wanted_do_not_pass(world: World) -> None:
+@pytest.mark.parametrize("wanted", [2, 4])
+def test_other_labels_than_wanted_do_not_pass(world: World, wanted: int) -> None:
+    assert not world.audit(wanted=wanted).holds
+
+
+def test_another_pair_takes_the_place_of_one_that_nobody_can_tell_apart(world: World) -> None:
+    pair = world.ask(2, 1)
+    Comparison.objects.filter(pk=pair.pk).update(first_return=None, second_return=None)
+    world.answer(pair, "cant_tell")
+    world.receive(world.decide(pair, "cant_tell"))
+    assert world.audit(wanted=3).holds
     assert not world.audit(wanted=4).holds
 
 
@@ -236,11 +246,19 @@ def test_a_bot_that_was_killed_may_have_missed_one_acknowledgement(world: World)
     assert not world.audit(bots_killed=1).holds
 
 
-def test_the_last_pairs_asked_may_stay_open_and_a_late_answer_come(world: World) -> None:
+def test_a_pair_that_stays_open_is_no_fault_but_does_not_pass(world: World) -> None:
     world.ask(2, 1)
+    found = world.audit()
+    assert (found.asked, found.reached, found.unanswered) == (4, 3, 1)
+    assert not any(found.faults.values())
+    assert not found.holds
+
+
+def test_an_answer_that_comes_too_late_is_no_fault_but_does_not_pass(world: World) -> None:
     late = world.ask(2, 1)
     world.answer(late, "left")
     world.decide(late, "first")
     found = world.audit()
-    assert found.holds
-    assert (found.unanswered, found.late) == (2, 1)
+    assert (found.unanswered, found.late) == (1, 1)
+    assert not any(found.faults.values())
+    assert not found.holds
