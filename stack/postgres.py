@@ -49,11 +49,12 @@ class PostgreSQL:
         return self._link.resolve()
 
     def service(self) -> Service:
-        """The server, ready to be started; makes the data where there are none.
+        """The server, ready to be started; makes the data where there never were any.
 
         Raises:
-            StackError: it is not installed, or its data cannot be made.
+            StackError: it is not installed, or its data are gone or cannot be made.
         """
+        self._check_link()
         if self._user is not None:
             _make_user(self._user)
         programs = self._programs()
@@ -84,6 +85,14 @@ class PostgreSQL:
         except psycopg.OperationalError:
             return False
         return True
+
+    def _check_link(self) -> None:
+        """Refuse a folder that was copied here without the data it had: an empty database is no copy."""
+        if self._link.is_symlink() and not (self.data / "PG_VERSION").exists():
+            raise StackError(
+                f"expected PostgreSQL's data in {self.data}, where {self._link} leads; there are none: "
+                "bring them there, or remove that link to start with an empty database"
+            )
 
     def _make_data(self, programs: Path) -> None:
         """Make an empty database, whole or not at all: a start that is cut short harms no later one."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from stack.errors import StackError
 
 MAX_FAILURES = 5  # starts in a row that come to nothing
+WRONG_SETTINGS = 2  # the status of a program that would end so each time
 FIRST_DELAY_SECONDS = 0.25  # before a program is started again; doubled with each failure
 STEADY_SECONDS = 5.0  # a program that lasts so long after it got ready has started well
 START_SECONDS = 120.0
@@ -123,7 +124,7 @@ class Process:
         """See how the program is and start it again where that is due; what is worth saying about it.
 
         Raises:
-            StackError: it came to nothing too often.
+            StackError: it came to nothing too often, or says that its settings are wrong.
         """
         if self.state is State.DOWN and self._child is None and time.monotonic() >= self._start_at:
             self.restarts += 1
@@ -154,7 +155,7 @@ class Process:
         self.state = State.DOWN
         self._failures += 1
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
-        if self._failures >= self.service.max_failures:
+        if status == WRONG_SETTINGS or self._failures >= self.service.max_failures:
             often = f" {self._failures} times in a row" if self._failures > 1 else ""
             raise StackError(f"{self.service.name} failed{often} ({how}): {self.last_words()}")
         delay = FIRST_DELAY_SECONDS * 2 ** (self._failures - 1)

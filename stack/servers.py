@@ -1,6 +1,7 @@
 """The other servers that pip installs: Redis, and an S3 whose buckets are the folders of a folder."""
 
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -34,7 +35,7 @@ class Redis:
         configuration.touch(mode=0o600)
         configuration.write_text(
             f"bind 127.0.0.1\nport {self._port}\nrequirepass {self._password}\n"
-            f'dir "{self._folder.absolute()}"\nappendonly yes\nsave ""\n'
+            f'dir "{_escaped(self._folder.absolute())}"\nappendonly yes\nsave ""\n'
         )
         command = [program("redis-server"), str(configuration.absolute())]
         return Service(
@@ -100,6 +101,11 @@ class S3:
 
     def _is_ready(self) -> bool:
         return status_of(self.url) is not None  # it refuses what is not signed, and so it is there
+
+
+def _escaped(path: Path) -> str:
+    """As it stands between double quotes in Redis's configuration."""
+    return re.sub(rb"[^ !#-\[\]-~]", lambda odd: b"\\x%02x" % odd[0][0], os.fsencode(path)).decode()
 
 
 def program(name: str) -> str:

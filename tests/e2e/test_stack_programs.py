@@ -18,6 +18,7 @@ from rich.console import Console
 from stack.display import Display
 from stack.errors import StackError
 from stack.folder import Folder
+from stack.postgres import PostgreSQL
 from stack.process import Process, Service, State
 from stack.servers import Redis, program
 from stack.supervisor import Supervisor
@@ -63,6 +64,13 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def wait_for_the_end_of(*pids: int) -> None:
+    deadline = time.monotonic() + 5
+    while any(map(is_alive, pids)):
+        assert time.monotonic() < deadline, pids
+        time.sleep(0.02)
+
+
 def wait_for(path: Path) -> str:
     deadline = time.monotonic() + 10
     while not (path.exists() and path.read_text()):
@@ -96,6 +104,17 @@ def test_a_program_that_never_starts_ends_the_stack_with_its_last_words(
     assert time.monotonic() - began > 0.25 + 0.5 + 1 + 2, "it did not wait longer each time"
 
 
+def test_a_program_that_says_that_its_settings_are_wrong_is_not_started_again(
+    watched: Watched, tmp_path: Path
+) -> None:
+    code = "import sys; print('no environment is registered as Hoper-v1'); sys.exit(2)"
+    with pytest.raises(StackError) as caught:
+        watched.look_until(watched.supervisor.start(python("trainer", code, ends=True))[0], State.DONE)
+    said = "no environment is registered as Hoper-v1"
+    assert str(caught.value) == f"trainer failed (status 2): {said} (see {tmp_path}/trainer.log)"
+    assert (tmp_path / "trainer.log").read_text().count(said) == 1
+
+
 def test_work_that_is_done_is_not_started_again(watched: Watched, tmp_path: Path) -> None:
     code = f"open({str(tmp_path / 'count')!r}, 'a').write('x')"
     (process,) = watched.supervisor.start(python("work", code, ends=True))
@@ -121,7 +140,7 @@ def test_stopping_ends_also_what_a_program_started_and_what_ignores_signals(
     both = [int(pid) for pid in wait_for(pids).split()]
     assert all(map(is_alive, both))
     watched.supervisor.stop()
-    assert not any(map(is_alive, both))
+    wait_for_the_end_of(*both)
 
 
 def test_what_a_dead_master_leaves_behind_ends_before_it_is_started_again(
@@ -139,10 +158,7 @@ def test_what_a_dead_master_leaves_behind_ends_before_it_is_started_again(
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
     watched.look_until(process, State.DOWN)
-    deadline = time.monotonic() + 5
-    while is_alive(worker):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for_the_end_of(worker)
 
 
 def test_a_port_is_kept_and_where_another_program_has_it_the_next_is_taken(tmp_path: Path) -> None:
@@ -175,10 +191,21 @@ def test_a_missing_program_is_one_line_that_says_what_to_do(
         program("rclone")
 
 
-def test_redis_keeps_its_queue_when_it_is_killed(tmp_path: Path) -> None:
+def test_postgresql_does_not_start_empty_where_its_data_were_left_behind(tmp_path: Path) -> None:
+    gone, link = tmp_path / "gone", tmp_path / "postgres"
+    link.symlink_to(gone)
+    with pytest.raises(StackError) as caught:
+        PostgreSQL(link, port=0, password="").service()
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"expected PostgreSQL's data in {gone}, where {link} leads; there are none: ")
+    assert link.readlink() == gone
+    assert not gone.exists()
+
+
+def test_redis_keeps_its_queue_when_it_is_killed_whatever_its_folder_is_called(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    server = Redis(tmp_path / "redis", port, "a-password")
+    server = Redis(tmp_path / """a "b" 'c' \\x ü""", port, "a-password")
     for kept in (0, 1):
         process = Process(server.service(), tmp_path)
         process.start()
