@@ -80,10 +80,7 @@ class Site:
 
     def chores(self) -> Service:
         """What the site does by the clock."""
-        schedule = str(self.folder.path / "chores-schedule")
-        return self._celery(
-            "chores", "human_feedback_site.celery", "--beat", "--schedule", schedule, "--concurrency", "1"
-        )
+        return self._celery("chores", "human_feedback_site.celery", "--beat", "--concurrency", "1")
 
     def render_workers(self, count: int) -> list[Service]:
         """Programs that make clips, each as if on a host of its own."""
@@ -126,15 +123,8 @@ class Site:
     def _celery(self, name: str, app: str, *options: str) -> Service:
         host = f"{name}@{socket.gethostname()}"
         command = [
-            program("celery"),
-            "--app",
-            app,
-            "worker",
-            "--hostname",
-            host,
-            "--loglevel",
-            "INFO",
-            *options,
+            *(program("celery"), "--quiet", "--app", app),
+            *("worker", "--hostname", host, "--loglevel", "INFO", *options),
         ]
         environment = self._site_environment() if name == "chores" else self.trainer_environment()
         environment.pop("TEACHER_TOKEN", None)
