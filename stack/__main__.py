@@ -6,7 +6,6 @@ every label, and ends with status 0 only where none was lost, doubled or inverte
 
 import argparse
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -19,8 +18,9 @@ from stack.display import Display
 from stack.errors import StackError
 from stack.experiment import Experiment, ExperimentOptions
 from stack.folder import Folder
-from stack.site import ADMIN, Site
+from stack.site import Site
 from stack.supervisor import Supervisor
+from stack.words import farewell, welcome
 from teacher.errors import TeacherError
 
 INTERRUPTED = 130
@@ -37,7 +37,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = _Parser(
         prog="python -m stack", description="The full stack on this machine.", allow_abbrev=False
     )
-    parser.add_argument("--dir", type=Path, default=Path("state/stack"), help="its folder (%(default)s)")
+    parser.add_argument("--dir", type=_folder, default=Path("state/stack"), help="its folder (%(default)s)")
     parser.add_argument("--workers", type=_at_least(1), default=2, help="render workers (%(default)s)")
     whole = parser.add_argument_group("a whole experiment with scripted labelers")
     whole.add_argument("--bots", type=_at_least(0), default=0, help="how many labelers; 0: no experiment")
@@ -48,6 +48,12 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     whole.add_argument("--steps", type=_at_least(1), default=200_000, help="environment steps (%(default)s)")
     return parser.parse_args(arguments)
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("expected a folder, got ''")
+    return Path(text)
 
 
 def _at_least(least: int) -> Callable[[str], int]:
@@ -98,8 +104,8 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         with Supervisor(folder.logs, held, display) as supervisor:
             _start(site, supervisor, options.workers)
             folder.announce(site.url)
-            console.print(_welcome(site), soft_wrap=True)
-            display.last_words = _farewell(site)
+            console.print(welcome(site), soft_wrap=True)
+            display.last_words = farewell(site)
             if experiment is None:
                 while True:
                     supervisor.look()
@@ -127,33 +133,6 @@ def _start(site: Site, supervisor: Supervisor, workers: int) -> None:
     supervisor.start(site.set_up())
     site.folder.write_env(site.trainer_variables())
     supervisor.start(site.web(), site.chores(), *site.render_workers(workers))
-
-
-def _welcome(site: Site) -> str:
-    folder = site.folder
-    return (
-        f"\nOpen   [bold]{site.url}[/]  as {ADMIN}; the password is in {_short(folder.admin_password)}\n"
-        f"Teach  [bold]. {shlex.quote(_short(folder.env))}[/]\n"
-        "       [bold]teach -p human -e ShortHopper-v1 -n NAME "
-        "--site_url $TEACHER_SITE_URL --storage $TEACHER_STORAGE[/]\n"
-        f"Logs   {_short(folder.logs)}\n"
-        "Stop   Ctrl-C"
-    )
-
-
-def _farewell(site: Site) -> str:
-    root, data = site.folder.path, site.postgres.data
-    folders = [root] if data.is_relative_to(root) else [root, data]
-    remove = " ".join(shlex.quote(_short(path)) for path in folders)
-    return (
-        f"The same command starts it again with all its data; logs are in {_short(site.folder.logs)}\n"
-        f"To remove its data: rm -r {remove}"
-    )
-
-
-def _short(path: Path) -> str:
-    """Relative where it is below the working directory."""
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 if __name__ == "__main__":

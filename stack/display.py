@@ -52,7 +52,7 @@ class Display:
 
     def say(self, line: str, style: str = "yellow") -> None:
         """Print a line, above the table where there is one."""
-        self._console.print(line, style=style, highlight=False, soft_wrap=True)
+        self._console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
     def draw(self) -> None:
         """Show how things stand now."""

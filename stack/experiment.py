@@ -1,5 +1,6 @@
 """A whole experiment on a stack: a trainer and scripted labelers, and an audit when training has ended."""
 
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -11,14 +12,23 @@ import psycopg
 
 from stack.audit import Audit, Evidence, audit
 from stack.display import Display
+from stack.errors import StackError
 from stack.process import Process, Service, State
 from stack.site import STORAGE, Site
 from stack.supervisor import Supervisor
 from teacher.config import CONFIG_NAME, TeachConfig
+from teacher.errors import ConfigError
 
 _PROGRESS_SECONDS = 1.0
 _LAST_ANSWERS_SECONDS = 30.0  # for the labelers to notice that the experiment is finished
 _LEDGER_NAME = "ledger.sqlite3"
+_OPTIONS = {  # of teach, and what they are called here; a name is made from the environment
+    "--env_id": "--env",
+    "--name": "--env",
+    "--n_labels": "--labels",
+    "--pretrain_labels": "--pretrain-labels",
+    "--num_timesteps": "--steps",
+}
 _PROGRESS = """
     SELECT (SELECT count(*) FROM feedback_comparison WHERE experiment_id = experiment.id),
            (SELECT count(*) FROM feedback_comparison WHERE experiment_id = experiment.id AND n_labels > 0),
@@ -46,26 +56,34 @@ class ExperimentOptions:
     bots: int
 
 
-class Experiment:
-    """One run of ``teach`` with its labelers, in ``runs`` below the working directory.
-
-    Raises:
-        teacher.errors.ConfigError: the options do not fit.
-    """
-
-    def __init__(self, site: Site, options: ExperimentOptions) -> None:
-        self._site = site
-        self._bots = options.bots
-        self._config = TeachConfig(
+def _config(options: ExperimentOptions, site_url: str) -> TeachConfig:
+    try:
+        return TeachConfig(
             env_id=options.env_id,
             predictor="human",
             name=time.strftime("stack-%Y%m%d-%H%M%S"),
             pretrain_labels=options.pretrain_labels,
             n_labels=options.labels,
             num_timesteps=options.steps,
-            site_url=site.url,
+            site_url=site_url,
             storage=STORAGE,
         )
+    except ConfigError as error:
+        told = re.sub("|".join(_OPTIONS), lambda option: _OPTIONS[option[0]], str(error))
+        raise StackError(told) from error
+
+
+class Experiment:
+    """One run of ``teach`` with its labelers, in ``runs`` below the working directory.
+
+    Raises:
+        StackError: the options do not fit.
+    """
+
+    def __init__(self, site: Site, options: ExperimentOptions) -> None:
+        self._site = site
+        self._bots = options.bots
+        self._config = _config(options, site.url)
         self._run_dir = Path.cwd() / self._config.run_dir
         self._answers = site.folder.path / "answers" / f"{self._config.experiment}.jsonl"
         self._told_at = 0.0

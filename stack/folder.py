@@ -60,11 +60,17 @@ class Folder:
         sees whether programs of one that was killed are still there, and which.
 
         Raises:
-            StackError: another stack runs in it.
+            StackError: another stack runs in it, or it has never been a stack's and is not empty.
         """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.logs.mkdir(mode=0o700, exist_ok=True)
-        with (self.path / "lock").open("a+") as lock, (self.path / "programs.lock").open("a+") as programs:
+        mark = self.path / "programs.lock"  # the first file that a stack makes
+        if not mark.exists() and any(self.path.iterdir()):
+            raise StackError(
+                f"expected a new or empty folder, or one of a stack; {self.path} holds other files: "
+                "choose another --dir"
+            )
+        with mark.open("a+") as programs, (self.path / "lock").open("a+") as lock:
+            self.logs.mkdir(mode=0o700, exist_ok=True)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
