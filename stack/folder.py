@@ -28,14 +28,14 @@ _PATIENCE_SECONDS = 10.0  # for the programs of a stack that was killed to end b
 
 
 def _secret() -> str:
-    return secrets.token_hex(24)  # letters and digits alone: it needs no quotes anywhere
+    return secrets.token_hex(32)  # letters and digits alone: it needs no quotes anywhere
 
 
 @dataclass(frozen=True)
 class Secrets:
     """Made once for each stack."""
 
-    site_key: str = field(default_factory=_secret)
+    secret_key: str = field(default_factory=_secret)
     postgres_password: str = field(default_factory=_secret)
     redis_password: str = field(default_factory=_secret)
     s3_access_key: str = field(default_factory=_secret)

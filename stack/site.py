@@ -107,7 +107,7 @@ class Site:
             _cleared_environment()
             | self.s3.environment()
             | {
-                "SECRET_KEY": self.folder.secrets().site_key,
+                "SECRET_KEY": self.folder.secrets().secret_key,
                 "DATABASE_URL": self.postgres.url,
                 "TEACHER_PUBLIC_URL": self.url,
                 "TEACHER_STORAGE": STORAGE,
