@@ -6,24 +6,32 @@ Redis. ``python manage.py chores`` does the same without Celery.
 
 import logging
 import os
+import threading
+import time
 from typing import Any
 
-from celery import Celery
+from celery import Celery, bootsteps
 from celery.beat import ScheduleEntry, Scheduler, SchedulingError
+from celery.platforms import EX_FAILURE
 from celery.schedules import crontab
 from celery.signals import beat_init, celeryd_init, setup_logging
+from celery.worker import state
+from django.core.exceptions import ImproperlyConfigured
+
+from human_feedback_site.environment import read_redis_url
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "human_feedback_site.settings")
 
 TIME_LIMIT = 60  # seconds; chores work in batches to keep it
 _VISIBILITY_TIMEOUT = 120  # seconds until a chore whose worker vanished is given to another
+_GRACE = 1  # second between a signal that the beat gets and the worker's own
 _MINUTE, _HOUR = 60, 3600
 
 _log = logging.getLogger(__name__)
 
 app = Celery("human_feedback_site", include=["human_feedback_site.feedback.tasks"])
 app.conf.update(
-    broker_url=os.environ.get("REDIS_URL") or None,
+    broker_url=os.environ.get("REDIS_URL", "").strip() or None,
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
     broker_transport_options={"visibility_timeout": _VISIBILITY_TIMEOUT},
@@ -71,13 +79,42 @@ class ForgetfulScheduler(Scheduler):
             _log.warning("No chores are handed out while Redis is away: %s", error)
 
 
+class EndWithBeat(bootsteps.StartStopStep):
+    """End the worker whose beat has died: it would hand out no chore ever again, and look healthy.
+
+    Whoever keeps the worker running then starts both anew.
+    """
+
+    requires = ("celery.worker.components:Beat",)
+
+    def include_if(self, worker: Any) -> bool:
+        """Say whether there is a beat."""
+        return worker.beat is not None
+
+    def start(self, worker: Any) -> None:
+        """Watch the beat, which has been started a moment ago."""
+        threading.Thread(target=self._watch, args=(worker,), daemon=True).start()
+
+    def _watch(self, worker: Any) -> None:
+        worker.beat.join()
+        time.sleep(_GRACE)
+        stopping = (state.should_stop, state.should_terminate) != (None, None)
+        if worker.blueprint.state == bootsteps.RUN and not stopping:  # type: ignore[attr-defined]
+            _log.error("The beat, which hands out the chores, has died; this worker ends too.")
+            state.should_stop = EX_FAILURE  # type: ignore[assignment]
+
+
+app.steps["worker"].add(EndWithBeat)
+
+
 @celeryd_init.connect
 @beat_init.connect
 def _check_settings(**_: Any) -> None:
     """Refuse to start where there is no Redis to work with."""
-    url = app.conf.broker_url or ""
-    if not url.startswith(("redis://", "rediss://")):
-        raise SystemExit("site chores: expected REDIS_URL, such as redis://:password@host:6379/0")
+    try:
+        read_redis_url()
+    except ImproperlyConfigured as error:
+        raise SystemExit(f"site chores: {error}") from None
 
 
 @setup_logging.connect

@@ -104,6 +104,7 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
         """Set what differs from gunicorn's defaults."""
         settings = {
             "bind": f"fd://{self._listener}",
+            "workers": 1,  # whatever WEB_CONCURRENCY says: that worker alone watches the runs
             "worker_class": "gthread",
             "threads": THREADS,
             "keepalive": 75,  # longer than a trainer waits between two polls

@@ -8,7 +8,7 @@ import re
 import secrets
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
@@ -16,7 +16,9 @@ from django.core.exceptions import ImproperlyConfigured
 from human_feedback_site.logs import FORMATTERS
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-SECRET_KEY_MIN_LENGTH = 32
+SECRET_KEY_MIN_LENGTH = 50  # and fewer than five characters that differ are a placeholder: as Django has it
+SECRET_KEY_MIN_DIFFERENT = 5
+_KEY_RECIPE = "python -c 'import secrets; print(secrets.token_urlsafe(50))'"
 # A PostgreSQL server that does not answer is given up in seconds: the kernel would try for a quarter of an
 # hour to reach a host that has vanished, and all requests would wait for it.
 POSTGRESQL_OPTIONS = {
@@ -25,6 +27,7 @@ POSTGRESQL_OPTIONS = {
     "keepalives_idle": 20,
     "keepalives_interval": 5,
 }
+_HOST = r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]"
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"", "0", "false", "no", "off"}
 
 
@@ -41,13 +44,24 @@ def read_list(name: str) -> list[str]:
     return [item.strip() for item in os.environ.get(name, "").split(",") if item.strip()]
 
 
-def read_count(name: str, default: int) -> int:
+def read_hosts(name: str) -> list[str]:
+    """Return the comma-separated hosts in the variable ``name``, as Django's ``ALLOWED_HOSTS`` has them."""
+    hosts = read_list(name)
+    for host in hosts:
+        if host != "*" and not re.fullmatch(_HOST, host):
+            raise ImproperlyConfigured(
+                f"{name} must be hosts without scheme, port and path, separated by commas, not {host!r}."
+            )
+    return hosts
+
+
+def read_count(name: str, default: int, *, least: int = 0) -> int:
     """Return the whole number in the variable ``name``; unset, ``default``."""
     value = os.environ.get(name, "").strip()
     if not value:
         return default
-    if not re.fullmatch(r"[0-9]{1,4}", value):
-        raise ImproperlyConfigured(f"{name} must be a whole number from 0 to 9999, not {value!r}.")
+    if not re.fullmatch(r"[0-9]{1,4}", value) or int(value) < least:
+        raise ImproperlyConfigured(f"{name} must be a whole number from {least} to 9999, not {value!r}.")
     return int(value)
 
 
@@ -56,20 +70,46 @@ def read_url(name: str) -> str | None:
     value = os.environ.get(name, "").strip().rstrip("/")
     if not value:
         return None
-    parts = urlsplit(value)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ImproperlyConfigured(f"{name} must look like https://host[:port], not {value!r}.")
-    return value
+    parts = _split(value)
+    if parts is None or parts.scheme not in {"http", "https"} or "@" in parts.netloc:
+        raise ImproperlyConfigured(
+            f"{name} must look like https://host[:port], without blanks, user, query and fragment."
+        )  # the value may hold a password
+    return parts._replace(netloc=parts.netloc.lower()).geturl()  # as browsers send it
 
 
 def read_origin(name: str) -> str | None:
     """Return ``scheme://host[:port]`` from the variable ``name``, or None where it is unset."""
     value = read_url(name)
-    if value is not None and (urlsplit(value).path or urlsplit(value).query):
+    if value is not None and urlsplit(value).path:
         raise ImproperlyConfigured(
             f"{name} must look like https://host[:port], without a path, not {value!r}."
         )
     return value
+
+
+def read_redis_url() -> str:
+    """Return ``REDIS_URL``, which the site's chores need and nothing else here does."""
+    value = os.environ.get("REDIS_URL", "").strip()
+    parts = _split(value)
+    if parts is None or parts.scheme != "redis" or not re.fullmatch(r"(/[0-9]*)?", parts.path):
+        raise ImproperlyConfigured(
+            "REDIS_URL must look like redis://:password@host:6379/0, "
+            "where / ? # in the password are written %2F %3F %23."
+        )  # the value may hold a password
+    return value
+
+
+def _split(url: str) -> SplitResult | None:
+    """Return the parts of an address; None where it has blanks, a query or a fragment, or is none."""
+    try:
+        parts = urlsplit(url)
+        if parts.port == 0 or re.search(r"[\s?#]", url):
+            return None
+    except ValueError:  # a port or an IPv6 address that is none
+        return None
+    host_and_port = parts.netloc.rpartition("@")[2]
+    return parts if re.fullmatch(f"({_HOST})(:[0-9]+)?", host_and_port) else None
 
 
 def host_of(url: str) -> str:
@@ -93,20 +133,29 @@ def read_database(state_dir: Path) -> dict[str, Any]:
     try:
         config: dict[str, Any] = dict(dj_database_url.parse(url, conn_max_age=60, conn_health_checks=True))
     except (ValueError, KeyError):
-        raise ImproperlyConfigured(
-            "DATABASE_URL must look like postgresql://user:password@host:port/name or sqlite:////path/to/file."
-        ) from None  # the value may hold a password
+        raise _no_database() from None
+    options = config.get("OPTIONS", {})
     if config["ENGINE"] == "django.db.backends.sqlite3":
+        if config.get("HOST") or ":memory:" in config["NAME"]:  # "//" for "///"; and labels are to last
+            raise _no_database()
         config["OPTIONS"] = {
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
         }
     elif config["ENGINE"] == "django.db.backends.postgresql":
-        config["OPTIONS"] = POSTGRESQL_OPTIONS | config.get("OPTIONS", {})
+        if not config["NAME"] or not (config["HOST"] or options.get("host")):
+            raise _no_database()
+        config["OPTIONS"] = POSTGRESQL_OPTIONS | options
     else:
         raise ImproperlyConfigured("DATABASE_URL must name a PostgreSQL or a SQLite database.")
     return config
+
+
+def _no_database() -> ImproperlyConfigured:
+    return ImproperlyConfigured(  # the value may hold a password
+        "DATABASE_URL must look like postgresql://user:password@host:port/name or sqlite:////path/to/file."
+    )
 
 
 def read_log_format() -> str:
@@ -123,12 +172,36 @@ def read_storage(state_dir: Path) -> str:
     """Return ``TEACHER_STORAGE``: ``s3://bucket/prefix`` or a folder; unset, one in the state folder."""
     value = os.environ.get("TEACHER_STORAGE", "").strip()
     if value.startswith("s3://"):
-        if not urlsplit(value).netloc:
-            raise ImproperlyConfigured(f"TEACHER_STORAGE must look like s3://bucket/prefix, not {value!r}.")
+        if not re.fullmatch(r"s3://[A-Za-z0-9._-]+(/[^\s?#]*)?", value):
+            raise ImproperlyConfigured(
+                "TEACHER_STORAGE must look like s3://bucket/prefix, without blanks, user, port and query."
+            )
         return value
     if "://" in value:
         raise ImproperlyConfigured(f"TEACHER_STORAGE must be s3://bucket/prefix or a folder, not {value!r}.")
     return str(Path(value).resolve() if value else state_dir / "media")
+
+
+def require_s3_credentials(endpoint: str | None) -> None:
+    """Refuse to start where boto3 finds no keys for the store in variables, files and roles.
+
+    The store is not contacted. A role of the machine itself counts for Amazon's own store alone; asking it
+    takes two seconds at most.
+    """
+    from botocore.exceptions import BotoCoreError  # noqa: PLC0415 (only where clips are in S3)
+    from botocore.session import Session  # noqa: PLC0415
+
+    session = Session()
+    if endpoint is not None:
+        session.get_component("credential_provider").remove("iam-role")
+    try:
+        found = session.get_credentials()
+    except BotoCoreError:  # half of them, or a file that cannot be read
+        found = None
+    if found is None:
+        raise ImproperlyConfigured(
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY must be set where TEACHER_STORAGE is in S3."
+        )
 
 
 def read_secret_key(state_dir: Path, *, embedded: bool) -> str:
@@ -137,17 +210,17 @@ def read_secret_key(state_dir: Path, *, embedded: bool) -> str:
     A site on a database of its own may run as several processes on several machines, which must share the
     key, so there it has to be given.
     """
-    key = os.environ.get("SECRET_KEY", "")
+    key = os.environ.get("SECRET_KEY", "").strip()
     if key:
-        if len(key) < SECRET_KEY_MIN_LENGTH:
+        if len(key) < SECRET_KEY_MIN_LENGTH or len(set(key)) < SECRET_KEY_MIN_DIFFERENT:
             raise ImproperlyConfigured(
-                f"SECRET_KEY must have at least {SECRET_KEY_MIN_LENGTH} random characters, not {len(key)}."
+                f"SECRET_KEY must have at least {SECRET_KEY_MIN_LENGTH} random characters; make one with: "
+                f"{_KEY_RECIPE}"
             )
         return key
     if not embedded:
         raise ImproperlyConfigured(
-            "SECRET_KEY must be set beside DATABASE_URL; make one with: "
-            "python -c 'import secrets; print(secrets.token_urlsafe(50))'"
+            f"SECRET_KEY must be set beside DATABASE_URL; make one with: {_KEY_RECIPE}"
         )
     return _kept_secret(state_dir / "secret_key")
 

@@ -4,16 +4,15 @@ Each worker loads the site for itself, so that nothing opened before a fork is s
 replaced after a number of requests, because none is known to grow.
 """
 
-import os
 from pathlib import Path
 
-from human_feedback_site.environment import read_log_format
+from human_feedback_site.environment import read_count, read_log_format
 from human_feedback_site.logs import configuration
 
 # A thread waits for the database or the media store most of its time: more of them than processors.
 worker_class = "gthread"
 threads = 8
-workers = int(os.environ.get("WEB_CONCURRENCY") or 2)
+workers = read_count("WEB_CONCURRENCY", 2, least=1)
 
 # SIGTERM lets no new request in and gives those in progress this long; then the workers end anyway.
 graceful_timeout = 30

@@ -16,12 +16,14 @@ from human_feedback_site.environment import (
     read_bool,
     read_count,
     read_database,
+    read_hosts,
     read_list,
     read_log_format,
     read_origin,
     read_secret_key,
     read_storage,
     read_url,
+    require_s3_credentials,
 )
 from human_feedback_site.logs import configuration
 
@@ -31,9 +33,9 @@ INSTANCE_ID = os.environ.get("TEACHER_INSTANCE_ID", "")
 PUBLIC_URL = read_origin("TEACHER_PUBLIC_URL")  # the address people use; unset: the one each request came to
 _PUBLIC_ORIGINS = [PUBLIC_URL] if PUBLIC_URL else []
 _HTTPS = (PUBLIC_URL or "").startswith("https://")
-ALLOWED_HOSTS = [*LOOPBACK, *map(host_of, _PUBLIC_ORIGINS), *read_list("ALLOWED_HOSTS")]
+ALLOWED_HOSTS = [*LOOPBACK, *map(host_of, _PUBLIC_ORIGINS), *read_hosts("ALLOWED_HOSTS")]
 CSRF_TRUSTED_ORIGINS = [*_PUBLIC_ORIGINS, *read_list("CSRF_TRUSTED_ORIGINS")]
-SERVES_ONLY_THIS_MACHINE = set(ALLOWED_HOSTS) <= {*LOOPBACK, "::1"}
+SERVES_ONLY_THIS_MACHINE = set(ALLOWED_HOSTS) <= {*LOOPBACK}
 _EMBEDDED = not os.environ.get("DATABASE_URL")
 
 DEBUG = read_bool("DEBUG")
@@ -49,12 +51,14 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 # Clips: a folder that this site serves itself, or "s3://bucket/prefix", served by the store.
 TEACHER_STORAGE = read_storage(STATE_DIR)
 S3_ENDPOINT_URL = read_url("S3_ENDPOINT_URL")
-S3_PUBLIC_ENDPOINT_URL = read_url("S3_PUBLIC_ENDPOINT_URL") or S3_ENDPOINT_URL
+S3_PUBLIC_ENDPOINT_URL = read_origin("S3_PUBLIC_ENDPOINT_URL") or S3_ENDPOINT_URL
 if _HTTPS and TEACHER_STORAGE.startswith("s3://") and (S3_PUBLIC_ENDPOINT_URL or "").startswith("http://"):
     raise ImproperlyConfigured(
         "S3_PUBLIC_ENDPOINT_URL must begin with https:// as TEACHER_PUBLIC_URL does: "
         f"browsers show no clip from {S3_PUBLIC_ENDPOINT_URL} on a page that came by https."
     )
+if TEACHER_STORAGE.startswith("s3://"):
+    require_s3_credentials(S3_ENDPOINT_URL)
 MEDIA_LINK_SECONDS = 3600
 MEDIA_KEEP_DAYS = read_count("MEDIA_KEEP_DAYS", 30)  # from an experiment's end; 0: clips stay for ever
 

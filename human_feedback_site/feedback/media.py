@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 import boto3
+from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 from django.conf import settings
@@ -125,8 +126,9 @@ class S3Media:
 
     @cached_property
     def origin(self) -> str:
-        """The origin of every link, taken from one."""
-        parts = urlsplit(self.url("x"))
+        """The origin of every link, taken from one without a signature, which needs no keys."""
+        link = self._link(s3_client(settings.S3_PUBLIC_ENDPOINT_URL, signature_version=UNSIGNED), "x")
+        parts = urlsplit(link)
         return f"{parts.scheme}://{parts.netloc}"
 
     def readable(self, key: str) -> bool:
@@ -141,7 +143,10 @@ class S3Media:
 
     def url(self, key: str) -> str:
         """Return a presigned link for the public endpoint."""
-        return self._public_client.generate_presigned_url(
+        return self._link(self._public_client, key)
+
+    def _link(self, client: "S3Client", key: str) -> str:
+        return client.generate_presigned_url(
             "get_object",
             Params={"Bucket": self.bucket, "Key": self.full(key)},
             ExpiresIn=settings.MEDIA_LINK_SECONDS,

@@ -16,15 +16,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 
 from human_feedback_site.celery import app
+from human_feedback_site.environment import read_redis_url
 from human_feedback_site.feedback.services.chores import CHORES
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).parents[2]
 PASSWORD = "only-for-tests"
 QUICK = """
+import os
+from pathlib import Path
+from celery.signals import beat_embedded_init
 from human_feedback_site.celery import app
+
+@beat_embedded_init.connect
+def tell(**_):
+    Path(os.environ["TEACHER_STATE_DIR"], "beat.pid").write_text(str(os.getpid()))
+
 app.conf.beat_schedule = {"quick": {"task": "chores.sessions", "schedule": 0.5, "options": {"expires": 5}}}
 """
 
@@ -84,6 +94,7 @@ class Worker:
         (folder / "quick_chores.py").write_text(QUICK)
         (folder / "work").mkdir()
         self._database = folder / "state/site.sqlite3"
+        self._beat = folder / "state/beat.pid"
         self._log = folder / "worker.log"
         command = [
             *(str(BIN / "celery"), "--app", "quick_chores", "worker", "--beat", "--concurrency", "1"),
@@ -91,8 +102,9 @@ class Worker:
         ]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                command, env=environment, cwd=folder / "work", stdout=log, stderr=log
-            )
+                command,
+                env=environment, cwd=folder / "work", stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
 
     @property
     def log(self) -> str:
@@ -106,6 +118,10 @@ class Worker:
     def is_done(self) -> bool:
         with closing(sqlite3.connect(self._database, timeout=20)) as database:
             return bool(database.execute("SELECT count(*) FROM django_session").fetchone() == (0,))
+
+    def kill_beat(self) -> None:
+        """Kill the process that hands out chores."""
+        os.kill(int(self._beat.read_text()), signal.SIGKILL)
 
     def until(self, true: Callable[[], bool]) -> None:
         """Wait until something holds, as long as the worker lives."""
@@ -141,13 +157,79 @@ def test_chores_are_done_whenever_redis_is_there(worker: Worker, redis: Redis, t
 
     worker.process.send_signal(signal.SIGTERM)
     assert worker.process.wait(20) == 0
+    assert "has died" not in worker.log
     assert PASSWORD not in worker.log
     assert "SchedulingError" not in worker.log  # a traceback for every chore that is due
     assert not list((tmp_path / "work").iterdir())  # it keeps no schedule, which would be a pickle
     assert not list(tmp_path.glob("schedule*"))
 
 
-@pytest.mark.parametrize("variables", [{}, {"REDIS_URL": "localhost:6379"}], ids=str)
+def test_a_worker_whose_beat_is_killed_ends_and_can_be_started_again(worker: Worker, redis: Redis) -> None:
+    redis.start()
+    worker.leave_a_chore()
+    worker.until(worker.is_done)
+    worker.kill_beat()
+    assert worker.process.wait(20) == 1
+    assert "The beat, which hands out the chores, has died; this worker ends too." in worker.log
+
+
+def test_it_ends_while_redis_is_away_too(worker: Worker) -> None:
+    worker.until(lambda: "Cannot connect to redis" in worker.log)
+    worker.kill_beat()
+    assert worker.process.wait(20) == 1
+
+
+def test_an_interrupt_from_the_terminal_is_no_death_of_the_beat(worker: Worker, redis: Redis) -> None:
+    redis.start()
+    worker.leave_a_chore()
+    worker.until(worker.is_done)
+    os.killpg(worker.process.pid, signal.SIGINT)
+    worker.process.wait(20)
+    assert "has died" not in worker.log
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "localhost:6379",
+        "redis://",
+        "redis://:hidden@:6379/0",
+        "redis://:hidden@host:port/0",
+        "redis://:hidden@host:0/0",
+        "redis://:hidden@host:99999/0",
+        "redis://:hidden@host:6379/chores",
+        "redis://:hidden@host:6379/0/1",
+        "redis://:hid/den@host:6379/0",
+        "redis://:hid#den@host:6379/0",
+        "redis://:hid?den@host:6379/0",
+        "redis://:hid den@host:6379/0",
+        "redis://:hidden@[::1:6379/0",
+        "redis://:hidden@host:6379/0?timeout=1",
+        "rediss://:hidden@host:6379/0",  # nothing sets TLS up
+    ],
+)
+def test_other_addresses_than_a_redis_are_refused(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("REDIS_URL", url)
+    with pytest.raises(ImproperlyConfigured, match="REDIS_URL must look like") as caught:
+        read_redis_url()
+    assert "hid" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("redis://host", "redis://host/", "redis://host:6379/12", "redis://user:p@[::1]:6379/0"),
+        *("redis://:hid%2Fd%23en@host:6379/0", "  redis://redis_1:6379/0\n"),
+    ],
+)
+def test_what_redis_can_be_at_is_taken(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("REDIS_URL", url)
+    assert read_redis_url() == url.strip()
+
+
+@pytest.mark.parametrize("variables", [{}, {"REDIS_URL": "redis://:hid/den@host:port/0"}], ids=str)
 def test_without_redis_a_worker_says_so_in_one_line(tmp_path: Path, variables: dict[str, str]) -> None:
     command = [str(BIN / "celery"), "--app", "human_feedback_site.celery", "worker", "--beat"]
     environment = {
@@ -160,7 +242,9 @@ def test_without_redis_a_worker_says_so_in_one_line(tmp_path: Path, variables: d
         command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 1
-    assert done.stderr == "site chores: expected REDIS_URL, such as redis://:password@host:6379/0\n"
+    [line] = done.stderr.splitlines()
+    assert line.startswith("site chores: REDIS_URL must look like redis://:password@host:6379/0")
+    assert "hid" not in line
 
 
 def test_every_chore_has_its_time() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -10,6 +12,7 @@ from urllib.parse import urlsplit
 import boto3
 import pytest
 import requests
+from botocore.exceptions import ClientError
 from django.core import signing
 from django.test import Client
 from pytest_django import Settings
@@ -127,6 +130,51 @@ def test_s3_clips_are_served_by_the_store_at_its_public_address(s3: Any) -> None
     assert store.origin.startswith("http://localhost:")
     assert requests.get(link, timeout=10).content == CLIP
     assert not requests.get(link.split("?", maxsplit=1)[0], timeout=10).ok
+
+
+@pytest.mark.parametrize("endpoint", [None, "https://clips.example.org"])
+def test_the_origin_of_links_needs_no_keys(
+    s3: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, endpoint: str | None
+) -> None:
+    settings.S3_PUBLIC_ENDPOINT_URL = endpoint
+    signed = urlsplit(S3Media("s3://clips").url(KEY))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    assert S3Media("s3://clips").origin == f"{signed.scheme}://{signed.netloc}"
+
+
+def test_a_store_that_fails_is_asked_three_times(
+    s3: Any, settings: Settings, stumbling: tuple[str, list[str]]
+) -> None:
+    settings.S3_ENDPOINT_URL, asked = stumbling
+    store = S3Media("s3://clips")
+    retries = store.client.meta.config.retries  # type: ignore[attr-defined]
+    assert (retries["mode"], retries["total_max_attempts"]) == ("standard", 3)
+    with pytest.raises(ClientError, match="503"):
+        store.readable(KEY)
+    assert len(asked) == 3
+
+
+@pytest.fixture
+def stumbling() -> Iterator[tuple[str, list[str]]]:
+    """The address of a server that is not ready for any request, and what it was asked."""
+    asked: list[str] = []
+
+    class Unready(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            asked.append(self.path)
+            self.send_error(503)
+
+        def log_message(self, *args: Any) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Unready) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_port}", asked
+        server.shutdown()
 
 
 def test_missing_and_empty_s3_clips_are_not_readable(s3: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -15,7 +16,9 @@ from django.core.exceptions import ImproperlyConfigured
 
 from human_feedback_site import environment
 
-KEY = "k" * 50
+KEY = "only-for-tests-" + "x" * 40
+S3 = {"TEACHER_STORAGE": "s3://clips", "AWS_EC2_METADATA_DISABLED": "true"}
+S3_KEYS = {"AWS_ACCESS_KEY_ID": "access", "AWS_SECRET_ACCESS_KEY": "hidden"}
 NAMES = (
     *("DEBUG", "ALLOWED_HOSTS", "CSRF_TRUSTED_ORIGINS", "SESSION_COOKIE_SECURE", "CSRF_COOKIE_SECURE"),
     *("PUBLIC_URL", "TEACHER_STORAGE", "S3_PUBLIC_ENDPOINT_URL", "SESSION_COOKIE_NAME", "SECRET_KEY"),
@@ -86,7 +89,7 @@ def test_two_embedded_sites_on_one_machine_do_not_share_a_session_cookie(tmp_pat
 
 
 def test_s3_is_public_at_its_endpoint_unless_another_is_given(tmp_path: Path) -> None:
-    s3 = {"TEACHER_STORAGE": "s3://clips/here", "S3_ENDPOINT_URL": "http://s3:9000"}
+    s3 = {"TEACHER_STORAGE": "s3://clips/here", "S3_ENDPOINT_URL": "http://s3:9000", **S3_KEYS}
     assert settings(tmp_path, **s3)["S3_PUBLIC_ENDPOINT_URL"] == "http://s3:9000"
     found = settings(tmp_path, **s3, S3_PUBLIC_ENDPOINT_URL="https://clips.example.org")
     assert found["S3_PUBLIC_ENDPOINT_URL"] == "https://clips.example.org"
@@ -139,7 +142,9 @@ def test_nobody_waits_long_for_a_postgresql_that_is_silent(
         ({"DEBUG": "1", "ALLOWED_HOSTS": "example.org"}, "DEBUG shows"),
         ({"DEBUG": "1", "TEACHER_PUBLIC_URL": "https://example.org"}, "DEBUG shows"),
         ({"LOG_FORMAT": "JSON"}, "LOG_FORMAT must be json or plain, not 'JSON'"),
-        ({"SECRET_KEY": "short"}, "at least 32"),
+        ({"SECRET_KEY": "hidden" * 8}, "at least 50"),
+        ({"SECRET_KEY": " " + "hidden" * 8 + " "}, "at least 50"),
+        ({"SECRET_KEY": "hide" * 20}, "at least 50 random"),
         ({"DATABASE_URL": "postgresql://u:p@h/d"}, "SECRET_KEY must be set"),
         ({"DATABASE_URL": "mysql://u:hidden@h/d", "SECRET_KEY": KEY}, "PostgreSQL or a SQLite"),
         ({"DATABASE_URL": "u:hidden@h", "SECRET_KEY": KEY}, "DATABASE_URL must look like"),
@@ -147,10 +152,31 @@ def test_nobody_waits_long_for_a_postgresql_that_is_silent(
             {"DATABASE_URL": "postgresql://u:hidden@h:port/d", "SECRET_KEY": KEY},
             "DATABASE_URL must look like",
         ),
+        ({"DATABASE_URL": "postgresql://", "SECRET_KEY": KEY}, "DATABASE_URL must look like"),
+        ({"DATABASE_URL": "postgresql://u:hidden@h", "SECRET_KEY": KEY}, "DATABASE_URL must look like"),
+        ({"DATABASE_URL": "postgresql:///teacher", "SECRET_KEY": KEY}, "DATABASE_URL must look like"),
+        ({"DATABASE_URL": "sqlite://", "SECRET_KEY": KEY}, "DATABASE_URL must look like"),
+        ({"DATABASE_URL": "sqlite://:memory:", "SECRET_KEY": KEY}, "DATABASE_URL must look like"),
+        ({"DATABASE_URL": "sqlite:///:memory:", "SECRET_KEY": KEY}, "DATABASE_URL must look like"),
+        ({"DATABASE_URL": "sqlite://site/site.sqlite3", "SECRET_KEY": KEY}, "DATABASE_URL must look like"),
+        ({"ALLOWED_HOSTS": "https://example.org"}, "ALLOWED_HOSTS must be hosts"),
+        ({"ALLOWED_HOSTS": "example.org/"}, "ALLOWED_HOSTS must be hosts"),
+        ({"ALLOWED_HOSTS": "localhost,example.org:8000"}, "ALLOWED_HOSTS must be hosts"),
         ({"TEACHER_STORAGE": "http://bucket"}, "TEACHER_STORAGE must be"),
         ({"TEACHER_STORAGE": "s3://"}, "TEACHER_STORAGE must look like"),
+        ({"TEACHER_STORAGE": "s3:///prefix"}, "TEACHER_STORAGE must look like"),
+        ({"TEACHER_STORAGE": "s3://clips?region=hidden"}, "TEACHER_STORAGE must look like"),
+        ({"TEACHER_STORAGE": "s3://user:hidden@clips/here"}, "TEACHER_STORAGE must look like"),
+        ({"TEACHER_STORAGE": "s3://clips:9000/here"}, "TEACHER_STORAGE must look like"),
+        (S3, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY must be set"),
+        (
+            {**S3, "S3_ENDPOINT_URL": "http://s3", "AWS_SECRET_ACCESS_KEY": "hidden"},
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY must be set",
+        ),
+        ({**S3, **S3_KEYS, "S3_ENDPOINT_URL": "http://media:abc"}, "S3_ENDPOINT_URL must look like"),
         ({"TEACHER_PUBLIC_URL": "example.org"}, "TEACHER_PUBLIC_URL must look like"),
         ({"TEACHER_PUBLIC_URL": "https://example.org/path"}, "without a path"),
+        ({"S3_PUBLIC_ENDPOINT_URL": "https://example.org/clips"}, "without a path"),
         ({"S3_ENDPOINT_URL": "s3:9000"}, "S3_ENDPOINT_URL must look like"),
         (
             {
@@ -174,6 +200,71 @@ def test_what_cannot_work_stops_the_site_with_one_line(
     assert last_line.startswith("django.core.exceptions.ImproperlyConfigured: ")
     assert message in last_line
     assert "hidden" not in last_line
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("ftp://host", "http://", "http://:8000", "http://host:", "http://host:port", "http://host:99999"),
+        *("http://host:0", "http://[::1", "http://[zz]", "http://ho st", "http://host /path", "http://ho;st"),
+        *("http://hidden@host", "http://user:hidden@host", "http://host#hidden", "http://host/?hidden=1"),
+    ],
+)
+def test_what_is_no_address_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("S3_ENDPOINT_URL", url)
+    with pytest.raises(ImproperlyConfigured, match="S3_ENDPOINT_URL must look like https:") as caught:
+        environment.read_url("S3_ENDPOINT_URL")
+    assert "hidden" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("", None),
+        (" http://127.0.0.1:9000/ ", "http://127.0.0.1:9000"),
+        ("HTTPS://Teach.Example.org", "https://teach.example.org"),  # as browsers send it
+        ("http://[::1]:8000", "http://[::1]:8000"),
+        ("http://s3_server/Some/Path/", "http://s3_server/Some/Path"),
+    ],
+)
+def test_what_is_an_address_is_taken(monkeypatch: pytest.MonkeyPatch, url: str, found: str | None) -> None:
+    monkeypatch.setenv("S3_ENDPOINT_URL", url)
+    assert environment.read_url("S3_ENDPOINT_URL") == found
+
+
+def test_hosts_may_be_names_domains_addresses_and_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALLOWED_HOSTS", "web, .example.org,192.168.1.5,[2001:db8::1],*,")
+    found = environment.read_hosts("ALLOWED_HOSTS")
+    assert found == ["web", ".example.org", "192.168.1.5", "[2001:db8::1]", "*"]
+
+
+def test_a_secret_key_loses_the_blanks_around_it(tmp_path: Path) -> None:
+    assert settings(tmp_path, SECRET_KEY=f" {KEY}\n")["SECRET_KEY"] == KEY
+
+
+def test_keys_of_s3_may_be_in_a_file_and_then_nobody_is_asked(tmp_path: Path) -> None:
+    file = tmp_path / "credentials"
+    file.write_text("[default]\naws_access_key_id = access\naws_secret_access_key = secret\n")
+    variables = {"TEACHER_STORAGE": "s3://clips", "AWS_SHARED_CREDENTIALS_FILE": str(file)}
+    assert settings(tmp_path, **variables)["TEACHER_STORAGE"] == "s3://clips"
+
+
+def test_where_the_store_is_not_amazons_no_machine_is_asked_for_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_EC2_METADATA_DISABLED"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    with socket.create_server(("127.0.0.1", 0)) as metadata:
+        metadata.settimeout(0.1)
+        host, port = metadata.getsockname()
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"http://{host}:{port}")
+        with pytest.raises(ImproperlyConfigured, match="AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"):
+            environment.require_s3_credentials("http://s3:9000")
+        with pytest.raises(TimeoutError):
+            metadata.accept()
 
 
 def test_an_unreadable_secret_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,6 +98,7 @@ def test_settings_that_cannot_work_stop_the_server_with_one_line(site: Productio
     for variables, message in (
         ({"LOG_FORMAT": "xml"}, "LOG_FORMAT must be json or plain, not 'xml'."),
         ({"SECRET_KEY": ""}, "SECRET_KEY must be set beside DATABASE_URL"),
+        ({"WEB_CONCURRENCY": "0"}, "WEB_CONCURRENCY must be a whole number from 1 to 9999, not '0'."),
     ):
         process = site.start(**variables)
         assert process.wait(30) != 0
