@@ -1,0 +1,376 @@
+"""Demonstrations of an expert: record, save and load them, and split them for behaviour cloning.
+
+The file is an ``.npz`` of plain arrays as Stable Baselines 2 wrote them (``generate_expert_traj``): whole
+episodes, one after another, under the names in :data:`KEYS`. Its files load here.
+"""
+
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from numpy.typing import NDArray
+
+from teacher.envs.episodes import episode_seeds
+from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, StorageError
+from teacher.files import written_whole
+
+KEYS = ("obs", "actions", "rewards", "episode_returns", "episode_starts")
+"""The arrays of a file."""
+
+Pairs = tuple[NDArray[Any], NDArray[Any]]
+"""Observations ``(n, *S)`` and actions ``(n, *A)``."""
+Controller = Callable[[Any], Any]
+"""From one observation to one action."""
+
+
+class Agent(Protocol):
+    """What :class:`agents.on_policy.OnPolicyAgent` offers."""
+
+    def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
+        """Actions for a batch of raw observations."""
+
+
+class Model(Protocol):
+    """What a model of Stable-Baselines3 offers; one with a memory is given back its state."""
+
+    def predict(
+        self, observation: Any, *, state: Any, episode_start: NDArray[np.bool_], deterministic: bool
+    ) -> tuple[Any, Any]:
+        """The action for one observation, and the state."""
+
+
+@dataclass(frozen=True, eq=False)
+class Demonstrations:
+    """Whole episodes, one after another; ``n`` steps in all. The space of a Discrete has the shape ``(1,)``.
+
+    Attributes:
+        obs: ``(n, *S)``, raw, each before its step.
+        actions: ``(n, *A)``, as the environment executed them.
+        rewards: ``(n,)``, the environment's.
+        episode_returns: ``(episodes,)``, the undiscounted sums of rewards.
+        episode_starts: ``(n,)``, True at the first step of each episode.
+    """
+
+    obs: NDArray[Any]
+    actions: NDArray[Any]
+    rewards: NDArray[np.float64]
+    episode_returns: NDArray[np.float64]
+    episode_starts: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.obs)
+
+    def summary(self) -> str:
+        """How much there is and how good it is, in one line."""
+        returns, episodes = self.episode_returns, len(self.episode_returns)
+        return (
+            f"{episodes} episode{'s' * (episodes != 1)}, {len(self):,} steps, "
+            f"return {returns.mean():.1f} +- {returns.std():.1f} ({returns.min():.1f} to {returns.max():.1f})"
+        )
+
+    def limited(self, episodes: int) -> "Demonstrations":
+        """The first so many episodes, exactly. Raises :class:`DataError` where there are fewer."""
+        if not 1 <= episodes <= len(self.episode_returns):
+            raise DataError(
+                f"expected a traj_limitation of 1 to {len(self.episode_returns)}, the episodes there are, "
+                f"got {episodes}; record more, or ask for fewer"
+            )
+        steps = [*np.flatnonzero(self.episode_starts), len(self)][episodes]
+        return Demonstrations(
+            self.obs[:steps],
+            self.actions[:steps],
+            self.rewards[:steps],
+            self.episode_returns[:episodes],
+            self.episode_starts[:steps],
+        )
+
+    def split(
+        self, train_fraction: float = 0.7, batch_size: int = 64, seed: int = 0, *, shuffle: bool = True
+    ) -> "Split":
+        """Divide the episodes at random into those to train on and those to validate on.
+
+        Args:
+            train_fraction: share of the episodes to train on, rounded, but at least one on either side; 1
+                leaves none to validate on.
+            batch_size: transitions per minibatch, at least (where there are as many).
+            seed: of the division and of the order of the minibatches.
+            shuffle: whether the minibatches are drawn in random order, another in each epoch.
+
+        Raises:
+            ConfigError: a value is out of range.
+            DataError: a single episode cannot be divided.
+        """
+        if not 0 < train_fraction <= 1:
+            raise ConfigError(f"expected a train_fraction above 0 and up to 1, got {train_fraction}")
+        if batch_size < 1:
+            raise ConfigError(f"expected a batch_size of at least 1, got {batch_size}")
+        episodes, rng = len(self.episode_returns), np.random.default_rng(seed)
+        if train_fraction == 1:
+            for_training = np.ones(episodes, bool)
+        elif episodes == 1:
+            raise DataError("a single episode cannot be divided: pass a train_fraction of 1, or record more")
+        else:
+            count = min(max(round(train_fraction * episodes), 1), episodes - 1)
+            for_training = rng.permutation(episodes) < count
+        steps = for_training[np.cumsum(self.episode_starts) - 1]
+        train, validation = ((self.obs[chosen], self.actions[chosen]) for chosen in (steps, ~steps))
+        return Split(train, validation, batch_size, rng if shuffle else None)
+
+
+class Split:
+    """Demonstrations to train on, in minibatches, and others to validate on.
+
+    Attributes:
+        train: to train on.
+        validation: of other episodes, possibly none.
+    """
+
+    def __init__(
+        self, train: Pairs, validation: Pairs, batch_size: int, rng: np.random.Generator | None
+    ) -> None:
+        self.train = train
+        self.validation = validation
+        self._batch_size = batch_size
+        self._rng = rng
+
+    def epoch(self) -> Iterator[NDArray[np.intp]]:
+        """Rows of ``train``, each once, in minibatches whose sizes differ by one at most."""
+        size = len(self.train[0])
+        order = np.arange(size) if self._rng is None else self._rng.permutation(size)
+        yield from np.array_split(order, max(1, size // self._batch_size))
+
+
+def record_demonstrations(
+    expert: Agent | Model | Controller, env: gym.Env[Any, Any], n_episodes: int, seed: int = 0
+) -> Demonstrations:
+    """Let an expert play whole episodes.
+
+    Args:
+        expert: an agent of this project and a Stable-Baselines3 model choose their most likely actions (a
+            model that still has its ``VecNormalize`` sees observations through it); or any function from one
+            raw observation to one action.
+        env: one environment, made for this; its episodes must end by themselves.
+        n_episodes: how many.
+        seed: of the episodes' resets.
+
+    Raises:
+        EnvironmentUnsuitableError: its observations or actions are neither a Box nor Discrete.
+        ConfigError: the expert is none of the above, or ``n_episodes`` is not positive.
+        DataError: the expert's action does not fit, or the environment returned a NaN.
+    """
+    for what, space in (("observations", env.observation_space), ("actions", env.action_space)):
+        if not isinstance(space, Box | Discrete):
+            raise EnvironmentUnsuitableError(
+                f"expected {what} of a Box or Discrete, got {_one_line(space)}; wrap it"
+            )
+    if n_episodes < 1:
+        raise ConfigError(f"expected at least 1 episode to record, got {n_episodes}")
+    seeds = episode_seeds([seed], 0, 1)
+    episodes = [_play(_controller(expert), env, next(seeds)) for _ in range(n_episodes)]
+    return Demonstrations(*(np.concatenate(columns) for columns in zip(*episodes, strict=True)))
+
+
+def save_demonstrations(path: Path, demonstrations: Demonstrations) -> None:
+    """Write the file, whole or not at all. Raises :class:`StorageError` where it cannot be written."""
+    try:
+        with written_whole(path) as file:
+            np.savez(file, **{key: getattr(demonstrations, key) for key in KEYS})
+    except OSError as error:
+        raise StorageError(f"cannot write the demonstrations {path}: {error.strerror}") from error
+
+
+def load_demonstrations(
+    source: Path | Mapping[str, NDArray[Any]], traj_limitation: int | None = None
+) -> Demonstrations:
+    """Read and check demonstrations.
+
+    Args:
+        source: a file of :func:`save_demonstrations` or of Stable Baselines 2, or its arrays by name.
+        traj_limitation: take only the first so many episodes.
+
+    Raises:
+        DataError: the file is missing, damaged or pickled, its arrays do not fit each other or hold a NaN, or
+            there are fewer episodes than wanted.
+    """
+    name, arrays = ("the dictionary", source) if isinstance(source, Mapping) else (source, _read(source))
+    try:
+        demonstrations = _checked(arrays)
+    except DataError as error:
+        raise DataError(f"{name} holds no demonstrations: {error}") from error
+    return demonstrations if traj_limitation is None else demonstrations.limited(traj_limitation)
+
+
+def draw_returns(demonstrations: Demonstrations, path: Path) -> None:
+    """Draw a histogram of the episodes' returns into a PNG file.
+
+    Raises:
+        ConfigError: matplotlib is not installed.
+        StorageError: the file cannot be written.
+    """
+    try:
+        from matplotlib.figure import Figure  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError(
+            f"expected matplotlib to draw {path}, got {error}; pip install 'rl-teacher[benchmarks]'"
+        ) from error
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.hist(demonstrations.episode_returns, bins="auto")
+    axes.set(title=demonstrations.summary(), xlabel="return", ylabel="episodes")
+    axes.title.set_fontsize("medium")
+    try:
+        with written_whole(path) as file:
+            figure.savefig(file, format="png")
+    except OSError as error:
+        raise StorageError(f"cannot write the picture {path}: {error.strerror}") from error
+
+
+def _controller(expert: Agent | Model | Controller) -> Controller:
+    """A function for one episode, with a memory of its own."""
+    act, predict = getattr(expert, "act", None), getattr(expert, "predict", None)
+    if act is not None:
+        return lambda observation: act(np.asarray(observation)[None], deterministic=True)[0]
+    if predict is not None:
+        return _ModelController(expert)
+    if callable(expert):
+        return expert
+    raise ConfigError(f"expected an expert that acts, predicts or is a function, got {type(expert).__name__}")
+
+
+class _ModelController:
+    """A Stable-Baselines3 model in one episode."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        find_normalizer = getattr(model, "get_vec_normalize_env", lambda: None)
+        self._normalizer = find_normalizer()
+        self._state: Any = None
+        self._starts = True
+
+    def __call__(self, observation: Any) -> Any:
+        if self._normalizer is not None:
+            observation = self._normalizer.normalize_obs(observation)
+        action, self._state = self._model.predict(
+            observation, state=self._state, episode_start=np.array([self._starts]), deterministic=True
+        )
+        self._starts = False
+        return action
+
+
+def _play(controller: Controller, env: gym.Env[Any, Any], seed: int) -> tuple[NDArray[Any], ...]:
+    """One episode, in the columns of :class:`Demonstrations`."""
+    obs: list[NDArray[Any]] = []
+    actions: list[NDArray[Any]] = []
+    rewards: list[float] = []
+    observation, _ = env.reset(seed=seed)
+    ended = False
+    while not ended:
+        # A copy, because some environments write into the same array.
+        obs.append(np.array(observation, env.observation_space.dtype))
+        _require_finite("observation", obs[-1], seed, len(rewards))
+        action = _executable(controller(observation), env.action_space)
+        actions.append(np.array(action))
+        observation, reward, terminated, truncated, _ = env.step(action)
+        rewards.append(float(reward))
+        _require_finite("reward", rewards[-1], seed, len(rewards))
+        ended = terminated or truncated
+    starts = np.zeros(len(rewards), bool)
+    starts[0] = True
+    return (
+        np.stack(obs).reshape(len(obs), *_shape(env.observation_space)),
+        np.stack(actions).reshape(len(actions), *_shape(env.action_space)),
+        np.array(rewards),
+        np.array([sum(rewards)]),
+        starts,
+    )
+
+
+def _require_finite(what: str, value: Any, seed: int, step: int) -> None:
+    if not np.isfinite(value).all():
+        raise DataError(
+            f"expected finite numbers from the environment, got the {what} {_one_line(value)} at step {step} "
+            f"of the episode with seed {seed}"
+        )
+
+
+def _executable(action: Any, space: gym.Space[Any]) -> Any:
+    """The action as the environment takes it, clipped to a Box."""
+    array = np.asarray(action)
+    if array.dtype.kind in "fiub" and array.size == np.prod(space.shape or ()) and np.isfinite(array).all():
+        array = array.reshape(space.shape or ())
+        if isinstance(space, Box):
+            return array.clip(space.low, space.high).astype(space.dtype)
+        if int(array) == array and space.contains(int(array)):
+            return int(array)
+    raise DataError(f"expected an action of {_one_line(space)}, got {_one_line(action)} from the expert")
+
+
+def _shape(space: gym.Space[Any]) -> tuple[int, ...]:
+    return (1,) if isinstance(space, Discrete) else (space.shape or ())
+
+
+def _one_line(value: object) -> str:
+    return " ".join(str(value).split())
+
+
+def _read(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            return {key: archive[key] for key in KEYS if key in archive}
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+    # Whatever a damaged archive makes of its headers; an .npy file is no context manager.
+    except (
+        ValueError, KeyError, TypeError, EOFError, MemoryError, OverflowError, NotImplementedError,
+        RuntimeError, zlib.error, zipfile.BadZipFile,
+    ) as error:  # fmt: skip
+        raise DataError(
+            f"{path} is no readable file of demonstrations ({_one_line(error)}); expected an .npz of "
+            "plain arrays, because a pickled one could run anything"
+        ) from error
+
+
+def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
+    """The arrays in the dtypes and shapes promised. Raises :class:`DataError` without saying where from."""
+    missing = [key for key in KEYS if key not in arrays]
+    if missing:
+        raise DataError(f"expected the arrays {', '.join(KEYS)}, but {', '.join(missing)} is missing")
+    obs, actions, *columns = (np.atleast_1d(arrays[key]) for key in KEYS)
+    if obs.dtype.kind in "US":
+        raise DataError("obs holds paths of images; expected the images themselves, (steps, *shape)")
+    for key, array in zip(KEYS, (obs, actions, *columns), strict=True):
+        if array.dtype.kind not in "fiub":
+            raise DataError(f"expected numbers in {key}, got {array.dtype}")
+        rows = np.argwhere(~np.isfinite(array))[:, 0]
+        if rows.size:
+            raise DataError(f"{key} holds a NaN or an infinity in row {rows[0]}")
+    # Stable Baselines 2 writes the columns of a vector environment as (n, 1).
+    rewards, returns, starts = (column.reshape(-1) for column in columns)
+    for key, array in (("obs", obs), ("actions", actions)):
+        if array.ndim < 2:
+            raise DataError(
+                f"expected {key} of shape (steps, *shape), (steps, 1) for Discrete, got {array.shape}"
+            )
+    lengths = {
+        "obs": len(obs),
+        "actions": len(actions),
+        "rewards": len(rewards),
+        "episode_starts": len(starts),
+    }
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"expected as many rows in each, got {lengths}")
+    if len(obs) == 0:
+        raise DataError("expected at least one episode, got no step")
+    starts = starts.astype(bool)
+    if not starts[0] or starts.sum() != len(returns):
+        raise DataError(
+            f"expected episode_starts to begin with True and to mark {len(returns)} episodes, one for each "
+            f"of episode_returns, got {starts.sum()} with {bool(starts[0])} first"
+        )
+    return Demonstrations(obs, actions, rewards.astype(np.float64), returns.astype(np.float64), starts)

@@ -1,0 +1,357 @@
+"""Recording, saving, loading and splitting an expert's episodes."""
+
+import builtins
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import stable_baselines3 as sb3
+from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.vector import SyncVectorEnv
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+from agents.ppo import PPO, PPOConfig
+from teacher.demonstrations import (
+    KEYS,
+    Demonstrations,
+    draw_returns,
+    load_demonstrations,
+    record_demonstrations,
+    save_demonstrations,
+)
+from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, StorageError
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class Corridor(gym.Env[Any, Any]):
+    """Its observation is the step, in an array that it writes into; its reward is the step times 10."""
+
+    def __init__(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
+        self.observation_space, self.action_space = observation_space, action_space
+        self.executed: list[Any] = []
+        self._array = np.zeros(observation_space.shape or (), observation_space.dtype)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        super().reset(seed=seed)
+        self._array[...] = 0
+        self.length = int(self.np_random.integers(2, 6))
+        return self._array, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        self.executed.append(action)
+        self._array += 1
+        step = int(self._array.flat[0])
+        return self._array, 10.0 * (step - 1), step == self.length, False, {}
+
+
+VECTOR, TWO = Box(-100, 100, (2,), np.float32), Box(-1, 1, (2,), np.float32)
+
+
+@pytest.fixture
+def arrays() -> Arrays:
+    """Three episodes of 2, 3 and 1 steps, laid out as ``generate_expert_traj`` of Stable Baselines 2 does.
+
+    A model there plays a vector environment, so rewards are ``(n, 1)`` and Discrete actions ``(n, 1)``.
+    """
+    return {
+        "actions": np.array([0, 1, 1, 0, 1, 0], np.int64).reshape(-1, 1),
+        "obs": np.arange(24, dtype=np.float32).reshape(-1, 4),
+        "rewards": np.ones((6, 1), np.float64),
+        "episode_returns": np.array([2.0, 3.0, 1.0]),
+        "episode_starts": np.array([True, False, True, False, False, True]),
+    }
+
+
+def test_it_records_observations_before_each_step_and_actions_as_executed() -> None:
+    env = Corridor(VECTOR, TWO)
+    recorded = record_demonstrations(lambda observation: 0.75 * observation, env, n_episodes=5, seed=3)
+    lengths = np.diff([*np.flatnonzero(recorded.episode_starts), len(recorded)])
+    steps = np.concatenate([np.arange(length) for length in lengths])
+    assert len(lengths) == 5
+    assert len(set(lengths.tolist())) > 1
+    assert recorded.obs.tolist() == [[step, step] for step in steps]
+    assert recorded.actions.tolist() == [[min(0.75 * step, 1)] * 2 for step in steps]
+    np.testing.assert_array_equal(recorded.actions, env.executed)
+    assert recorded.rewards.tolist() == (10.0 * steps).tolist()
+    assert recorded.episode_returns.tolist() == [5.0 * n * (n - 1) for n in lengths]
+
+
+def test_discrete_spaces_have_the_shape_1() -> None:
+    env = Corridor(Discrete(9), Discrete(3, start=5))
+    recorded = record_demonstrations(lambda observation: [5, 6][observation % 2], env, n_episodes=2)
+    assert recorded.obs.shape == recorded.actions.shape == (len(recorded), 1)
+    assert recorded.actions.tolist() == [[5 + step % 2] for step in recorded.obs[:, 0].tolist()]
+    assert recorded.actions.dtype.kind == recorded.obs.dtype.kind == "i"
+
+
+def test_the_seed_decides_the_episodes() -> None:
+    env = gym.make("CartPole-v1")
+    first, again, other = (record_demonstrations(lambda _: 1, env, 2, seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.obs, again.obs)
+    assert not np.array_equal(first.obs[0], other.obs[0])
+
+
+def test_an_agent_plays_its_most_likely_actions() -> None:
+    agent = PPO(SyncVectorEnv([lambda: gym.make("CartPole-v1")]), PPOConfig(), seed=0)
+    recorded = record_demonstrations(agent, gym.make("CartPole-v1"), n_episodes=2)
+    np.testing.assert_array_equal(recorded.actions[:, 0], agent.act(recorded.obs, deterministic=True))
+
+
+def test_a_stable_baselines_model_plays_through_its_normalisation() -> None:
+    envs = VecNormalize(DummyVecEnv([lambda: gym.make("Pendulum-v1")]))
+    envs.reset()
+    for _ in range(50):
+        envs.step(np.ones((1, 1), np.float32))
+    model = sb3.PPO("MlpPolicy", envs, seed=0, device="cpu")
+    recorded = record_demonstrations(model, gym.make("Pendulum-v1", max_episode_steps=20), n_episodes=1)
+    expected, _ = model.predict(envs.normalize_obs(recorded.obs), deterministic=True)
+    np.testing.assert_allclose(recorded.actions, expected, atol=1e-6)
+    raw, _ = model.predict(recorded.obs, deterministic=True)
+    assert not np.allclose(recorded.actions, raw, atol=1e-4)
+
+
+def test_a_model_with_a_memory_gets_its_state_back() -> None:
+    class Counting:
+        def predict(self, observation: Any, *, state: Any, episode_start: Any, deterministic: bool) -> Any:
+            assert deterministic
+            assert episode_start.tolist() == [state is None]
+            state = 0 if state is None else state + 1
+            return np.full(2, 0.1 * state), state
+
+    recorded = record_demonstrations(Counting(), Corridor(VECTOR, TWO), n_episodes=3)
+    np.testing.assert_allclose(recorded.actions, 0.1 * recorded.obs, atol=1e-6)
+
+
+@pytest.mark.parametrize("action", [np.zeros(3), np.array([0, np.nan]), "left", None])
+def test_an_action_that_does_not_fit_is_refused(action: Any) -> None:
+    with pytest.raises(DataError, match=r"^expected an action of Box.* got .* from the expert$"):
+        record_demonstrations(lambda _: action, Corridor(VECTOR, TWO), n_episodes=1)
+
+
+@pytest.mark.parametrize("action", [2, -1, 0.5])
+def test_an_action_that_is_no_choice_is_refused(action: float) -> None:
+    with pytest.raises(DataError, match="expected an action of Discrete"):
+        record_demonstrations(lambda _: action, Corridor(VECTOR, Discrete(2)), n_episodes=1)
+
+
+@pytest.mark.parametrize("what", ["observation", "reward"])
+def test_a_nan_of_the_environment_is_refused(what: str) -> None:
+    class Broken(Corridor):
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            nan = np.full(2, np.nan, np.float32)
+            return (nan, 0.0, False, False, {}) if what == "observation" else (nan, np.nan, False, False, {})
+
+    with pytest.raises(DataError, match=rf"the {what} .*nan.* at step 1 of the episode with seed \d+$"):
+        record_demonstrations(lambda _: np.zeros(2), Broken(VECTOR, TWO), n_episodes=1)
+
+
+def test_what_cannot_be_recorded_is_refused() -> None:
+    with pytest.raises(EnvironmentUnsuitableError, match="observations of a Box or Discrete, got Dict"):
+        record_demonstrations(lambda _: 0, Corridor(Dict({"x": VECTOR}), TWO), n_episodes=1)
+    with pytest.raises(ConfigError, match="at least 1 episode to record, got 0"):
+        record_demonstrations(lambda _: np.zeros(2), Corridor(VECTOR, TWO), n_episodes=0)
+    with pytest.raises(ConfigError, match="or is a function, got float"):
+        record_demonstrations(0.5, Corridor(VECTOR, TWO), n_episodes=1)  # type: ignore[arg-type]
+
+
+def test_a_saved_file_comes_back_without_pickle(tmp_path: Path) -> None:
+    recorded = record_demonstrations(lambda _: np.zeros(2), Corridor(VECTOR, TWO), n_episodes=3)
+    save_demonstrations(tmp_path / "expert.npz", recorded)
+    with np.load(tmp_path / "expert.npz", allow_pickle=False) as archive:
+        assert set(archive) == set(KEYS)
+    loaded = load_demonstrations(tmp_path / "expert.npz")
+    for key in KEYS:
+        np.testing.assert_array_equal(getattr(loaded, key), getattr(recorded, key))
+        assert getattr(loaded, key).dtype == getattr(recorded, key).dtype
+
+
+def test_saving_fails_without_a_trace(tmp_path: Path, arrays: Arrays) -> None:
+    path = tmp_path / "expert.npz"
+    path.mkdir()
+    with pytest.raises(StorageError, match=r"^cannot write the demonstrations .*expert\.npz: "):
+        save_demonstrations(path, load_demonstrations(arrays))
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_of_stable_baselines_2_loads(tmp_path: Path, arrays: Arrays) -> None:
+    np.savez(tmp_path / "expert.npz", **arrays)  # type: ignore[arg-type]
+    loaded = load_demonstrations(tmp_path / "expert.npz")
+    assert len(loaded) == 6
+    assert loaded.rewards.tolist() == [1.0] * 6
+    assert loaded.actions.dtype == np.int64
+    assert loaded.summary() == "3 episodes, 6 steps, return 2.0 +- 0.8 (1.0 to 3.0)"
+
+
+def test_it_takes_exactly_as_many_episodes_as_wanted(arrays: Arrays) -> None:
+    limited = load_demonstrations(arrays, traj_limitation=2)
+    assert limited.episode_returns.tolist() == [2.0, 3.0]
+    assert limited.obs.tolist() == arrays["obs"][:5].tolist()
+    assert limited.episode_starts.sum() == 2
+    assert len(load_demonstrations(arrays, traj_limitation=3)) == 6
+    for wanted in (0, 4):
+        with pytest.raises(DataError, match=f"traj_limitation of 1 to 3, .*, got {wanted};"):
+            load_demonstrations(arrays, traj_limitation=wanted)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("obs", np.full((6, 4), np.nan), "obs holds a NaN or an infinity in row 0"),
+        ("rewards", np.array([0, 0, np.inf, 0, 0, 0]), "rewards holds a NaN or an infinity in row 2"),
+        ("episode_returns", np.array(np.nan), "episode_returns holds a NaN"),
+        ("obs", np.zeros((5, 4)), "as many rows in each, got {'obs': 5, 'actions': 6"),
+        ("actions", np.zeros(6), r"expected actions of shape \(steps, \*shape\).* got \(6,\)"),
+        ("obs", np.array([["images/0.png"]] * 6), "obs holds paths of images"),
+        ("actions", np.array([[None]] * 6), "expected numbers in actions, got object"),
+        ("episode_returns", np.zeros(2), "mark 2 episodes.* got 3 with True first"),
+        ("episode_starts", np.array([0, 1, 1, 0, 0, 1]), "begin with True.* got 3 with False first"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(
+    arrays: Arrays, key: str, value: NDArray[Any], message: str
+) -> None:
+    with pytest.raises(DataError, match=f"^the dictionary holds no demonstrations: .*{message}") as caught:
+        load_demonstrations({**arrays, key: value})
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_missing_is_named(arrays: Arrays) -> None:
+    del arrays["rewards"], arrays["obs"]
+    with pytest.raises(DataError, match="but obs, rewards is missing"):
+        load_demonstrations(arrays)
+
+
+def test_no_step_is_no_demonstration(arrays: Arrays) -> None:
+    with pytest.raises(DataError, match="at least one episode, got no step"):
+        load_demonstrations({key: array[:0] for key, array in arrays.items()})
+
+
+def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path, arrays: Arrays) -> None:
+    path = tmp_path / "expert.npz"
+    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+    content, rng = path.read_bytes(), np.random.default_rng(0)
+    damaged = [content[:size] for size in range(0, len(content), 97)]
+    for position in rng.integers(len(content), size=300).tolist():
+        damaged.append(content[:position] + b"\xff\x00\x7f" + content[position + 3 :])
+    refused = 0
+    for some in damaged:
+        path.write_bytes(some)
+        try:
+            load_demonstrations(path)
+        except DataError as error:
+            refused += 1
+            assert "\n" not in str(error)  # noqa: PT017 - some damage is to bytes that nobody reads
+    assert refused > len(damaged) / 2
+
+
+def test_a_pickled_file_is_refused(tmp_path: Path, arrays: Arrays) -> None:
+    arrays["obs"] = np.array([{"a": 1}] * 6)
+    np.savez(tmp_path / "pickled.npz", **arrays)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"allow_pickle=False.*expected an \.npz of plain arrays"):
+        load_demonstrations(tmp_path / "pickled.npz")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x80\x04N.", b"\x93NUMPY" + struct.pack("B", 9), zlib.compress(b"x")]
+)
+def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "other").write_bytes(content)
+    with pytest.raises(DataError, match="is no readable file of demonstrations"):
+        load_demonstrations(tmp_path / "other")
+
+
+def test_a_single_array_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    with pytest.raises(DataError, match="is no readable file of demonstrations"):
+        load_demonstrations(tmp_path / "array.npy")
+    with pytest.raises(DataError, match=r"missing\.npz cannot be read: No such file"):
+        load_demonstrations(tmp_path / "missing.npz")
+
+
+def episodes_of(obs: NDArray[Any]) -> set[int]:
+    return set(obs[:, 0].astype(int).tolist())
+
+
+@pytest.fixture
+def ten_episodes() -> Demonstrations:
+    """Episode i has i + 1 steps; its observations and actions are i."""
+    numbers = np.repeat(np.arange(10), np.arange(1, 11))[:, None]
+    starts = np.diff(numbers[:, 0], prepend=-1) > 0
+    return Demonstrations(numbers * 1.0, numbers, np.ones(len(numbers)), np.arange(1.0, 11.0), starts)
+
+
+def test_whole_episodes_are_held_out(ten_episodes: Demonstrations) -> None:
+    split = ten_episodes.split(train_fraction=0.7, seed=1)
+    train, held_out = episodes_of(split.train[0]), episodes_of(split.validation[0])
+    assert (len(train), len(held_out)) == (7, 3)
+    assert not train & held_out
+    assert len(split.train[0]) + len(split.validation[0]) == 55
+    for obs, actions in (split.train, split.validation):
+        np.testing.assert_array_equal(obs, actions)
+    assert train == episodes_of(ten_episodes.split(train_fraction=0.7, seed=1).train[0])
+    assert any(train != episodes_of(ten_episodes.split(0.7, seed=seed).train[0]) for seed in range(2, 5))
+
+
+@pytest.mark.parametrize(("fraction", "count"), [(0.01, 1), (0.99, 9), (1, 10), (1.0, 10)])
+def test_either_side_gets_an_episode_unless_all_are_wanted(
+    ten_episodes: Demonstrations, fraction: float, count: int
+) -> None:
+    split = ten_episodes.split(train_fraction=fraction)
+    assert len(episodes_of(split.train[0])) == count
+    assert len(episodes_of(split.validation[0])) == 10 - count
+
+
+def test_an_epoch_is_every_row_once(ten_episodes: Demonstrations) -> None:
+    split = ten_episodes.split(train_fraction=1, batch_size=16, seed=5)
+    first, second = list(split.epoch()), list(split.epoch())
+    assert [len(rows) for rows in first] == [19, 18, 18]
+    assert sorted(np.concatenate(first)) == sorted(np.concatenate(second)) == list(range(55))
+    assert not np.array_equal(first[0], second[0])
+    np.testing.assert_array_equal(
+        first[0], next(ten_episodes.split(train_fraction=1, batch_size=16, seed=5).epoch())
+    )
+    in_order = ten_episodes.split(train_fraction=1, batch_size=16, shuffle=False)
+    assert np.concatenate(list(in_order.epoch())).tolist() == list(range(55))
+    assert len(list(ten_episodes.split(batch_size=1000).epoch())) == 1
+
+
+def test_a_division_that_makes_no_sense_is_refused(ten_episodes: Demonstrations) -> None:
+    for fraction in (0, 1.1, float("nan")):
+        with pytest.raises(ConfigError, match="train_fraction above 0 and up to 1"):
+            ten_episodes.split(train_fraction=fraction)
+    with pytest.raises(ConfigError, match="batch_size of at least 1, got 0"):
+        ten_episodes.split(batch_size=0)
+    with pytest.raises(DataError, match="a single episode cannot be divided"):
+        ten_episodes.limited(1).split()
+    assert len(ten_episodes.limited(1).split(train_fraction=1).train[0]) == 1
+
+
+def test_returns_are_drawn(tmp_path: Path, ten_episodes: Demonstrations) -> None:
+    draw_returns(ten_episodes, tmp_path / "returns.png")
+    draw_returns(ten_episodes.limited(1), tmp_path / "one.png")
+    assert (tmp_path / "returns.png").read_bytes().startswith(b"\x89PNG")
+    assert {path.name for path in tmp_path.iterdir()} == {"returns.png", "one.png"}
+    with pytest.raises(StorageError, match="cannot write the picture"):
+        draw_returns(ten_episodes, tmp_path / "nowhere" / "returns.png")
+
+
+def test_a_missing_matplotlib_is_named(
+    tmp_path: Path, ten_episodes: Demonstrations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_module = builtins.__import__
+
+    def without_matplotlib(name: str, *rest: Any, **more: Any) -> Any:
+        if name.startswith("matplotlib"):
+            raise ModuleNotFoundError(f"No module named {name!r}")
+        return import_module(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without_matplotlib)
+    with pytest.raises(ConfigError, match=r"pip install 'rl-teacher\[benchmarks\]'"):
+        draw_returns(ten_episodes, tmp_path / "returns.png")
