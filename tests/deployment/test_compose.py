@@ -5,14 +5,17 @@ import os
 import re
 import subprocess
 import sys
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
 EXAMPLE = (ROOT / ".env.example").read_text()
+PAGE = (ROOT / "docs/deployment.md").read_text()
 OWN = ("setup", "web", "beat", "render", "trainer")
 SERVERS = ("database", "redis", "media")
 ONE_SHOT = ("setup", "trainer")
@@ -32,12 +35,15 @@ def words_of(service: Any) -> list[str]:
     return [str(word) for part in parts for word in (part.split() if isinstance(part, str) else part)]
 
 
-def test_the_compose_file_follows_the_compose_schema() -> None:
+def check_schema(path: Path) -> None:
+    """Check a file against Compose's schema."""
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
-    done = subprocess.run(
-        [*command, str(ROOT / "docker-compose.yml")], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_compose_file_follows_the_compose_schema() -> None:
+    check_schema(ROOT / "docker-compose.yml")
 
 
 def test_the_services_are_those_of_the_documentation(compose: Any) -> None:
@@ -66,7 +72,8 @@ def test_the_example_holds_no_secret_and_everything_that_compose_asks_for(secret
 
 
 def test_the_example_offers_what_programs_read_and_nothing_else() -> None:
-    site = settings_of("human_feedback_site/settings.py", "human_feedback_site/environment.py")
+    modules = ("settings", "environment", "celery")
+    site = settings_of(*(f"human_feedback_site/{module}.py" for module in modules))
     worker = settings_of("teacher/render_tasks.py", "teacher/storage.py")
     internal = {"TEACHER_INSTANCE_ID"}  # given by the process that starts an embedded site
     assert len(site) > 8
@@ -94,10 +101,23 @@ def test_all_parts_use_one_store(compose: Any) -> None:
     services = compose["services"]
     for variable in ("TEACHER_STORAGE", "S3_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         assert len({services[name]["environment"][variable] for name in OWN}) == 1
-    assert services["trainer"]["entrypoint"][2] == services["web"]["environment"]["TEACHER_STORAGE"]
     keys = [services["media"]["environment"][f"MINIO_ROOT_{name}"] for name in ("USER", "PASSWORD")]
     store = services["web"]["environment"]
     assert keys == [store["AWS_ACCESS_KEY_ID"], store["AWS_SECRET_ACCESS_KEY"]]
+
+
+def test_what_the_page_says_to_take_out_for_a_store_elsewhere_is_all_there_is(
+    compose_with_store_elsewhere: Any, tmp_path: Path
+) -> None:
+    project = deepcopy(compose_with_store_elsewhere)
+    del project["services"]["media"], project["volumes"]["media"]
+    waiting = [name for name, s in project["services"].items() if s.get("depends_on", {}).pop("media", None)]
+    assert f"under `depends_on` of `{'` and `'.join(waiting)}`" in " ".join(PAGE.split())
+    (tmp_path / "docker-compose.yml").write_text(text := yaml.safe_dump(project))
+    assert "media" not in re.findall(r"[\w-]+", text)
+    check_schema(tmp_path / "docker-compose.yml")
+    for variable in ("TEACHER_STORAGE", "S3_ENDPOINT_URL", "AWS_DEFAULT_REGION"):
+        assert len({project["services"][name]["environment"][variable] for name in OWN}) == 1
 
 
 def test_hosts_in_addresses_are_services(compose: Any) -> None:
@@ -120,6 +140,17 @@ def test_every_service_can_be_left_alone(compose: Any, name: str) -> None:
     assert "privileged" not in service
     assert ("ports" in service) == (name in {"web", "media"})
     assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_tools_of_images_that_are_not_the_projects_get_no_long_options(compose: Any, name: str) -> None:
+    """Alpine's grep and its like are BusyBox's, which know short options alone."""
+    service = compose["services"][name]
+    servers_own = {"redis-server", "redis-cli", "pg_isready", "mc", "server"}
+    kind, *probe = service["healthcheck"]["test"]
+    probes = [part.split() for part in re.split(r"[|;&]+", probe[0])] if kind == "CMD-SHELL" else [probe]
+    for program, *arguments in filter(None, [words_of(service), *probes]):
+        assert program in servers_own or not [word for word in arguments if word.startswith("--")], program
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -209,8 +240,8 @@ def test_the_trainer_gets_site_and_store_unless_it_resumes(tmp_path: Path) -> No
     teach.chmod(0o755)
 
     def said(*arguments: str) -> list[str]:
-        command = [str(ROOT / "docker/trainer"), "http://web:8000", "s3://clips", *arguments]
-        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        command = [str(ROOT / "docker/trainer"), "http://web:8000", *arguments]
+        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "TEACHER_STORAGE": "s3://clips"}
         return subprocess.check_output(command, env=environment, text=True).splitlines()
 
     new = ["-p", "human", "--prompt", "Which one? --resume is no setting here"]

@@ -61,14 +61,13 @@ def test_every_variable_on_the_page_is_explained_in_the_example() -> None:
 
 def test_commands_of_compose_name_its_services(compose: Any) -> None:
     commands = [line for line in LINES if line.startswith("docker compose ")]
+    option = r"(?: --(?:entrypoint|publish) \S+| --?[\w-]+)"
     named = {
-        word
+        found[1]
         for line in commands
-        for word in re.findall(
-            r"(?: exec(?: -T)?| run [-\w ]*?--rm(?: --no-deps -T --entrypoint tar)?) (\w+)", line
-        )
+        if (found := re.match(rf"docker compose (?:exec|run){option}* (\w+)", line))
     }
-    assert named == {"web", "database", "trainer"}
+    assert named == {"web", "database", "trainer", "setup"}
     assert named <= set(compose["services"])
     assert len(commands) > 10
 
