@@ -30,9 +30,11 @@ from dataclasses import dataclass, field
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
-from gymnasium.envs.registration import load_env_creator
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 NAMESPACE = "teacher"
+
+_ENTRY_POINT = f"{__name__}:make_family"
 
 _ALIASES = {
     "Walker2d": "Walker",
@@ -42,19 +44,20 @@ _ALIASES = {
 }
 
 # From the reward of the v5 environment with the weights of the family, and its mujoco.MjData after the step.
-RewardRule = Callable[[float, Any], float]
+RewardRule = Callable[[Any, Any], Any]
 
 
-def _unchanged(base: float, data: Any) -> float:
+def _unchanged(base: Any, data: Any) -> Any:
     return base
 
 
-def _hopper(base: float, data: Any) -> float:
-    return base + 1.0 + float(data.qpos[1] - 1.0)
+# These two serve many environments as well: then the reward and each component of the data are arrays.
+def _hopper(base: Any, data: Any) -> Any:
+    return base + 1.0 + (data.qpos[1] - 1.0)
 
 
-def _walker(base: float, data: Any) -> float:
-    return base + 1.0 + float(data.qpos[1] - 2.0)
+def _walker(base: Any, data: Any) -> Any:
+    return base + 1.0 + (data.qpos[1] - 2.0)
 
 
 def _ant(base: float, data: Any) -> float:
@@ -120,13 +123,22 @@ class FamilyRules(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gym.Env[Any, Any], family: TaskFamily) -> None:
         super().__init__(env)
         self.metadata = {**env.metadata, "render_fps": family.fps}
-        self._rule = family.reward
+        self.rule = family.reward
         self._data = env.unwrapped.data  # type: ignore[attr-defined]
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Step the v5 environment; the reward is the rule's and ``terminated`` is always False."""
         observation, base, _, truncated, info = self.env.step(action)
-        return observation, self._rule(float(base), self._data), False, truncated, info
+        return observation, float(self.rule(float(base), self._data)), False, truncated, info
+
+
+def find_family_rules(env: gym.Env[Any, Any]) -> FamilyRules | None:
+    """The family's wrapper among those of an environment, or None."""
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, FamilyRules):
+            return env
+        env = env.env
+    return None
 
 
 def make_family(family: str, **kwargs: Any) -> FamilyRules:
@@ -134,6 +146,13 @@ def make_family(family: str, **kwargs: Any) -> FamilyRules:
     rules = FAMILIES[family]
     create: Callable[..., Any] = load_env_creator(str(gym.spec(rules.base_id).entry_point))
     return FamilyRules(create(**{**rules.weights, **kwargs}), rules)
+
+
+def v5_entry_point(spec: EnvSpec) -> str | None:
+    """The class that a family's or Gymnasium's id makes, with default arguments; None where it has others."""
+    if spec.entry_point == _ENTRY_POINT and spec.kwargs.keys() == {"family"}:
+        spec = gym.spec(FAMILIES[spec.kwargs["family"]].base_id)
+    return spec.entry_point if isinstance(spec.entry_point, str) and not spec.kwargs else None
 
 
 def register_tasks() -> None:
@@ -144,7 +163,7 @@ def register_tasks() -> None:
             if env_id not in gym.registry:
                 gym.register(
                     env_id,
-                    f"{__name__}:make_family",
+                    _ENTRY_POINT,
                     max_episode_steps=horizon,
                     disable_env_checker=True,
                     kwargs={"family": name},

@@ -12,8 +12,9 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from teacher.envs.batched import BatchedMujoco, supports
 from teacher.envs.episodes import EpisodeRecorder, SeededResets, episode_seeds
-from teacher.envs.families import FamilyRules, old_names, resolve_env_id
+from teacher.envs.families import find_family_rules, old_names, resolve_env_id
 from teacher.envs.make import make_env
 from teacher.envs.threads import ThreadedVectorEnv
 from teacher.errors import EnvironmentUnsuitableError
@@ -73,7 +74,7 @@ def describe_task(env_id: str, max_episode_steps: int | None = None) -> TaskInfo
             kwargs,
             fps=max(1, round(env.metadata.get("render_fps") or _DEFAULT_FPS)),
             horizon=horizon,
-            never_terminates=_has_family_rules(env),
+            never_terminates=find_family_rules(env) is not None,
             observation_space=observation_space,
             action_space=action_space,
         )
@@ -101,11 +102,13 @@ def make_vector_env(
         return SeededResets(make_env(task.env_id, task.kwargs), episode_seeds(entropy, index, num_envs))
 
     makers = [lambda index=index: make(index) for index in range(num_envs)]
-    envs = (
-        SyncVectorEnv(makers, autoreset_mode=autoreset_mode)
-        if workers == 1
-        else ThreadedVectorEnv(makers, workers, autoreset_mode)
-    )
+    envs: SyncVectorEnv[Any, Any]
+    if supports(task.env_id, task.kwargs):
+        envs = BatchedMujoco(makers, workers, autoreset_mode)
+    elif workers > 1:
+        envs = ThreadedVectorEnv(makers, workers, autoreset_mode)
+    else:
+        envs = SyncVectorEnv(makers, autoreset_mode=autoreset_mode)
     return EpisodeRecorder(envs, task.env_id, task.kwargs)
 
 
@@ -138,14 +141,6 @@ def _supported_spaces(env_id: str, env: gym.Env[Any, Any]) -> tuple[Box, Box | D
     raise EnvironmentUnsuitableError(
         f"{env_id} has actions {_one_line(actions)}; expected Discrete, or a Box of one dimension of floats"
     )
-
-
-def _has_family_rules(env: gym.Env[Any, Any]) -> bool:
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, FamilyRules):
-            return True
-        env = env.env
-    return False
 
 
 def _one_line(value: object) -> str:

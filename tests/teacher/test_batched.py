@@ -1,0 +1,183 @@
+"""Environments that are stepped at once do what they do one by one, to the last bit."""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from numpy.typing import NDArray
+
+from teacher.envs.batched import BatchedMujoco, supports
+from teacher.envs.episodes import SeededResets, episode_seeds, replay
+from teacher.envs.make import make_env
+from teacher.envs.tasks import describe_task, make_vector_env
+from teacher.envs.threads import ThreadedVectorEnv
+
+NUM_ENVS = 5
+LIMIT = 30  # most steps of an episode, where the environment's own would be waited for too long
+V5 = ["Hopper-v5", "HalfCheetah-v5", "Walker2d-v5", "Swimmer-v5"]
+FALLING = {"Hopper-v5", "Walker2d-v5"}
+FAMILIES = [
+    f"teacher/{prefix}{name}-v1"
+    for prefix in ("", "Short")
+    for name in ("Hopper", "Walker", "Cheetah", "Swimmer")
+]
+
+
+def makers(env_id: str, **kwargs: Any) -> list[Callable[[], gym.Env[Any, Any]]]:
+    def make(index: int) -> gym.Env[Any, Any]:
+        return SeededResets(make_env(env_id, kwargs), episode_seeds([9], index, NUM_ENVS))
+
+    return [functools.partial(make, index) for index in range(NUM_ENVS)]
+
+
+def bits(value: Any) -> Any:
+    """What tells apart all that may differ, even zeros by their sign."""
+    if isinstance(value, dict):
+        return {key: bits(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return [bits(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.shape, value.tobytes()
+    return value
+
+
+def random_actions(envs: SyncVectorEnv[Any, Any], steps: int) -> Iterator[NDArray[Any]]:
+    """Forward, none (zeros of both signs) and backward, at a strength at which some fall before the limit."""
+    envs.action_space.seed(1)
+    for step in range(steps):
+        actions: NDArray[Any] = envs.action_space.sample()
+        yield actions * np.float32(step % 3 - 1)
+
+
+def play(envs: SyncVectorEnv[Any, Any], steps: int) -> tuple[list[Any], NDArray[np.int64]]:
+    """All that the environments return, and how many episodes terminated and were truncated."""
+    trace = [bits(envs.reset(seed=4)[0])]
+    endings = np.zeros(2, np.int64)
+    for actions in random_actions(envs, steps):
+        observations, rewards, terminated, truncated, infos = envs.step(actions)
+        assert observations.flags.c_contiguous
+        trace.append([bits(value) for value in (observations, rewards, terminated, truncated, infos)])
+        endings += terminated.sum(), truncated.sum()
+        ended = terminated | truncated
+        for array in (observations, rewards, terminated, truncated):
+            array.fill(1)  # what is handed out may be written over
+        if envs.autoreset_mode is AutoresetMode.DISABLED and ended.any():
+            trace.append([bits(value) for value in envs.reset(options={"reset_mask": ended})])
+    envs.close()
+    return trace, endings
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("env_id", V5 + FAMILIES[:4])
+def test_trajectories_are_those_of_one_by_one(env_id: str, mode: AutoresetMode) -> None:
+    steps = 260
+    expected, (fallen, timed_out) = play(
+        SyncVectorEnv(makers(env_id, max_episode_steps=LIMIT), autoreset_mode=mode), steps
+    )
+    assert (fallen > 5) == (env_id in FALLING)
+    assert timed_out > 5
+    for workers in (1, 2):
+        envs = BatchedMujoco(makers(env_id, max_episode_steps=LIMIT), workers, mode)
+        assert play(envs, steps)[0] == expected
+
+
+@pytest.mark.parametrize("env_id", ["Walker2d-v5", "teacher/ShortHopper-v1"])
+def test_episodes_end_at_the_limit_of_the_environment_itself(env_id: str) -> None:
+    for_each = [play(kind(makers(env_id)), 310)[0] for kind in (SyncVectorEnv, BatchedMujoco)]
+    assert for_each[0] == for_each[1]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_hopeless_actions_do_the_same_as_one_by_one(dtype: type) -> None:
+    """Far out of the bounds, where the simulation breaks down; in the dtype that the caller gives."""
+    traces = []
+    for kind in (SyncVectorEnv, BatchedMujoco):
+        envs: SyncVectorEnv[Any, Any] = kind(makers("HalfCheetah-v5"))
+        envs.reset(seed=0)
+        rng = np.random.default_rng(0)
+        traces.append(
+            [
+                [bits(value) for value in envs.step(rng.normal(0, 1e4, (NUM_ENVS, 6)).astype(dtype))]
+                for _ in range(40)
+            ]
+        )
+        envs.close()
+    assert traces[0] == traces[1]
+
+
+@pytest.mark.parametrize("env_id", ["Hopper-v5", "teacher/ShortWalker-v1"])
+def test_recorded_episodes_replay_bit_exactly(env_id: str) -> None:
+    envs = make_vector_env(describe_task(env_id), 3, seed=2, workers=2)
+    assert isinstance(envs.env, BatchedMujoco)
+    envs.action_space.seed(0)
+    envs.reset()
+    for _ in range(150):
+        envs.step(envs.action_space.sample())
+    trajectories = envs.drain()
+    envs.close()
+    for trajectory in trajectories:
+        steps = list(replay(trajectory.recipe()))
+        assert bits(np.stack([step.observation for step in steps])) == bits(trajectory.observations)
+        assert bits(np.array([step.reward for step in steps])) == bits(trajectory.true_rewards)
+
+
+@pytest.mark.parametrize("env_id", [*V5, *FAMILIES, "ShortHopper-v1"])
+def test_supported_tasks_are_stepped_at_once(env_id: str) -> None:
+    for workers in (1, 2):
+        envs = make_vector_env(describe_task(env_id, max_episode_steps=9), 2, seed=0, workers=workers)
+        assert isinstance(envs.env, BatchedMujoco)
+        envs.close()
+
+
+def test_other_tasks_are_stepped_one_by_one() -> None:
+    for workers, kind in ((1, SyncVectorEnv), (2, ThreadedVectorEnv)):
+        envs = make_vector_env(describe_task("ShortReacher-v1"), 2, seed=0, workers=workers)
+        assert type(envs.env) is kind
+        envs.close()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs"),
+    [
+        ("CartPole-v1", {}),
+        ("Ant-v5", {}),
+        ("Hopper-v4", {}),
+        ("no such environment", {}),
+        ("gymnasium.envs.mujoco:Hopper-v5", {}),
+        ("Hopper-v5", {"healthy_reward": 2.0}),
+        ("Hopper-v5", {"max_episode_steps": -1}),
+        ("teacher/Hopper-v1", {"exclude_current_positions_from_observation": False}),
+    ],
+)
+def test_what_has_no_rules_here_is_not_supported(env_id: str, kwargs: dict[str, Any]) -> None:
+    assert not supports(env_id, kwargs)
+
+
+def test_ids_of_classes_with_other_arguments_are_not_supported() -> None:
+    entry_point = str(gym.spec("Hopper-v5").entry_point)
+    try:
+        gym.register("Tall-v0", entry_point, max_episode_steps=9, kwargs={"healthy_z_range": (1, 2)})
+        gym.register("Endless-v0", entry_point)
+        gym.register("Plain-v0", entry_point, max_episode_steps=9)
+        assert [supports(f"{name}-v0", {}) for name in ("Tall", "Endless", "Plain")] == [False, False, True]
+    finally:
+        for name in ("Tall", "Endless", "Plain"):
+            gym.registry.pop(f"{name}-v0", None)
+
+
+def test_misuse_is_refused() -> None:
+    envs = BatchedMujoco(makers("Hopper-v5", max_episode_steps=1), 2, AutoresetMode.DISABLED)
+    actions = np.zeros((NUM_ENVS, 3), np.float32)
+    with pytest.raises(gym.error.ResetNeeded, match="reset"):
+        envs.step(actions)
+    envs.reset()
+    with pytest.raises(ValueError, match=r"\(5, 3\), got \(5, 2\)"):
+        envs.step(actions[:, :2])
+    envs.step(actions)
+    with pytest.raises(AssertionError, match="must be reset"):
+        envs.step(actions)
+    envs.close()
