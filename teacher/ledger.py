@@ -176,6 +176,10 @@ class Ledger:
         """Comparisons asked and not decided yet."""
         return self._count(_OPEN, phase)
 
+    def on_their_way(self) -> int:
+        """Comparisons asked that people cannot see yet."""
+        return self._count("(decision IS NULL AND status = 'written')", None)
+
     def preferences(self, uuids: Iterable[UUID] | None = None) -> list[Preference]:
         """The present decisions as training targets.
 

@@ -24,6 +24,7 @@ CORRELATE_EVERY = 10
 POLL_SECONDS = 0.5
 CHECKPOINT_SECONDS = 30.0
 LAST_ANSWERS_SECONDS = 20.0  # without any, and nobody is waited for once training is over
+LAST_CLIPS_SECONDS = 120.0  # the same, while clips are still being made
 
 
 def train(run: Run) -> bool:
@@ -117,7 +118,7 @@ def hold(run: Run, teaching: Teaching) -> bool:
 
 def take_last_answers(run: Run, teaching: Teaching) -> None:
     """Wait for what is still open while people answer it: their labels outlive the training."""
-    ledger, news, deadline = teaching.ledger, None, 0.0
+    ledger, news, news_at = teaching.ledger, None, 0.0
     with waiting(run.console) as show:
         while run.config.holds_for_labels and teaching.collector.status.state == "running":
             ask(run, teaching)
@@ -125,9 +126,10 @@ def take_last_answers(run: Run, teaching: Teaching) -> None:
             if ledger.open() == 0 or not teaching.collector.status.active_labelers:
                 break
             before, news = news, (ledger.open(), ledger.usable(), ledger.total())
+            patience = LAST_CLIPS_SECONDS if ledger.on_their_way() else LAST_ANSWERS_SECONDS
             if news != before:
-                deadline = time.monotonic() + LAST_ANSWERS_SECONDS
-            elif time.monotonic() > deadline:
+                news_at = time.monotonic()
+            elif time.monotonic() - news_at > patience:
                 break
             run.tell_waiting(ledger.open())
             show(f"trained; taking the last {ledger.open()} answers  {teaching.address}  (Ctrl-C ends it)")

@@ -125,6 +125,9 @@ def test_the_last_answers_are_waited_for_when_training_is_over(make_run: MakeRun
 
 def test_nobody_is_waited_for_who_answers_no_more(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "LAST_ANSWERS_SECONDS", 0.2)
+    monkeypatch.setattr(
+        loop, "LAST_CLIPS_SECONDS", 0.4
+    )  # of this person's comparisons none is ever registered
     run, person = make_run(pace="labels")
     person.patience = 50
     assert loop.train(run)
