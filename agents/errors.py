@@ -27,3 +27,7 @@ class ShapeError(AgentError):
 
 class StateMismatchError(AgentError):
     """A saved state belongs to an agent of another shape; nothing of it was loaded."""
+
+
+class DemonstrationMismatchError(AgentError):
+    """Demonstrations are of another environment than the policy; the agent is unchanged."""

@@ -1,0 +1,236 @@
+"""Behaviour cloning: train a policy to act as demonstrated, before or between reinforcement learning.
+
+The workflow is that of ``pretrain`` in Stable Baselines 2 (Hill et al. 2018).
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from agents.errors import (
+    DemonstrationMismatchError,
+    InvalidConfigError,
+    NonFiniteError,
+    UnsupportedSpaceError,
+)
+from agents.normalize import ObservationNormalizer
+from agents.on_policy import OnPolicyAgent
+from agents.policy import ActorCritic, GaussianHead
+
+Pairs = tuple[NDArray[Any], NDArray[Any]]
+"""Raw observations ``(n, *obs)``, and actions ``(n, *act)`` as the environment executed them.
+
+Actions of a Discrete space may also be ``(n, 1)``; they count from the start of the space.
+"""
+
+
+class Demonstrations(Protocol):
+    """What to clone."""
+
+    @property
+    def train(self) -> Pairs:
+        """To train on."""
+
+    @property
+    def validation(self) -> Pairs:
+        """To validate on, possibly none."""
+
+    def epoch(self) -> Iterator[NDArray[np.intp]]:
+        """The rows of ``train`` in minibatches."""
+
+
+class CloningLoss(NamedTuple):
+    """Mean losses per transition: nats for Discrete; squared action, averaged over its dimensions, for Box.
+
+    Attributes:
+        epoch: after how many epochs of this call.
+        train: mean over the last epoch's minibatches, each before its gradient step.
+        validation: after the epoch; NaN where nothing is held out.
+    """
+
+    epoch: int
+    train: float
+    validation: float
+
+
+def clone(
+    agent: OnPolicyAgent,
+    demonstrations: Demonstrations,
+    n_epochs: int,
+    learning_rate: float = 1e-3,
+    val_interval: int = 1,
+    patience: int | None = None,
+) -> list[CloningLoss]:
+    """Train the actor to act as demonstrated, from the weights it has; a second call goes on from there.
+
+    The loss is the cross-entropy for Discrete actions. For a Box it is the squared error of the most likely
+    action before it is clipped to the box; the spread of the actions stays as it is. The critic is not
+    trained. Adam starts without moments in each call, and leaves those of the agent alone.
+
+    An agent that has seen no observation yet first takes those of ``train`` into its normalisation, which
+    goes on from there in reinforcement learning. The normalisation of any other agent stays, because its
+    critic and its actor have learned with it.
+
+    Args:
+        agent: to train.
+        demonstrations: what to train on.
+        n_epochs: passes over ``train``, at least 1.
+        learning_rate: of Adam.
+        val_interval: epochs between validations; the last epoch is followed by one in any case.
+        patience: stop after so many validations without a new lowest loss; the weights of the lowest one are
+            those kept. None: train to the end and keep the last weights.
+
+    Returns:
+        The losses at each validation.
+
+    Raises:
+        DemonstrationMismatchError: they are of another environment; the agent is unchanged.
+        InvalidConfigError: a number is out of range; the agent is unchanged.
+        NonFiniteError: the loss has become NaN or infinite; the agent has the weights it came with.
+    """
+    _check_numbers(n_epochs, learning_rate, val_interval, patience)
+    policy, normalizer = agent.policy, agent.normalizer
+    if patience is not None and not len(demonstrations.validation[0]):
+        raise InvalidConfigError(
+            "Expected held-out demonstrations to stop early by, got none; hold some out."
+        )
+    for pairs in (demonstrations.train, demonstrations.validation):
+        check_demonstrations(pairs, normalizer.shape, policy.head.space)
+    if normalizer.statistics.count == 0:
+        normalizer.update(demonstrations.train[0])
+    train, validation = (
+        _inputs_and_targets(policy, normalizer, pairs)
+        for pairs in (demonstrations.train, demonstrations.validation)
+    )
+    optimizer = torch.optim.Adam(policy.actor.parameters(), lr=learning_rate)
+    original = best = _weights(policy)
+    losses: list[CloningLoss] = []
+    lowest, since_lowest = math.inf, 0
+    for epoch in range(1, n_epochs + 1):
+        train_loss = _train_epoch(policy, optimizer, train, demonstrations.epoch())
+        if not math.isfinite(train_loss):
+            _restore(policy, original)
+            raise NonFiniteError(f"The loss became {train_loss} in epoch {epoch}; lower the learning rate.")
+        if epoch % val_interval and epoch < n_epochs:
+            continue
+        losses.append(CloningLoss(epoch, train_loss, _validate(policy, validation)))
+        if patience is None:
+            continue
+        since_lowest += 1
+        if losses[-1].validation < lowest:
+            lowest, since_lowest, best = losses[-1].validation, 0, _weights(policy)
+        if since_lowest == patience:
+            break
+    if patience is not None:
+        _restore(policy, best)
+    return losses
+
+
+def check_demonstrations(
+    pairs: Pairs, observation_shape: tuple[int, ...], action_space: gymnasium.Space[Any]
+) -> None:
+    """Raise :class:`DemonstrationMismatchError` where demonstrations are not of an environment.
+
+    Args:
+        pairs: of the demonstrations.
+        observation_shape: of the environment.
+        action_space: of the environment.
+
+    Raises:
+        UnsupportedSpaceError: the actions are neither a Box nor Discrete.
+    """
+    observations, actions = pairs
+    if isinstance(action_space, gymnasium.spaces.Discrete):
+        action_shape: tuple[int, ...] = (1,)
+        actions = actions[:, None] if actions.ndim == 1 else actions
+    elif isinstance(action_space, gymnasium.spaces.Box):
+        action_shape = action_space.shape
+    else:
+        raise UnsupportedSpaceError(f"Expected Box or Discrete actions to clone, got {action_space}.")
+    for what, array, shape in (
+        ("observations", observations, observation_shape),
+        ("actions", actions, action_shape),
+    ):
+        if array.shape[1:] != shape:
+            raise DemonstrationMismatchError(
+                f"Expected demonstrated {what} of shape {shape}, got {array.shape[1:]}; "
+                "use demonstrations of the same environment."
+            )
+    if isinstance(action_space, gymnasium.spaces.Discrete):
+        counted = actions - action_space.start
+        wrong = (counted < 0) | (counted >= action_space.n) | (counted % 1 != 0)
+        if wrong.any():
+            raise DemonstrationMismatchError(
+                f"Expected demonstrated actions of {action_space}, got {actions[wrong][0]}; "
+                "use demonstrations of the same environment."
+            )
+
+
+def _check_numbers(n_epochs: int, learning_rate: float, val_interval: int, patience: int | None) -> None:
+    for name, value in (("n_epochs", n_epochs), ("val_interval", val_interval), ("patience", patience)):
+        if value is not None and value < 1:
+            raise InvalidConfigError(f"Expected {name} of at least 1, got {value}.")
+    if not 0 < learning_rate < math.inf:
+        raise InvalidConfigError(f"Expected a positive learning_rate, got {learning_rate}.")
+
+
+def _inputs_and_targets(
+    policy: ActorCritic, normalizer: ObservationNormalizer, pairs: Pairs
+) -> tuple[Tensor, Tensor]:
+    """Normalised observations ``(n, size)``; actions in the form the head takes."""
+    observations, actions = pairs
+    space = policy.head.space
+    if isinstance(space, gymnasium.spaces.Discrete):
+        targets: NDArray[Any] = (actions.reshape(len(actions)) - space.start).astype(np.int64)
+    else:
+        executed = actions.clip(space.low, space.high).astype(np.float64)
+        targets = executed.reshape(len(actions), policy.head.num_outputs)
+    return policy.tensor(normalizer(observations)), policy.tensor(targets)
+
+
+def _loss(policy: ActorCritic, inputs: Tensor, targets: Tensor) -> Tensor:
+    outputs = policy.actor(inputs)
+    if isinstance(policy.head, GaussianHead):
+        return nn.functional.mse_loss(outputs, targets)
+    return nn.functional.cross_entropy(outputs, targets)
+
+
+def _train_epoch(
+    policy: ActorCritic,
+    optimizer: torch.optim.Optimizer,
+    train: tuple[Tensor, Tensor],
+    minibatches: Iterator[NDArray[np.intp]],
+) -> float:
+    """One pass; the mean loss per transition."""
+    inputs, targets = train
+    total, count = 0.0, 0
+    for minibatch in minibatches:
+        rows = torch.from_numpy(minibatch).to(inputs.device)
+        loss = _loss(policy, inputs[rows], targets[rows])
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+        total, count = total + float(loss.detach()) * len(rows), count + len(rows)
+    return total / count
+
+
+def _validate(policy: ActorCritic, validation: tuple[Tensor, Tensor]) -> float:
+    with torch.no_grad():
+        return float(_loss(policy, *validation)) if len(validation[0]) else math.nan
+
+
+def _weights(policy: ActorCritic) -> list[Tensor]:
+    return [parameter.detach().clone() for parameter in policy.actor.parameters()]
+
+
+def _restore(policy: ActorCritic, weights: list[Tensor]) -> None:
+    """Set the actor's weights where they are: others may hold views of the same memory."""
+    with torch.no_grad():
+        for parameter, weight in zip(policy.actor.parameters(), weights, strict=True):
+            parameter.copy_(weight)

@@ -1,0 +1,303 @@
+"""A policy learns to act as demonstrated, from the weights it has, and keeps what cloning does not need."""
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Discrete, MultiDiscrete
+from gymnasium.vector import SyncVectorEnv
+from numpy.typing import NDArray
+
+from agents.cloning import CloningLoss, Pairs, check_demonstrations, clone
+from agents.errors import (
+    DemonstrationMismatchError,
+    InvalidConfigError,
+    NonFiniteError,
+    UnsupportedSpaceError,
+)
+from agents.on_policy import OnPolicyAgent
+from agents.ppo import PPO, PPOConfig
+
+
+@dataclass
+class Shown:
+    """Demonstrations, in minibatches of 32 in the given order."""
+
+    train: Pairs
+    validation: Pairs
+
+    def epoch(self) -> Iterator[NDArray[np.intp]]:
+        yield from np.array_split(np.arange(len(self.train[0])), max(1, len(self.train[0]) // 32))
+
+
+def shown(act: Callable[[NDArray[Any]], NDArray[Any]], size: int = 512, held_out: int = 64) -> Shown:
+    """What ``act`` does on random observations ``(n, 3)`` far from mean 0 and variance 1."""
+    observations = np.random.default_rng(0).normal([5, -20, 0], [1, 10, 0.1], (size + held_out, 3))
+    actions = act(observations)
+    return Shown((observations[:size], actions[:size]), (observations[size:], actions[size:]))
+
+
+def choose(observations: NDArray[Any]) -> NDArray[Any]:
+    """One of three choices, counted from 5, as ``(n, 1)``."""
+    return 5 + (observations[:, 1:2] > -25).astype(np.int64) + (observations[:, 1:2] > -15)
+
+
+def steer(observations: NDArray[Any]) -> NDArray[Any]:
+    """Two numbers within the box of the counting environments."""
+    standardized = (observations - [5, -20, 0]) / [1, 10, 0.1]
+    return 0.5 * np.tanh(standardized[:, :2] + standardized[:, 2:]).astype(np.float32)
+
+
+@pytest.fixture(params=["Box", "Discrete"])
+def case(
+    request: pytest.FixtureRequest, counting_envs: Callable[..., SyncVectorEnv]
+) -> tuple[Callable[..., PPO], Shown]:
+    """Makes agents with one kind of action, and demonstrations for them."""
+    box = request.param == "Box"
+
+    def make(**more: Any) -> PPO:
+        envs = counting_envs() if box else counting_envs(action_space=Discrete(3, start=5))
+        return PPO(envs, PPOConfig(num_steps=32, minibatch_size=16), seed=0, **more)
+
+    return make, shown(steer if box else choose)
+
+
+def weights(agent: OnPolicyAgent) -> dict[str, NDArray[Any]]:
+    return {name: value.numpy().copy() for name, value in agent.policy.state_dict().items()}
+
+
+def test_it_learns_what_is_shown(case: tuple[Callable[..., PPO], Shown]) -> None:
+    make, demonstrations = case
+    agent = make()
+    losses = clone(agent, demonstrations, n_epochs=25, learning_rate=3e-3)
+    observations, actions = demonstrations.validation
+    played = agent.act(observations, deterministic=True)
+    if played.ndim == 1:
+        assert (played == actions[:, 0]).mean() > 0.9
+    else:
+        assert np.square(played - actions).mean() < 0.01, "the variance of the actions is 0.1"
+    assert losses[-1].train < 0.2 * losses[0].train
+    assert losses[-1].validation < 0.5 * losses[0].validation
+
+
+def test_losses_are_those_of_the_definition(case: tuple[Callable[..., PPO], Shown]) -> None:
+    """Cross-entropy, or mean squared error of the mean; both by hand from the actor's outputs."""
+    make, demonstrations = case
+    agent = make(dtype=torch.float64)
+    (loss,) = clone(agent, demonstrations, n_epochs=1)
+    observations, actions = demonstrations.validation
+    with torch.no_grad():
+        outputs = agent.policy.actor(agent.policy.tensor(agent.normalizer(observations))).numpy()
+    if outputs.shape == actions.shape:
+        expected = ((outputs - actions) ** 2).sum() / actions.size
+    else:
+        probabilities = np.exp(outputs) / np.exp(outputs).sum(1, keepdims=True)
+        expected = -np.log(probabilities[np.arange(len(actions)), actions[:, 0] - 5]).mean()
+    assert loss.validation == pytest.approx(expected, rel=1e-9)
+
+
+def test_only_the_actor_is_trained(case: tuple[Callable[..., PPO], Shown]) -> None:
+    make, demonstrations = case
+    agent = make()
+    before = weights(agent)
+    clone(agent, demonstrations, n_epochs=1)
+    changed = {name for name, value in weights(agent).items() if not np.array_equal(value, before[name])}
+    assert changed == {name for name in before if name.startswith("actor.")}
+    assert all(len(entry) == 3 for entry in agent.state_dict()["optimizer"].values())
+    assert all(not np.any(entry["exp_avg"]) for entry in agent.state_dict()["optimizer"].values())
+
+
+def test_a_second_call_goes_on(case: tuple[Callable[..., PPO], Shown]) -> None:
+    make, demonstrations = case
+    agent = make()
+    first = clone(agent, demonstrations, n_epochs=20)
+    before = weights(agent)
+    second = clone(agent, demonstrations, n_epochs=1, learning_rate=1e-9)
+    assert second[0].train == pytest.approx(first[-1].train, rel=0.2)
+    for name, value in weights(agent).items():
+        np.testing.assert_allclose(value, before[name], atol=1e-6)
+
+
+def test_reinforcement_learning_goes_on_from_the_cloned_weights(
+    case: tuple[Callable[..., PPO], Shown],
+) -> None:
+    """Also where the gradient step keeps the parameters in an array of its own."""
+    make, demonstrations = case
+    trained = []
+    for fuse in (True, False):
+        agent = make(fuse=fuse, dtype=torch.float64)
+        clone(agent, demonstrations, n_epochs=3)
+        rollout = agent.collect()
+        agent.update(rollout, rollout.rewards)
+        trained.append(weights(agent))
+    for name, value in trained[0].items():
+        np.testing.assert_allclose(value, trained[1][name], rtol=1e-6, atol=1e-8)
+
+
+def test_an_untouched_normaliser_takes_in_the_observations_to_train_on(
+    make_agent: Callable[..., PPO],
+) -> None:
+    agent, demonstrations = make_agent(), shown(steer)
+    for _ in range(2):
+        clone(agent, demonstrations, n_epochs=1)
+        assert agent.normalizer.statistics.count == 512
+        np.testing.assert_allclose(agent.normalizer.statistics.mean, demonstrations.train[0].mean(0))
+
+
+def test_a_trained_normaliser_stays(make_agent: Callable[..., PPO]) -> None:
+    agent = make_agent()
+    rollout = agent.collect()
+    agent.update(rollout, rollout.rewards)
+    before = agent.normalizer.statistics.state_dict()
+    clone(agent, shown(steer), n_epochs=1)
+    np.testing.assert_equal(agent.normalizer.statistics.state_dict(), before)
+
+
+def test_actions_out_of_the_box_count_as_executed(make_agent: Callable[..., PPO]) -> None:
+    agents = make_agent(), make_agent()
+    inside, outside = shown(steer), shown(steer)
+    inside.train[1][inside.train[1] > 0.3] = 0.5
+    outside.train[1][outside.train[1] > 0.3] = 100.0
+    for agent, demonstrations in zip(agents, (inside, outside), strict=True):
+        clone(agent, demonstrations, n_epochs=1)
+    np.testing.assert_equal(weights(agents[0]), weights(agents[1]))
+
+
+def test_it_validates_at_intervals_and_at_the_end(make_agent: Callable[..., PPO]) -> None:
+    losses = clone(make_agent(), shown(steer, 64), n_epochs=7, val_interval=3)
+    assert [loss.epoch for loss in losses] == [3, 6, 7]
+    (unvalidated,) = clone(make_agent(), shown(steer, 64, held_out=0), n_epochs=2, val_interval=9)
+    assert unvalidated.epoch == 2
+    assert np.isnan(unvalidated.validation)
+    assert unvalidated.train < 1
+
+
+def overfitting() -> Shown:
+    """Demonstrations whose held-out part contradicts the rest after a while."""
+    demonstrations = shown(steer)
+    demonstrations.validation[1][:] = 0.3 * steer(demonstrations.validation[0])
+    return demonstrations
+
+
+def test_it_stops_early_and_keeps_the_best_weights(make_agent: Callable[..., PPO]) -> None:
+    agent, demonstrations = make_agent(), overfitting()
+    losses = clone(agent, demonstrations, n_epochs=200, learning_rate=3e-3, patience=4)
+    assert len(losses) < 200
+    best = min(losses, key=lambda loss: loss.validation)
+    assert losses.index(best) == len(losses) - 5
+    to_the_best = make_agent()
+    clone(to_the_best, demonstrations, n_epochs=best.epoch, learning_rate=3e-3)
+    np.testing.assert_equal(weights(agent), weights(to_the_best))
+
+
+def test_without_patience_it_keeps_the_last_weights(make_agent: Callable[..., PPO]) -> None:
+    agent, demonstrations = make_agent(), overfitting()
+    losses = clone(agent, demonstrations, n_epochs=60, learning_rate=3e-3)
+    assert [loss.epoch for loss in losses] == list(range(1, 61))
+    played = agent.act(demonstrations.validation[0], deterministic=True)
+    error = float(np.square(played - demonstrations.validation[1]).mean())
+    assert error == pytest.approx(losses[-1].validation, rel=0.2)
+    assert losses[-1].validation > 1.1 * min(loss.validation for loss in losses)
+
+
+def test_the_same_calls_give_the_same_weights(make_agent: Callable[..., PPO]) -> None:
+    def cloned() -> tuple[list[CloningLoss], dict[str, NDArray[Any]]]:
+        agent = make_agent()
+        return clone(agent, shown(steer), n_epochs=2), weights(agent)
+
+    np.testing.assert_equal(cloned(), cloned())
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        ({"n_epochs": 0}, "n_epochs of at least 1, got 0"),
+        ({"val_interval": 0}, "val_interval of at least 1, got 0"),
+        ({"patience": 0}, "patience of at least 1, got 0"),
+        ({"learning_rate": 0.0}, "a positive learning_rate, got 0.0"),
+        ({"learning_rate": float("nan")}, "a positive learning_rate, got nan"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(
+    make_agent: Callable[..., PPO], number: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidConfigError, match=message):
+        clone(make_agent(), shown(steer), **{"n_epochs": 1, **number})
+
+
+def test_stopping_early_needs_something_held_out(make_agent: Callable[..., PPO]) -> None:
+    with pytest.raises(InvalidConfigError, match="hold some out"):
+        clone(make_agent(), shown(steer, held_out=0), n_epochs=1, patience=1)
+
+
+def test_demonstrations_of_another_environment_change_nothing(make_agent: Callable[..., PPO]) -> None:
+    agent, demonstrations = make_agent(), shown(steer)
+    before = copy.deepcopy(agent.state_dict())
+    observations, actions = demonstrations.train
+    for train, message in (
+        ((observations[:, :2], actions), r"observations of shape \(3,\), got \(2,\); use demonstrations"),
+        ((observations, actions[:, :1]), r"actions of shape \(2,\), got \(1,\); use demonstrations"),
+    ):
+        with pytest.raises(DemonstrationMismatchError, match=message):
+            clone(agent, Shown(train, demonstrations.validation), n_epochs=1)
+    np.testing.assert_equal(agent.state_dict(), before)
+
+
+@pytest.mark.parametrize(("action", "named"), [(4, "4"), (8, "8"), (5.5, "5.5")])
+def test_a_choice_that_there_is_not_is_refused(action: float, named: str) -> None:
+    actions = np.array([[5], [action], [6]])
+    with pytest.raises(DemonstrationMismatchError, match=rf"actions of Discrete\(3, start=5\), got {named};"):
+        check_demonstrations((np.zeros((3, 2)), actions), (2,), Discrete(3, start=5))
+
+
+def test_choices_may_come_without_their_own_dimension() -> None:
+    check_demonstrations((np.zeros((3, 2)), np.array([0, 1, 2], np.uint8)), (2,), Discrete(3))
+    with pytest.raises(DemonstrationMismatchError, match=r"actions of shape \(1,\), got \(2,\)"):
+        check_demonstrations((np.zeros((3, 2)), np.zeros((3, 2))), (2,), Discrete(3))
+
+
+def test_other_actions_are_refused() -> None:
+    with pytest.raises(UnsupportedSpaceError, match="Expected Box or Discrete actions to clone, got Multi"):
+        check_demonstrations((np.zeros((3, 2)), np.zeros((3, 2))), (2,), MultiDiscrete([2, 2]))
+
+
+def test_a_loss_that_explodes_leaves_the_weights(make_agent: Callable[..., PPO]) -> None:
+    agent = make_agent()
+    before = weights(agent)
+    with pytest.raises(NonFiniteError, match="in epoch 1; lower the learning rate"):
+        clone(agent, shown(steer), n_epochs=3, learning_rate=1e30)
+    np.testing.assert_equal(weights(agent), before)
+
+
+def balance(observation: NDArray[Any]) -> int:
+    """A scripted expert that keeps the pole up for all of 500 steps."""
+    position, velocity, angle, spin = observation.tolist()
+    return int(0.05 * position + 0.1 * velocity + angle + 0.3 * spin > 0)
+
+
+def test_ten_episodes_of_cartpole_give_nine_tenths_of_the_experts_return() -> None:
+    env, episodes = gymnasium.make("CartPole-v1"), []
+    for seed in range(10):
+        observation, ended = env.reset(seed=seed)[0], False
+        while not ended:
+            episodes.append((observation, balance(observation)))
+            observation, _, terminated, truncated, _ = env.step(episodes[-1][1])
+            ended = terminated or truncated
+    pairs = np.stack([pair[0] for pair in episodes]), np.array([pair[1] for pair in episodes])
+    expert_return = len(episodes) / 10
+    assert expert_return == 500
+
+    agent = PPO(SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")]), PPOConfig(), seed=0)
+    clone(agent, Shown(pairs, (pairs[0][:0], pairs[1][:0])), n_epochs=10)
+    envs = SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 10)
+    observations, alive, steps = envs.reset(seed=1000)[0], np.ones(10, bool), 0
+    while alive.any():
+        steps += alive.sum()
+        observations, _, fell, timed_out, _ = envs.step(agent.act(observations, deterministic=True))
+        alive &= ~(fell | timed_out)
+    assert steps / 10 >= 0.9 * expert_return
