@@ -1,0 +1,117 @@
+"""Does a clone do as well as its expert? 10 episodes of an expert of ours, on CartPole-v1 and Hopper-v5.
+
+The expert is PPO on the true reward. It is recorded at its most likely actions; a fresh policy is cloned from
+all of its episodes and plays 20 others at its own most likely actions. Printed for each seed: mean returns,
+and their ratio; the claim is a ratio of at least 0.9 in the median.
+
+    python benchmarks/cloning.py                          all seeds, minutes on one core
+    python benchmarks/cloning.py --environments CartPole-v1 --seeds 1
+"""
+
+import argparse
+import contextlib
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from gymnasium.vector import SyncVectorEnv
+from rich.console import Console
+from rich.table import Table
+
+from agents.cloning import clone
+from agents.on_policy import OnPolicyAgent
+from agents.ppo import PPO, PPOConfig
+from teacher.demonstrations import Demonstrations, record_demonstrations
+from teacher.envs.make import make_env
+
+EXPERT_STEPS = {"CartPole-v1": 100_000, "Hopper-v5": 1_000_000}
+EPOCHS = {"CartPole-v1": 20, "Hopper-v5": 100}
+DEMONSTRATED_EPISODES = 10
+EVALUATION_EPISODES = 20
+EVALUATION_SEED = 10_000  # apart from the seeds that are demonstrated
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one expert and its clone reached: mean returns, and the clone's last loss."""
+
+    env_id: str
+    seed: int
+    steps: int
+    expert: float
+    clone: float
+    loss: float
+
+
+def untrained(env_id: str, steps: int, seed: int) -> PPO:
+    """An agent that has learned nothing yet."""
+    envs = SyncVectorEnv([lambda: make_env(env_id, {})] * 8)
+    return PPO(envs, PPOConfig(normalize_rewards=True, anneal_timesteps=steps), seed)
+
+
+def train_expert(env_id: str, steps: int, seed: int) -> PPO:
+    """PPO on the true reward."""
+    agent = untrained(env_id, steps, seed)
+    while agent.total_steps < steps:
+        rollout = agent.collect()
+        agent.update(rollout, rollout.rewards)
+    return agent
+
+
+def play(agent: OnPolicyAgent, env_id: str, n_episodes: int, seed: int) -> Demonstrations:
+    """Episodes of the agent's most likely actions."""
+    with contextlib.closing(make_env(env_id, {})) as env:
+        return record_demonstrations(agent, env, n_episodes, seed)
+
+
+def measure(env_id: str, steps: int, seed: int) -> Outcome:
+    """One expert and its clone."""
+    expert, pupil = train_expert(env_id, steps, seed), untrained(env_id, steps, seed + 1)
+    shown = play(expert, env_id, DEMONSTRATED_EPISODES, seed)
+    losses = clone(pupil, shown.split(train_fraction=1, seed=seed), EPOCHS[env_id])
+    expert_return, clone_return = (
+        float(play(agent, env_id, EVALUATION_EPISODES, EVALUATION_SEED + seed).episode_returns.mean())
+        for agent in (expert, pupil)
+    )
+    return Outcome(env_id, seed, shown.rewards.size, expert_return, clone_return, losses[-1].train)
+
+
+def print_table(outcomes: list[Outcome], console: Console) -> None:
+    """A row for each pair, and the median ratio of each environment."""
+    table = Table("environment", "seed", "steps shown", "loss", "expert", "clone", "clone / expert")
+    for outcome in outcomes:
+        table.add_row(
+            outcome.env_id,
+            str(outcome.seed),
+            f"{outcome.steps:,}",
+            f"{outcome.loss:.4f}",
+            f"{outcome.expert:.0f}",
+            f"{outcome.clone:.0f}",
+            f"{outcome.clone / outcome.expert:.2f}",
+        )
+    console.print(table)
+    for env_id in dict.fromkeys(outcome.env_id for outcome in outcomes):
+        ratios = [outcome.clone / outcome.expert for outcome in outcomes if outcome.env_id == env_id]
+        console.print(f"{env_id}: clone / expert = {np.median(ratios):.2f}, median of {len(ratios)}")
+
+
+def main() -> None:
+    """Measure every environment and seed, and print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--environments", nargs="+", default=list(EXPERT_STEPS), choices=list(EXPERT_STEPS))
+    parser.add_argument("--seeds", type=int, default=5, help="seeds 1 to this")
+    parser.add_argument("--expert-steps", type=float, help="of each expert (default: by environment)")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    console, outcomes = Console(width=120), []
+    for env_id in arguments.environments:
+        for seed in range(1, arguments.seeds + 1):
+            outcomes.append(measure(env_id, int(arguments.expert_steps or EXPERT_STEPS[env_id]), seed))
+            console.print(outcomes[-1], highlight=False)
+    print_table(outcomes, console)
+
+
+if __name__ == "__main__":
+    main()
