@@ -1,5 +1,6 @@
 """Environments with known episodes, and agents on them."""
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +11,9 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
+from agents.on_policy import OnPolicyAgent
 from agents.ppo import PPO, PPOConfig
+from agents.rollout import Rollout
 
 
 @pytest.fixture(autouse=True)
@@ -83,3 +86,38 @@ def make_agent(counting_envs: Callable[..., SyncVectorEnv]) -> Callable[..., PPO
         return PPO(counting_envs(mode), PPOConfig(**settings), seed)
 
     return make
+
+
+@pytest.fixture
+def made_up_rollout() -> Callable[[OnPolicyAgent], Rollout]:
+    """Makes a rollout for an agent, with the log-probabilities and values of its present networks."""
+    return _rollout
+
+
+def _rollout(agent: OnPolicyAgent) -> Rollout:
+    """Steps of a made-up environment with episodes that end both ways, all of them valid."""
+    envs = agent.sampler.envs
+    rng = np.random.default_rng(5)
+    shape, space = (agent.config.num_steps, envs.num_envs), envs.single_observation_space
+    assert space.shape is not None
+    observations = rng.normal(size=(*shape, *space.shape)).astype(np.float32)
+    head = agent.policy.head
+    actions = head.choose(head.perturbation(rng, shape).reshape(math.prod(shape), -1))
+    with torch.no_grad():
+        log_probs, _, values = agent.policy.evaluate(
+            agent.policy.tensor(agent.normalizer(observations)).flatten(0, 1), agent.policy.tensor(actions)
+        )
+    terminated, truncated = rng.random(shape) < 0.1, rng.random(shape) < 0.1
+    return Rollout(
+        observations=observations,
+        actions=actions.reshape(*shape, *actions.shape[1:]),
+        executed_actions=head.executed(actions).reshape(*shape, *actions.shape[1:]),
+        log_probs=log_probs.numpy().reshape(shape),
+        values=values.numpy().reshape(shape),
+        rewards=rng.normal(size=shape),
+        terminated=terminated,
+        truncated=truncated,
+        valid=np.ones(shape, bool),
+        bootstrap_values=np.where(truncated & ~terminated, rng.normal(size=shape), 0.0),
+        last_values=rng.normal(size=envs.num_envs),
+    )

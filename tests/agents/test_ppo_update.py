@@ -18,6 +18,7 @@ from agents.ppo import PPO, PPOConfig
 from agents.rollout import Rollout
 
 NUM_STEPS, NUM_ENVS = 48, 2
+MakeRollout = Callable[[PPO], Rollout]
 CONFIG = PPOConfig(num_steps=NUM_STEPS, minibatch_size=16, learning_rate=1e-3, ent_coef=0.01)
 
 
@@ -106,42 +107,14 @@ class Reference:
         return float(self.model.logger.name_to_value[f"train/{name}"])
 
 
-def double_precision_rollout(agent: PPO) -> Rollout:
-    """Steps of a made-up environment with episodes that end both ways, all of them valid."""
-    rng = np.random.default_rng(5)
-    shape, space = (NUM_STEPS, NUM_ENVS), agent.sampler.envs.single_observation_space
-    assert space.shape is not None
-    observations = rng.normal(size=(*shape, *space.shape)).astype(np.float32)
-    head = agent.policy.head
-    actions = head.choose(head.perturbation(rng, shape).reshape(NUM_STEPS * NUM_ENVS, -1))
-    with torch.no_grad():
-        log_probs, _, values = agent.policy.evaluate(
-            agent.policy.tensor(agent.normalizer(observations)).flatten(0, 1), agent.policy.tensor(actions)
-        )
-    terminated, truncated = rng.random(shape) < 0.1, rng.random(shape) < 0.1
-    return Rollout(
-        observations=observations,
-        actions=actions.reshape(*shape, *actions.shape[1:]),
-        executed_actions=head.executed(actions).reshape(*shape, *actions.shape[1:]),
-        log_probs=log_probs.numpy().reshape(shape),
-        values=values.numpy().reshape(shape),
-        rewards=rng.normal(size=shape),
-        terminated=terminated,
-        truncated=truncated,
-        valid=np.ones(shape, bool),
-        bootstrap_values=np.where(truncated & ~terminated, rng.normal(size=shape), 0.0),
-        last_values=rng.normal(size=NUM_ENVS),
-    )
-
-
 @pytest.mark.parametrize("fuse", [True, False])
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "CartPole-v1", "Reacher-v5"])
 def test_an_update_gives_the_parameters_that_stable_baselines3_gives(
-    env_id: str, fuse: bool, monkeypatch: pytest.MonkeyPatch
+    env_id: str, fuse: bool, made_up_rollout: MakeRollout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     envs = SyncVectorEnv([lambda: gymnasium.make(env_id)] * NUM_ENVS)
     agent = PPO(envs, CONFIG, seed=0, dtype=torch.float64, fuse=fuse)
-    rollout = double_precision_rollout(agent)
+    rollout = made_up_rollout(agent)
     before = parameters(agent)
     reference = Reference(agent, env_id, monkeypatch)
     reference.train(agent, rollout, monkeypatch)

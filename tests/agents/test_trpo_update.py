@@ -19,6 +19,7 @@ from agents.rollout import Rollout
 from agents.trpo import TRPO, TRPOConfig, conjugate_gradient, fisher_product
 
 NUM_STEPS, NUM_ENVS = 64, 2
+MakeRollout = Callable[[TRPO], Rollout]
 NAMES = {
     "actor.0": "mlp_extractor.policy_net.0",
     "actor.2": "mlp_extractor.policy_net.2",
@@ -43,34 +44,6 @@ def make_agent(env_id: str, **settings: Any) -> TRPO:
     envs = SyncVectorEnv([lambda: gymnasium.make(env_id)] * NUM_ENVS)
     config = TRPOConfig(num_steps=NUM_STEPS, minibatch_size=32, **settings)
     return TRPO(envs, config, seed=0, dtype=torch.float64)
-
-
-def rollout_of(agent: TRPO) -> Rollout:
-    """A made-up rollout whose log-probabilities are of the present policy; episodes end both ways."""
-    rng = np.random.default_rng(5)
-    shape, space = (NUM_STEPS, NUM_ENVS), agent.sampler.envs.single_observation_space
-    assert space.shape is not None
-    observations = rng.normal(size=(*shape, *space.shape)).astype(np.float32)
-    head = agent.policy.head
-    actions = head.choose(head.perturbation(rng, shape).reshape(NUM_STEPS * NUM_ENVS, -1))
-    with torch.no_grad():
-        log_probs, _, values = agent.policy.evaluate(
-            agent.policy.tensor(agent.normalizer(observations)).flatten(0, 1), agent.policy.tensor(actions)
-        )
-    terminated, truncated = rng.random(shape) < 0.1, rng.random(shape) < 0.1
-    return Rollout(
-        observations=observations,
-        actions=actions.reshape(*shape, *actions.shape[1:]),
-        executed_actions=head.executed(actions).reshape(*shape, *actions.shape[1:]),
-        log_probs=log_probs.numpy().reshape(shape),
-        values=values.numpy().reshape(shape),
-        rewards=rng.normal(size=shape),
-        terminated=terminated,
-        truncated=truncated,
-        valid=np.ones(shape, bool),
-        bootstrap_values=np.where(truncated & ~terminated, rng.normal(size=shape), 0.0),
-        last_values=rng.normal(size=NUM_ENVS),
-    )
 
 
 class Reference:
@@ -135,10 +108,10 @@ class Reference:
 
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "CartPole-v1", "Reacher-v5"])
 def test_an_update_gives_the_parameters_that_sb3_contrib_gives(
-    env_id: str, monkeypatch: pytest.MonkeyPatch
+    env_id: str, made_up_rollout: MakeRollout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = make_agent(env_id)
-    rollout = rollout_of(agent)
+    rollout = made_up_rollout(agent)
     before = parameters(agent)
     reference = Reference(agent, env_id, monkeypatch)
     reference.train(agent, rollout, monkeypatch)
@@ -155,9 +128,11 @@ def test_an_update_gives_the_parameters_that_sb3_contrib_gives(
     assert metrics["line_search_success"] == 1.0
 
 
-def test_a_step_that_does_not_improve_leaves_the_policy_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_does_not_improve_leaves_the_policy_as_it_was(
+    made_up_rollout: MakeRollout, monkeypatch: pytest.MonkeyPatch
+) -> None:
     agent = make_agent("Pendulum-v1", line_search_max_iter=3)
-    rollout = rollout_of(agent)
+    rollout = made_up_rollout(agent)
     before = parameters(agent)
     monkeypatch.setattr("agents.trpo.conjugate_gradient", lambda product, target, steps: -target)
     metrics = agent.update(rollout, rollout.rewards)
@@ -168,9 +143,9 @@ def test_a_step_that_does_not_improve_leaves_the_policy_as_it_was(monkeypatch: p
     assert np.abs(parameters(agent)["critic.4.bias"] - before["critic.4.bias"]).max() > 0
 
 
-def test_the_policy_keeps_within_the_limit() -> None:
+def test_the_policy_keeps_within_the_limit(made_up_rollout: MakeRollout) -> None:
     agent = make_agent("Reacher-v5", target_kl=0.003)
-    rollout = rollout_of(agent)
+    rollout = made_up_rollout(agent)
     inputs = agent.policy.tensor(agent.normalizer(rollout.observations)).flatten(0, 1)
     head = agent.policy.head
     assert isinstance(head, GaussianHead)
