@@ -75,7 +75,8 @@ def clone(
 
     An agent that has seen no observation yet first takes those of ``train`` into its normalisation, which
     goes on from there in reinforcement learning. The normalisation of any other agent stays, because its
-    critic and its actor have learned with it.
+    critic and its actor have learned with it. Clone before a rollout is collected, not between it and its
+    update, which would then be about another policy.
 
     Args:
         agent: to train.

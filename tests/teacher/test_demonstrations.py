@@ -15,6 +15,8 @@ from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
+from agents.cloning import clone
+from agents.errors import DemonstrationMismatchError
 from agents.ppo import PPO, PPOConfig
 from teacher.demonstrations import (
     KEYS,
@@ -273,6 +275,24 @@ def test_a_single_array_is_refused(tmp_path: Path) -> None:
         load_demonstrations(tmp_path / "array.npy")
     with pytest.raises(DataError, match=r"missing\.npz cannot be read: No such file"):
         load_demonstrations(tmp_path / "missing.npz")
+
+
+def test_what_was_saved_can_be_cloned(tmp_path: Path) -> None:
+    env = gym.make("CartPole-v1")
+    recorded = record_demonstrations(lambda observation: int(observation[2:].sum() > 0), env, n_episodes=4)
+    save_demonstrations(tmp_path / "expert.npz", recorded)
+    split = load_demonstrations(tmp_path / "expert.npz", traj_limitation=3).split(train_fraction=0.67, seed=1)
+    agent = PPO(SyncVectorEnv([lambda: gym.make("CartPole-v1")]), PPOConfig(), seed=0)
+    losses = clone(agent, split, n_epochs=15, learning_rate=3e-3)
+    assert losses[-1].validation < 0.5 * np.log(2), "what guessing costs"
+    played = agent.act(split.validation[0], deterministic=True)
+    assert (played == split.validation[1][:, 0]).mean() > 0.9
+
+
+def test_demonstrations_of_another_environment_are_refused(arrays: Arrays) -> None:
+    agent = PPO(SyncVectorEnv([lambda: gym.make("Pendulum-v1")]), PPOConfig(), seed=0)
+    with pytest.raises(DemonstrationMismatchError, match=r"observations of shape \(3,\), got \(4,\);"):
+        clone(agent, load_demonstrations(arrays).split(), n_epochs=1)
 
 
 def episodes_of(obs: NDArray[Any]) -> set[int]:
