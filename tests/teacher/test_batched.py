@@ -1,7 +1,9 @@
 """Environments that are stepped at once do what they do one by one, to the last bit."""
 
 import functools
+import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 from teacher.envs.batched import BatchedMujoco, supports
 from teacher.envs.episodes import SeededResets, episode_seeds, replay
 from teacher.envs.make import make_env
+from teacher.envs.physics import Physics, Simulation
 from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.envs.threads import ThreadedVectorEnv
 
@@ -181,3 +184,41 @@ def test_misuse_is_refused() -> None:
     with pytest.raises(AssertionError, match="must be reset"):
         envs.step(actions)
     envs.close()
+
+
+def test_an_error_in_whichever_thread_reaches_the_caller() -> None:
+    with make_env("Hopper-v5", {}) as env:
+        env.reset(seed=0)
+        physical: Any = env.unwrapped
+        sound = Simulation(physical.model, physical.data)
+        broken = Simulation(None, SimpleNamespace(ctrl=np.zeros(3)))
+        physics = Physics([broken, sound, broken], frame_skip=1, workers=3)
+        controls = np.zeros((3, 3))
+        for step in range(1, 30):  # the broken ones meet now one thread, now another
+            with pytest.raises(TypeError, match="mj_step"):
+                physics.step(controls, [0, 2])
+            physics.step(controls, [1])  # what is sound goes on
+            assert physical.data.time == pytest.approx(step * physical.model.opt.timestep)
+        physics.close()
+
+
+def test_closing_ends_the_threads() -> None:
+    before = threading.active_count()
+    envs = BatchedMujoco(makers("Hopper-v5"), 3)
+    assert threading.active_count() == before + 2
+    envs.close()
+    assert threading.active_count() == before
+
+
+def test_a_hopper_that_is_upright_but_too_fast_has_terminated() -> None:
+    outcomes = []
+    for kind in (SyncVectorEnv, BatchedMujoco):
+        envs: SyncVectorEnv[Any, Any] = kind(makers("Hopper-v5"))
+        envs.reset(seed=0)
+        for env, velocity in zip(envs.envs, (99, 101, -99, -101, np.inf), strict=True):
+            physical: Any = env.unwrapped
+            physical.data.qvel[0] = velocity
+        outcomes.append(envs.step(np.zeros((NUM_ENVS, 3), np.float32)))
+        envs.close()
+    assert outcomes[0][2].tolist()[:4] == [False, True, False, True]
+    assert [bits(value) for value in outcomes[0]] == [bits(value) for value in outcomes[1]]
