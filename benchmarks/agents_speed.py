@@ -1,0 +1,166 @@
+"""How fast do the agents train? PPO beside Stable-Baselines3's, TRPO beside sb3-contrib's, in one process.
+
+The same hyperparameters on all sides: 8 environments x 256 steps, 10 epochs in minibatches of 64 (TRPO's
+critic: of 128), networks of 64-64 tanh, one thread of torch and of BLAS. The sides take turns, some rollouts
+with their updates each. Printed are median steps a second, the ratio, and how our time is shared between
+rollout and update. Times are wall-clock: nothing else should run beside it.
+
+    python benchmarks/agents_speed.py
+    python benchmarks/agents_speed.py --envs Hopper-v5 --rounds 5 --workers 2
+"""
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # read when numpy is imported
+    os.environ[_name] = "1"
+
+import sb3_contrib  # noqa: E402
+import stable_baselines3 as sb3  # noqa: E402
+import torch  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.progress import track  # noqa: E402
+from rich.table import Table  # noqa: E402
+from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
+
+from agents.on_policy import OnPolicyAgent  # noqa: E402
+from agents.ppo import PPO, PPOConfig  # noqa: E402
+from agents.trpo import TRPO, TRPOConfig  # noqa: E402
+from teacher.envs.tasks import describe_task, make_vector_env  # noqa: E402
+
+NUM_ENVS, NUM_STEPS = 8, 256
+ENVS = ("Hopper-v5", "HalfCheetah-v5", "CartPole-v1")
+NETWORKS = {"net_arch": {"pi": [64, 64], "vf": [64, 64]}, "activation_fn": torch.nn.Tanh}
+
+
+@dataclass
+class Side:
+    """One trainer.
+
+    Attributes:
+        slice: trains on one rollout and returns the seconds of collecting and of updating; a library that
+            does not tell them apart gives all as collecting.
+        rollouts: seconds of collecting of each slice.
+        updates: seconds of updating.
+    """
+
+    slice: Callable[[], tuple[float, float]]
+    rollouts: list[float] = field(default_factory=list)
+    updates: list[float] = field(default_factory=list)
+
+    def turn(self, slices: int) -> None:
+        for _ in range(slices):
+            rollout, update = self.slice()
+            self.rollouts.append(rollout)
+            self.updates.append(update)
+
+    @property
+    def speed(self) -> float:
+        """Median environment steps a second."""
+        totals = [a + b for a, b in zip(self.rollouts, self.updates, strict=True)]
+        return NUM_ENVS * NUM_STEPS / statistics.median(totals)
+
+    @property
+    def rollout_share(self) -> float:
+        rollouts = sum(self.rollouts)
+        return rollouts / (rollouts + sum(self.updates))
+
+
+def ours(algorithm: str, env_id: str, workers: int) -> Side:
+    envs = make_vector_env(describe_task(env_id), NUM_ENVS, seed=0, workers=workers)
+    agent: OnPolicyAgent = (
+        PPO(envs, PPOConfig(num_steps=NUM_STEPS), seed=0)
+        if algorithm == "ppo"
+        else TRPO(envs, TRPOConfig(num_steps=NUM_STEPS), seed=0)
+    )
+
+    def one() -> tuple[float, float]:
+        started = time.perf_counter()
+        rollout = agent.collect()
+        envs.drain()
+        collected = time.perf_counter()
+        agent.update(rollout, rollout.rewards)
+        return collected - started, time.perf_counter() - collected
+
+    return Side(one)
+
+
+def theirs(algorithm: str, env_id: str) -> Side:
+    envs = make_vec_env(env_id, n_envs=NUM_ENVS, seed=0)
+    common: dict[str, Any] = {"n_steps": NUM_STEPS, "policy_kwargs": NETWORKS, "device": "cpu", "seed": 0}
+    model: Any = (
+        sb3.PPO("MlpPolicy", envs, batch_size=64, n_epochs=10, **common)
+        if algorithm == "ppo"
+        else sb3_contrib.TRPO("MlpPolicy", envs, batch_size=128, **common)
+    )
+
+    def one() -> tuple[float, float]:
+        started = time.perf_counter()
+        model.learn(NUM_ENVS * NUM_STEPS, reset_num_timesteps=False)
+        return time.perf_counter() - started, 0.0
+
+    return Side(one)
+
+
+def measure(algorithm: str, env_id: str, options: argparse.Namespace) -> dict[str, Any]:
+    sides = {"ours": ours(algorithm, env_id, options.workers), "theirs": theirs(algorithm, env_id)}
+    for side in sides.values():  # what is made once and kept is made here
+        side.turn(1)
+        side.rollouts.clear()
+        side.updates.clear()
+    for _ in range(options.rounds):
+        for side in sides.values():
+            side.turn(options.slices)
+    speeds = {name: side.speed for name, side in sides.items()}
+    share = sides["ours"].rollout_share
+    return {"algorithm": algorithm, "env_id": env_id, "rollout_share": share, **speeds}
+
+
+def print_table(outcomes: Sequence[dict[str, Any]]) -> None:
+    table = Table(
+        "algorithm", "environment", "ours, steps/s", "theirs, steps/s", "ratio", "rollout", "update"
+    )
+    for outcome in outcomes:
+        share = outcome["rollout_share"]
+        table.add_row(
+            outcome["algorithm"].upper(),
+            outcome["env_id"],
+            f"{outcome['ours']:,.0f}",
+            f"{outcome['theirs']:,.0f}",
+            f"{outcome['ours'] / outcome['theirs']:.2f}",
+            f"{share:.0%}",
+            f"{1 - share:.0%}",
+        )
+    Console().print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--envs", nargs="+", default=ENVS)
+    parser.add_argument("--algorithms", nargs="+", choices=("ppo", "trpo"), default=("ppo", "trpo"))
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each side")
+    parser.add_argument("--slices", type=int, default=8, help="rollouts in a turn")
+    parser.add_argument("--workers", type=int, default=2, help="threads that step our environments")
+    parser.add_argument("--json", type=Path, help="write the outcomes to this file")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    pairs = [(algorithm, env_id) for algorithm in options.algorithms for env_id in options.envs]
+    outcomes = [
+        measure(algorithm, env_id, options) for algorithm, env_id in track(pairs, "measuring", transient=True)
+    ]
+    print_table(outcomes)
+    if options.json:
+        options.json.write_text(json.dumps(outcomes, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
