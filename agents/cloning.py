@@ -186,7 +186,7 @@ def _inputs_and_targets(
 ) -> tuple[Tensor, Tensor]:
     """Normalised observations ``(n, size)``; actions in the form the head takes."""
     observations, actions = pairs
-    space = policy.head.space
+    space: Any = policy.head.space
     if isinstance(space, gymnasium.spaces.Discrete):
         targets: NDArray[Any] = (actions.reshape(len(actions)) - space.start).astype(np.int64)
     else:

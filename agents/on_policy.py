@@ -85,7 +85,8 @@ class OnPolicyAgent(abc.ABC):
         dtype: of the networks.
 
     Raises:
-        UnsupportedSpaceError: observations are no Box, or actions neither a Box of floats nor Discrete.
+        UnsupportedSpaceError: observations are no Box, or actions neither a Box of floats, Discrete nor
+            MultiDiscrete.
     """
 
     config: OnPolicyConfig

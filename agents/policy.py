@@ -111,14 +111,69 @@ class CategoricalHead(nn.Module):
         return (log_probs.exp() * (log_probs - old_log_probs)).sum(1)
 
 
-def action_head(space: gymnasium.Space[Any]) -> GaussianHead | CategoricalHead:
+class MultiCategoricalHead(nn.Module):
+    """Independent softmax distributions over the components of a MultiDiscrete space.
+
+    Actions count from 0; the environment executes them counted from ``space.start``.
+    """
+
+    def __init__(self, space: gymnasium.spaces.MultiDiscrete) -> None:
+        super().__init__()
+        self.space = space
+        self._sizes: list[int] = space.nvec.ravel().tolist()
+        self.num_outputs = sum(self._sizes)
+
+    def perturbation(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.floating[Any]]:
+        """As :meth:`CategoricalHead.perturbation`, for each component."""
+        return rng.gumbel(size=(*shape, self.num_outputs))
+
+    def choose(self, outputs: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
+        """The most likely actions ``(batch, *space.shape)`` given the actor's outputs."""
+        parts = np.split(outputs, np.cumsum(self._sizes)[:-1], axis=1)
+        actions: NDArray[np.int64] = np.stack([part.argmax(1) for part in parts], axis=1)
+        return actions.reshape(len(outputs), *self.space.shape)
+
+    def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """The actions in the form the environment takes."""
+        return (actions + self.space.start).astype(self.space.dtype)
+
+    def log_prob_and_entropy(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probability and entropy (nats), both ``(batch,)``, of the joint action."""
+        log_probs = self._log_probs(outputs)
+        chosen = [
+            part.gather(1, index.unsqueeze(1))
+            for part, index in zip(log_probs, actions.flatten(1).T, strict=True)
+        ]
+        entropies = [-(part.exp() * part).sum(1) for part in log_probs]
+        return torch.cat(chosen, 1).sum(1), torch.stack(entropies, 1).sum(1)
+
+    def snapshot(self, outputs: Tensor) -> tuple[Tensor, ...]:
+        """The distribution as it is now, for :meth:`kl` later."""
+        return self._log_probs(outputs.detach())
+
+    def kl(self, old: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
+        """Divergence of the present joint distribution from ``old`` (nats), ``(batch,)``."""
+        pairs = zip(self._log_probs(outputs), old, strict=True)
+        return torch.stack([(new.exp() * (new - before)).sum(1) for new, before in pairs], 1).sum(1)
+
+    def _log_probs(self, outputs: Tensor) -> tuple[Tensor, ...]:
+        return tuple(part.log_softmax(1) for part in torch.split(outputs, self._sizes, 1))
+
+
+Head = GaussianHead | CategoricalHead | MultiCategoricalHead
+
+
+def action_head(space: gymnasium.Space[Any]) -> Head:
     """The distribution for an action space. Raises :class:`UnsupportedSpaceError`."""
     if isinstance(space, gymnasium.spaces.Box) and np.issubdtype(space.dtype, np.floating):
         return GaussianHead(space)
     if isinstance(space, gymnasium.spaces.Discrete):
         return CategoricalHead(space)
+    if isinstance(space, gymnasium.spaces.MultiDiscrete):
+        return MultiCategoricalHead(space)
     raise UnsupportedSpaceError(
-        f"Expected a Box of floats or a Discrete action space, got {space}; wrap the environment."
+        f"Expected a Box of floats, a Discrete or a MultiDiscrete action space, got {space}; "
+        "wrap the environment."
     )
 
 

@@ -15,7 +15,7 @@ class Rollout:
 
     Attributes:
         observations: raw, each before its step.
-        actions: as the policy sampled them: unclipped for Box, counted from 0 for Discrete.
+        actions: as the policy sampled them: unclipped for Box, counted from 0 for (Multi)Discrete.
         executed_actions: as the environment received them: clipped to the box, or counted from the space's
             ``start``, in the space's dtype.
         log_probs: of ``actions`` under the policy that sampled them.

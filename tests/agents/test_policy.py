@@ -6,11 +6,18 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributions import Categorical, Independent, Normal
 
 from agents.errors import UnsupportedSpaceError
-from agents.policy import ActorCritic, CategoricalHead, GaussianHead, action_head, forward
+from agents.policy import (
+    ActorCritic,
+    CategoricalHead,
+    GaussianHead,
+    MultiCategoricalHead,
+    action_head,
+    forward,
+)
 
 BOX = gymnasium.spaces.Box(-0.4, 0.4, (2, 3), np.float64)
 DISCRETE = gymnasium.spaces.Discrete(4, start=-2)
@@ -82,12 +89,45 @@ def test_discrete_actions_are_executed_from_the_spaces_start() -> None:
     assert all(DISCRETE.contains(action) for action in executed)
 
 
+def test_components_of_a_multi_discrete_action_are_independent_categoricals() -> None:
+    space = gymnasium.spaces.MultiDiscrete(np.array([[2, 3], [4, 2]]), start=np.array([[0, 1], [-1, 5]]))
+    head = MultiCategoricalHead(space).double()
+    rng = np.random.default_rng(0)
+    old_outputs, outputs = torch.from_numpy(rng.normal(size=(2, 6, 11)))
+    actions = head.choose(outputs.numpy() + head.perturbation(rng, (6,)))
+    assert actions.shape == (6, 2, 2)
+    assert all(space.contains(action) for action in head.executed(actions))
+
+    def components(logits: Tensor) -> list[Any]:
+        return [Categorical(logits=part) for part in torch.split(logits, [2, 3, 4, 2], 1)]
+
+    log_probs, entropies = head.log_prob_and_entropy(outputs, torch.from_numpy(actions))
+    columns = torch.from_numpy(actions).flatten(1).T
+    expected = [one.log_prob(column) for one, column in zip(components(outputs), columns, strict=True)]
+    torch.testing.assert_close(log_probs, torch.stack(expected).sum(0))
+    torch.testing.assert_close(entropies, torch.stack([one.entropy() for one in components(outputs)]).sum(0))
+    divergences = map(torch.distributions.kl_divergence, components(outputs), components(old_outputs))
+    torch.testing.assert_close(
+        head.kl(head.snapshot(old_outputs), outputs), torch.stack(list(divergences)).sum(0)
+    )
+
+
+def test_samples_of_a_multi_discrete_space_follow_its_probabilities() -> None:
+    head = MultiCategoricalHead(gymnasium.spaces.MultiDiscrete([2, 3]))
+    logits = np.log([0.1, 0.9, 0.2, 0.3, 0.5])[None]
+    samples = head.choose(logits + head.perturbation(np.random.default_rng(0), (100_000,)))
+    np.testing.assert_allclose(np.bincount(samples[:, 0]) / len(samples), [0.1, 0.9], atol=0.01)
+    np.testing.assert_allclose(np.bincount(samples[:, 1]) / len(samples), [0.2, 0.3, 0.5], atol=0.01)
+
+
 @pytest.mark.parametrize(
     "space",
-    [gymnasium.spaces.MultiDiscrete([2, 2]), gymnasium.spaces.Box(0, 5, (2,), np.int64)],
+    [gymnasium.spaces.MultiBinary(2), gymnasium.spaces.Box(0, 5, (2,), np.int64)],
 )
 def test_other_action_spaces_are_refused(space: gymnasium.Space[object]) -> None:
-    with pytest.raises(UnsupportedSpaceError, match="Expected a Box of floats or a Discrete"):
+    with pytest.raises(
+        UnsupportedSpaceError, match="Expected a Box of floats, a Discrete or a MultiDiscrete"
+    ):
         action_head(space)
 
 
