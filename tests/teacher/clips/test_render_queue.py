@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -58,9 +58,9 @@ class Redis:
             return int(client.llen("render"))
 
     def forget(self) -> None:
-        """Lose everything, as a Redis without a disk does."""
+        """Lose the tasks that no worker has."""
         with redis.Redis.from_url(self.url) as client:
-            client.flushall()
+            client.delete("render")
 
     def _answers(self) -> bool:
         with contextlib.suppress(redis.RedisError), redis.Redis.from_url(self.url) as client:
@@ -231,15 +231,21 @@ def test_workers_that_are_not_there_are_not_waited_for(
 def test_a_clip_whose_task_is_gone_is_made_though_others_flow(
     scene: Scene, notices: Notices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(render_queue, "PATIENCE", 3.0)
+    scene.worker.start()
+    scene.until_a_worker_makes_them()
+    monkeypatch.setattr(render_queue, "PATIENCE", 5.0)
+    main, *_ = scene.worker.processes()
+    main.suspend()
+    others = [scene.queue.submit(scene.job()) for _ in range(4)]  # some of which it has fetched already
     job = scene.job()
     clip = scene.queue.submit(job)
-    wait_until(lambda: scene.redis.waiting() == 1)
+    wait_until(lambda: scene.redis.waiting() >= 2)
     scene.redis.forget()
-    scene.worker.start()
+    main.resume()
     while not clip.done():
         assert scene.makes(scene.job()) == "worker"
     assert scene.maker(job, clip) == "trainer"
+    wait([*others], timeout=30)
     assert notices() == []
 
 
