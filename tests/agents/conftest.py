@@ -1,12 +1,14 @@
 """Environments with known episodes, and agents on them."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 import pytest
+import stable_baselines3 as sb3
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
@@ -121,3 +123,78 @@ def _rollout(agent: OnPolicyAgent) -> Rollout:
         bootstrap_values=np.where(truncated & ~terminated, rng.normal(size=shape), 0.0),
         last_values=rng.normal(size=envs.num_envs),
     )
+
+
+class Sb3Twin:
+    """An on-policy model of the Stable-Baselines3 family in double precision, with an agent's parameters."""
+
+    NAMES: ClassVar = {
+        "actor.0": "mlp_extractor.policy_net.0",
+        "actor.2": "mlp_extractor.policy_net.2",
+        "actor.4": "action_net",
+        "critic.0": "mlp_extractor.value_net.0",
+        "critic.2": "mlp_extractor.value_net.2",
+        "critic.4": "value_net",
+        "head.log_std": "log_std",
+    }
+
+    def __init__(self, model: Any, agent: OnPolicyAgent) -> None:
+        self.model = model
+        self._agent = agent
+        model.policy.double()
+        state = agent.policy.state_dict()
+        model.policy.load_state_dict({self._name(name): value.clone() for name, value in state.items()})
+        model.set_logger(sb3.common.logger.Logger(None, []))
+
+    def _name(self, ours: str) -> str:
+        prefix = next(prefix for prefix in self.NAMES if ours.startswith(prefix))
+        return ours.replace(prefix, self.NAMES[prefix])
+
+    def parameter(self, ours: str) -> NDArray[Any]:
+        value: NDArray[Any] = self.model.policy.state_dict()[self._name(ours)].numpy()
+        return value
+
+    def train(self, rollout: Rollout, monkeypatch: pytest.MonkeyPatch, *, whole_batches: int = 0) -> None:
+        """Update on that rollout, which has no dummies, in the minibatch order that the agent will use.
+
+        The first ``whole_batches`` times the model asks for minibatches it takes the whole batch, in whatever
+        order; the agent draws none for that.
+        """
+        num_steps, num_envs = rollout.rewards.shape
+        buffer = self.model.rollout_buffer
+        buffer.observations = self._agent.normalizer(rollout.observations).astype(np.float64)
+        buffer.actions = rollout.actions.reshape(num_steps, num_envs, -1).astype(np.float32)
+        # The bootstrap enters SB3's rewards, as its collect_rollouts does it.
+        buffer.rewards = rollout.rewards + self._agent.config.gamma * rollout.bootstrap_values
+        buffer.episode_starts = np.zeros((num_steps, num_envs))
+        buffer.episode_starts[1:] = rollout.ended[:-1]
+        buffer.values, buffer.log_probs = rollout.values, rollout.log_probs
+        buffer.advantages = np.zeros((num_steps, num_envs))
+        buffer.compute_returns_and_advantage(torch.from_numpy(rollout.last_values), rollout.ended[-1])
+        buffer.full = True
+
+        order = np.random.default_rng()
+        order.bit_generator.state = self._agent.minibatch_rng.bit_generator.state
+        calls = itertools.count()
+
+        def permutation(size: int) -> NDArray[np.int64]:
+            if next(calls) < whole_batches:
+                return np.arange(size)
+            # Ours counts transitions by time, then environment; SB3 by environment, then time.
+            time, env = np.divmod(order.permutation(size), num_envs)
+            theirs: NDArray[np.int64] = env * num_steps + time
+            return theirs
+
+        monkeypatch.setattr(np.random, "permutation", permutation)
+        self.model.train()
+
+    def logged(self, name: str) -> float:
+        return float(self.model.logger.name_to_value[f"train/{name}"])
+
+
+@pytest.fixture
+def sb3_twin(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, OnPolicyAgent], Sb3Twin]:
+    """``sb3_twin(model, agent)`` gives a model of the Stable-Baselines3 family an agent's parameters."""
+    # SB3 casts observations to single precision.
+    monkeypatch.setattr("stable_baselines3.common.policies.preprocess_obs", lambda obs, *_, **__: obs)
+    return Sb3Twin

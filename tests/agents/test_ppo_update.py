@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -31,93 +31,38 @@ def assert_same_parameters(first: PPO, second: PPO) -> None:
         np.testing.assert_array_equal(a, b, err_msg=name)
 
 
-class Reference:
-    """Stable-Baselines3's PPO in double precision, with the parameters of one of our agents."""
-
-    NAMES: ClassVar = {
-        "actor.0": "mlp_extractor.policy_net.0",
-        "actor.2": "mlp_extractor.policy_net.2",
-        "actor.4": "action_net",
-        "critic.0": "mlp_extractor.value_net.0",
-        "critic.2": "mlp_extractor.value_net.2",
-        "critic.4": "value_net",
-        "head.log_std": "log_std",
-    }
-
-    def __init__(self, agent: PPO, env_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        # SB3 casts observations to single precision.
-        monkeypatch.setattr("stable_baselines3.common.policies.preprocess_obs", lambda obs, *_, **__: obs)
-        config = agent.config
-        self.model = sb3.PPO(
-            "MlpPolicy",
-            sb3.common.vec_env.DummyVecEnv([lambda: gymnasium.make(env_id)] * NUM_ENVS),
-            learning_rate=config.learning_rate,
-            n_steps=config.num_steps,
-            batch_size=config.minibatch_size,
-            n_epochs=config.update_epochs,
-            gamma=config.gamma,
-            gae_lambda=config.gae_lambda,
-            clip_range=config.clip_coef,
-            ent_coef=config.ent_coef,
-            vf_coef=config.vf_coef,
-            max_grad_norm=config.max_grad_norm,
-            policy_kwargs={"net_arch": {"pi": [64, 64], "vf": [64, 64]}},
-            device="cpu",
-        )
-        self.model.policy.double()
-        self.model.policy.load_state_dict(
-            {self._name(name): torch.from_numpy(value) for name, value in parameters(agent).items()}
-        )
-        self.model.set_logger(sb3.common.logger.Logger(None, []))
-
-    def _name(self, ours: str) -> str:
-        prefix = next(prefix for prefix in self.NAMES if ours.startswith(prefix))
-        return ours.replace(prefix, self.NAMES[prefix])
-
-    def parameter(self, ours: str) -> NDArray[Any]:
-        value: NDArray[Any] = self.model.policy.state_dict()[self._name(ours)].numpy()
-        return value
-
-    def train(self, agent: PPO, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Update on that rollout, which has no dummies, in the minibatch order that ``agent`` will use."""
-        buffer = self.model.rollout_buffer
-        buffer.observations = agent.normalizer(rollout.observations).astype(np.float64)
-        buffer.actions = rollout.actions.reshape(NUM_STEPS, NUM_ENVS, -1).astype(np.float32)
-        # The bootstrap enters SB3's rewards, as its collect_rollouts does it.
-        buffer.rewards = rollout.rewards + agent.config.gamma * rollout.bootstrap_values
-        buffer.episode_starts = np.zeros((NUM_STEPS, NUM_ENVS))
-        buffer.episode_starts[1:] = rollout.ended[:-1]
-        buffer.values, buffer.log_probs = rollout.values, rollout.log_probs
-        buffer.advantages = np.zeros((NUM_STEPS, NUM_ENVS))
-        buffer.compute_returns_and_advantage(torch.from_numpy(rollout.last_values), rollout.ended[-1])
-        buffer.full = True
-
-        order = np.random.default_rng()
-        order.bit_generator.state = agent.minibatch_rng.bit_generator.state
-
-        def permutation(size: int) -> NDArray[np.int64]:
-            # Ours counts transitions by time, then environment; SB3 by environment, then time.
-            time, env = np.divmod(order.permutation(size), NUM_ENVS)
-            return env * NUM_STEPS + time
-
-        monkeypatch.setattr(np.random, "permutation", permutation)
-        self.model.train()
-
-    def logged(self, name: str) -> float:
-        return float(self.model.logger.name_to_value[f"train/{name}"])
+def sb3_model(agent: PPO, env_id: str) -> Any:
+    """Stable-Baselines3's PPO with the hyperparameters of one of our agents."""
+    config = agent.config
+    return sb3.PPO(
+        "MlpPolicy",
+        sb3.common.vec_env.DummyVecEnv([lambda: gymnasium.make(env_id)] * NUM_ENVS),
+        learning_rate=config.learning_rate,
+        n_steps=config.num_steps,
+        batch_size=config.minibatch_size,
+        n_epochs=config.update_epochs,
+        gamma=config.gamma,
+        gae_lambda=config.gae_lambda,
+        clip_range=config.clip_coef,
+        ent_coef=config.ent_coef,
+        vf_coef=config.vf_coef,
+        max_grad_norm=config.max_grad_norm,
+        policy_kwargs={"net_arch": {"pi": [64, 64], "vf": [64, 64]}},
+        device="cpu",
+    )
 
 
 @pytest.mark.parametrize("fuse", [True, False])
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "CartPole-v1", "Reacher-v5"])
 def test_an_update_gives_the_parameters_that_stable_baselines3_gives(
-    env_id: str, fuse: bool, made_up_rollout: MakeRollout, monkeypatch: pytest.MonkeyPatch
+    env_id: str, fuse: bool, made_up_rollout: MakeRollout, sb3_twin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     envs = SyncVectorEnv([lambda: gymnasium.make(env_id)] * NUM_ENVS)
     agent = PPO(envs, CONFIG, seed=0, dtype=torch.float64, fuse=fuse)
     rollout = made_up_rollout(agent)
     before = parameters(agent)
-    reference = Reference(agent, env_id, monkeypatch)
-    reference.train(agent, rollout, monkeypatch)
+    reference = sb3_twin(sb3_model(agent, env_id), agent)
+    reference.train(rollout, monkeypatch)
 
     metrics = agent.update(rollout, rollout.rewards)
 
