@@ -85,7 +85,6 @@ class RenderQueue:
         self._closed = False
         self._sent: dict[str, _Clip] = {}  # by the task's id
         self._last_sign = 0.0  # of a worker
-        self._trusted = True
         self._away = Backoff()
         self._complaints: set[str] = set()
         self._wake = threading.Event()
@@ -138,7 +137,7 @@ class RenderQueue:
         """Send from ``clips`` what may be sent, and take what came back."""
         if self._away.seconds_left():
             return
-        while clips and (self._trusted or not self._sent):
+        while clips and (self._away.away is None or not self._sent):
             self._send(clips[0])
             clips.popleft()
         for task, clip in list(self._sent.items()):
@@ -185,7 +184,6 @@ class RenderQueue:
         if self._away.away is not None:
             _log.warning("the render queue is back: its workers make the clips again")
         self._away.succeeded()
-        self._trusted = True
 
     def _take_back(self, clips: "deque[_Clip]") -> None:
         """Take back what has been away for too long: its worker, or its task in Redis, is gone."""
@@ -207,7 +205,6 @@ class RenderQueue:
         if self._away.away is None:
             _log.warning("%s: clips are rendered here until %s", reason, until)
         self._away.failed(RenderError(reason))
-        self._trusted = False
         clips.extend(self._sent.values())
         self._sent.clear()
 
