@@ -228,26 +228,22 @@ def test_the_experiments_after_one_that_fails_have_their_turn(
     assert chores.expire_media() == "1 deleted, those of 1 experiment(s) left for the next time"
 
 
-def test_objects_that_the_store_keeps_are_reported(
-    s3_server: S3Server, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def store(s3_server: S3Server, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> S3Media:
     for name, value in s3_server.environment().items():
         monkeypatch.setenv(name, value)
     settings.S3_ENDPOINT_URL = s3_server.endpoint_url
-    store = S3Media("s3://clips/x")
+    return S3Media("s3://clips/x")
+
+
+def test_objects_that_the_store_keeps_are_reported(store: S3Media, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = {"Errors": [{"Key": "x/hopper/1", "Code": "AccessDenied", "Message": "Access Denied"}]}
     monkeypatch.setattr(store.client, "delete_objects", lambda **_: refused)
     with pytest.raises(MediaStoreError, match="s3://clips keeps 1 of 2 objects: Access Denied"):
         store.delete(["hopper/1", "hopper/2"])
 
 
-def test_a_store_that_lists_too_much_is_not_believed(
-    s3_server: S3Server, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in s3_server.environment().items():
-        monkeypatch.setenv(name, value)
-    settings.S3_ENDPOINT_URL = s3_server.endpoint_url
-    store = S3Media("s3://clips/x")
+def test_a_store_that_lists_too_much_is_not_believed(store: S3Media, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store.client, "list_objects_v2", lambda **_: {"Contents": [{"Key": "x/hopper-2/1"}]})
     with pytest.raises(MediaStoreError, match="lists more than was asked for"):
         store.keys("hopper")
