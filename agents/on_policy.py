@@ -14,7 +14,7 @@ from torch import Tensor
 
 from agents.errors import InvalidConfigError, ShapeError, StateMismatchError
 from agents.normalize import ObservationNormalizer, RewardScaler
-from agents.policy import ActorCritic, forward
+from agents.policy import ActorCritic
 from agents.rollout import Rollout, generalized_advantages, require_finite
 from agents.sampling import RolloutSampler
 
@@ -128,7 +128,7 @@ class OnPolicyAgent(abc.ABC):
         Does not disturb training. ``deterministic`` takes the most likely action in place of a random one.
         """
         head = self.policy.head
-        outputs = forward(self.policy.actor_layers(), self.normalizer(observations))
+        outputs = self.policy.actor_function()(self.normalizer(observations))
         if not deterministic:
             outputs = outputs + head.perturbation(self.acting_rng, (len(outputs),))
         return head.executed(head.choose(outputs))

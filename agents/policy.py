@@ -4,9 +4,10 @@ Training runs in torch. A rollout steps a handful of environments at a time, whe
 modules outweighs the arithmetic, so the actor's forward pass there is plain numpy on the same parameters.
 """
 
+import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -19,6 +20,9 @@ from agents.errors import UnsupportedSpaceError
 
 Layer = tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]
 """Weight ``(inputs, outputs)`` and bias ``(outputs,)``."""
+
+ActorFunction = Callable[[NDArray[Any]], NDArray[np.floating[Any]]]
+"""From normalised observations ``(batch, ...)`` to the head's outputs ``(batch, num_outputs)``."""
 
 
 class GaussianHead(nn.Module):
@@ -211,10 +215,11 @@ class ActorCritic(nn.Module):
         parameter = next(self.parameters())
         return tensor.to(parameter.device, parameter.dtype if tensor.is_floating_point() else tensor.dtype)
 
-    def actor_layers(self) -> list[Layer]:
-        """The actor's parameters as :func:`forward` takes them; on the CPU they are views."""
-        layers = [module for module in self.actor if isinstance(module, nn.Linear)]
-        return [(m.weight.detach().cpu().numpy().T, m.bias.detach().cpu().numpy()) for m in layers]
+    def actor_function(self) -> ActorFunction:
+        """The actor outside of training, in numpy. Take it anew after the parameters have changed."""
+        linear = [module for module in self.actor if isinstance(module, nn.Linear)]
+        layers = [(m.weight.detach().cpu().numpy().T, m.bias.detach().cpu().numpy()) for m in linear]
+        return functools.partial(forward, layers)
 
 
 def forward(layers: list[Layer], inputs: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:

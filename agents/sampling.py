@@ -10,7 +10,7 @@ from torch import Tensor
 
 from agents.errors import UnsupportedEnvironmentError
 from agents.normalize import ObservationNormalizer
-from agents.policy import ActorCritic, forward
+from agents.policy import ActorCritic
 from agents.rollout import Rollout, require_finite
 
 
@@ -61,13 +61,13 @@ class RolloutSampler:
         Raises:
             NonFiniteError: an environment returned an observation or a reward that is NaN or infinite.
         """
-        head, layers = self.policy.head, self.policy.actor_layers()
+        head, actor = self.policy.head, self.policy.actor_function()
         noise = head.perturbation(rng, (num_steps, self.envs.num_envs))
         steps: list[_Step] = []
         truncated_at: list[NDArray[Any]] = []
         for t in range(num_steps):
             before, dummy = np.array(self._observations), self._is_dummy()
-            actions = head.choose(forward(layers, self.normalizer(before)) + noise[t])
+            actions = head.choose(actor(self.normalizer(before)) + noise[t])
             executed = head.executed(actions)
             after, rewards, terminated, truncated = self._step(executed)
             steps.append(_Step(before, actions, executed, rewards, terminated, truncated, ~dummy))

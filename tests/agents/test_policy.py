@@ -16,7 +16,6 @@ from agents.policy import (
     GaussianHead,
     MultiCategoricalHead,
     action_head,
-    forward,
 )
 
 BOX = gymnasium.spaces.Box(-0.4, 0.4, (2, 3), np.float64)
@@ -138,7 +137,7 @@ def test_both_forward_passes_agree(space: gymnasium.Space[object]) -> None:
         nn.init.normal_(parameter, generator=torch.Generator().manual_seed(1))
     inputs = np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32)
     expected = policy.actor(torch.from_numpy(inputs)).detach().numpy()
-    np.testing.assert_allclose(forward(policy.actor_layers(), inputs), expected, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(policy.actor_function()(inputs), expected, rtol=1e-5, atol=1e-7)
 
 
 def test_weights_are_orthogonal_with_the_gain_of_their_place() -> None:
