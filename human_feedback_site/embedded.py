@@ -29,9 +29,10 @@ from typing import Any
 
 from gunicorn.app.base import BaseApplication
 
-from human_feedback_site.environment import make_private_folder, read_list
+from human_feedback_site.environment import make_private_folder, read_count, read_list
 
-PORTS = (*range(8000, 8100), 0)  # the first that is free; 0 is any
+PORT = 8000  # or that of TEACHER_PORT; where it is taken, the next that is free
+PORTS = 100
 THREADS = 8
 GRACE_SECONDS = 5.0  # without any run, so that one that is resumed at once finds the site still there
 POLL_SECONDS = 0.5
@@ -183,8 +184,9 @@ def _is_locked(path: Path) -> bool:
 def _listen(bind: str, last_port: int | None) -> socket.socket:
     """Listen on the port of last time, so that open pages and links go on, or on the first that is free."""
     family = socket.AF_INET6 if ":" in bind else socket.AF_INET
-    ports = PORTS if last_port is None else (last_port, *PORTS)
-    for port in ports:
+    first = read_count("TEACHER_PORT", PORT, least=1, most=65535)
+    ports = [*range(first, min(first + PORTS, 65536)), 0]  # 0 is any
+    for port in ports if last_port is None else [last_port, *ports]:
         try:
             return socket.create_server((bind, port), family=family)
         except OSError as error:

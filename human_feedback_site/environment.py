@@ -55,13 +55,13 @@ def read_hosts(name: str) -> list[str]:
     return hosts
 
 
-def read_count(name: str, default: int, *, least: int = 0) -> int:
+def read_count(name: str, default: int, *, least: int = 0, most: int = 9999) -> int:
     """Return the whole number in the variable ``name``; unset, ``default``."""
     value = os.environ.get(name, "").strip()
     if not value:
         return default
-    if not re.fullmatch(r"[0-9]{1,4}", value) or int(value) < least:
-        raise ImproperlyConfigured(f"{name} must be a whole number from {least} to 9999, not {value!r}.")
+    if not re.fullmatch(r"[0-9]{1,5}", value) or not least <= int(value) <= most:
+        raise ImproperlyConfigured(f"{name} must be a whole number from {least} to {most}, not {value!r}.")
     return int(value)
 
 

@@ -56,7 +56,7 @@ class SiteHandle:
 
     def revive(self) -> None:
         """Start the site again if it has died, on the port it had; does not wait until it serves."""
-        if self._folder.find_site() is None:
+        if not self._folder.has_living_child() and self._folder.find_site() is None:
             self._folder.spawn()
 
     def release(self) -> None:
@@ -112,6 +112,7 @@ class _StateFolder:
         self.state_dir = state_dir
         self.wanted = wanted
         self._log = state_dir / "site.log"
+        self._child: subprocess.Popen[bytes] | None = None
 
     def join_or_start(self) -> Mapping[str, Any]:
         """Where the site is and how it serves, once it answers."""
@@ -170,7 +171,12 @@ class _StateFolder:
                 start_new_session=True,  # Ctrl-C is meant for the run, not for the site
             )
         threading.Thread(target=child.wait, daemon=True).start()  # so that it never stays a zombie
+        self._child = child
         return child
+
+    def has_living_child(self) -> bool:
+        """Whether the process last spawned here serves, or is still about to."""
+        return self._child is not None and self._child.poll() is None
 
     def _check_options(self, site: Mapping[str, Any]) -> None:
         defaults = {"bind": "127.0.0.1", "public_url": "", "storage": ""}

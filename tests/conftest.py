@@ -1,6 +1,7 @@
 """Real servers for the tests that need one; each starts with the first test that asks for it."""
 
 import contextlib
+import os
 import signal
 import socket
 import time
@@ -20,6 +21,9 @@ from stack.servers import S3
 def pytest_configure() -> None:
     """Let Ctrl-C mean what it means: a shell's background job, and all it starts, would ignore the signal."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # The port of a site that is killed stays free until it is back: other workers' sites have others.
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+    os.environ["TEACHER_PORT"] = str(8100 + 100 * int(worker.removeprefix("gw")))
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Backoff:
-    """Waits 1, 2, 4 ... 30 seconds between tries, each shortened by up to a half at random.
+    """Waits 1, 2, 4 ... ``longest`` seconds between tries, each shortened by up to a half at random.
 
     The randomness keeps many runs that lost one site from coming back to it in the same moment.
 
@@ -22,7 +22,8 @@ class Backoff:
         away: since when and why the other side does not answer; None while it does.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, longest: float = LONGEST_SECONDS) -> None:
+        self._longest = longest
         self.away: str | None = None
         self._since = ""
         self._failures = 0
@@ -38,7 +39,7 @@ class Backoff:
         if self.away is None:
             self._since = f"{datetime.now().astimezone():%H:%M:%S}"
         self.away = f"{error} (since {self._since})"
-        seconds = min(LONGEST_SECONDS, 2.0**self._failures)
+        seconds = min(self._longest, 2.0**self._failures)
         self._next_try = time.monotonic() + seconds * self._random.uniform(0.5, 1.0)
         self._failures += 1
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # it brings Celery, which only a run with a queue needs
 POLL_SECONDS = 2.5
 _START_DELAYS = (0.5, 1.0, 2.0, 4.0)  # seconds between tries while nothing has started yet
 _FINISH_DELAYS = (1.0, 2.0, 4.0)
+_REVIVED_SECONDS = 2.0  # at most, between tries with a site that starts again on this machine
 _MAX_POINTS = 200  # in one request
 _MAX_POINTS_KEPT = 20_000  # while the site is away
 _CLOSE_SECONDS = 10.0
@@ -72,7 +73,8 @@ class HumanCollector:
         self._feed: Feed | None = None
         self._next_poll = 0.0
         self._missing = 0
-        self._to_store, self._to_site = Backoff(), Backoff()
+        self._to_store = Backoff()
+        self._to_site = Backoff() if revive is None else Backoff(_REVIVED_SECONDS)
         self._trouble: Exception | None = None
         self._wake, self._stop = threading.Event(), threading.Event()
         publication = Publication(ledger, client, renderer, storage, settings)

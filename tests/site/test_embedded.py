@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import socket
 import sqlite3
 import stat
 import subprocess
@@ -100,6 +101,19 @@ def test_chores_are_done_and_one_that_fails_does_not_end_the_site(start: Start, 
             waiting = "SELECT waiting_for FROM feedback_experiment"
             wait_until(lambda: database.execute(waiting).fetchone() == (None,))
         assert requests.get(f"{site['url']}/livez", timeout=10).status_code == 200
+
+
+def test_the_port_can_be_chosen(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        first = min(taken.getsockname()[1], 65000)
+        site = start(TEACHER_PORT=str(first))
+        assert first <= site["port"] < first + 100
+        assert site["port"] != taken.getsockname()[1]
+
+
+def test_a_port_that_is_none_stops_the_site(start: Start) -> None:
+    with pytest.raises(AssertionError, match="TEACHER_PORT must be a whole number from 1 to 65535"):
+        start(TEACHER_PORT="65536")
 
 
 def put_experiment(site: dict[str, Any], folder: Path) -> requests.Response:
