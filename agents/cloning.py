@@ -19,7 +19,7 @@ from agents.errors import (
     NonFiniteError,
     UnsupportedSpaceError,
 )
-from agents.normalize import ObservationNormalizer
+from agents.normalize import ObservationPreparation
 from agents.on_policy import OnPolicyAgent
 from agents.policy import ActorCritic, GaussianHead
 
@@ -71,7 +71,8 @@ def clone(
 
     The loss is the cross-entropy for Discrete actions. For a Box it is the squared error of the most likely
     action before it is clipped to the box; the spread of the actions stays as it is. The critic is not
-    trained. Adam starts without moments in each call, and leaves those of the agent alone.
+    trained; one that shares its convolutions with the actor sees them change. Adam starts without moments in
+    each call, and leaves those of the agent alone.
 
     An agent that has seen no observation yet first takes those of ``train`` into its normalisation, which
     goes on from there in reinforcement learning. The normalisation of any other agent stays, because its
@@ -182,7 +183,7 @@ def _check_numbers(n_epochs: int, learning_rate: float, val_interval: int, patie
 
 
 def _inputs_and_targets(
-    policy: ActorCritic, normalizer: ObservationNormalizer, pairs: Pairs
+    policy: ActorCritic, normalizer: ObservationPreparation, pairs: Pairs
 ) -> tuple[Tensor, Tensor]:
     """Normalised observations ``(n, size)``; actions in the form the head takes."""
     observations, actions = pairs

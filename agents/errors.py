@@ -22,7 +22,7 @@ class NonFiniteError(AgentError):
 
 
 class ShapeError(AgentError):
-    """Rewards do not fit the rollout they are given for."""
+    """Rewards do not fit the rollout they are given for, or images the policy."""
 
 
 class StateMismatchError(AgentError):

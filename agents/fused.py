@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agents.policy import ActorCritic, CategoricalHead, GaussianHead
+from agents.policy import ActorCritic, CategoricalHead, GaussianHead, TanhActorCritic
 
 if TYPE_CHECKING:
     from agents.on_policy import Batch
@@ -248,7 +248,7 @@ class FusedStep:
 def can_fuse(policy: torch.nn.Module) -> bool:
     """Whether :class:`FusedStep` can train a policy."""
     return (
-        isinstance(policy, ActorCritic)
+        isinstance(policy, TanhActorCritic)
         and isinstance(policy.head, GaussianHead | CategoricalHead)
         and all(parameter.device.type == "cpu" for parameter in policy.parameters())
     )

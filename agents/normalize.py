@@ -1,7 +1,7 @@
 """Running mean and variance, and the two normalisations that are built on it."""
 
 import math
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
@@ -49,6 +49,24 @@ class RunningMeanVariance:
         self.mean = np.array(state["mean"], dtype=np.float64)
         self.variance = np.array(state["variance"], dtype=np.float64)
         self.count = int(state["count"])
+
+
+class ObservationPreparation(Protocol):
+    """What makes of raw observations those that a policy takes.
+
+    Attributes:
+        shape: of one raw observation.
+        statistics: what it has learned about them.
+    """
+
+    shape: tuple[int, ...]
+    statistics: RunningMeanVariance
+
+    def __call__(self, observations: NDArray[Any]) -> NDArray[Any]:
+        """``(*batch, *shape)`` raw to ``(*batch, ...)`` prepared."""
+
+    def update(self, observations: NDArray[Any]) -> None:
+        """Take raw observations ``(n, *shape)`` into the statistics."""
 
 
 class ObservationNormalizer:

@@ -4,7 +4,7 @@ import abc
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agents.errors import InvalidConfigError, ShapeError, StateMismatchError
-from agents.normalize import ObservationNormalizer, RewardScaler
-from agents.policy import ActorCritic
+from agents.normalize import ObservationNormalizer, ObservationPreparation, RewardScaler
+from agents.pixels import ImageActorCritic, ImagePreparation, is_image_space
+from agents.policy import ActorCritic, TanhActorCritic
 from agents.rollout import Rollout, generalized_advantages, require_finite
 from agents.sampling import RolloutSampler
 
@@ -75,6 +76,9 @@ class Batch(NamedTuple):
 class OnPolicyAgent(abc.ABC):
     """An agent that learns on vector environments: collect, update, and so on.
 
+    Observations of three dimensions and ``uint8`` are images, seen by a convolutional network; all others are
+    flattened and normalised.
+
     All randomness comes from ``seed``: the same seed, configuration and environments give the same run.
 
     Args:
@@ -85,11 +89,13 @@ class OnPolicyAgent(abc.ABC):
         dtype: of the networks.
 
     Raises:
-        UnsupportedSpaceError: observations are no Box, or actions neither a Box of floats, Discrete nor
-            MultiDiscrete.
+        UnsupportedSpaceError: observations are no Box, or images without a clear axis of channels or too
+            small; or actions are neither a Box of floats, Discrete nor MultiDiscrete.
     """
 
     config: OnPolicyConfig
+    shares_trunk: ClassVar[bool]
+    """Whether the actor and the critic of images look through the same convolutions."""
 
     def __init__(
         self,
@@ -99,10 +105,9 @@ class OnPolicyAgent(abc.ABC):
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.normalizer = ObservationNormalizer(envs.single_observation_space)
-        self.policy = ActorCritic(
-            self.normalizer.size, envs.single_action_space, torch.Generator().manual_seed(seed)
-        ).to(device, dtype)
+        generator = torch.Generator().manual_seed(seed)
+        self.normalizer, policy = _preparation_and_policy(envs, generator, share_trunk=self.shares_trunk)
+        self.policy = policy.to(device, dtype)
         self.reward_scaler = RewardScaler(envs.num_envs, config.gamma)
         # Apart, so that neither the number of updates nor of recorded videos changes what a rollout draws.
         self.rollout_rng, self.minibatch_rng, self.acting_rng = np.random.default_rng(seed).spawn(3)
@@ -228,6 +233,18 @@ class OnPolicyAgent(abc.ABC):
             getattr(self, name).bit_generator.state = state["random"][name]
         self.total_steps = int(state["total_steps"])
         self.sampler.started = False
+
+
+def _preparation_and_policy(
+    envs: VectorEnv[Any, Any, Any], generator: torch.Generator, *, share_trunk: bool
+) -> tuple[ObservationPreparation, ActorCritic]:
+    """The policy for what the environments show, and what its observations go through before."""
+    observations, actions = envs.single_observation_space, envs.single_action_space
+    if is_image_space(observations):
+        images = ImagePreparation(observations)
+        return images, ImageActorCritic(images.image_shape, actions, generator, share_trunk=share_trunk)
+    normalizer = ObservationNormalizer(observations)
+    return normalizer, TanhActorCritic(normalizer.size, actions, generator)
 
 
 def save_adam(optimizer: torch.optim.Adam) -> dict[str, Any]:

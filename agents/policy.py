@@ -2,13 +2,15 @@
 
 Training runs in torch. A rollout steps a handful of environments at a time, where the overhead of torch
 modules outweighs the arithmetic, so the actor's forward pass there is plain numpy on the same parameters.
+For images see :mod:`agents.pixels`.
 """
 
+import abc
 import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
@@ -22,7 +24,9 @@ Layer = tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]
 """Weight ``(inputs, outputs)`` and bias ``(outputs,)``."""
 
 ActorFunction = Callable[[NDArray[Any]], NDArray[np.floating[Any]]]
-"""From normalised observations ``(batch, ...)`` to the head's outputs ``(batch, num_outputs)``."""
+"""From prepared observations ``(batch, ...)`` to the head's outputs ``(batch, num_outputs)``."""
+
+_LayerT = TypeVar("_LayerT", nn.Linear, nn.Conv2d)
 
 
 class GaussianHead(nn.Module):
@@ -181,23 +185,18 @@ def action_head(space: gymnasium.Space[Any]) -> Head:
     )
 
 
-class ActorCritic(nn.Module):
-    """A policy and a value function in separate networks of two hidden layers with tanh.
+class ActorCritic(nn.Module, abc.ABC):
+    """A policy and a value function of prepared observations ``(batch, ...)``.
 
-    All inputs are normalised, flattened observations ``(batch, observation_size)``.
+    Attributes:
+        head: the distribution over actions.
+        actor: from observations to the head's outputs ``(batch, num_outputs)``.
+        critic: from observations, or from features that it shares with the actor, to values ``(batch, 1)``.
     """
 
-    def __init__(
-        self,
-        observation_size: int,
-        action_space: gymnasium.Space[Any],
-        generator: torch.Generator,
-        hidden_sizes: Sequence[int] = (64, 64),
-    ) -> None:
-        super().__init__()
-        self.head = action_head(action_space)
-        self.actor = _mlp([observation_size, *hidden_sizes, self.head.num_outputs], 0.01, generator)
-        self.critic = _mlp([observation_size, *hidden_sizes, 1], 1.0, generator)
+    head: Head
+    actor: nn.Sequential
+    critic: nn.Sequential
 
     def evaluate(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities of ``actions``, entropies and values, each ``(batch,)``."""
@@ -215,6 +214,29 @@ class ActorCritic(nn.Module):
         parameter = next(self.parameters())
         return tensor.to(parameter.device, parameter.dtype if tensor.is_floating_point() else tensor.dtype)
 
+    @abc.abstractmethod
+    def actor_function(self) -> ActorFunction:
+        """The actor outside of training. Take it anew after the parameters have changed."""
+
+
+class TanhActorCritic(ActorCritic):
+    """A policy and a value function in separate networks of two hidden layers with tanh.
+
+    All inputs are normalised, flattened observations ``(batch, observation_size)``.
+    """
+
+    def __init__(
+        self,
+        observation_size: int,
+        action_space: gymnasium.Space[Any],
+        generator: torch.Generator,
+        hidden_sizes: Sequence[int] = (64, 64),
+    ) -> None:
+        super().__init__()
+        self.head = action_head(action_space)
+        self.actor = _mlp([observation_size, *hidden_sizes, self.head.num_outputs], 0.01, generator)
+        self.critic = _mlp([observation_size, *hidden_sizes, 1], 1.0, generator)
+
     def actor_function(self) -> ActorFunction:
         """The actor outside of training, in numpy. Take it anew after the parameters have changed."""
         linear = [module for module in self.actor if isinstance(module, nn.Linear)]
@@ -230,14 +252,26 @@ def forward(layers: list[Layer], inputs: NDArray[np.floating[Any]]) -> NDArray[n
     return inputs @ weight + bias
 
 
+def orthogonal(layer: _LayerT, gain: float, generator: torch.Generator) -> _LayerT:
+    """A linear or convolutional layer with orthogonal weights (Saxe et al. 2014) and zero biases.
+
+    Args:
+        layer: made on "meta", because torch's own initialisation would draw from the global generator.
+        gain: of the weights.
+        generator: of the weights.
+    """
+    layer = layer.to_empty(device="cpu")
+    nn.init.orthogonal_(layer.weight, gain, generator)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
 def _mlp(sizes: Sequence[int], output_gain: float, generator: torch.Generator) -> nn.Sequential:
     """Linear layers with tanh between them, orthogonal weights and zero biases."""
     modules: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes):
-        # Made on "meta", because torch's own initialisation would draw from the global generator.
-        linear = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
-        nn.init.orthogonal_(linear.weight, math.sqrt(2), generator)
-        nn.init.zeros_(linear.bias)
+        linear = orthogonal(nn.Linear(inputs, outputs, device="meta"), math.sqrt(2), generator)
         modules += [linear, nn.Tanh()]
     modules.pop()
     with torch.no_grad():

@@ -130,6 +130,7 @@ class PPO(OnPolicyAgent):
     """
 
     config: PPOConfig
+    shares_trunk = True
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agents.errors import UnsupportedEnvironmentError
-from agents.normalize import ObservationNormalizer
+from agents.normalize import ObservationPreparation
 from agents.policy import ActorCritic
 from agents.rollout import Rollout, require_finite
 
@@ -35,7 +35,7 @@ class RolloutSampler:
     """
 
     def __init__(
-        self, envs: VectorEnv[Any, Any, Any], policy: ActorCritic, normalizer: ObservationNormalizer
+        self, envs: VectorEnv[Any, Any, Any], policy: ActorCritic, normalizer: ObservationPreparation
     ) -> None:
         if "autoreset_mode" not in envs.metadata:
             raise UnsupportedEnvironmentError(

@@ -61,6 +61,7 @@ class TRPO(OnPolicyAgent):
     """
 
     config: TRPOConfig
+    shares_trunk = False  # Fitting the critic would move the policy, which no trust region would notice.
 
     def __init__(
         self,

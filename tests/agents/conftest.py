@@ -102,7 +102,10 @@ def _rollout(agent: OnPolicyAgent) -> Rollout:
     rng = np.random.default_rng(5)
     shape, space = (agent.config.num_steps, envs.num_envs), envs.single_observation_space
     assert space.shape is not None
-    observations = rng.normal(size=(*shape, *space.shape)).astype(np.float32)
+    if space.dtype == np.uint8:
+        observations: NDArray[Any] = rng.integers(256, size=(*shape, *space.shape), dtype=np.uint8)
+    else:
+        observations = rng.normal(size=(*shape, *space.shape)).astype(np.float32)
     head = agent.policy.head
     actions = head.choose(head.perturbation(rng, shape).reshape(math.prod(shape), -1))
     with torch.no_grad():
@@ -129,24 +132,36 @@ class Sb3Twin:
     """An on-policy model of the Stable-Baselines3 family in double precision, with an agent's parameters."""
 
     NAMES: ClassVar = {
+        "actor.0.layers.7": "features_extractor.linear.0",
+        "actor.0.layers": "features_extractor.cnn",
         "actor.0": "mlp_extractor.policy_net.0",
+        "actor.1": "action_net",
         "actor.2": "mlp_extractor.policy_net.2",
         "actor.4": "action_net",
+        "critic.0.layers.7": "vf_features_extractor.linear.0",
+        "critic.0.layers": "vf_features_extractor.cnn",
         "critic.0": "mlp_extractor.value_net.0",
+        "critic.1": "value_net",
         "critic.2": "mlp_extractor.value_net.2",
         "critic.4": "value_net",
         "head.log_std": "log_std",
     }
+    """Beginnings of our names of parameters, the longer first."""
 
     def __init__(self, model: Any, agent: OnPolicyAgent) -> None:
         self.model = model
         self._agent = agent
         model.policy.double()
         state = agent.policy.state_dict()
-        model.policy.load_state_dict({self._name(name): value.clone() for name, value in state.items()})
+        theirs = dict(model.policy.named_parameters())
+        assert theirs.keys() == {self._name(name) for name in state}
+        for name, value in state.items():
+            theirs[self._name(name)].data.copy_(value)
         model.set_logger(sb3.common.logger.Logger(None, []))
 
     def _name(self, ours: str) -> str:
+        if len(self._agent.policy.critic) == 1:  # where the trunk is shared
+            ours = ours.replace("critic.0", "critic.1")
         prefix = next(prefix for prefix in self.NAMES if ours.startswith(prefix))
         return ours.replace(prefix, self.NAMES[prefix])
 
@@ -162,7 +177,9 @@ class Sb3Twin:
         """
         num_steps, num_envs = rollout.rewards.shape
         buffer = self.model.rollout_buffer
-        buffer.observations = self._agent.normalizer(rollout.observations).astype(np.float64)
+        # As float64, bytes from 0 to 1: the twin takes its observations as they are.
+        prepared = self._agent.normalizer(rollout.observations)
+        buffer.observations = prepared.astype(np.float64) / (255.0 if prepared.dtype == np.uint8 else 1.0)
         buffer.actions = rollout.actions.reshape(num_steps, num_envs, -1).astype(np.float32)
         # The bootstrap enters SB3's rewards, as its collect_rollouts does it.
         buffer.rewards = rollout.rewards + self._agent.config.gamma * rollout.bootstrap_values

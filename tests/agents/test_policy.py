@@ -11,10 +11,10 @@ from torch.distributions import Categorical, Independent, Normal
 
 from agents.errors import UnsupportedSpaceError
 from agents.policy import (
-    ActorCritic,
     CategoricalHead,
     GaussianHead,
     MultiCategoricalHead,
+    TanhActorCritic,
     action_head,
 )
 
@@ -22,8 +22,8 @@ BOX = gymnasium.spaces.Box(-0.4, 0.4, (2, 3), np.float64)
 DISCRETE = gymnasium.spaces.Discrete(4, start=-2)
 
 
-def make_policy(space: gymnasium.Space[object], seed: int = 0) -> ActorCritic:
-    return ActorCritic(5, space, torch.Generator().manual_seed(seed))
+def make_policy(space: gymnasium.Space[object], seed: int = 0) -> TanhActorCritic:
+    return TanhActorCritic(5, space, torch.Generator().manual_seed(seed))
 
 
 def gaussian_head() -> GaussianHead:

@@ -1,0 +1,154 @@
+"""Policies that see images: the convolutional network of Mnih et al. (2015), as in Stable-Baselines3.
+
+Images stay bytes from the environment to the network, which makes numbers of a minibatch at a time: a rollout
+takes a quarter of the memory.
+"""
+
+import math
+from typing import Any, TypeGuard
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from agents.errors import ShapeError, UnsupportedSpaceError
+from agents.normalize import RunningMeanVariance
+from agents.policy import ActorCritic, ActorFunction, action_head, orthogonal
+
+CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+"""Channels, width of the kernel and stride of each layer (Mnih et al. 2015, "Model architecture")."""
+NUM_FEATURES = 512
+SMALLEST_SIDE = 36
+"""Pixels from which :data:`CONVOLUTIONS` make one."""
+IMAGES_AT_ONCE = 256
+"""Where nothing has to be kept for gradients, more images than this go through the network in parts."""
+
+
+def is_image_space(space: gymnasium.Space[Any]) -> TypeGuard[gymnasium.spaces.Box]:
+    """Whether observations are images, to be looked at with a convolutional network."""
+    return isinstance(space, gymnasium.spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
+
+
+def channel_axis(shape: tuple[int, ...]) -> int:
+    """Which axis of an image counts colours or stacked frames: 0 or 2.
+
+    It is the first or the last one, whichever is shorter than both others.
+
+    Raises:
+        UnsupportedSpaceError: neither is, or the image is too small for the network.
+    """
+    shortest = [axis for axis in range(3) if shape[axis] == min(shape)]
+    if shortest not in ([0], [2]):
+        raise UnsupportedSpaceError(
+            "Expected images whose first or last axis, that of the channels, is shorter than both others, "
+            f"got the shape {shape}; transpose them."
+        )
+    (axis,) = shortest
+    if min(np.delete(shape, axis)) < SMALLEST_SIDE:
+        raise UnsupportedSpaceError(
+            f"Expected images of at least {SMALLEST_SIDE} x {SMALLEST_SIDE} pixels, got the shape {shape}; "
+            "enlarge them, or flatten them (gymnasium.wrappers.FlattenObservation)."
+        )
+    return axis
+
+
+class ImagePreparation:
+    """Brings the channels of images to the front; values stay bytes, and there are no statistics.
+
+    See :class:`agents.normalize.ObservationPreparation`.
+    """
+
+    def __init__(self, space: gymnasium.spaces.Box) -> None:
+        self.shape: tuple[int, ...] = space.shape
+        self.statistics = RunningMeanVariance((0,))
+        self._channel_axis = channel_axis(space.shape)
+        self.image_shape: tuple[int, ...] = np.moveaxis(np.empty(space.shape), self._channel_axis, 0).shape
+        """Channels, height and width."""
+
+    def __call__(self, observations: NDArray[Any]) -> NDArray[np.uint8]:
+        """``(*batch, *shape)`` to ``(*batch, *image_shape)``, as a view."""
+        if observations.dtype != np.uint8 or observations.shape[-3:] != self.shape:
+            raise ShapeError(
+                f"Expected images of shape {self.shape} and uint8, got {observations.shape[-3:]} and "
+                f"{observations.dtype}; use observations of the agent's environment."
+            )
+        return np.moveaxis(observations, self._channel_axis - 3, -3)
+
+    def update(self, observations: NDArray[Any]) -> None:
+        """Nothing: the values of all images lie in the same bounds."""
+
+
+class NatureCNN(nn.Module):
+    """From bytes ``(batch, *image_shape)`` to features ``(batch, NUM_FEATURES)``."""
+
+    def __init__(self, image_shape: tuple[int, ...], generator: torch.Generator) -> None:
+        super().__init__()
+        modules: list[nn.Module] = []
+        channels, *sides = image_shape
+        for filters, kernel, stride in CONVOLUTIONS:
+            convolution = nn.Conv2d(channels, filters, kernel, stride, device="meta")
+            modules += [orthogonal(convolution, math.sqrt(2), generator), nn.ReLU()]
+            channels, sides = filters, [(side - kernel) // stride + 1 for side in sides]
+        linear = nn.Linear(channels * math.prod(sides), NUM_FEATURES, device="meta")
+        modules += [nn.Flatten(), orthogonal(linear, math.sqrt(2), generator), nn.ReLU()]
+        self.layers = nn.Sequential(*modules)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The features."""
+        parts = (images,) if torch.is_grad_enabled() else torch.split(images, IMAGES_AT_ONCE)
+        dtype = next(self.parameters()).dtype
+        return torch.cat([self.layers(part.to(dtype) / 255.0) for part in parts])
+
+
+class ImageActorCritic(ActorCritic):
+    """A policy and a value function of images ``(batch, *image_shape)``, each linear in features.
+
+    With a shared trunk both see the same features, and learning one of them moves the other.
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, ...],
+        action_space: gymnasium.Space[Any],
+        generator: torch.Generator,
+        *,
+        share_trunk: bool,
+    ) -> None:
+        super().__init__()
+        self.head = action_head(action_space)
+        self.actor = nn.Sequential(
+            NatureCNN(image_shape, generator), _readout(self.head.num_outputs, 0.01, generator)
+        )
+        # The trunk of the actor is not named twice, so that states hold it once.
+        own_trunk = [] if share_trunk else [NatureCNN(image_shape, generator)]
+        self.critic = nn.Sequential(*own_trunk, _readout(1, 1.0, generator))
+        self._share_trunk = share_trunk
+
+    def evaluate(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """As :meth:`ActorCritic.evaluate`, with one pass through a trunk that is shared."""
+        if not self._share_trunk:
+            return super().evaluate(observations, actions)
+        trunk, readout = self.actor
+        features = trunk(observations)
+        log_probs, entropy = self.head.log_prob_and_entropy(readout(features), actions)
+        return log_probs, entropy, super().values(features)
+
+    def values(self, observations: Tensor) -> Tensor:
+        """Estimated returns ``(batch,)``."""
+        return super().values(self.actor[0](observations) if self._share_trunk else observations)
+
+    def actor_function(self) -> ActorFunction:
+        """The actor outside of training: torch without gradients."""
+
+        def act(observations: NDArray[Any]) -> NDArray[np.floating[Any]]:
+            with torch.no_grad():
+                outputs: NDArray[np.floating[Any]] = self.actor(self.tensor(observations)).cpu().numpy()
+                return outputs
+
+        return act
+
+
+def _readout(outputs: int, gain: float, generator: torch.Generator) -> nn.Module:
+    return orthogonal(nn.Linear(NUM_FEATURES, outputs, device="meta"), gain, generator)

@@ -1,0 +1,313 @@
+"""Agents that see images."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import sb3_contrib
+import stable_baselines3 as sb3
+import torch
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import DummyVecEnv
+from torch import nn
+
+from agents.cloning import Pairs, clone
+from agents.errors import ShapeError, StateMismatchError, UnsupportedSpaceError
+from agents.on_policy import OnPolicyAgent
+from agents.pixels import IMAGES_AT_ONCE, channel_axis
+from agents.ppo import PPO, PPOConfig
+from agents.rollout import Rollout
+from agents.trpo import TRPO, TRPOConfig
+
+SIDE, SQUARE = 36, 12
+NUM_STEPS, NUM_ENVS = 24, 2
+
+
+class Follow(gymnasium.Env[NDArray[np.uint8], np.int64]):
+    """A square jumps about on an image of 3 x 3 fields; the action should name the column it is in.
+
+    Reward: 1 where it does, else 0. An episode is 20 steps.
+    """
+
+    def __init__(self, shape: tuple[int, int, int] = (SIDE, SIDE, 1)) -> None:
+        self.observation_space = Box(0, 255, shape, np.uint8)
+        self.action_space = Discrete(3, start=1)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        super().reset(seed=seed)
+        self.time = 0
+        return self._image(), {}
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+        reward = float(action - 1 == self.column)
+        self.time += 1
+        return self._image(), reward, False, self.time == 20, {}
+
+    def _image(self) -> NDArray[np.uint8]:
+        row, self.column = self.np_random.integers(3, size=2)
+        return picture(self.column, row, self.observation_space.shape)
+
+
+def picture(column: int, row: int, shape: tuple[int, ...] | None = (SIDE, SIDE, 1)) -> NDArray[np.uint8]:
+    assert shape is not None
+    image = np.zeros((SIDE, SIDE), np.uint8)
+    image[row * SQUARE : (row + 1) * SQUARE, column * SQUARE : (column + 1) * SQUARE] = 255
+    return np.broadcast_to(np.expand_dims(image, channel_axis(shape)), shape).copy()
+
+
+class Steered(Follow):
+    """The same with numbers as actions."""
+
+    def __init__(self) -> None:
+        super().__init__((4, SIDE, SIDE))
+        self.action_space: Any = Box(-1, 1, (2,), np.float32)
+
+
+def vector(
+    make: Callable[[], gymnasium.Env[Any, Any]] = Follow,
+    num_envs: int = NUM_ENVS,
+    mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+) -> SyncVectorEnv:
+    return SyncVectorEnv([make] * num_envs, autoreset_mode=mode)
+
+
+def ppo(envs: SyncVectorEnv | None = None, seed: int = 0, **more: Any) -> PPO:
+    config = PPOConfig(num_steps=NUM_STEPS, minibatch_size=16, update_epochs=3, ent_coef=0.01)
+    return PPO(envs or vector(), config, seed, **more)
+
+
+def trpo(envs: SyncVectorEnv | None = None, seed: int = 0, **more: Any) -> TRPO:
+    config = TRPOConfig(num_steps=NUM_STEPS, minibatch_size=16, n_critic_updates=3)
+    return TRPO(envs or vector(), config, seed, **more)
+
+
+def parameters(agent: OnPolicyAgent) -> dict[str, NDArray[Any]]:
+    return {name: value.numpy().copy() for name, value in agent.policy.state_dict().items()}
+
+
+def iterate(agent: OnPolicyAgent, times: int) -> list[dict[str, float]]:
+    rollouts = (agent.collect() for _ in range(times))
+    return [agent.update(rollout, rollout.rewards) for rollout in rollouts]
+
+
+def test_it_learns_to_follow_a_square() -> None:
+    config = PPOConfig(num_steps=32, update_epochs=4, learning_rate=1e-3, gamma=0.5)
+    agent = PPO(vector(num_envs=8), config, seed=0)
+    iterate(agent, 8)
+    rollout = agent.collect()
+    assert rollout.rewards[rollout.valid].mean() > 0.9, "chance is 0.33"
+    images = np.stack([picture(column, row) for column in range(3) for row in range(3)])
+    np.testing.assert_array_equal(agent.act(images, deterministic=True), np.repeat([1, 2, 3], 3))
+
+
+@pytest.mark.parametrize("make", [Follow, partial(Follow, (4, SIDE, SIDE)), Steered])
+def test_an_update_gives_the_parameters_that_stable_baselines3_gives(
+    make: Callable[[], Follow],
+    made_up_rollout: Callable[[OnPolicyAgent], Rollout],
+    sb3_twin: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agent = ppo(vector(make), dtype=torch.float64)
+    rollout, config, before = made_up_rollout(agent), agent.config, parameters(agent)
+    model = sb3.PPO(
+        "CnnPolicy",
+        DummyVecEnv([make] * NUM_ENVS),
+        learning_rate=config.learning_rate,
+        n_steps=config.num_steps,
+        batch_size=config.minibatch_size,
+        n_epochs=config.update_epochs,
+        ent_coef=config.ent_coef,
+        device="cpu",
+    )
+    reference = sb3_twin(model, agent)
+    reference.train(rollout, monkeypatch)
+
+    metrics = agent.update(rollout, rollout.rewards)
+
+    assert max(np.abs(value - before[name]).max() for name, value in parameters(agent).items()) > 1e-3
+    for name, value in parameters(agent).items():
+        np.testing.assert_allclose(value, reference.parameter(name), rtol=0, atol=1e-9, err_msg=name)
+    assert metrics["approx_kl"] == pytest.approx(reference.logged("approx_kl"), rel=1e-6)
+
+
+def test_a_trust_region_update_gives_the_parameters_that_sb3_contrib_gives_with_two_trunks(
+    made_up_rollout: Callable[[OnPolicyAgent], Rollout], sb3_twin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = trpo(dtype=torch.float64)
+    rollout, config, before = made_up_rollout(agent), agent.config, parameters(agent)
+    model = sb3_contrib.TRPO(
+        "CnnPolicy",
+        DummyVecEnv([Follow] * NUM_ENVS),
+        n_steps=config.num_steps,
+        batch_size=config.minibatch_size,
+        n_critic_updates=config.n_critic_updates,
+        policy_kwargs={"share_features_extractor": False},
+        device="cpu",
+    )
+    reference = sb3_twin(model, agent)
+    reference.train(rollout, monkeypatch, whole_batches=1)
+
+    assert agent.update(rollout, rollout.rewards)["line_search_success"] == 1.0
+
+    assert max(np.abs(value - before[name]).max() for name, value in parameters(agent).items()) > 1e-3
+    for name, value in parameters(agent).items():
+        np.testing.assert_allclose(value, reference.parameter(name), rtol=0, atol=1e-6, err_msg=name)
+
+
+def test_fitting_the_critic_leaves_a_trust_region_policy_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = trpo()
+    rollout, before = agent.collect(), parameters(agent)
+    monkeypatch.setattr("agents.trpo.conjugate_gradient", lambda product, target, steps: -target)
+    agent.update(rollout, rollout.rewards)
+    moved = {name for name, value in parameters(agent).items() if (value != before[name]).any()}
+    assert moved == {name for name in before if name.startswith("critic.")}
+
+
+@pytest.mark.parametrize("make_agent", [ppo, trpo])
+def test_the_same_seed_gives_the_same_run_and_a_restored_agent_goes_on(make_agent: Any) -> None:
+    first, second, other = make_agent(), make_agent(), make_agent(seed=1)
+    seen = iterate(first, 2)
+    torch.manual_seed(1)
+    assert seen == iterate(second, 2)
+    assert seen != iterate(other, 2)
+
+    other.load_state_dict(first.state_dict())
+    first.load_state_dict(first.state_dict())  # new episodes for both
+    rollout = first.collect()
+    np.testing.assert_array_equal(rollout.actions, other.collect().actions)
+    assert first.update(rollout, rollout.rewards) == other.update(rollout, rollout.rewards)
+    for name, value in parameters(first).items():
+        np.testing.assert_array_equal(value, parameters(other)[name])
+
+
+def test_every_autoreset_mode_shows_the_same_episodes() -> None:
+    def images(mode: AutoresetMode) -> list[NDArray[np.uint8]]:
+        agent = ppo(vector(mode=mode))
+        rollout = agent.collect()
+        assert rollout.observations.dtype == np.uint8
+        assert (rollout.bootstrap_values != 0).sum() == NUM_ENVS, "one truncation in each"
+        return [rollout.observations[rollout.valid[:, env], env] for env in range(NUM_ENVS)]
+
+    reference = images(AutoresetMode.SAME_STEP)
+    for mode in AutoresetMode:
+        for expected, seen in zip(reference, images(mode), strict=True):
+            np.testing.assert_array_equal(seen, expected[: len(seen)])
+            assert len(seen) >= NUM_STEPS - 1
+
+
+def test_it_learns_what_is_shown() -> None:
+    fields = np.random.default_rng(0).integers(3, size=(96, 2))
+    images = np.stack([picture(column, row) for column, row in fields])
+
+    class Shown:
+        train: Pairs = (images[:64], 1 + fields[:64, :1])
+        validation: Pairs = (images[64:], 1 + fields[64:, :1])
+
+        def epoch(self) -> Iterator[NDArray[np.intp]]:
+            yield from np.array_split(np.arange(64), 4)
+
+    agent = ppo()
+    losses = clone(agent, Shown(), n_epochs=8)
+    np.testing.assert_array_equal(agent.act(images[64:], deterministic=True), 1 + fields[64:, 0])
+    assert losses[-1].validation < 0.1 < losses[0].validation
+
+
+def test_channels_may_come_first_or_last() -> None:
+    first, last = ppo(vector(partial(Follow, (3, SIDE, SIDE)))), ppo(vector(partial(Follow, (SIDE, SIDE, 3))))
+    images = np.random.default_rng(0).integers(256, size=(5, 3, SIDE, SIDE), dtype=np.uint8)
+    both = [
+        agent.policy.actor_function()(agent.normalizer(observations))
+        for agent, observations in ((first, images), (last, images.transpose(0, 2, 3, 1)))
+    ]
+    np.testing.assert_allclose(both[0], both[1], rtol=1e-4, atol=1e-7)
+    assert np.ptp(both[0], axis=0).min() > 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((4, 84, 84), 0), ((84, 84, 4), 2), ((210, 160, 3), 2), ((84, 84, 12), 2), ((36, 36, 1), 2)],
+)
+def test_the_shorter_outer_axis_is_that_of_the_channels(shape: tuple[int, ...], axis: int) -> None:
+    assert channel_axis(shape) == axis
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((84, 4, 84), r"Expected images whose first or last axis, .* got the shape \(84, 4, 84\); transpose"),
+        ((64, 64, 64), "Expected images whose first or last axis"),
+        ((4, 84, 4), "Expected images whose first or last axis"),
+        ((35, 84, 3), r"Expected images of at least 36 x 36 pixels, got the shape \(35, 84, 3\); enlarge"),
+    ],
+)
+def test_images_that_cannot_be_told_or_seen_are_refused(shape: tuple[int, ...], message: str) -> None:
+    with pytest.raises(UnsupportedSpaceError, match=message):
+        channel_axis(shape)
+
+
+def test_the_smallest_image_is_the_smallest_that_the_network_takes() -> None:
+    assert ppo().policy.evaluate(torch.zeros((2, 1, SIDE, SIDE), dtype=torch.uint8), torch.zeros(2).long())
+    with pytest.raises(UnsupportedSpaceError, match="at least 36"):
+        channel_axis((SIDE - 1, SIDE - 1, 1))
+
+
+@pytest.mark.parametrize(
+    "observations", [np.zeros((2, SIDE, SIDE, 3), np.uint8), np.zeros((2, SIDE, SIDE, 1), np.float32)]
+)
+def test_other_images_are_refused(observations: NDArray[Any]) -> None:
+    with pytest.raises(ShapeError, match=r"Expected images of shape \(36, 36, 1\) and uint8, got \(36, 36, "):
+        ppo().act(observations, deterministic=True)
+
+
+def test_the_state_of_an_agent_with_another_network_is_refused() -> None:
+    agent = ppo()
+    for other in (trpo(), ppo(vector(Steered)), PPO(SyncVectorEnv([numbers]), PPOConfig(), seed=0)):
+        with pytest.raises(StateMismatchError, match="Expected a policy of shapes"):
+            agent.load_state_dict(other.state_dict())
+
+
+def numbers() -> gymnasium.Env[Any, Any]:
+    return gymnasium.make("CartPole-v1")
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        gymnasium.wrappers.FlattenObservation,
+        partial(gymnasium.wrappers.FrameStackObservation, stack_size=2),
+        partial(gymnasium.wrappers.DtypeObservation, dtype=np.float32),
+    ],
+)
+def test_what_is_no_image_is_flattened(wrapper: Any) -> None:
+    agent = ppo(vector(lambda: wrapper(Follow())))
+    (size,) = agent.normalizer.statistics.mean.shape
+    assert size % SIDE**2 == 0
+    iterate(agent, 1)
+
+
+def test_many_images_go_through_in_parts_with_the_same_result() -> None:
+    policy = ppo().policy
+    shape = (IMAGES_AT_ONCE + 30, 1, SIDE, SIDE)
+    images = torch.from_numpy(np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8))
+    whole = policy.values(images)
+    with torch.no_grad():
+        torch.testing.assert_close(policy.values(images), whole.detach())
+
+
+def test_weights_are_orthogonal_with_the_gain_of_their_place() -> None:
+    policy = trpo().policy
+    for network, output_gain in ((policy.actor, 0.01), (policy.critic, 1.0)):
+        layers = [module for module in network.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+        for layer, gain in zip(layers, [2**0.5] * 4 + [output_gain], strict=True):
+            weight = layer.weight.detach().flatten(1)
+            short = weight @ weight.T if weight.shape[0] <= weight.shape[1] else weight.T @ weight
+            torch.testing.assert_close(short, gain**2 * torch.eye(len(short)), atol=1e-5, rtol=0)
+            assert layer.bias is not None
+            assert not layer.bias.any()
