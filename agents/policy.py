@@ -53,7 +53,7 @@ class GaussianHead(nn.Module):
 
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
         """The actions in the form the environment takes."""
-        clipped: NDArray[Any] = actions.clip(self.space.low, self.space.high)
+        clipped: NDArray[Any] = np.minimum(np.maximum(actions, self.space.low), self.space.high)
         return clipped.astype(self.space.dtype)
 
     def log_prob_and_entropy(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:

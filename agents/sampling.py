@@ -13,6 +13,8 @@ from agents.normalize import ObservationPreparation
 from agents.policy import ActorCritic
 from agents.rollout import Rollout, require_finite
 
+_OBSERVATIONS = "observations (environment, component)"
+
 
 class _Step(NamedTuple):
     """One step of all environments; see :class:`Rollout` for the fields both have."""
@@ -20,10 +22,9 @@ class _Step(NamedTuple):
     observations: NDArray[Any]
     actions: NDArray[Any]
     executed_actions: NDArray[Any]
-    rewards: NDArray[np.float64]
+    rewards: NDArray[Any]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
-    valid: NDArray[np.bool_]
 
 
 class RolloutSampler:
@@ -51,7 +52,7 @@ class RolloutSampler:
     def start(self, rng: np.random.Generator) -> None:
         """Begin a new episode in every environment, seeded from ``rng``."""
         self._observations, _ = self.envs.reset(seed=int(rng.integers(2**31)))
-        require_finite("observations (environment, component)", self._observations)
+        require_finite(_OBSERVATIONS, self._observations)
         self._ended = np.zeros(self.envs.num_envs, dtype=bool)
         self.started = True
 
@@ -63,47 +64,55 @@ class RolloutSampler:
         """
         head, actor = self.policy.head, self.policy.actor_function()
         noise = head.perturbation(rng, (num_steps, self.envs.num_envs))
+        was_ended = self._ended
         steps: list[_Step] = []
-        truncated_at: list[NDArray[Any]] = []
+        truncated_at = [self._observations[:0]]
         for t in range(num_steps):
-            before, dummy = np.array(self._observations), self._is_dummy()
+            before = np.array(self._observations)
             actions = head.choose(actor(self.normalizer(before)) + noise[t])
             executed = head.executed(actions)
             after, rewards, terminated, truncated = self._step(executed)
-            steps.append(_Step(before, actions, executed, rewards, terminated, truncated, ~dummy))
-            truncated_at.append(after[truncated & ~terminated])
-        return self._rollout(_Step(*map(np.stack, zip(*steps, strict=True))), np.concatenate(truncated_at))
-
-    def _is_dummy(self) -> NDArray[np.bool_]:
-        """Which environments will only be reset by the next step."""
-        return self._ended & (self.autoreset_mode is AutoresetMode.NEXT_STEP)
+            steps.append(_Step(before, actions, executed, rewards, terminated, truncated))
+            if truncated.any():
+                truncated_at.append(after[truncated & ~terminated])
+        return self._rollout(
+            _Step(*map(np.array, zip(*steps, strict=True))), was_ended, np.concatenate(truncated_at)
+        )
 
     def _step(
         self, actions: NDArray[Any]
-    ) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]:
         """Step; where an episode ended, the observation returned is its final one."""
         self._observations, rewards, terminated, truncated, infos = self.envs.step(actions)
         self._ended = terminated | truncated
         after = self._observations
-        if self._ended.any() and self.autoreset_mode is not AutoresetMode.NEXT_STEP:
+        if self.autoreset_mode is not AutoresetMode.NEXT_STEP and self._ended.any():
             after = np.array(after)
             if self.autoreset_mode is AutoresetMode.SAME_STEP:
                 after[self._ended] = np.stack(infos["final_obs"][self._ended])
             else:
                 self._observations, _ = self.envs.reset(options={"reset_mask": self._ended})
-        require_finite("observations (environment, component)", after)
-        require_finite("observations (environment, component)", self._observations)
-        require_finite("rewards (environment)", rewards)
-        return after, np.asarray(rewards, dtype=np.float64), terminated, truncated
+            require_finite(_OBSERVATIONS, after)
+        # Now, because the policy would make actions of it that environments refuse in words of their own.
+        require_finite(_OBSERVATIONS, self._observations)
+        return after, rewards, terminated, truncated
 
-    def _rollout(self, steps: _Step, truncated_at: NDArray[Any]) -> Rollout:
-        """Add what only training needs: log-probabilities and values, in one batch.
+    def _rollout(self, steps: _Step, was_ended: NDArray[np.bool_], truncated_at: NDArray[Any]) -> Rollout:
+        """Check rewards and add what only training needs: log-probabilities and values, in one batch.
 
         Args:
             steps: stacked, time-major.
+            was_ended: ``(num_envs,)``, the step before ended the episode.
             truncated_at: ``(n, *obs)``, final observations of truncated episodes, by time, then environment.
         """
         shape, num_envs = steps.rewards.shape, self.envs.num_envs
+        rewards = steps.rewards.astype(np.float64, copy=False)
+        if not np.isfinite(rewards).all():
+            for of_step in rewards:
+                require_finite("rewards (environment)", of_step)
+        # The dummy is the step after an episode's last.
+        dummy = np.vstack([was_ended, (steps.terminated | steps.truncated)[:-1]])
+        dummy &= self.autoreset_mode is AutoresetMode.NEXT_STEP
         with torch.no_grad():
             log_probs, _, values = self.policy.evaluate(
                 self._inputs(steps.observations).flatten(0, 1),
@@ -114,7 +123,8 @@ class RolloutSampler:
         bootstrap_values = np.zeros(shape, later_values.dtype)
         bootstrap_values[steps.truncated & ~steps.terminated] = later_values[num_envs:]
         return Rollout(
-            **steps._asdict(),
+            **steps._replace(rewards=rewards)._asdict(),
+            valid=~dummy,
             log_probs=log_probs.cpu().numpy().reshape(shape),
             values=values.cpu().numpy().reshape(shape),
             bootstrap_values=bootstrap_values,

@@ -1,13 +1,11 @@
-"""Step MuJoCo environments at once: the physics of each, then observations and rewards of all in numpy.
+"""Step environments at once: Python runs once per step of all of them, the arithmetic in numpy.
 
-A step of Gymnasium's v5 environments spends as long in Python, one environment after the other, as it spends
-in the physics of the smaller models. Here Python runs once per step of all environments. The results are
-those of ``SyncVectorEnv`` bit for bit: the rules below repeat the arithmetic of the v5 classes and of
-:class:`~teacher.envs.families.FamilyRules` in the same order and the same dtypes.
+The results are those of ``SyncVectorEnv`` bit for bit. What is simulated, and by which rules, is up to
+:mod:`~teacher.envs.batched_mujoco` and :mod:`~teacher.envs.batched_classic`.
 """
 
+import abc
 from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -15,26 +13,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
-from teacher.envs.families import find_family_rules, resolve_env_id, v5_entry_point
-from teacher.envs.physics import Physics, Simulation
+from teacher.envs.families import plain_class, resolve_env_id
 
 Array = NDArray[Any]
-
-
-class Motion(NamedTuple):
-    """What a step did to ``n`` environments, one in each row.
-
-    Attributes:
-        actions: ``(n, controls)``, in the caller's dtype.
-        velocity: ``(n,)`` of the root's x, in m/s: the mean over the step.
-        qpos: ``(n, positions)`` after the step.
-        qvel: ``(n, velocities)`` after the step.
-    """
-
-    actions: Array
-    velocity: Array
-    qpos: Array
-    qvel: Array
 
 
 class Outcome(NamedTuple):
@@ -45,114 +26,45 @@ class Outcome(NamedTuple):
     terminated: Array
 
 
-# The first argument is any of the v5 environments: their weights and ranges are alike.
-Rule = Callable[[Any, Motion], Outcome]
+def plain_entry_point(env_id: str, kwargs: Mapping[str, Any]) -> str | None:
+    """The class under what ``make_env`` makes of the same arguments; None where it may be something special.
 
-
-def _half_cheetah(env: Any, motion: Motion) -> Outcome:
-    return Outcome(_observed(motion.qpos[:, 1:], motion.qvel), _progress(env, motion), _never(motion))
-
-
-def _swimmer(env: Any, motion: Motion) -> Outcome:
-    return Outcome(_observed(motion.qpos[:, 2:], motion.qvel), _progress(env, motion), _never(motion))
-
-
-def _hopper(env: Any, motion: Motion) -> Outcome:
-    state = np.concatenate((motion.qpos[:, 2:], motion.qvel), axis=1)
-    bounded = _within(state, env._healthy_state_range).all(axis=1)
-    return _stand_or_fall(env, motion, bounded & _is_upright(env, motion))
-
-
-def _walker2d(env: Any, motion: Motion) -> Outcome:
-    return _stand_or_fall(env, motion, _is_upright(env, motion))
-
-
-def _stand_or_fall(env: Any, motion: Motion, healthy: Array) -> Outcome:
-    rewards = env._forward_reward_weight * motion.velocity + healthy * env._healthy_reward
-    return Outcome(
-        _observed(motion.qpos[:, 1:], np.clip(motion.qvel, -10, 10)),
-        rewards - _control_cost(env, motion),
-        ~healthy & env._terminate_when_unhealthy,
-    )
-
-
-def _is_upright(env: Any, motion: Motion) -> Array:
-    height, angle = motion.qpos[:, 1], motion.qpos[:, 2]
-    return _within(height, env._healthy_z_range) & _within(angle, env._healthy_angle_range)
-
-
-def _observed(positions: Array, velocities: Array) -> Array:
-    return np.concatenate((positions, velocities), axis=1)
-
-
-def _progress(env: Any, motion: Motion) -> Array:
-    rewards: Array = env._forward_reward_weight * motion.velocity - _control_cost(env, motion)
-    return rewards
-
-
-def _control_cost(env: Any, motion: Motion) -> Array:
-    cost: Array = env._ctrl_cost_weight * np.sum(np.square(motion.actions), axis=1)
-    return cost
-
-
-def _never(motion: Motion) -> Array:
-    return np.zeros(len(motion.actions), np.bool_)
-
-
-def _within(values: Array, limits: tuple[float, float]) -> Array:
-    low, high = limits
-    inside: Array = (low < values) & (values < high)
-    return inside
-
-
-# By the entry point of the class. None of these observes contact forces, so mj_rnePostConstraint is left out.
-RULES: Mapping[str, Rule] = {
-    "gymnasium.envs.mujoco.half_cheetah_v5:HalfCheetahEnv": _half_cheetah,
-    "gymnasium.envs.mujoco.hopper_v5:HopperEnv": _hopper,
-    "gymnasium.envs.mujoco.swimmer_v5:SwimmerEnv": _swimmer,
-    "gymnasium.envs.mujoco.walker2d_v5:Walker2dEnv": _walker2d,
-}
-
-
-def supports(env_id: str, kwargs: Mapping[str, Any]) -> bool:
-    """Whether :class:`BatchedMujoco` can step what ``make_env`` makes of the same arguments."""
+    Special are other arguments than a limit of steps, further wrappers, and episodes without a limit.
+    """
     spec = gym.registry.get(resolve_env_id(env_id))
     if spec is None or spec.additional_wrappers or set(kwargs) - {"max_episode_steps"}:
-        return False
+        return None
     horizon = kwargs.get("max_episode_steps", spec.max_episode_steps)
-    return v5_entry_point(spec) in RULES and horizon is not None and horizon > 0
+    return plain_class(spec) if horizon is not None and horizon > 0 else None
 
 
-class BatchedMujoco(SyncVectorEnv[Any, Any]):
-    """A ``SyncVectorEnv`` of one id that :func:`supports` approves, stepped at once.
+class BatchedVectorEnv(SyncVectorEnv[Any, Any], abc.ABC):
+    """A ``SyncVectorEnv`` of environments of one id with a :func:`plain_entry_point`, stepped at once.
 
-    Resets go through the environments and their wrappers; steps go past them to the physics.
+    Resets go through the environments and their wrappers; steps go past them.
 
     Args:
         env_fns: each makes one environment by ``make_env``, perhaps wrapped in ``SeededResets``.
-        workers: threads that simulate, the caller's among them.
         autoreset_mode: as in Gymnasium.
     """
 
     def __init__(
         self,
         env_fns: Sequence[Callable[[], gym.Env[Any, Any]]],
-        workers: int = 1,
         autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
     ) -> None:
         super().__init__(env_fns, autoreset_mode=autoreset_mode)
-        physical: list[Any] = [env.unwrapped for env in self.envs]
-        self._v5 = physical[0]
-        self._rule = RULES[f"{type(self._v5).__module__}:{type(self._v5).__qualname__}"]
-        self._family = find_family_rules(self.envs[0])
         self._horizon: int = self.envs[0].get_wrapper_attr("_max_episode_steps")
         self._elapsed = np.zeros(self.num_envs, np.int64)
         self._reset_once = False
-        # Views of the state that MuJoCo writes.
-        self._qpos: list[Array] = [env.data.qpos for env in physical]
-        self._qvel: list[Array] = [env.data.qvel for env in physical]
-        simulations = [Simulation(env.model, env.data) for env in physical]
-        self._physics = Physics(simulations, self._v5.frame_skip, min(workers, self.num_envs))
+
+    @abc.abstractmethod
+    def _simulate(self, actions: Array, stepping: NDArray[np.bool_]) -> Outcome:
+        """Step some environments; what is returned for the others, and their state, will be overwritten."""
+
+    @abc.abstractmethod
+    def _take_over(self, index: int) -> None:
+        """Go on from the state of an environment that was just reset."""
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
@@ -163,6 +75,8 @@ class BatchedMujoco(SyncVectorEnv[Any, Any]):
         mask = (options or {}).get("reset_mask", slice(None))
         outcome = super().reset(seed=seed, options=options)
         self._elapsed[mask] = 0
+        for index in np.arange(self.num_envs)[mask].tolist():
+            self._take_over(index)
         self._reset_once = True
         return outcome
 
@@ -173,7 +87,7 @@ class BatchedMujoco(SyncVectorEnv[Any, Any]):
         actions = np.asarray(actions)
         self._check_may_step(actions)
         resetting = self._autoreset_envs & (self.autoreset_mode is AutoresetMode.NEXT_STEP)
-        observations, rewards, terminated = self._simulate(actions, np.flatnonzero(~resetting).tolist())
+        observations, rewards, terminated = self._simulate(actions, ~resetting)
         self._elapsed += 1
         truncated = self._elapsed >= self._horizon
         infos: dict[str, Any] = {}
@@ -198,28 +112,8 @@ class BatchedMujoco(SyncVectorEnv[Any, Any]):
         if self.autoreset_mode is AutoresetMode.DISABLED and self._autoreset_envs.any():
             raise AssertionError("an environment that has ended must be reset before the next step")
 
-    def _simulate(self, actions: Array, indices: list[int]) -> Outcome:
-        """Step the physics of some environments; in the rows of the others is what will be written over."""
-        before = self._gathered(self._qpos)[:, 0]
-        self._physics.step(actions, indices)
-        qpos, qvel = self._gathered(self._qpos), self._gathered(self._qvel)
-        outcome = self._rule(self._v5, Motion(actions, (qpos[:, 0] - before) / self._v5.dt, qpos, qvel))
-        if self._family is None:
-            return outcome
-        # A family's rule indexes the data of one environment by component; here each component is a row.
-        rewards = self._family.rule(outcome.rewards, SimpleNamespace(qpos=qpos.T))
-        return Outcome(outcome.observations, rewards, np.zeros(self.num_envs, np.bool_))
-
-    def _gathered(self, views: list[Array]) -> Array:
-        return np.concatenate(views).reshape(self.num_envs, -1)
-
     def _begin_episode(self, index: int, observations: Array, infos: dict[str, Any]) -> dict[str, Any]:
         observations[index], info = self.envs[index].reset()
         self._elapsed[index] = 0
+        self._take_over(index)
         return self._add_info(infos, info, index)
-
-    def close_extras(self, **kwargs: Any) -> None:
-        """End the threads and close the environments."""
-        if hasattr(self, "_physics"):
-            self._physics.close()
-        super().close_extras(**kwargs)

@@ -16,6 +16,7 @@ from teacher.errors import ReplayMismatchError
 _SEED_KEY = "episode_seed"
 _SEED_BOUND = 2**31  # some environments hand their seed to C code or to numpy's old generator
 _INITIAL_CAPACITY = 128
+_BLOCK = 64  # steps of all environments that are kept before they are dealt out to the trajectories
 
 
 def episode_seeds(entropy: Sequence[int], env_index: int, num_envs: int) -> Iterator[int]:
@@ -63,6 +64,8 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
 class Trajectory:
     """One episode as it grows. Arrays are read-only views of the steps so far.
 
+    An episode under way is up to date when :meth:`EpisodeRecorder.drain` returns it.
+
     Attributes:
         env_index: which of the vector environment's environments.
         episode_index: how many episodes this environment had before.
@@ -80,7 +83,6 @@ class Trajectory:
         self._env_id = recorder.env_id
         self._kwargs = recorder.kwargs
         self._length = 0
-        # One row more than steps: the observation of a step is written before the step is made.
         observations, actions = recorder.single_observation_space, recorder.single_action_space
         self._observations = np.empty((_INITIAL_CAPACITY, *(observations.shape or ())), observations.dtype)
         self._actions = np.empty((_INITIAL_CAPACITY, *(actions.shape or ())), actions.dtype)
@@ -118,17 +120,17 @@ class Trajectory:
         """How to play the first ``upto`` steps again, all so far by default; shares the actions."""
         return EpisodeRecipe(self._env_id, self._kwargs, self.seed, self.actions[:upto])
 
-    def _begin_step(self, observation: NDArray[Any]) -> None:
-        if self._length == len(self._rewards):
+    def _extend(
+        self, observations: NDArray[Any], actions: NDArray[Any], rewards: NDArray[np.float64]
+    ) -> None:
+        start, self._length = self._length, self._length + len(rewards)
+        while self._length > len(self._rewards):
             self._observations = _doubled(self._observations)
             self._actions = _doubled(self._actions)
             self._rewards = _doubled(self._rewards)
-        self._observations[self._length] = observation
-
-    def _end_step(self, action: NDArray[Any], reward: float) -> None:
-        self._actions[self._length] = action
-        self._rewards[self._length] = reward
-        self._length += 1
+        self._observations[start : self._length] = observations
+        self._actions[start : self._length] = actions
+        self._rewards[start : self._length] = rewards
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
@@ -162,6 +164,15 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         self._drained_lengths = [0] * env.num_envs
         self._ended: list[Trajectory] = []
         self._episode_counts = [0] * env.num_envs
+        # Steps of all environments that no trajectory holds yet, by step, then environment. Observations have
+        # a row more: that of a step is written before the step is made.
+        observation_space, action_space = env.single_observation_space, env.single_action_space
+        sizes = (_BLOCK + 1, env.num_envs), (_BLOCK, env.num_envs)
+        self._observations = np.empty((*sizes[0], *(observation_space.shape or ())), observation_space.dtype)
+        self._actions = np.empty((*sizes[1], *(action_space.shape or ())), action_space.dtype)
+        self._rewards = np.empty(sizes[1], np.float64)
+        self._filled = 0
+        self._starts = [0] * env.num_envs
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -174,19 +185,19 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all environments; they execute, and their trajectories hold, actions of the space's dtype."""
         actions = np.asarray(actions).astype(self.action_space.dtype, casting="same_kind")
-        # A copy, because an environment may write into its action.
-        observations, rewards, terminated, truncated, infos = self.env.step(actions.copy())
-        ended = (terminated | truncated).tolist()
-        for index, (trajectory, reward) in enumerate(zip(self._running, rewards.tolist(), strict=True)):
-            if trajectory is None:
-                continue
-            trajectory._end_step(actions[index], reward)
-            if ended[index]:
+        if self._filled == _BLOCK:
+            self._deal_out()
+        self._actions[self._filled] = actions  # noted first, because an environment may write into its action
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        self._rewards[self._filled] = rewards
+        self._filled += 1
+        self._observations[self._filled] = observations
+        for index in (terminated | truncated).nonzero()[0].tolist():
+            trajectory = self._running[index]
+            if trajectory is not None:
                 trajectory.terminated = bool(terminated[index])
                 trajectory.truncated = bool(truncated[index])
                 self._set_aside(index)
-            else:
-                trajectory._begin_step(observations[index])
         self._begin_episodes(observations, infos)
         return observations, rewards, terminated, truncated, infos
 
@@ -196,6 +207,7 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         A trajectory that grows on comes again, as the same object. Call this regularly: finished trajectories
         are kept until then.
         """
+        self._deal_out()
         running = [
             trajectory
             for index, trajectory in enumerate(self._running)
@@ -211,18 +223,36 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
             return
         for index in np.flatnonzero(infos[f"_{_SEED_KEY}"]).tolist():
             self._set_aside(index)
-            trajectory = Trajectory(self, index, self._episode_counts[index], int(infos[_SEED_KEY][index]))
-            trajectory._begin_step(observations[index])
-            self._running[index] = trajectory
+            seed = int(infos[_SEED_KEY][index])
+            self._running[index] = Trajectory(self, index, self._episode_counts[index], seed)
             self._episode_counts[index] += 1
+            self._observations[self._filled, index] = observations[index]
+            self._starts[index] = self._filled
 
     def _set_aside(self, index: int) -> None:
         """Take the running trajectory of one environment out; it ended, or a reset cut it off."""
+        self._extend(index)
         trajectory = self._running[index]
         if trajectory is not None and len(trajectory) > self._drained_lengths[index]:
             self._ended.append(trajectory)
         self._running[index] = None
         self._drained_lengths[index] = 0
+
+    def _deal_out(self) -> None:
+        """Give the running trajectories their steps, and begin anew to keep them."""
+        for index in range(self.num_envs):
+            self._extend(index)
+        self._observations[0] = self._observations[self._filled]
+        self._filled = 0
+        self._starts = [0] * self.num_envs
+
+    def _extend(self, index: int) -> None:
+        """Give the running trajectory of one environment, if there is one, its steps."""
+        trajectory, steps = self._running[index], slice(self._starts[index], self._filled)
+        if trajectory is not None:
+            trajectory._extend(
+                self._observations[steps, index], self._actions[steps, index], self._rewards[steps, index]
+            )
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,7 @@ def make_family(family: str, **kwargs: Any) -> FamilyRules:
     return FamilyRules(create(**{**rules.weights, **kwargs}), rules)
 
 
-def v5_entry_point(spec: EnvSpec) -> str | None:
+def plain_class(spec: EnvSpec) -> str | None:
     """The class that a family's or Gymnasium's id makes, with default arguments; None where it has others."""
     if spec.entry_point == _ENTRY_POINT and spec.kwargs.keys() == {"family"}:
         spec = gym.spec(FAMILIES[spec.kwargs["family"]].base_id)

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from teacher.envs.batched import BatchedMujoco, supports
+from teacher.envs import batched_classic, batched_mujoco
 from teacher.envs.episodes import EpisodeRecorder, SeededResets, episode_seeds
 from teacher.envs.families import find_family_rules, old_names, resolve_env_id
 from teacher.envs.make import make_env
@@ -103,8 +103,10 @@ def make_vector_env(
 
     makers = [lambda index=index: make(index) for index in range(num_envs)]
     envs: SyncVectorEnv[Any, Any]
-    if supports(task.env_id, task.kwargs):
-        envs = BatchedMujoco(makers, workers, autoreset_mode)
+    if batched_mujoco.supports(task.env_id, task.kwargs):
+        envs = batched_mujoco.BatchedMujoco(makers, workers, autoreset_mode)
+    elif batched_classic.supports(task.env_id, task.kwargs):
+        envs = batched_classic.BatchedCartPole(makers, autoreset_mode)
     elif workers > 1:
         envs = ThreadedVectorEnv(makers, workers, autoreset_mode)
     else:

@@ -12,7 +12,9 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
-from teacher.envs.batched import BatchedMujoco, supports
+from teacher.envs import batched_classic, batched_mujoco
+from teacher.envs.batched_classic import BatchedCartPole
+from teacher.envs.batched_mujoco import BatchedMujoco
 from teacher.envs.episodes import SeededResets, episode_seeds, replay
 from teacher.envs.make import make_env
 from teacher.envs.physics import Physics, Simulation
@@ -53,7 +55,7 @@ def random_actions(envs: SyncVectorEnv[Any, Any], steps: int) -> Iterator[NDArra
     envs.action_space.seed(1)
     for step in range(steps):
         actions: NDArray[Any] = envs.action_space.sample()
-        yield actions * np.float32(step % 3 - 1)
+        yield actions * np.float32(step % 3 - 1) if actions.dtype.kind == "f" else actions
 
 
 def play(envs: SyncVectorEnv[Any, Any], steps: int) -> tuple[list[Any], NDArray[np.int64]]:
@@ -88,6 +90,41 @@ def test_trajectories_are_those_of_one_by_one(env_id: str, mode: AutoresetMode) 
         assert play(envs, steps)[0] == expected
 
 
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_trajectories_of_cartpole_are_those_of_one_by_one(mode: AutoresetMode) -> None:
+    expected, (fallen, timed_out) = play(
+        SyncVectorEnv(makers("CartPole-v1", max_episode_steps=LIMIT), autoreset_mode=mode), 1500
+    )
+    assert fallen > 50
+    assert timed_out > 50
+    envs = BatchedCartPole(makers("CartPole-v1", max_episode_steps=LIMIT), mode)
+    assert play(envs, 1500)[0] == expected
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
+def test_a_step_of_cartpole_from_any_state_is_that_of_one_by_one(scale: float) -> None:
+    rng = np.random.default_rng(0)
+    one_by_one, at_once = (kind(makers("CartPole-v1")) for kind in (SyncVectorEnv, BatchedCartPole))
+    assert isinstance(at_once, BatchedCartPole)
+    some_fell = 0
+    for seed in range(300):
+        states, actions = rng.normal(0, scale, (NUM_ENVS, 4)), rng.integers(2, size=NUM_ENVS)
+        outcomes = []
+        for envs in (one_by_one, at_once):
+            envs.reset(seed=seed)
+            for index, env in enumerate(envs.envs):
+                env.unwrapped.state = states[index]  # type: ignore[attr-defined]
+            if envs is at_once:
+                at_once._state[:] = states.T
+            after = envs.step(actions)
+            outcomes.append([bits(value) for value in after])
+        some_fell += int(0 < after[2].sum() < NUM_ENVS)
+        assert outcomes[0] == outcomes[1]
+    assert some_fell > 30 or scale == 30.0
+    one_by_one.close()
+    at_once.close()
+
+
 @pytest.mark.parametrize("env_id", ["Walker2d-v5", "teacher/ShortHopper-v1"])
 def test_episodes_end_at_the_limit_of_the_environment_itself(env_id: str) -> None:
     for_each = [play(kind(makers(env_id)), 310)[0] for kind in (SyncVectorEnv, BatchedMujoco)]
@@ -112,10 +149,10 @@ def test_hopeless_actions_do_the_same_as_one_by_one(dtype: type) -> None:
     assert traces[0] == traces[1]
 
 
-@pytest.mark.parametrize("env_id", ["Hopper-v5", "teacher/ShortWalker-v1"])
+@pytest.mark.parametrize("env_id", ["Hopper-v5", "teacher/ShortWalker-v1", "CartPole-v1"])
 def test_recorded_episodes_replay_bit_exactly(env_id: str) -> None:
     envs = make_vector_env(describe_task(env_id), 3, seed=2, workers=2)
-    assert isinstance(envs.env, BatchedMujoco)
+    assert isinstance(envs.env, BatchedMujoco | BatchedCartPole)
     envs.action_space.seed(0)
     envs.reset()
     for _ in range(150):
@@ -128,11 +165,12 @@ def test_recorded_episodes_replay_bit_exactly(env_id: str) -> None:
         assert bits(np.array([step.reward for step in steps])) == bits(trajectory.true_rewards)
 
 
-@pytest.mark.parametrize("env_id", [*V5, *FAMILIES, "ShortHopper-v1"])
+@pytest.mark.parametrize("env_id", [*V5, *FAMILIES, "ShortHopper-v1", "CartPole-v0", "CartPole-v1"])
+@pytest.mark.filterwarnings("ignore:.*CartPole-v0 is out of date:DeprecationWarning")
 def test_supported_tasks_are_stepped_at_once(env_id: str) -> None:
     for workers in (1, 2):
         envs = make_vector_env(describe_task(env_id, max_episode_steps=9), 2, seed=0, workers=workers)
-        assert isinstance(envs.env, BatchedMujoco)
+        assert isinstance(envs.env, BatchedCartPole if env_id.startswith("CartPole") else BatchedMujoco)
         envs.close()
 
 
@@ -146,7 +184,8 @@ def test_other_tasks_are_stepped_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("env_id", "kwargs"),
     [
-        ("CartPole-v1", {}),
+        ("CartPole-v1", {"sutton_barto_reward": True}),
+        ("Acrobot-v1", {}),
         ("Ant-v5", {}),
         ("Hopper-v4", {}),
         ("no such environment", {}),
@@ -157,7 +196,8 @@ def test_other_tasks_are_stepped_one_by_one() -> None:
     ],
 )
 def test_what_has_no_rules_here_is_not_supported(env_id: str, kwargs: dict[str, Any]) -> None:
-    assert not supports(env_id, kwargs)
+    assert not batched_mujoco.supports(env_id, kwargs)
+    assert not batched_classic.supports(env_id, kwargs)
 
 
 def test_ids_of_classes_with_other_arguments_are_not_supported() -> None:
@@ -166,7 +206,8 @@ def test_ids_of_classes_with_other_arguments_are_not_supported() -> None:
         gym.register("Tall-v0", entry_point, max_episode_steps=9, kwargs={"healthy_z_range": (1, 2)})
         gym.register("Endless-v0", entry_point)
         gym.register("Plain-v0", entry_point, max_episode_steps=9)
-        assert [supports(f"{name}-v0", {}) for name in ("Tall", "Endless", "Plain")] == [False, False, True]
+        supported = [batched_mujoco.supports(f"{name}-v0", {}) for name in ("Tall", "Endless", "Plain")]
+        assert supported == [False, False, True]
     finally:
         for name in ("Tall", "Endless", "Plain"):
             gym.registry.pop(f"{name}-v0", None)
@@ -183,6 +224,15 @@ def test_misuse_is_refused() -> None:
     envs.step(actions)
     with pytest.raises(AssertionError, match="must be reset"):
         envs.step(actions)
+    envs.close()
+
+
+def test_actions_that_cartpole_does_not_have_are_refused() -> None:
+    envs = BatchedCartPole(makers("CartPole-v1"))
+    envs.reset()
+    for action in (-1, 2):
+        with pytest.raises(ValueError, match=rf"expected actions of 0 or 1, got \[{action}, 0, 0, 0, 0\]"):
+            envs.step(np.array([action, 0, 0, 0, 0]))
     envs.close()
 
 
