@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from agents.defaults import defaults_for
 from agents.on_policy import OnPolicyAgent
-from agents.ppo import PPO, PPOConfig
-from agents.trpo import TRPO, TRPOConfig
+from agents.ppo import PPO
+from agents.trpo import TRPO
 from teacher.checkpoint import State, load_state, save_state
 from teacher.collectors.base import Collector
 from teacher.config import TeachConfig
@@ -26,7 +27,6 @@ from teacher.schedules import LabelSchedule
 from teacher.segments import SegmentPool
 from teacher.videos import EpisodeVideos
 
-NUM_ENVS = 8
 EPISODES_REMEMBERED = 100
 CHECKPOINT_NAME = "checkpoint.npz"
 _RESUMED = 2  # a stream of seeds apart from those of random episodes
@@ -119,7 +119,7 @@ class Run:
         state = load_state(self._checkpoint) if self._checkpoint.exists() else None
         # A resumed run begins new episodes; with the seeds it began with they would be the old ones.
         env_seed = config.seed if state is None else [config.seed, _RESUMED, state["agent"]["total_steps"]]
-        self.envs = make_vector_env(task, NUM_ENVS, env_seed, config.workers)
+        self.envs = make_vector_env(task, defaults_for(task.env_id).num_envs, env_seed, config.workers)
         self._parts = contextlib.ExitStack()
         parts.callback(self.envs.close)
         self.agent = _make_agent(config, self.envs)
@@ -231,11 +231,13 @@ class Run:
 
 
 def _make_agent(config: TeachConfig, envs: EpisodeRecorder) -> OnPolicyAgent:
-    """The algorithm by its defaults; only true rewards come in a scale of the environment's own."""
-    normalize_rewards = config.predictor == "rl"
+    """The algorithm by the task's defaults; only true rewards come in a scale of the environment's own."""
+    row, scale = defaults_for(envs.env_id), config.predictor == "rl"
     if config.agent == "trpo":
-        return TRPO(envs, TRPOConfig(normalize_rewards=normalize_rewards), config.seed, config.device)
-    return PPO(envs, PPOConfig(normalize_rewards=normalize_rewards), config.seed, config.device)
+        trpo = row.trpo_for(envs.single_action_space, normalize_rewards=scale)
+        return TRPO(envs, trpo, config.seed, config.device)
+    ppo = row.ppo_for(config.num_timesteps, normalize_rewards=scale)
+    return PPO(envs, ppo, config.seed, config.device)
 
 
 def segment_length(config: TeachConfig, task: TaskInfo) -> int:

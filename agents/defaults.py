@@ -1,0 +1,177 @@
+"""Hyperparameters to begin with, by what is to be learned.
+
+``rl-zoo`` stands for the values of RL Baselines3 Zoo (Raffin 2020; ``hyperparams/ppo.yml`` and ``trpo.yml``,
+most of them tuned), ``SB3`` and ``sb3-contrib`` for the default arguments of PPO and TRPO there. A row has
+one number of environments for both algorithms: where the source has another, rollouts are as large as there.
+
+Left out of rl-zoo: PPO on MuJoCo, tuned for a million steps of one environment and mostly other networks;
+MountainCarContinuous, which rests on state-dependent exploration (gSDE) and an initial standard deviation;
+gSDE elsewhere (Pendulum, CarRacing); a clipping range that falls with the learning rate (CartPole,
+BipedalWalkerHardcore, Atari); ``gamma`` of 0.9999 on Swimmer. Observations are always normalised; rl-zoo
+leaves them as they are on CartPole, Pendulum and LunarLander.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.spaces import Box
+
+from agents.ppo import PPOConfig
+from agents.trpo import TRPOConfig
+
+
+@dataclass(frozen=True)
+class TaskDefaults:
+    """One row; a run takes its configuration from :meth:`ppo_for` or :meth:`trpo_for`.
+
+    Attributes:
+        num_envs: environments stepped at once.
+        ppo: without annealing.
+        trpo: with ``target_kl`` and ``cg_damping`` in sb3-contrib's scale.
+        source: where the values are from.
+        anneal: whether PPO's learning rate falls linearly to 0 at the end of the run.
+    """
+
+    num_envs: int
+    ppo: PPOConfig
+    trpo: TRPOConfig
+    source: str
+    anneal: bool = False
+
+    def ppo_for(self, total_steps: int, *, normalize_rewards: bool) -> PPOConfig:
+        """PPO's configuration for a run of ``total_steps`` environment steps."""
+        anneal_timesteps = total_steps if self.anneal else None
+        return replace(self.ppo, anneal_timesteps=anneal_timesteps, normalize_rewards=normalize_rewards)
+
+    def trpo_for(self, action_space: gym.Space[Any], *, normalize_rewards: bool) -> TRPOConfig:
+        """TRPO's configuration for actions of ``action_space``.
+
+        sb3-contrib averages the divergence over the dimensions of a Box; here it is the joint action's, so
+        that the limit and the damping are larger by their number.
+        """
+        dimensions = math.prod(action_space.shape) if isinstance(action_space, Box) else 1
+        return replace(
+            self.trpo,
+            target_kl=dimensions * self.trpo.target_kl,
+            cg_damping=dimensions * self.trpo.cg_damping,
+            normalize_rewards=normalize_rewards,
+        )
+
+
+_TRPO_MUJOCO = TRPOConfig(num_steps=256, cg_max_steps=25, n_critic_updates=20)
+
+GENERAL = TaskDefaults(
+    num_envs=8,
+    ppo=PPOConfig(num_steps=256),
+    trpo=_TRPO_MUJOCO,
+    source="PPO: SB3, its 2048 transitions from 8 environments; TRPO: rl-zoo",
+)
+
+ATARI = TaskDefaults(
+    num_envs=8,
+    ppo=PPOConfig(
+        num_steps=128,
+        minibatch_size=256,
+        update_epochs=4,
+        learning_rate=2.5e-4,
+        clip_coef=0.1,
+        ent_coef=0.01,
+    ),
+    trpo=TRPOConfig(num_steps=256),
+    source="PPO: rl-zoo; TRPO: sb3-contrib, its 2048 transitions from 8 environments",
+    anneal=True,
+)
+
+_LUNAR_LANDER = TaskDefaults(
+    num_envs=16,
+    ppo=PPOConfig(num_steps=1024, gamma=0.999, gae_lambda=0.98, update_epochs=4, ent_coef=0.01),
+    trpo=TRPOConfig(num_steps=64, cg_damping=0.01, gae_lambda=0.98, n_critic_updates=15),
+    source="rl-zoo",
+)
+
+BY_NAME: Mapping[str, TaskDefaults] = {
+    "HalfCheetah": replace(GENERAL, trpo=replace(_TRPO_MUJOCO, target_kl=0.04)),
+    "CartPole": TaskDefaults(
+        num_envs=8,
+        ppo=PPOConfig(
+            num_steps=32,
+            minibatch_size=256,
+            gae_lambda=0.8,
+            gamma=0.98,
+            update_epochs=20,
+            learning_rate=1e-3,
+        ),
+        trpo=TRPOConfig(
+            num_steps=128, minibatch_size=512, cg_damping=1e-3, gae_lambda=0.98, n_critic_updates=20
+        ),
+        source="rl-zoo",
+        anneal=True,
+    ),
+    "Pendulum": TaskDefaults(
+        num_envs=4,
+        ppo=PPOConfig(num_steps=1024, gamma=0.9, learning_rate=1e-3),
+        trpo=TRPOConfig(num_steps=512, gamma=0.9, n_critic_updates=15),
+        source="rl-zoo",
+    ),
+    "Acrobot": TaskDefaults(
+        num_envs=16,
+        ppo=PPOConfig(num_steps=256, gae_lambda=0.94, update_epochs=4),
+        trpo=TRPOConfig(num_steps=128),
+        source="rl-zoo",
+    ),
+    "MountainCar": TaskDefaults(
+        num_envs=16,
+        ppo=PPOConfig(num_steps=16, gae_lambda=0.98, update_epochs=4),
+        trpo=TRPOConfig(num_steps=128, n_critic_updates=20),
+        source="rl-zoo",
+    ),
+    "LunarLander": _LUNAR_LANDER,
+    "LunarLanderContinuous": replace(_LUNAR_LANDER, trpo=TRPOConfig(num_steps=128, n_critic_updates=20)),
+    "BipedalWalker": TaskDefaults(
+        num_envs=32,
+        ppo=PPOConfig(num_steps=2048, gamma=0.999, clip_coef=0.18),
+        trpo=replace(_TRPO_MUJOCO, num_steps=64),
+        source="rl-zoo",
+    ),
+    "BipedalWalkerHardcore": TaskDefaults(
+        num_envs=16,
+        ppo=PPOConfig(num_steps=2048, ent_coef=0.001, learning_rate=2.5e-4),
+        trpo=replace(_TRPO_MUJOCO, num_steps=128),
+        source="rl-zoo",
+        anneal=True,
+    ),
+    "CarRacing": TaskDefaults(
+        num_envs=8,
+        ppo=PPOConfig(num_steps=512, minibatch_size=128, learning_rate=1e-4),
+        trpo=TRPOConfig(num_steps=256),
+        source="PPO: rl-zoo; TRPO: sb3-contrib, its 2048 transitions from 8 environments",
+        anneal=True,
+    ),
+}
+"""Rows of single tasks, by the id without its version."""
+
+
+def defaults_for(env_id: str) -> TaskDefaults:
+    """The row of a task by its name, else of Atari's games, else the general one.
+
+    Args:
+        env_id: as registered with Gymnasium, or ``module:Env-v0``.
+    """
+    registered = env_id.rpartition(":")[2]
+    row = BY_NAME.get(re.sub(r"-v\d+$", "", registered))
+    if row is not None:
+        return row
+    return ATARI if _module_of(registered).partition(".")[0] == "ale_py" else GENERAL
+
+
+def _module_of(env_id: str) -> str:
+    """Where the class of a registered environment is; empty for an unknown one."""
+    spec = gym.registry.get(env_id)
+    entry_point = spec.entry_point if spec is not None else None
+    if isinstance(entry_point, str):
+        return entry_point.partition(":")[0]
+    return getattr(entry_point, "__module__", "")

@@ -1,0 +1,368 @@
+"""What do the agents reach? PPO beside Stable-Baselines3's, TRPO beside sb3-contrib's, step for step.
+
+Both sides train with the hyperparameters of ``agents/defaults.py``, on as many environments for as many
+steps, with networks of 64-64 tanh, one thread, and observations and rewards normalised (VecNormalize there).
+The policy that a run ends with plays 20 episodes, seeded apart from training, its actions sampled. The score
+of a side is the interquartile mean (IQM) of their mean returns over the seeds, with a 95 % bootstrap interval
+(Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice").
+
+    python benchmarks/agents_return.py --results returns.jsonl --plot returns.png
+    python benchmarks/agents_return.py --results returns.jsonl --sides ours --seeds 1 2
+
+Every finished run is kept as a line of the results file, and runs that it has are not made again.
+"""
+
+import argparse
+import itertools
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # read when numpy is imported
+    os.environ[_name] = "1"
+
+import gymnasium as gym  # noqa: E402
+import matplotlib as mpl  # noqa: E402
+import numpy as np  # noqa: E402
+import sb3_contrib  # noqa: E402
+import stable_baselines3 as sb3  # noqa: E402
+import torch  # noqa: E402
+from gymnasium.vector import SyncVectorEnv  # noqa: E402
+from matplotlib import pyplot as plt  # noqa: E402
+from matplotlib.axes import Axes  # noqa: E402
+from matplotlib.ticker import MultipleLocator  # noqa: E402
+from numpy.typing import NDArray  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.progress import track  # noqa: E402
+from rich.table import Table  # noqa: E402
+from scipy.stats import trim_mean  # noqa: E402
+from stable_baselines3.common.callbacks import BaseCallback  # noqa: E402
+from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
+from stable_baselines3.common.vec_env import VecNormalize  # noqa: E402
+
+from agents.defaults import defaults_for  # noqa: E402
+from agents.on_policy import OnPolicyAgent  # noqa: E402
+from agents.ppo import PPO  # noqa: E402
+from agents.trpo import TRPO  # noqa: E402
+from teacher.envs.tasks import describe_task, make_vector_env  # noqa: E402
+
+STEPS = {
+    "Hopper-v5": 100_000,
+    "HalfCheetah-v5": 100_000,
+    "Walker2d-v5": 100_000,
+    "Reacher-v5": 60_000,
+    "Pendulum-v1": 80_000,
+    "CartPole-v1": 50_000,
+}
+ALGORITHMS = ("ppo", "trpo")
+SIDES = ("ours", "theirs")
+EVALUATION_EPISODES = 20
+CURVE_POINTS = 20
+RESAMPLES = 10_000
+COLORS = {"ours": "#1b6ac9", "theirs": "#d9730d"}
+LABELS = {"ours": "RL-Teacher", "theirs": "Stable-Baselines3, sb3-contrib"}
+
+Policy = Callable[[NDArray[Any]], NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run, to make or made."""
+
+    env_id: str
+    algorithm: str
+    side: str
+    seed: int
+    steps: int
+
+
+@dataclass
+class Curve:
+    """Mean return of the episodes that ended in each twentieth of a run."""
+
+    steps: int
+    returns: list[list[float]] = field(default_factory=lambda: [[] for _ in range(CURVE_POINTS)])
+
+    def add(self, step: int, episode_return: float) -> None:
+        """Take in an episode that ended when the run had made ``step`` steps."""
+        point = (step - 1) * CURVE_POINTS // self.steps
+        self.returns[min(point, CURVE_POINTS - 1)].append(episode_return)
+
+    def means(self) -> list[float | None]:
+        """None where no episode ended."""
+        return [round(float(np.mean(some)), 3) if some else None for some in self.returns]
+
+
+def train_ours(job: Job) -> tuple[Policy, Curve]:
+    row, task = defaults_for(job.env_id), describe_task(job.env_id)
+    envs, curve = make_vector_env(task, row.num_envs, job.seed), Curve(job.steps)
+    agent: OnPolicyAgent
+    if job.algorithm == "ppo":
+        agent = PPO(envs, row.ppo_for(job.steps, normalize_rewards=True), job.seed)
+    else:
+        agent = TRPO(envs, row.trpo_for(task.action_space, normalize_rewards=True), job.seed)
+    while agent.total_steps < job.steps:
+        rollout = agent.collect()
+        for trajectory in envs.drain():
+            if trajectory.finished:
+                curve.add(agent.total_steps, trajectory.true_return)
+        agent.update(rollout, rollout.rewards)
+    envs.close()
+    return lambda observations: agent.act(observations, deterministic=False), curve
+
+
+class _CurveCallback(BaseCallback):
+    """Fills a curve while Stable-Baselines3 trains."""
+
+    def __init__(self, curve: Curve) -> None:
+        super().__init__()
+        self._curve, self._finished = curve, list[float]()
+
+    def _on_step(self) -> bool:
+        self._finished += [info["episode"]["r"] for info in self.locals["infos"] if "episode" in info]
+        return True
+
+    def _on_rollout_end(self) -> None:
+        for episode_return in self._finished:
+            self._curve.add(self.num_timesteps, episode_return)
+        self._finished.clear()
+
+
+def train_theirs(job: Job) -> tuple[Policy, Curve]:
+    row, curve = defaults_for(job.env_id), Curve(job.steps)
+    config = row.ppo if job.algorithm == "ppo" else row.trpo
+    rate = config.learning_rate
+    settings: dict[str, Any] = {
+        "n_steps": config.num_steps,
+        "batch_size": config.minibatch_size,
+        "gamma": config.gamma,
+        "gae_lambda": config.gae_lambda,
+        "policy_kwargs": {"net_arch": {"pi": [64, 64], "vf": [64, 64]}, "activation_fn": torch.nn.Tanh},
+        "device": "cpu",
+        "seed": job.seed,
+    }
+    envs = VecNormalize(make_vec_env(job.env_id, n_envs=row.num_envs, seed=job.seed), gamma=config.gamma)
+    model: Any
+    if job.algorithm == "ppo":
+        model = sb3.PPO(
+            "MlpPolicy",
+            envs,
+            learning_rate=(lambda remaining: remaining * rate) if row.anneal else rate,
+            n_epochs=row.ppo.update_epochs,
+            clip_range=row.ppo.clip_coef,
+            ent_coef=row.ppo.ent_coef,
+            vf_coef=row.ppo.vf_coef,
+            max_grad_norm=row.ppo.max_grad_norm,
+            **settings,
+        )
+    else:
+        model = sb3_contrib.TRPO(
+            "MlpPolicy",
+            envs,
+            learning_rate=rate,
+            target_kl=row.trpo.target_kl,  # theirs is the mean over the action's dimensions, as in the row
+            cg_max_steps=row.trpo.cg_max_steps,
+            cg_damping=row.trpo.cg_damping,
+            line_search_shrinking_factor=row.trpo.line_search_shrinking_factor,
+            line_search_max_iter=row.trpo.line_search_max_iter,
+            n_critic_updates=row.trpo.n_critic_updates,
+            **settings,
+        )
+    model.learn(job.steps, callback=_CurveCallback(curve))
+    envs.training = False
+
+    def policy(observations: NDArray[Any]) -> NDArray[Any]:
+        actions: NDArray[Any] = model.predict(envs.normalize_obs(observations), deterministic=False)[0]
+        return actions
+
+    return policy, curve
+
+
+def evaluate(policy: Policy, job: Job) -> float:
+    """Mean return over new episodes, played side by side."""
+    envs = SyncVectorEnv([lambda: gym.make(job.env_id)] * EVALUATION_EPISODES)
+    observations, _ = envs.reset(seed=[1_000_000 * job.seed + index for index in range(EVALUATION_EPISODES)])
+    totals, playing = np.zeros(EVALUATION_EPISODES), np.ones(EVALUATION_EPISODES, dtype=bool)
+    while playing.any():
+        observations, rewards, terminated, truncated, _ = envs.step(policy(observations))
+        totals += rewards * playing
+        playing &= ~(terminated | truncated)
+    envs.close()
+    return float(totals.mean())
+
+
+def run(job: Job) -> dict[str, Any]:
+    """Train and evaluate, in a process of its own; a line of the results file."""
+    torch.set_num_threads(1)
+    policy, curve = (train_ours if job.side == "ours" else train_theirs)(job)
+    return {**asdict(job), "return": round(evaluate(policy, job), 3), "curve": curve.means()}
+
+
+def missing(options: argparse.Namespace, results: Sequence[dict[str, Any]]) -> list[Job]:
+    """The runs asked for that are not among the results; all of one seed before the next."""
+    made = {Job(*(result[name] for name in Job.__dataclass_fields__)) for result in results}
+    wanted = itertools.product(options.seeds, options.sides, options.algorithms, options.envs)
+    jobs = [Job(env_id, algorithm, side, seed, STEPS[env_id]) for seed, side, algorithm, env_id in wanted]
+    return [job for job in jobs if job not in made]
+
+
+def load(path: Path) -> list[dict[str, Any]]:
+    """The results that an earlier call left, none where there is no such file."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def make_runs(jobs: Sequence[Job], workers: int, path: Path) -> Iterator[dict[str, Any]]:
+    """The results as they come, each written down first."""
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        for result in pool.imap_unordered(run, jobs):
+            with path.open("a") as file:
+                file.write(json.dumps(result) + "\n")
+            yield result
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Both sides on one environment by one algorithm, with intervals; the difference is ours - theirs."""
+
+    env_id: str
+    algorithm: str
+    iqm: dict[str, float]
+    interval: dict[str, tuple[float, float]]
+    difference: tuple[float, float]
+
+    @property
+    def verdict(self) -> str:
+        low, high = self.difference
+        return "above" if low > 0 else "below" if high < 0 else "level"
+
+
+def iqm(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean of the middle half along the last axis; of five values, of the middle three."""
+    means: NDArray[np.float64] = trim_mean(values, 0.25, axis=-1)
+    return means
+
+
+def bootstrap(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """IQMs ``(RESAMPLES, ...)`` of ``values`` ``(..., seeds)`` over seeds drawn with replacement."""
+    drawn = rng.integers(values.shape[-1], size=(RESAMPLES, values.shape[-1]))
+    return iqm(np.moveaxis(values[..., drawn], -2, 0))
+
+
+def interval(resampled: NDArray[np.float64]) -> tuple[float, float]:
+    low, high = np.quantile(resampled, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def select(results: Sequence[dict[str, Any]], env_id: str, algorithm: str, side: str) -> list[dict[str, Any]]:
+    """The results of all seeds; those of runs of another length do not count."""
+    wanted = {"env_id": env_id, "algorithm": algorithm, "side": side, "steps": STEPS[env_id]}
+    return [result for result in results if wanted.items() <= result.items()]
+
+
+def compare(results: Sequence[dict[str, Any]], env_id: str, algorithm: str) -> Comparison | None:
+    """None unless both sides have been run."""
+    returns = {
+        side: np.array([result["return"] for result in select(results, env_id, algorithm, side)])
+        for side in SIDES
+    }
+    if not all(map(len, returns.values())):
+        return None
+    rng = np.random.default_rng(0)
+    resampled = {side: bootstrap(values, rng) for side, values in returns.items()}
+    return Comparison(
+        env_id,
+        algorithm,
+        {side: float(iqm(values)) for side, values in returns.items()},
+        {side: interval(values) for side, values in resampled.items()},
+        interval(resampled["ours"] - resampled["theirs"]),
+    )
+
+
+def print_table(comparisons: Sequence[Comparison]) -> None:
+    table = Table("algorithm", "environment", "ours, IQM", "theirs, IQM", "ours - theirs", "verdict")
+
+    def spread(bounds: tuple[float, float]) -> str:
+        return f"[{bounds[0]:.1f}, {bounds[1]:.1f}]"
+
+    for one in comparisons:
+        sides = [f"{one.iqm[side]:.1f} {spread(one.interval[side])}" for side in SIDES]
+        difference = f"{one.iqm['ours'] - one.iqm['theirs']:+.1f} {spread(one.difference)}"
+        row = [one.algorithm.upper(), one.env_id, *sides, difference, one.verdict]
+        table.add_row(*(cell.replace("[", r"\[") for cell in row))
+    Console(width=140).print(table)
+
+
+def draw(results: Sequence[dict[str, Any]], comparisons: Sequence[Comparison], path: Path) -> None:
+    """A panel for each comparison: returns while training, and at its end those of the final policies."""
+    mpl.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+    columns = [env_id for env_id in STEPS if any(one.env_id == env_id for one in comparisons)]
+    rows = [name for name in ALGORITHMS if any(one.algorithm == name for one in comparisons)]
+    size = (2.3 * len(columns) + 0.4, 2.1 * len(rows) + 0.5)
+    figure, panels = plt.subplots(len(rows), len(columns), figsize=size, squeeze=False, layout="constrained")
+    for one in comparisons:
+        axes = panels[rows.index(one.algorithm)][columns.index(one.env_id)]
+        for offset, side in enumerate(SIDES):
+            draw_side(axes, select(results, one.env_id, one.algorithm, side), one, side, offset)
+        axes.set_xlim(0, 1.14 * STEPS[one.env_id])
+        axes.xaxis.set_major_locator(MultipleLocator(STEPS[one.env_id] / 2))
+        axes.xaxis.set_major_formatter(lambda step, _: f"{step / 1000:.0f}k")
+        axes.grid(axis="y", alpha=0.25)
+        if one.algorithm == rows[0]:
+            axes.set_title(one.env_id, loc="left", fontsize=9.5)
+    for name, row in zip(rows, panels, strict=True):
+        row[0].set_ylabel(f"{name.upper()}: return per episode")
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=2, frameon=False)
+    figure.supxlabel("environment steps", fontsize=9)
+    figure.savefig(path, dpi=110)
+
+
+def draw_side(
+    axes: Axes, results: Sequence[dict[str, Any]], comparison: Comparison, side: str, offset: int
+) -> None:
+    """IQM over the seeds with its interval: a line with a band, and a point with a bar."""
+    steps, color = STEPS[comparison.env_id], COLORS[side]
+    at = (np.arange(CURVE_POINTS) + 0.5) * steps / CURVE_POINTS
+    curves = np.array([result["curve"] for result in results], dtype=np.float64).T  # None becomes nan
+    known = ~np.isnan(curves).any(axis=1)
+    middle = iqm(curves[known])
+    low, high = np.quantile(bootstrap(curves[known], np.random.default_rng(0)), (0.025, 0.975), axis=0)
+    axes.fill_between(at[known], low, high, color=color, alpha=0.15, linewidth=0)
+    axes.plot(at[known], middle, color=color, linewidth=1.6, label=LABELS[side])
+    final = comparison.iqm[side]
+    bar = [[final - comparison.interval[side][0]], [comparison.interval[side][1] - final]]
+    axes.errorbar(
+        (1.04 + 0.06 * offset) * steps, final, yerr=bar, color=color, marker="o", markersize=3.5, capsize=2
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--envs", nargs="+", choices=STEPS, default=STEPS)
+    parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=ALGORITHMS)
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
+    parser.add_argument("--seeds", nargs="+", type=int, default=range(1, 6))
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--results", type=Path, default=Path("agents_return.jsonl"))
+    parser.add_argument("--plot", type=Path, help="draw learning curves into this file")
+    options = parser.parse_args()
+    results = load(options.results)
+    jobs = missing(options, results)
+    for result in track(make_runs(jobs, options.workers, options.results), "training", total=len(jobs)):
+        results.append(result)
+    pairs = itertools.product(options.algorithms, options.envs)
+    compared = [compare(results, env_id, algorithm) for algorithm, env_id in pairs]
+    comparisons = [one for one in compared if one is not None]
+    print_table(comparisons)
+    if options.plot and comparisons:
+        draw(results, comparisons, options.plot)
+
+
+if __name__ == "__main__":
+    main()
