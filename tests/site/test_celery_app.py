@@ -139,7 +139,7 @@ def worker(tmp_path: Path, environment: dict[str, str]) -> Iterator[Worker]:
     worker = Worker(tmp_path, environment)
     yield worker
     if worker.process.poll() is None:
-        worker.process.kill()
+        os.killpg(worker.process.pid, signal.SIGKILL)
     worker.process.wait()
 
 
