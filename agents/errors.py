@@ -31,3 +31,7 @@ class StateMismatchError(AgentError):
 
 class DemonstrationMismatchError(AgentError):
     """Demonstrations are of another environment than the policy; the agent is unchanged."""
+
+
+class RankLostError(AgentError):
+    """Another of the processes that train together has ended; without it no collective comes to an end."""

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from agents.distributed import ALONE, Ranks
 from agents.policy import ActorCritic, CategoricalHead, GaussianHead, TanhActorCritic
 
 if TYPE_CHECKING:
@@ -89,14 +90,19 @@ class _Gaussian:
         log_probs -= self._log_scale
         return log_probs
 
-    def entropy(self) -> float:
-        return float(self._log_scale) + 0.5 * len(self._log_std)
+    def entropy(self, size: int) -> float:
+        """The sum of the entropies of the batch, divided by ``size``."""
+        share = len(self._standardized) / size
+        return share * (float(self._log_scale) + 0.5 * len(self._log_std))
 
-    def backward(self, by_log_probs: Array, by_entropy: float) -> Array:
-        """The gradient by the means; that by the log standard deviations is written."""
+    def backward(self, by_log_probs: Array, by_entropy: float, size: int) -> Array:
+        """The gradient by the means; that by the log standard deviations is written.
+
+        ``by_entropy`` is the gradient by what :meth:`entropy` returns for ``size``.
+        """
         weighted = by_log_probs[:, None] * self._standardized
         np.einsum("ij,ij->j", weighted, self._standardized, out=self._gradient)
-        self._gradient += by_entropy - np.add.reduce(by_log_probs)
+        self._gradient += by_entropy * (len(weighted) / size) - np.add.reduce(by_log_probs)
         by_means: Array = weighted * self._inverse_std
         return by_means
 
@@ -112,17 +118,17 @@ class _Categorical:
         chosen: Array = self._all[self._chosen]
         return chosen
 
-    def entropy(self) -> float:
-        return float(-(np.exp(self._all) * self._all).sum(1).mean())
+    def entropy(self, size: int) -> float:
+        return float(-(np.exp(self._all) * self._all).sum(1).sum() / size)
 
-    def backward(self, by_log_probs: Array, by_entropy: float) -> Array:
-        """The gradient by the logits; ``by_entropy`` is that by the mean of the entropies."""
+    def backward(self, by_log_probs: Array, by_entropy: float, size: int) -> Array:
+        """The gradient by the logits."""
         probs = np.exp(self._all)
         by_logits: Array = -by_log_probs[:, None] * probs
         by_logits[self._chosen] += by_log_probs
         if by_entropy:
             entropies = -(probs * self._all).sum(1, keepdims=True)
-            by_logits -= (by_entropy / len(probs)) * probs * (self._all + entropies)
+            by_logits -= (by_entropy / size) * probs * (self._all + entropies)
         return by_logits
 
 
@@ -153,19 +159,24 @@ class FusedStep:
         )
 
     def __call__(
-        self, batch: "Batch", learning_rate: float, *, report: bool = True
+        self, batch: "Batch", learning_rate: float, ranks: Ranks = ALONE, *, report: bool = True
     ) -> Mapping[str, float] | None:
         """As :class:`agents.ppo.TorchStep`."""
-        config, size = self._config, len(batch.returns)
+        config, size = self._config, batch.size
         values = self._critic.forward(batch.observations)[:, 0]
         log_probs = self._density.log_probs(self._actor.forward(batch.observations), batch.actions)
         log_ratio = log_probs - batch.log_probs
         ratio = np.exp(log_ratio)
-        if config.target_kl is not None and _approx_kl(ratio, log_ratio) > 1.5 * config.target_kl:
-            return None
+        approx_kl = np.add.reduce(ratio - 1.0 - log_ratio) / size
+        if config.target_kl is not None:
+            of_all = np.array(approx_kl)
+            ranks.sum(of_all)
+            if float(of_all) > 1.5 * config.target_kl:
+                return None
 
         centered = batch.advantages - np.add.reduce(batch.advantages) / size
-        advantages = centered / (math.sqrt(centered @ centered / (size - 1)) + 1e-8)
+        standardized = centered / (math.sqrt(centered @ centered / (size - 1)) + 1e-8)
+        advantages = standardized[batch.own]
         gains = advantages * ratio
         bounded = advantages * np.clip(ratio, 1 - config.clip_coef, 1 + config.clip_coef)
         # Where the bounded gain is the smaller one, it does not depend on the policy.
@@ -175,14 +186,15 @@ class FusedStep:
         metrics: Mapping[str, float] = {}
         if report:
             metrics = {
-                "policy_loss": -float(np.minimum(gains, bounded).mean()),
+                "policy_loss": -float(np.add.reduce(np.minimum(gains, bounded)) / size),
                 "value_loss": float(errors @ errors / size),
-                "entropy": self._density.entropy(),
-                "approx_kl": _approx_kl(ratio, log_ratio),
-                "clip_fraction": float((np.abs(ratio - 1) > config.clip_coef).mean()),
+                "entropy": self._density.entropy(size),
+                "approx_kl": float(approx_kl),
+                "clip_fraction": float((np.abs(ratio - 1) > config.clip_coef).sum() / size),
             }
-        self._actor.backward(self._density.backward(by_log_probs, -config.ent_coef))
+        self._actor.backward(self._density.backward(by_log_probs, -config.ent_coef, size))
         self._critic.backward((errors * moved * (2.0 * config.vf_coef / size))[:, None])
+        ranks.sum(self._gradient)
         self._adam(learning_rate)
         return metrics
 
@@ -252,10 +264,6 @@ def can_fuse(policy: torch.nn.Module) -> bool:
         and isinstance(policy.head, GaussianHead | CategoricalHead)
         and all(parameter.device.type == "cpu" for parameter in policy.parameters())
     )
-
-
-def _approx_kl(ratio: Array, log_ratio: Array) -> float:
-    return float((ratio - 1.0 - log_ratio).mean())
 
 
 def _layers(network: str, arrays: Mapping[str, Array]) -> list[tuple[Array, Array]]:

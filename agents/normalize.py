@@ -7,6 +7,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.distributed import ALONE, Ranks
 from agents.errors import UnsupportedSpaceError
 
 CLIP = 10.0
@@ -28,15 +29,23 @@ class RunningMeanVariance:
         self.variance: NDArray[np.float64] = np.ones(shape)
         self.count = 0
 
-    def update(self, samples: NDArray[Any]) -> None:
-        """Take in ``samples`` of shape ``(n, *shape)``."""
-        n = len(samples)
+    def update(self, samples: NDArray[Any], ranks: Ranks = ALONE) -> None:
+        """Take in ``samples`` of shape ``(n, *shape)`` of each rank; ``n`` may differ between ranks."""
+        samples, n = samples.astype(np.float64), len(samples)
+        moments = np.zeros((3, *self.mean.shape))
+        if n:
+            moments[0], moments[1], moments[2] = n, samples.mean(axis=0), samples.var(axis=0)
+        for of_one in ranks.gather(moments):
+            self._merge(*of_one)
+
+    def _merge(self, count: Any, mean: NDArray[np.float64], variance: NDArray[np.float64]) -> None:
+        """Take in the moments of a batch."""
+        n = int(np.max(count))
         if n == 0:
             return
-        samples = samples.astype(np.float64)
-        mean, total = samples.mean(axis=0), self.count + n
+        total = self.count + n
         between = np.square(mean - self.mean) * self.count * n / total
-        self.variance = (self.variance * self.count + samples.var(axis=0) * n + between) / total
+        self.variance = (self.variance * self.count + variance * n + between) / total
         self.mean = self.mean + (mean - self.mean) * n / total
         self.count = total
 
@@ -65,8 +74,8 @@ class ObservationPreparation(Protocol):
     def __call__(self, observations: NDArray[Any]) -> NDArray[Any]:
         """``(*batch, *shape)`` raw to ``(*batch, ...)`` prepared."""
 
-    def update(self, observations: NDArray[Any]) -> None:
-        """Take raw observations ``(n, *shape)`` into the statistics."""
+    def update(self, observations: NDArray[Any], ranks: Ranks = ALONE) -> None:
+        """Take raw observations ``(n, *shape)`` of each rank into the statistics."""
 
 
 class ObservationNormalizer:
@@ -95,9 +104,9 @@ class ObservationNormalizer:
         np.minimum(normalized, CLIP, out=normalized)
         return normalized.astype(np.float32)
 
-    def update(self, observations: NDArray[Any]) -> None:
-        """Take raw observations ``(n, *shape)`` into the statistics."""
-        self.statistics.update(observations.reshape(len(observations), self.size))
+    def update(self, observations: NDArray[Any], ranks: Ranks = ALONE) -> None:
+        """Take raw observations ``(n, *shape)`` of each rank into the statistics."""
+        self.statistics.update(observations.reshape(len(observations), self.size), ranks)
 
 
 class RewardScaler:
@@ -113,21 +122,26 @@ class RewardScaler:
         self.returns: NDArray[np.float64] = np.zeros(num_envs)
 
     def __call__(
-        self, rewards: NDArray[np.float64], ended: NDArray[np.bool_], valid: NDArray[np.bool_]
+        self,
+        rewards: NDArray[np.float64],
+        ended: NDArray[np.bool_],
+        valid: NDArray[np.bool_],
+        ranks: Ranks = ALONE,
     ) -> NDArray[np.float64]:
-        """Take in one rollout and scale it; all arrays are ``(num_steps, num_envs)``.
+        """Take in one rollout of each rank and scale it; all arrays are ``(num_steps, num_envs)``.
 
         Args:
             rewards: zero where not ``valid``.
             ended: True at the last step of an episode.
             valid: False at steps that are no environment steps; they leave the statistics alone.
+            ranks: that share the statistics.
         """
         returns = np.empty_like(rewards)
         for t, reward in enumerate(rewards):
             self.returns = self.gamma * self.returns + reward
             returns[t] = self.returns
             self.returns[ended[t]] = 0.0
-        self.statistics.update(returns[valid])
+        self.statistics.update(returns[valid], ranks)
         scaled: NDArray[np.float64] = rewards / np.sqrt(self.statistics.variance + EPSILON)
         return scaled.clip(-CLIP, CLIP)
 

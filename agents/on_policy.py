@@ -12,6 +12,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
 
+from agents.distributed import ALONE, Ranks
 from agents.errors import InvalidConfigError, ShapeError, StateMismatchError
 from agents.normalize import ObservationNormalizer, ObservationPreparation, RewardScaler
 from agents.pixels import ImageActorCritic, ImagePreparation, is_image_space
@@ -63,14 +64,28 @@ def require_positive(config: OnPolicyConfig, *names: str) -> None:
 
 
 class Batch(NamedTuple):
-    """Transitions to train on, first dimension ``n``: tensors for torch, arrays for numpy."""
+    """Transitions to train on: tensors for torch, arrays for numpy.
+
+    Of the ``size`` transitions that all ranks together train on, each rank has its own ``n``, perhaps none.
+    Alone, a process has all of them.
+
+    Attributes:
+        advantages: ``(size,)``, of all ranks' transitions, because they are standardised over all of them.
+        own: ``(size,)`` of booleans, in numpy: which of them this rank has; other columns are ``(n, ...)``.
+    """
 
     observations: Any
     actions: Any
     log_probs: Any
     values: Any
-    advantages: Any
     returns: Any
+    advantages: Any
+    own: NDArray[np.bool_]
+
+    @property
+    def size(self) -> int:
+        """Transitions of all ranks."""
+        return len(self.own)
 
 
 class OnPolicyAgent(abc.ABC):
@@ -113,6 +128,9 @@ class OnPolicyAgent(abc.ABC):
         self.rollout_rng, self.minibatch_rng, self.acting_rng = np.random.default_rng(seed).spawn(3)
         self.sampler = RolloutSampler(envs, self.policy, self.normalizer)
         self.total_steps = 0
+        """Environment steps of all ranks."""
+        self.ranks = ALONE
+        """The processes that train this agent together; to be set before the first rollout."""
 
     def collect(self) -> Rollout:
         """Step the environments with the present policy; the first call resets them.
@@ -121,10 +139,10 @@ class OnPolicyAgent(abc.ABC):
             NonFiniteError: an environment returned a NaN or infinite observation or reward.
         """
         if not self.sampler.started:
-            self.sampler.start(self.rollout_rng)
+            self.sampler.start(self.rollout_rng, self.ranks)
             self.reward_scaler.restart(self.sampler.envs.num_envs)
-        rollout = self.sampler.collect(self.config.num_steps, self.rollout_rng)
-        self.total_steps += rollout.num_valid
+        rollout = self.sampler.collect(self.config.num_steps, self.rollout_rng, self.ranks)
+        self.total_steps += int(self.ranks.gather(np.array(rollout.num_valid)).sum())
         return rollout
 
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
@@ -154,20 +172,38 @@ class OnPolicyAgent(abc.ABC):
         advantages = self._advantages(rollout, rewards)
         returns = advantages + rollout.values
         valid, tensor = rollout.valid, self.policy.tensor
+        all_advantages, all_returns, own = self._of_all_ranks(advantages, returns, valid)
         metrics = self._train(
             Batch(
                 observations=tensor(self.normalizer(rollout.observations[valid])),
                 actions=tensor(rollout.actions[valid]),
                 log_probs=tensor(rollout.log_probs[valid]),
                 values=tensor(rollout.values[valid]),
-                advantages=tensor(advantages[valid]),
                 returns=tensor(returns[valid]),
+                advantages=tensor(all_advantages),
+                own=own,
             )
         )
-        self.normalizer.update(rollout.observations[valid])
-        unexplained, variance = advantages[valid].var(), returns[valid].var()
+        self.normalizer.update(rollout.observations[valid], self.ranks)
+        unexplained, variance = all_advantages.var(), all_returns.var()
         metrics["explained_variance"] = float(1.0 - unexplained / variance) if variance > 0 else 0.0
         return metrics
+
+    def _of_all_ranks(
+        self, advantages: NDArray[np.float64], returns: NDArray[np.float64], valid: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+        """Advantages and returns of all valid transitions, by time, then environment, and which are our own.
+
+        All are ``(num_steps, num_envs)`` of this rank; what comes back is ``(size,)``.
+        """
+        gathered = self.ranks.gather(np.stack([advantages, returns, valid]))
+        num_steps, num_envs = valid.shape
+        # (rank, column, time, environment) to (column, time, environment of all ranks)
+        columns = gathered.transpose(1, 2, 0, 3).reshape(3, num_steps, self.ranks.size * num_envs)
+        of_all = columns[2].astype(bool)
+        rank_of = np.arange(self.ranks.size).repeat(num_envs)
+        own = np.broadcast_to(rank_of == self.ranks.rank, of_all.shape)
+        return columns[0][of_all], columns[1][of_all], own[of_all]
 
     @abc.abstractmethod
     def _train(self, batch: Batch) -> dict[str, float]:
@@ -187,20 +223,26 @@ class OnPolicyAgent(abc.ABC):
         rewards = np.where(rollout.valid, rewards, 0.0)
         require_finite("rewards (step, environment)", rewards)
         if self.config.normalize_rewards:
-            rewards = self.reward_scaler(rewards, rollout.ended, rollout.valid)
+            rewards = self.reward_scaler(rewards, rollout.ended, rollout.valid, self.ranks)
         return generalized_advantages(rollout, rewards, self.config.gamma, self.config.gae_lambda)
 
     def _minibatches(self, batch: Batch, minibatch_size: int) -> Iterator[Batch]:
         """One pass over the batch in random order, in minibatches whose sizes differ by one at most.
 
-        Dummy transitions make the size of a batch vary; a small last minibatch would make a noisy step.
+        Dummy transitions make the size of a batch vary; a small last minibatch would make a noisy step. The
+        order is that of all ranks, so each has some of every minibatch, by chance.
         """
-        size = len(batch.returns)
-        order = self.minibatch_rng.permutation(size)
-        shuffled = [column[order] for column in batch]
-        ends = np.linspace(0, size, max(1, size // minibatch_size) + 1).astype(int)
-        for start, end in itertools.pairwise(ends):
-            yield Batch(*(column[start:end] for column in shuffled))
+        *columns, advantages, own = batch
+        order = self.minibatch_rng.permutation(batch.size)
+        advantages, own = advantages[order], own[order]
+        rows = (np.cumsum(batch.own) - 1)[order[own]]
+        columns = [column[rows] for column in columns]
+        ends = np.linspace(0, batch.size, max(1, batch.size // minibatch_size) + 1).astype(int)
+        own_ends = np.concatenate([[0], np.cumsum(own)])[ends]
+        parts = zip(itertools.pairwise(ends), itertools.pairwise(own_ends), strict=True)
+        for (start, end), (own_start, own_end) in parts:
+            own_columns = (column[own_start:own_end] for column in columns)
+            yield Batch._make([*own_columns, advantages[start:end], own[start:end]])
 
     def state_dict(self) -> dict[str, Any]:
         """All that training continues from, as copies: nested dictionaries of arrays and JSON scalars."""
@@ -270,6 +312,13 @@ def to_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
     return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
 
 
-def mean_of(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Means of what several steps report."""
-    return {name: float(sum(step[name] for step in metrics)) / len(metrics) for name in metrics[0]}
+def mean_of(metrics: Sequence[Mapping[str, Any]], ranks: Ranks) -> dict[str, float]:
+    """Means of what several steps report, the shares of all ranks added up."""
+    means = np.array([float(sum(step[name] for step in metrics)) / len(metrics) for name in metrics[0]])
+    ranks.sum(means)
+    return dict(zip(metrics[0], means.tolist(), strict=True))
+
+
+def standardized(advantages: Tensor) -> Tensor:
+    """Advantages ``(size,)`` brought to mean 0 and unbiased standard deviation 1."""
+    return (advantages - advantages.mean()) / (advantages.std() + 1e-8)

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from agents.distributed import ALONE, Ranks
 from agents.errors import ShapeError, UnsupportedSpaceError
 from agents.normalize import RunningMeanVariance
 from agents.policy import ActorCritic, ActorFunction, action_head, orthogonal
@@ -76,7 +77,7 @@ class ImagePreparation:
             )
         return np.moveaxis(observations, self._channel_axis - 3, -3)
 
-    def update(self, observations: NDArray[Any]) -> None:
+    def update(self, observations: NDArray[Any], ranks: Ranks = ALONE) -> None:
         """Nothing: the values of all images lie in the same bounds."""
 
 

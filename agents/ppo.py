@@ -8,6 +8,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor, nn
 
+from agents.distributed import ALONE, Ranks
 from agents.fused import FusedStep, can_fuse
 from agents.on_policy import (
     Batch,
@@ -18,6 +19,7 @@ from agents.on_policy import (
     require_at_least,
     require_positive,
     save_adam,
+    standardized,
 )
 from agents.policy import ActorCritic
 
@@ -72,35 +74,39 @@ class TorchStep:
         self._optimizer = torch.optim.Adam(self._parameters, lr=config.learning_rate, eps=1e-5, fused=True)
 
     def __call__(
-        self, batch: Batch, learning_rate: float, *, report: bool = True
+        self, batch: Batch, learning_rate: float, ranks: Ranks = ALONE, *, report: bool = True
     ) -> Mapping[str, Tensor] | None:
-        """Train on a minibatch.
+        """Train on a minibatch, of which each rank has its own part.
 
-        Returns what to report, nothing unless ``report``; None where the policy had moved too far before, and
-        nothing was done.
+        Returns this rank's share of what to report, nothing unless ``report``; None where the policy had
+        moved too far before, and nothing was done.
         """
         config = self._config
         log_probs, entropies, values = self._policy.evaluate(batch.observations, batch.actions)
 
-        advantages = (batch.advantages - batch.advantages.mean()) / (batch.advantages.std() + 1e-8)
+        advantages = standardized(batch.advantages)[batch.own]
         log_ratio = log_probs - batch.log_probs
         ratio = log_ratio.exp()
         clipped = ratio.clamp(1 - config.clip_coef, 1 + config.clip_coef)
-        policy_loss = -torch.min(advantages * ratio, advantages * clipped).mean()
+        policy_loss = -torch.min(advantages * ratio, advantages * clipped).sum() / batch.size
         if config.clip_coef_vf is not None:
             change = (values - batch.values).clamp(-config.clip_coef_vf, config.clip_coef_vf)
             values = batch.values + change
-        value_loss = nn.functional.mse_loss(values, batch.returns)
-        entropy = entropies.mean()
+        value_loss = (values - batch.returns).square().sum() / batch.size
+        entropy = entropies.sum() / batch.size
         loss = policy_loss - config.ent_coef * entropy + config.vf_coef * value_loss
-        approx_kl = (ratio - 1 - log_ratio).detach().mean()
-        if config.target_kl is not None and approx_kl > 1.5 * config.target_kl:
-            return None
+        approx_kl = (ratio - 1 - log_ratio).detach().sum() / batch.size
+        if config.target_kl is not None:
+            of_all = approx_kl.clone()
+            ranks.sum(of_all)
+            if of_all > 1.5 * config.target_kl:
+                return None
 
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         self._optimizer.zero_grad()
         torch.autograd.backward(loss)
+        ranks.sum_gradients(self._parameters)
         nn.utils.clip_grad_norm_(self._parameters, config.max_grad_norm)
         self._optimizer.step()
         if not report:
@@ -110,7 +116,7 @@ class TorchStep:
             "value_loss": value_loss.detach(),
             "entropy": entropy.detach(),
             "approx_kl": approx_kl,
-            "clip_fraction": ((ratio - 1).abs() > config.clip_coef).float().mean(),
+            "clip_fraction": ((ratio - 1).abs() > config.clip_coef).float().sum() / batch.size,
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -150,7 +156,8 @@ class PPO(OnPolicyAgent):
 
     def _train(self, batch: Batch) -> dict[str, float]:
         if self._fused:
-            batch = Batch(*(column.numpy() for column in batch))
+            *columns, own = batch
+            batch = Batch._make([*(column.numpy() for column in columns), own])
         rate, epochs = self._learning_rate(), self.config.update_epochs
         last: list[Mapping[str, Any]] = []
         for epoch in range(1, epochs + 1):
@@ -158,12 +165,12 @@ class PPO(OnPolicyAgent):
             report = epoch == epochs or self.config.target_kl is not None
             steps: list[Mapping[str, Any]] = []
             for minibatch in self._minibatches(batch, self.config.minibatch_size):
-                step = self._step(minibatch, rate, report=report)
+                step = self._step(minibatch, rate, self.ranks, report=report)
                 if step is None:
-                    return mean_of(steps or last)
+                    return mean_of(steps or last, self.ranks)
                 steps.append(step)
             last = steps
-        return mean_of(last)
+        return mean_of(last, self.ranks)
 
     def _learning_rate(self) -> float:
         if self.config.anneal_timesteps is None:

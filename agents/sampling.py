@@ -8,6 +8,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
 
+from agents.distributed import ALONE, Ranks
 from agents.errors import UnsupportedEnvironmentError
 from agents.normalize import ObservationPreparation
 from agents.policy import ActorCritic
@@ -49,22 +50,26 @@ class RolloutSampler:
         self.started = False
         """Whether the environments are in the midst of episodes; set it False to have them reset."""
 
-    def start(self, rng: np.random.Generator) -> None:
+    def start(self, rng: np.random.Generator, ranks: Ranks = ALONE) -> None:
         """Begin a new episode in every environment, seeded from ``rng``."""
-        self._observations, _ = self.envs.reset(seed=int(rng.integers(2**31)))
+        seed = int(rng.integers(2**31)) + ranks.rank * self.envs.num_envs  # environment i takes seed + i
+        self._observations, _ = self.envs.reset(seed=seed)
         require_finite(_OBSERVATIONS, self._observations)
         self._ended = np.zeros(self.envs.num_envs, dtype=bool)
         self.started = True
 
-    def collect(self, num_steps: int, rng: np.random.Generator) -> Rollout:
+    def collect(self, num_steps: int, rng: np.random.Generator, ranks: Ranks = ALONE) -> Rollout:
         """Make ``num_steps`` steps of every environment with actions drawn from ``rng``.
+
+        The noise of all ranks' environments is drawn, because ``rng`` is in the same state on each rank.
 
         Raises:
             NonFiniteError: an environment returned an observation or a reward that is NaN or infinite.
         """
         head, actor = self.policy.head, self.policy.actor_function()
-        noise = head.perturbation(rng, (num_steps, self.envs.num_envs))
-        was_ended = self._ended
+        num_envs, was_ended = self.envs.num_envs, self._ended
+        noise = head.perturbation(rng, (num_steps, ranks.size * num_envs))
+        noise = noise[:, ranks.rank * num_envs : (ranks.rank + 1) * num_envs]
         steps: list[_Step] = []
         truncated_at = [self._observations[:0]]
         for t in range(num_steps):

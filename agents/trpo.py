@@ -5,10 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor, nn
 
+from agents.distributed import ALONE, Ranks
 from agents.on_policy import (
     Batch,
     OnPolicyAgent,
@@ -17,6 +19,7 @@ from agents.on_policy import (
     require_at_least,
     require_positive,
     save_adam,
+    standardized,
 )
 
 
@@ -74,40 +77,49 @@ class TRPO(OnPolicyAgent):
         super().__init__(envs, config, seed, device, dtype)
         self.config = config
         self._actor = [*self.policy.actor.parameters(), *self.policy.head.parameters()]
-        critic = self.policy.critic.parameters()
-        self._optimizer = torch.optim.Adam(critic, lr=config.learning_rate, eps=1e-5, fused=True)
+        self._critic = list(self.policy.critic.parameters())
+        self._optimizer = torch.optim.Adam(self._critic, lr=config.learning_rate, eps=1e-5, fused=True)
 
     def _train(self, batch: Batch) -> dict[str, float]:
         return {**self._improve_policy(batch), "value_loss": self._fit_critic(batch)}
 
     def _improve_policy(self, batch: Batch) -> dict[str, float]:
         config = self.config
-        advantages = (batch.advantages - batch.advantages.mean()) / (batch.advantages.std() + 1e-8)
+        advantages = standardized(batch.advantages)[batch.own]
         old = self.policy.head.snapshot(self.policy.actor(batch.observations))
 
-        def objective_and_kl() -> tuple[Tensor, Tensor]:
+        def objective_and_kl() -> tuple[Tensor, Tensor]:  # this rank's share of both
             outputs = self.policy.actor(batch.observations)
             log_probs, _ = self.policy.head.log_prob_and_entropy(outputs, batch.actions)
             ratio = (log_probs - batch.log_probs).exp()
-            return (advantages * ratio).mean(), self.policy.head.kl(old, outputs).mean()
+            kl = self.policy.head.kl(old, outputs)
+            return (advantages * ratio).sum() / batch.size, kl.sum() / batch.size
 
         objective, kl = objective_and_kl()
         gradient = _flat(torch.autograd.grad(objective, self._actor, retain_graph=True))
-        fisher = fisher_product(kl, self._actor, config.cg_damping)
+        self.ranks.sum(gradient)
+        fisher = fisher_product(kl, self._actor, config.cg_damping, self.ranks)
         direction = conjugate_gradient(fisher, gradient, config.cg_max_steps)
         largest = math.sqrt(2 * config.target_kl / (direction @ fisher(direction)).item())
-        return self._line_search(objective_and_kl, objective.item(), largest * direction)
+        (before,) = self._totals(objective)
+        return self._line_search(lambda: self._totals(*objective_and_kl()), before, largest * direction)
+
+    def _totals(self, *shares: Tensor) -> list[float]:
+        """Numbers of which each rank has a share."""
+        totals = np.array([share.item() for share in shares])
+        self.ranks.sum(totals)
+        return [float(total) for total in totals]
 
     @torch.no_grad()
     def _line_search(
-        self, objective_and_kl: Callable[[], tuple[Tensor, Tensor]], before: float, step: Tensor
+        self, objective_and_kl: Callable[[], Sequence[float]], before: float, step: Tensor
     ) -> dict[str, float]:
         """Take the longest tried step that keeps within the limit and improves the objective, or none."""
         origin = nn.utils.parameters_to_vector(self._actor)
         for trial in range(self.config.line_search_max_iter):
             shorter = self.config.line_search_shrinking_factor**trial
             nn.utils.vector_to_parameters(origin + shorter * step, self._actor)
-            objective, kl = (float(value) for value in objective_and_kl())
+            objective, kl = objective_and_kl()
             if kl < self.config.target_kl and objective > before:
                 return {"policy_objective": objective, "kl": kl, "line_search_success": 1.0}
         nn.utils.vector_to_parameters(origin, self._actor)
@@ -117,12 +129,15 @@ class TRPO(OnPolicyAgent):
         for _ in range(self.config.n_critic_updates):
             losses = []
             for minibatch in self._minibatches(batch, self.config.minibatch_size):
-                loss = nn.functional.mse_loss(self.policy.values(minibatch.observations), minibatch.returns)
+                errors = self.policy.values(minibatch.observations) - minibatch.returns
+                loss = errors.square().sum() / minibatch.size
                 self._optimizer.zero_grad()
                 torch.autograd.backward(loss)
+                self.ranks.sum_gradients(self._critic)
                 self._optimizer.step()
                 losses.append(loss.detach())
-        return float(torch.stack(losses).mean())
+        (value_loss,) = self._totals(torch.stack(losses).mean())
+        return value_loss
 
     def _optimizer_state(self) -> dict[str, Any]:
         return save_adam(self._optimizer)
@@ -131,16 +146,21 @@ class TRPO(OnPolicyAgent):
         load_adam(self._optimizer, state)
 
 
-def fisher_product(kl: Tensor, parameters: Sequence[Tensor], damping: float) -> Callable[[Tensor], Tensor]:
+def fisher_product(
+    kl: Tensor, parameters: Sequence[Tensor], damping: float, ranks: Ranks = ALONE
+) -> Callable[[Tensor], Tensor]:
     """The damped Fisher matrix as its product with vectors ``(n,)`` over all ``parameters``.
 
-    It is the Hessian of the mean divergence ``kl`` where that is 0 (Schulman et al. 2015, appendix C).
+    It is the Hessian of the mean divergence where that is 0 (Schulman et al. 2015, appendix C); ``kl`` is
+    this rank's share of it.
     """
     gradient = _flat(torch.autograd.grad(kl, parameters, create_graph=True))
 
     def product(vector: Tensor) -> Tensor:
         by_parameters = torch.autograd.grad(gradient @ vector, parameters, retain_graph=True)
-        return _flat(by_parameters) + damping * vector
+        image = _flat(by_parameters)
+        ranks.sum(image)
+        return image + damping * vector
 
     return product
 

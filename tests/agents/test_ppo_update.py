@@ -155,9 +155,9 @@ def test_minibatches_hold_every_transition_once_and_have_nearly_one_size(
     agent = make_agent(minibatch_size=7)
     rollout = agent.collect()
     advantages = np.arange(rollout.num_valid, dtype=np.float64)
-    batch = Batch(*[advantages] * 6)
+    batch = Batch._make([*[advantages] * 6, np.ones(rollout.num_valid, bool)])
     minibatches = list(agent._minibatches(batch, 7))
-    sizes = {len(minibatch.returns) for minibatch in minibatches}
+    sizes = {minibatch.size for minibatch in minibatches}
     assert min(sizes) >= 7
     assert max(sizes) - min(sizes) <= 1
     seen = np.concatenate([minibatch.advantages for minibatch in minibatches])
