@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
-import gymnasium
 import numpy as np
 import torch
+from gymnasium import Space, spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -26,8 +26,12 @@ from agents.policy import ActorCritic, GaussianHead
 Pairs = tuple[NDArray[Any], NDArray[Any]]
 """Raw observations ``(n, *obs)``, and actions ``(n, *act)`` as the environment executed them.
 
-Actions of a Discrete space may also be ``(n, 1)``; they count from the start of the space.
+Actions of a Discrete space may also be ``(n, 1)``; choices count from the start of their space.
 """
+
+STD_BOUNDS = (0.1, 1.0)
+"""Standard deviations of a cloned policy's actions: enough to explore, and no more than a new policy has."""
+_HINT = "use demonstrations of the same environment."
 
 
 class Demonstrations(Protocol):
@@ -46,7 +50,7 @@ class Demonstrations(Protocol):
 
 
 class CloningLoss(NamedTuple):
-    """Mean losses per transition: nats for Discrete; squared action, averaged over its dimensions, for Box.
+    """Mean losses per transition: nats for choices; squared action, averaged over its dimensions, for Box.
 
     Attributes:
         epoch: after how many epochs of this call.
@@ -69,10 +73,12 @@ def clone(
 ) -> list[CloningLoss]:
     """Train the actor to act as demonstrated, from the weights it has; a second call goes on from there.
 
-    The loss is the cross-entropy for Discrete actions. For a Box it is the squared error of the most likely
-    action before it is clipped to the box; the spread of the actions stays as it is. The critic is not
-    trained; one that shares its convolutions with the actor sees them change. Adam starts without moments in
-    each call, and leaves those of the agent alone.
+    The loss is the cross-entropy for Discrete actions, summed over the components of MultiDiscrete ones. For
+    a Box it is the squared error of the most likely action before it is clipped to the box; afterwards the
+    standard deviation of the actions is set to the most likely one given these errors, within
+    :data:`STD_BOUNDS`, because that of a new policy would drown what was learned. The critic is not trained;
+    one that shares its convolutions with the actor sees them change. Adam starts without moments in each
+    call, and leaves those of the agent alone.
 
     An agent that has seen no observation yet first takes those of ``train`` into its normalisation, which
     goes on from there in reinforcement learning. The normalisation of any other agent stays, because its
@@ -131,12 +137,12 @@ def clone(
             break
     if patience is not None:
         _restore(policy, best)
+    if isinstance(policy.head, GaussianHead):
+        _fit_spread(policy, policy.head, *train)
     return losses
 
 
-def check_demonstrations(
-    pairs: Pairs, observation_shape: tuple[int, ...], action_space: gymnasium.Space[Any]
-) -> None:
+def check_demonstrations(pairs: Pairs, observation_shape: tuple[int, ...], action_space: Space[Any]) -> None:
     """Raise :class:`DemonstrationMismatchError` where demonstrations are not of an environment.
 
     Args:
@@ -145,33 +151,39 @@ def check_demonstrations(
         action_space: of the environment.
 
     Raises:
-        UnsupportedSpaceError: the actions are neither a Box nor Discrete.
+        UnsupportedSpaceError: the actions are neither a Box nor Discrete nor MultiDiscrete.
     """
     observations, actions = pairs
-    if isinstance(action_space, gymnasium.spaces.Discrete):
-        action_shape: tuple[int, ...] = (1,)
+    if isinstance(action_space, spaces.Discrete):
         actions = actions[:, None] if actions.ndim == 1 else actions
-    elif isinstance(action_space, gymnasium.spaces.Box):
-        action_shape = action_space.shape
-    else:
-        raise UnsupportedSpaceError(f"Expected Box or Discrete actions to clone, got {action_space}.")
+    elif not isinstance(action_space, spaces.Box | spaces.MultiDiscrete):
+        raise UnsupportedSpaceError(
+            f"Expected Box, Discrete or MultiDiscrete actions to clone, got {action_space}."
+        )
     for what, array, shape in (
         ("observations", observations, observation_shape),
-        ("actions", actions, action_shape),
+        ("actions", actions, action_space.shape or (1,)),
     ):
         if array.shape[1:] != shape:
             raise DemonstrationMismatchError(
-                f"Expected demonstrated {what} of shape {shape}, got {array.shape[1:]}; "
-                "use demonstrations of the same environment."
+                f"Expected demonstrated {what} of shape {shape}, got {array.shape[1:]}; {_HINT}"
             )
-    if isinstance(action_space, gymnasium.spaces.Discrete):
-        counted = actions - action_space.start
-        wrong = (counted < 0) | (counted >= action_space.n) | (counted % 1 != 0)
-        if wrong.any():
+    if isinstance(action_space, spaces.Box):
+        # Whole numbers of the right shape are choices, such as CartPole's given to InvertedPendulum.
+        if actions.dtype.kind != "f":
             raise DemonstrationMismatchError(
-                f"Expected demonstrated actions of {action_space}, got {actions[wrong][0]}; "
-                "use demonstrations of the same environment."
+                f"Expected demonstrated actions of floats, got {actions.dtype}; {_HINT}"
             )
+        slack = 1e-6 * np.maximum(1, np.abs(actions))  # rounded by whoever wrote them
+        wrong = (actions < action_space.low - slack) | (actions > action_space.high + slack)
+    else:
+        counted = actions - action_space.start
+        n = action_space.n if isinstance(action_space, spaces.Discrete) else action_space.nvec
+        wrong = (counted < 0) | (counted >= n) | (counted % 1 != 0)
+    if wrong.any():
+        raise DemonstrationMismatchError(
+            f"Expected demonstrated actions of {_one_line(action_space)}, got {actions[wrong][0]}; {_HINT}"
+        )
 
 
 def _check_numbers(n_epochs: int, learning_rate: float, val_interval: int, patience: int | None) -> None:
@@ -188,11 +200,11 @@ def _inputs_and_targets(
     """Normalised observations ``(n, size)``; actions in the form the head takes."""
     observations, actions = pairs
     space: Any = policy.head.space
-    if isinstance(space, gymnasium.spaces.Discrete):
-        targets: NDArray[Any] = (actions.reshape(len(actions)) - space.start).astype(np.int64)
-    else:
+    if isinstance(space, spaces.Box):
         executed = actions.clip(space.low, space.high).astype(np.float64)
-        targets = executed.reshape(len(actions), policy.head.num_outputs)
+        targets: NDArray[Any] = executed.reshape(len(actions), policy.head.num_outputs)
+    else:
+        targets = actions.reshape(len(actions), *space.shape).astype(np.int64) - space.start
     return policy.tensor(normalizer(observations)), policy.tensor(targets)
 
 
@@ -200,7 +212,8 @@ def _loss(policy: ActorCritic, inputs: Tensor, targets: Tensor) -> Tensor:
     outputs = policy.actor(inputs)
     if isinstance(policy.head, GaussianHead):
         return nn.functional.mse_loss(outputs, targets)
-    return nn.functional.cross_entropy(outputs, targets)
+    log_probs, _ = policy.head.log_prob_and_entropy(outputs, targets)
+    return -log_probs.mean()
 
 
 def _train_epoch(
@@ -225,6 +238,17 @@ def _train_epoch(
 def _validate(policy: ActorCritic, validation: tuple[Tensor, Tensor]) -> float:
     with torch.no_grad():
         return float(_loss(policy, *validation)) if len(validation[0]) else math.nan
+
+
+def _fit_spread(policy: ActorCritic, head: GaussianHead, inputs: Tensor, targets: Tensor) -> None:
+    """Set the standard deviation of each action to the root of its mean squared error."""
+    with torch.no_grad():
+        errors = (policy.actor(inputs) - targets).square().mean(0).sqrt()
+        head.log_std.copy_(errors.clamp(*STD_BOUNDS).log())
+
+
+def _one_line(value: object) -> str:
+    return " ".join(str(value).split())
 
 
 def _weights(policy: ActorCritic) -> list[Tensor]:

@@ -261,20 +261,41 @@ class OnPolicyAgent(abc.ABC):
         Raises:
             StateMismatchError: the state is of an agent with other networks; this agent is unchanged.
         """
-        expected = {name: tuple(value.shape) for name, value in self.policy.state_dict().items()}
-        given = {name: value.shape for name, value in state["policy"].items()}
-        if expected != given:
-            raise StateMismatchError(
-                f"Expected a policy of shapes {expected}, got {given}; use the environment it was trained on."
-            )
-        self.policy.load_state_dict(to_tensors(state["policy"]))
+        self.load_policy(state)
         self._load_optimizer_state(state["optimizer"])
-        self.normalizer.statistics.load_state_dict(state["normalizer"])
         self.reward_scaler.load_state_dict(state["reward_scaler"])
         for name in _STREAMS:
             getattr(self, name).bit_generator.state = state["random"][name]
         self.total_steps = int(state["total_steps"])
         self.sampler.started = False
+
+    def load_policy(self, state: Mapping[str, Any]) -> None:
+        """Start from the policy and the observation normalisation of a :meth:`state_dict`, and nothing else.
+
+        That may be of an agent of another algorithm.
+
+        Raises:
+            StateMismatchError: the state is of an agent with other networks, or no number in places; this
+                agent is unchanged.
+        """
+        policy, moments = state["policy"], state["normalizer"]
+        statistics = self.normalizer.statistics
+        expected = {**self.policy.state_dict(), "mean": statistics.mean, "variance": statistics.variance}
+        given = {**policy, "mean": moments["mean"], "variance": moments["variance"]}
+        ours, theirs = (
+            {name: tuple(np.shape(array)) for name, array in arrays.items()} for arrays in (expected, given)
+        )
+        if ours != theirs:
+            differing = sorted({name for name, _ in ours.items() ^ theirs.items()})
+            ours, theirs = ({n: shapes[n] for n in differing if n in shapes} for shapes in (ours, theirs))
+            raise StateMismatchError(
+                f"Expected a policy of shapes {ours}, got {theirs}; use the environment it was trained on."
+            )
+        for name, array in given.items():
+            if np.asarray(array).dtype.kind != "f" or not np.isfinite(array).all():
+                raise StateMismatchError(f"Expected finite numbers in {name} of the policy; use another one.")
+        self.policy.load_state_dict(to_tensors(policy))
+        statistics.load_state_dict(moments)
 
 
 def _preparation_and_policy(

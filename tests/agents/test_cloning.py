@@ -9,11 +9,11 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 
-from agents.cloning import CloningLoss, Pairs, check_demonstrations, clone
+from agents.cloning import STD_BOUNDS, CloningLoss, Pairs, check_demonstrations, clone
 from agents.errors import (
     DemonstrationMismatchError,
     InvalidConfigError,
@@ -101,13 +101,13 @@ def test_losses_are_those_of_the_definition(case: tuple[Callable[..., PPO], Show
     assert loss.validation == pytest.approx(expected, rel=1e-9)
 
 
-def test_only_the_actor_is_trained(case: tuple[Callable[..., PPO], Shown]) -> None:
+def test_the_critic_and_the_optimizer_are_left_alone(case: tuple[Callable[..., PPO], Shown]) -> None:
     make, demonstrations = case
     agent = make()
     before = weights(agent)
     clone(agent, demonstrations, n_epochs=1)
     changed = {name for name, value in weights(agent).items() if not np.array_equal(value, before[name])}
-    assert changed == {name for name in before if name.startswith("actor.")}
+    assert changed == {name for name in before if name.startswith("actor.") or name == "head.log_std"}
     assert all(len(entry) == 3 for entry in agent.state_dict()["optimizer"].values())
     assert all(not np.any(entry["exp_avg"]) for entry in agent.state_dict()["optimizer"].values())
 
@@ -158,14 +158,18 @@ def test_a_trained_normaliser_stays(make_agent: Callable[..., PPO]) -> None:
     np.testing.assert_equal(agent.normalizer.statistics.state_dict(), before)
 
 
-def test_actions_out_of_the_box_count_as_executed(make_agent: Callable[..., PPO]) -> None:
-    agents = make_agent(), make_agent()
-    inside, outside = shown(steer), shown(steer)
-    inside.train[1][inside.train[1] > 0.3] = 0.5
-    outside.train[1][outside.train[1] > 0.3] = 100.0
-    for agent, demonstrations in zip(agents, (inside, outside), strict=True):
-        clone(agent, demonstrations, n_epochs=1)
-    np.testing.assert_equal(weights(agents[0]), weights(agents[1]))
+def test_the_spread_of_the_actions_is_that_of_the_errors(make_agent: Callable[..., PPO]) -> None:
+    agent, demonstrations = make_agent(), shown(steer, 4096)
+    noise = np.random.default_rng(1).normal(0, [0.02, 0.3], (4096, 2))
+    actions = (0.3 * demonstrations.train[1] + noise).astype(np.float32).clip(-0.5, 0.5)
+    clone(agent, Shown((demonstrations.train[0], actions), demonstrations.validation), n_epochs=30)
+    policy = agent.policy
+    with torch.no_grad():
+        means = policy.actor(policy.tensor(agent.normalizer(demonstrations.train[0]))).numpy()
+    std = np.exp(weights(agent)["head.log_std"])
+    assert std[0] == pytest.approx(STD_BOUNDS[0])
+    assert std[1] == pytest.approx(np.sqrt(np.square(means - actions).mean(0)[1]), rel=1e-4)
+    assert 0.2 < std[1] < 0.3, "the noise, clipped to the box"
 
 
 def test_it_validates_at_intervals_and_at_the_end(make_agent: Callable[..., PPO]) -> None:
@@ -261,9 +265,40 @@ def test_choices_may_come_without_their_own_dimension() -> None:
         check_demonstrations((np.zeros((3, 2)), np.zeros((3, 2))), (2,), Discrete(3))
 
 
+def test_choices_of_several_kinds_are_learned_together(counting_envs: Callable[..., SyncVectorEnv]) -> None:
+    space = MultiDiscrete([3, 2], start=[5, -1])
+    agent = PPO(counting_envs(action_space=space), PPOConfig(), seed=0, dtype=torch.float64)
+    demonstrations = shown(lambda x: np.hstack([choose(x), (x[:, 2:] > 0) - 1]))
+    losses = clone(agent, demonstrations, n_epochs=25, learning_rate=3e-3)
+    observations, actions = demonstrations.validation
+    assert (agent.act(observations, deterministic=True) == actions).mean() > 0.9
+    with torch.no_grad():
+        outputs = agent.policy.actor(agent.policy.tensor(agent.normalizer(observations))).numpy()
+    expected = 0.0
+    for logits, chosen in ((outputs[:, :3], actions[:, 0] - 5), (outputs[:, 3:], actions[:, 1] + 1)):
+        probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+        expected -= np.log(probabilities[np.arange(len(actions)), chosen]).mean()
+    assert losses[-1].validation == pytest.approx(expected, rel=1e-9)
+
+
+def test_numbers_that_are_no_actions_of_the_space_are_refused() -> None:
+    observations, box = np.zeros((3, 2)), Box(-1, 1, (1,), np.float32)
+    for actions, space, message in (
+        (np.array([[0], [1], [0]]), box, "actions of floats, got int64"),
+        (np.array([[0.0], [1.1], [0]]), box, r"actions of Box\(-1.0, 1.0, \(1,\), float32\), got 1.1"),
+        (np.array([[0, 1], [0, 2], [0, 0]]), MultiDiscrete([2, 2]), r"actions of MultiDiscrete.*, got 2"),
+        (np.array([[0], [1], [0]]), MultiDiscrete([2, 2]), r"actions of shape \(2,\), got \(1,\)"),
+    ):
+        with pytest.raises(DemonstrationMismatchError, match=f"^Expected demonstrated {message}"):
+            check_demonstrations((observations, actions), (2,), space)
+    check_demonstrations((observations, np.array([[0.0], [1 + 1e-7], [-1]])), (2,), box)
+
+
 def test_other_actions_are_refused() -> None:
-    with pytest.raises(UnsupportedSpaceError, match="Expected Box or Discrete actions to clone, got Multi"):
-        check_demonstrations((np.zeros((3, 2)), np.zeros((3, 2))), (2,), MultiDiscrete([2, 2]))
+    with pytest.raises(
+        UnsupportedSpaceError, match="Box, Discrete or MultiDiscrete actions to clone, got Multi"
+    ):
+        check_demonstrations((np.zeros((3, 2)), np.zeros((3, 2))), (2,), MultiBinary(2))
 
 
 def test_a_loss_that_explodes_leaves_the_weights(make_agent: Callable[..., PPO]) -> None:
