@@ -54,6 +54,10 @@ class TeachConfig:
     pretrain_iters: Annotated[int, "at most this many updates of the predictor before training", "-i"] = (
         10_000
     )
+    policy: Annotated[str | None, "start from the policy of this run directory or checkpoint.npz"] = None
+    demonstrations: Annotated[
+        str | None, "start from a clone of these demonstrations, an .npz file; after --policy, if both are given"
+    ] = None
     no_videos: Annotated[bool, "write no clips of whole episodes", "-V"] = False
     prompt: Annotated[str, "the sentence labelers see"] = "Choose the clip in which the agent does better."
     segment_seconds: Annotated[float, "length of a clip in seconds"] = 1.5
@@ -164,6 +168,11 @@ class TeachConfig:
         return self.predictor == "human" and self.pace != "free"
 
     @property
+    def warm(self) -> bool:
+        """Whether the policy has learned something before the run begins."""
+        return self.policy is not None or self.demonstrations is not None
+
+    @property
     def slug(self) -> str:
         """The environment's id as a folder name and as a part of an address."""
         return re.sub(r"[^A-Za-z0-9_-]+", "-", self.env_id).strip("-")
@@ -209,10 +218,13 @@ def read_redis_url() -> str | None:
 def save_config(config: TeachConfig, run_id: uuid.UUID) -> None:
     """Write ``config.json`` into the run directory, whole or not at all.
 
-    Folders are written as absolute paths, so that a run resumed from elsewhere finds the same site and clips.
+    Folders and files are written as absolute paths, so that a run resumed from elsewhere finds the same site and
+    clips, and says what it began from.
     """
     data = {"run_id": str(run_id), **dataclasses.asdict(config)}
-    data["state_dir"] = str(Path(config.state_dir).absolute())
+    for name in ("state_dir", "policy", "demonstrations"):
+        if data[name] is not None:
+            data[name] = str(Path(data[name]).absolute())
     if config.storage is not None and "://" not in config.storage:
         data["storage"] = str(Path(config.storage).absolute())
     with written_whole(config.run_dir / CONFIG_NAME) as file:
@@ -230,12 +242,12 @@ def load_config(run_dir: Path) -> tuple[TeachConfig, uuid.UUID]:
         config = TeachConfig(**data)
     except FileNotFoundError as error:
         raise ConfigError(
-            f"--resume: expected a run directory with a config.json; {path} does not exist"
+            f"expected a run directory with a config.json; {path} does not exist"
         ) from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ConfigError(f"--resume: {path} is not the configuration of a run: {error}") from error
+        raise ConfigError(f"{path} is not the configuration of a run: {error}") from error
     if config.run_dir.resolve() != run_dir.resolve():
         raise ConfigError(
-            f"--resume: {run_dir} was renamed; expected it to end in {config.slug}/{config.name}"
+            f"{run_dir} was renamed; expected it to end in {config.slug}/{config.name}"
         )
     return config, run_id

@@ -8,9 +8,10 @@ import itertools
 import math
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from teacher.envs.episodes import Trajectory
-from teacher.envs.random_episodes import random_trajectories
+from teacher.envs.random_episodes import TRIAL_EPISODES, policy_trajectories, random_trajectories
 from teacher.metrics import correlation, progress, rank_correlation, waiting
 from teacher.queries import select_pairs
 from teacher.run import Run, Teaching
@@ -151,7 +152,7 @@ def answers_needed(run: Run, teaching: Teaching) -> int:
 
 
 def pretrain(run: Run, teaching: Teaching) -> bool:
-    """Ask about random behaviour, wait for most of the answers, and fit the predictor on them.
+    """Ask about first behaviour, wait for most of the answers, and fit the predictor on them.
 
     Returns False where the site finished the experiment before.
     """
@@ -164,7 +165,7 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
                 return False
             missing = total - ledger.asked("pretraining")
             if missing > 0:
-                collector.submit(random_pairs(run, missing), "pretraining", 0)
+                collector.submit(first_pairs(run, missing), "pretraining", 0)
             if not teaching.receive():
                 time.sleep(POLL_SECONDS)
             run.tell_waiting(needed - answered)
@@ -179,16 +180,34 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
     return True
 
 
-def random_pairs(run: Run, count: int) -> list[SegmentPair]:
-    """``count`` pairs of different segments of random-action episodes; no segment is used twice."""
+def first_pairs(run: Run, count: int) -> list[SegmentPair]:
+    """``count`` pairs of different segments, none of them used twice, of episodes of random actions.
+
+    Half of the segments of a run that begins from a policy are this policy's, its actions sampled.
+    """
     # Comparisons already in the ledger came from the seeds before, so a replacement is a new segment.
     seed = run.config.seed + run.teaching.ledger.total() if run.teaching else run.config.seed
-    pool = SegmentPool(run.segment_length, capacity=2 * count, seed=seed)
+    shown = policy_segments(run, count, seed) if run.config.warm else None
+    missing = 2 * count - (len(shown) if shown else 0)
+    pool = SegmentPool(run.segment_length, capacity=missing, seed=seed)
     for trajectory in random_trajectories(run.task, seed):
         pool.extend([trajectory])
-        if len(pool) >= 2 * count:
+        if len(pool) >= missing:
             break
+    if shown:
+        pool.absorb(shown)
     return pool.sample_pairs(count)
+
+
+def policy_segments(run: Run, count: int, seed: int) -> SegmentPool:
+    """``count`` segments of the present policy; fewer where its episodes are too short to be cut."""
+    pool = SegmentPool(run.segment_length, capacity=count, seed=seed)
+    too_short = 0
+    for trajectory in policy_trajectories(run.task, seed, partial(run.agent.act, deterministic=False)):
+        too_short = 0 if pool.extend([trajectory]) else too_short + 1
+        if len(pool) >= count or too_short >= TRIAL_EPISODES:
+            break
+    return pool
 
 
 def segment_correlation(teaching: Teaching, count: int) -> float:

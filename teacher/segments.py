@@ -121,6 +121,11 @@ class SegmentPool:
         self._segments = (self._segments + cut)[-self.capacity :]
         return len(cut)
 
+    def absorb(self, other: "SegmentPool") -> None:
+        """Take in the segments of another pool, and its room."""
+        self.capacity += other.capacity
+        self._segments = [*self._segments, *other.segments]
+
     def sample_pairs(self, n: int) -> list[SegmentPair]:
         """``n`` pairs of two different segments, drawn uniformly.
 

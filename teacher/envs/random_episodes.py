@@ -1,16 +1,24 @@
-"""Episodes of random actions: what the first questions are about, and a trial of the environment."""
+"""Episodes of random actions, or of a policy: what the first questions are about, and a trial of the environment."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from statistics import median
+from typing import Any
 
-from teacher.envs.episodes import Trajectory
+from numpy.typing import NDArray
+
+from teacher.envs.episodes import EpisodeRecorder, Trajectory
 from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.errors import EnvironmentUnsuitableError
 
 TRIAL_EPISODES = 50
 _LONG_ENOUGH_SHARE = 0.2
-_RANDOM_STREAM = 1  # keeps the seeds apart from those of the run's training environments
+# They keep the seeds apart from those of the run's training environments, whose others are in teacher/run.py.
+_RANDOM_STREAM = 1
+_POLICY_STREAM = 3
+
+Actor = Callable[[NDArray[Any]], NDArray[Any]]
+"""From the observations ``(num_envs, *S)`` of all environments to their actions ``(num_envs, *A)``."""
 
 
 def random_trajectories(
@@ -18,11 +26,20 @@ def random_trajectories(
 ) -> Iterator[Trajectory]:
     """Finished episodes of uniformly random actions, without end, in an order that only the seed decides."""
     envs = make_vector_env(task, num_envs, [seed, _RANDOM_STREAM], workers)
+    envs.action_space.seed(seed)
+    yield from _finished(envs, lambda _: envs.action_space.sample())
+
+
+def policy_trajectories(task: TaskInfo, seed: int, act: Actor, num_envs: int = 8) -> Iterator[Trajectory]:
+    """The same with the actions of a policy."""
+    yield from _finished(make_vector_env(task, num_envs, [seed, _POLICY_STREAM]), act)
+
+
+def _finished(envs: EpisodeRecorder, act: Actor) -> Iterator[Trajectory]:
     try:
-        envs.reset()
-        envs.action_space.seed(seed)
+        observations, _ = envs.reset()
         while True:
-            envs.step(envs.action_space.sample())
+            observations, *_ = envs.step(act(observations))
             yield from (trajectory for trajectory in envs.drain() if trajectory.finished)
     finally:
         envs.close()
