@@ -275,10 +275,16 @@ class OnPolicyAgent(abc.ABC):
         That may be of an agent of another algorithm.
 
         Raises:
-            StateMismatchError: the state is of an agent with other networks, or no number in places; this
-                agent is unchanged.
+            StateMismatchError: the state is of an agent with other networks, not of an agent at all, or not
+                finite; this agent is unchanged.
         """
-        policy, moments = state["policy"], state["normalizer"]
+        try:
+            policy = dict(state["policy"])
+            moments = {name: state["normalizer"][name] for name in ("mean", "variance", "count")}
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateMismatchError(
+                "Expected the state of an agent; use one that an agent saved."
+            ) from error
         statistics = self.normalizer.statistics
         expected = {**self.policy.state_dict(), "mean": statistics.mean, "variance": statistics.variance}
         given = {**policy, "mean": moments["mean"], "variance": moments["variance"]}

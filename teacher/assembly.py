@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import torch
 from rich.console import Console
 
+from teacher.checkpoint import CHECKPOINT_NAME
 from teacher.client import ExperimentSettings, FeedbackClient
 from teacher.clips import ClipRenderer
 from teacher.collectors.human import HumanCollector
@@ -21,16 +22,17 @@ from teacher.collectors.synthetic import SyntheticTeacher
 from teacher.config import REDIS_VARIABLE, TeachConfig, read_redis_url, save_config
 from teacher.embedded_site import ensure_site
 from teacher.envs.random_episodes import check_random_episodes
-from teacher.envs.tasks import TaskInfo, describe_task
+from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
 from teacher.errors import ConfigError
 from teacher.ledger import Ledger
 from teacher.preferences import PreferenceDataset
 from teacher.reward.fitting import RewardConfig
 from teacher.reward.predictor import RewardPredictor
-from teacher.run import CHECKPOINT_NAME, Run, Teaching, segment_length
+from teacher.run import Run, Teaching, make_agent, segment_length
 from teacher.schedules import ConstantRate, ExponentialSchedule, LabelSchedule
 from teacher.segments import SegmentPool
 from teacher.storage import Storage, open_storage
+from teacher.warmstart import WarmStart, read_warm_start
 
 if TYPE_CHECKING:
     from teacher.collectors.render_queue import RenderQueue
@@ -43,13 +45,17 @@ def check(config: TeachConfig, console: Console) -> TaskInfo:
     """Everything that can be refused before a run directory exists.
 
     Raises:
-        ConfigError, EnvironmentUnsuitableError: in one line, what to change.
+        ConfigError, EnvironmentUnsuitableError, DataError: in one line, what to change.
     """
     _check_device(config.device)
     read_redis_url()
     if config.site_url is not None and not os.environ.get(TOKEN_VARIABLE):
         raise ConfigError(f"--site_url needs a token of that site in the variable {TOKEN_VARIABLE}")
     task = describe_task(config.env_id, config.max_episode_steps)
+    start = _warm_start(config)
+    if start is not None:
+        with contextlib.closing(make_vector_env(task, 1, config.seed)) as envs:
+            start.check(make_agent(config, envs))
     if config.predictor != "rl":
         with console.status("trying 50 random episodes"):
             check_random_episodes(
@@ -59,6 +65,11 @@ def check(config: TeachConfig, console: Console) -> TaskInfo:
                 allow_variable_horizon=config.allow_variable_horizon,
             )
     return task
+
+
+def _warm_start(config: TeachConfig) -> WarmStart | None:
+    """What the run begins from; nothing where it goes on from its own checkpoint."""
+    return None if (config.run_dir / CHECKPOINT_NAME).exists() else read_warm_start(config)
 
 
 def _check_device(device: str) -> None:
@@ -112,11 +123,18 @@ def _has_begun(config: TeachConfig) -> bool:
 
 
 def build_run(config: TeachConfig, run_id: uuid.UUID, task: TaskInfo, console: Console) -> Run:
-    """Put the run together, and restore it where it has a checkpoint; it closes what is opened here."""
+    """Put the run together; it closes what is opened here.
+
+    Where it has a checkpoint it goes on from that, else from the policy and the demonstrations of its settings.
+    """
     torch.set_num_threads(1)  # networks this small only lose by more
+    start = _warm_start(config)
     with contextlib.ExitStack() as parts:
         teaching = None if config.predictor == "rl" else _teaching(config, run_id, task, parts)
         run = Run(config, task, console, parts, teaching)
+        if start is not None:
+            start.give(run.agent, console)
+            run.save()  # so that a resumed run does not do it again
         run.own(parts.pop_all())
     return run
 

@@ -6,7 +6,6 @@ for an array.
 """
 
 import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from teacher.errors import DataError, StorageError
-from teacher.files import written_whole
+from teacher.files import DAMAGED_ARCHIVE, written_whole
 
+CHECKPOINT_NAME = "checkpoint.npz"
 _ARRAY = "@array"
 _STRUCTURE = "structure"
 _VERSION = 1
@@ -56,8 +56,8 @@ def load_state(path: Path) -> State:
                 )
             state: State = _unpack(content["state"], archive)
             return state
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} is not a readable checkpoint: {error}") from error
+    except (OSError, AttributeError, RecursionError, *DAMAGED_ARCHIVE) as error:
+        raise DataError(f"{path} is not a readable checkpoint: {' '.join(str(error).split())}") from error
 
 
 def _pack(value: Any, path: str, arrays: dict[str, NDArray[Any]]) -> Any:

@@ -56,7 +56,8 @@ class TeachConfig:
     )
     policy: Annotated[str | None, "start from the policy of this run directory or checkpoint.npz"] = None
     demonstrations: Annotated[
-        str | None, "start from a clone of these demonstrations, an .npz file; after --policy, if both are given"
+        str | None,
+        "start from a clone of these demonstrations, an .npz file; after --policy, if both are given",
     ] = None
     no_videos: Annotated[bool, "write no clips of whole episodes", "-V"] = False
     prompt: Annotated[str, "the sentence labelers see"] = "Choose the clip in which the agent does better."
@@ -218,8 +219,8 @@ def read_redis_url() -> str | None:
 def save_config(config: TeachConfig, run_id: uuid.UUID) -> None:
     """Write ``config.json`` into the run directory, whole or not at all.
 
-    Folders and files are written as absolute paths, so that a run resumed from elsewhere finds the same site and
-    clips, and says what it began from.
+    Folders and files are written as absolute paths, so that a run resumed from elsewhere finds the same site
+    and clips, and tells what it began from.
     """
     data = {"run_id": str(run_id), **dataclasses.asdict(config)}
     for name in ("state_dir", "policy", "demonstrations"):
@@ -241,13 +242,9 @@ def load_config(run_dir: Path) -> tuple[TeachConfig, uuid.UUID]:
         data["runs_dir"] = str(run_dir.resolve().parent.parent)
         config = TeachConfig(**data)
     except FileNotFoundError as error:
-        raise ConfigError(
-            f"expected a run directory with a config.json; {path} does not exist"
-        ) from error
+        raise ConfigError(f"expected a run directory with a config.json; {path} does not exist") from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(f"{path} is not the configuration of a run: {error}") from error
     if config.run_dir.resolve() != run_dir.resolve():
-        raise ConfigError(
-            f"{run_dir} was renamed; expected it to end in {config.slug}/{config.name}"
-        )
+        raise ConfigError(f"{run_dir} was renamed; expected it to end in {config.slug}/{config.name}")
     return config, run_id

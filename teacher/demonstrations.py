@@ -1,11 +1,12 @@
 """Demonstrations of an expert: record, save and load them, and split them for behaviour cloning.
 
 The file is an ``.npz`` of plain arrays as Stable Baselines 2 wrote them (``generate_expert_traj``): whole
-episodes, one after another, under the names in :data:`KEYS`. Its files load here.
+episodes, one after another, under the names in :data:`KEYS`. Its files load here. Images lie
+beside the file, in a folder of PNG files, and ``obs`` holds their relative paths.
 """
 
-import zipfile
-import zlib
+import contextlib
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,13 @@ from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
 from teacher.envs.episodes import episode_seeds
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, StorageError
-from teacher.files import written_whole
+from teacher.files import DAMAGED_ARCHIVE, written_whole
+from teacher.images import are_images, read_images, write_images
 
 KEYS = ("obs", "actions", "rewards", "episode_returns", "episode_starts")
 """The arrays of a file."""
@@ -147,7 +149,11 @@ class Split:
 
 
 def record_demonstrations(
-    expert: Agent | Model | Controller, env: gym.Env[Any, Any], n_episodes: int, seed: int = 0
+    expert: Agent | Model | Controller,
+    env: gym.Env[Any, Any],
+    n_episodes: int,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
 ) -> Demonstrations:
     """Let an expert play whole episodes.
 
@@ -158,48 +164,67 @@ def record_demonstrations(
         env: one environment, made for this; its episodes must end by themselves.
         n_episodes: how many.
         seed: of the episodes' resets.
+        progress: called with the number of episodes played so far.
 
     Raises:
-        EnvironmentUnsuitableError: its observations or actions are neither a Box nor Discrete.
+        EnvironmentUnsuitableError: its observations or actions are no Box, Discrete or MultiDiscrete.
         ConfigError: the expert is none of the above, or ``n_episodes`` is not positive.
         DataError: the expert's action does not fit, or the environment returned a NaN.
     """
     for what, space in (("observations", env.observation_space), ("actions", env.action_space)):
-        if not isinstance(space, Box | Discrete):
+        if not isinstance(space, Box | Discrete | MultiDiscrete):
             raise EnvironmentUnsuitableError(
-                f"expected {what} of a Box or Discrete, got {_one_line(space)}; wrap it"
+                f"expected {what} of a Box, Discrete or MultiDiscrete, got {_one_line(space)}; wrap it"
             )
     if n_episodes < 1:
         raise ConfigError(f"expected at least 1 episode to record, got {n_episodes}")
-    seeds = episode_seeds([seed], 0, 1)
-    episodes = [_play(_controller(expert), env, next(seeds)) for _ in range(n_episodes)]
+    seeds, episodes = episode_seeds([seed], 0, 1), []
+    for count in range(1, n_episodes + 1):
+        episodes.append(_play(_controller(expert), env, next(seeds)))
+        if progress is not None:
+            progress(count)
     return Demonstrations(*(np.concatenate(columns) for columns in zip(*episodes, strict=True)))
 
 
 def save_demonstrations(path: Path, demonstrations: Demonstrations) -> None:
-    """Write the file, whole or not at all. Raises :class:`StorageError` where it cannot be written."""
-    try:
-        with written_whole(path) as file:
-            np.savez(file, **{key: getattr(demonstrations, key) for key in KEYS})
-    except OSError as error:
-        raise StorageError(f"cannot write the demonstrations {path}: {error.strerror}") from error
+    """Write the file, whole or not at all; images into a new folder ``<name>-images`` beside it.
+
+    Raises:
+        StorageError: it cannot be written, or there is such a folder already.
+    """
+    arrays = {key: getattr(demonstrations, key) for key in KEYS}
+    with contextlib.ExitStack() as undo:
+        if are_images(demonstrations.obs):
+            folder = path.with_name(f"{path.stem}-images")
+            names = write_images(folder, demonstrations.obs)
+            undo.callback(shutil.rmtree, folder)
+            arrays["obs"] = np.array([f"{folder.name}/{name}" for name in names])
+        try:
+            with written_whole(path) as file:
+                np.savez(file, **arrays)
+        except OSError as error:
+            raise StorageError(f"cannot write the demonstrations {path}: {error.strerror}") from error
+        undo.pop_all()
 
 
 def load_demonstrations(
     source: Path | Mapping[str, NDArray[Any]], traj_limitation: int | None = None
 ) -> Demonstrations:
-    """Read and check demonstrations.
+    """Read and check demonstrations. Images are held in memory, in one byte for each number.
 
     Args:
         source: a file of :func:`save_demonstrations` or of Stable Baselines 2, or its arrays by name.
         traj_limitation: take only the first so many episodes.
 
     Raises:
-        DataError: the file is missing, damaged or pickled, its arrays do not fit each other or hold a NaN, or
-            there are fewer episodes than wanted.
+        DataError: the file or an image is missing, damaged or pickled, its arrays do not fit each other or
+            hold a NaN, the path of an image leads out of the file's folder, or there are fewer episodes than
+            wanted.
     """
     name, arrays = ("the dictionary", source) if isinstance(source, Mapping) else (source, _read(source))
     try:
+        if not isinstance(source, Mapping) and "obs" in arrays and arrays["obs"].dtype.kind == "U":
+            arrays = {**arrays, "obs": read_images(source.parent, arrays["obs"].ravel().tolist())}
         demonstrations = _checked(arrays)
     except DataError as error:
         raise DataError(f"{name} holds no demonstrations: {error}") from error
@@ -306,7 +331,11 @@ def _executable(action: Any, space: gym.Space[Any]) -> Any:
         array = array.reshape(space.shape or ())
         if isinstance(space, Box):
             return array.clip(space.low, space.high).astype(space.dtype)
-        if int(array) == array and space.contains(int(array)):
+        if isinstance(space, MultiDiscrete):
+            chosen = array.astype(space.dtype)
+            if (chosen == array).all() and space.contains(chosen):
+                return chosen
+        elif int(array) == array and space.contains(int(array)):
             return int(array)
     raise DataError(f"expected an action of {_one_line(space)}, got {_one_line(action)} from the expert")
 
@@ -325,11 +354,7 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
             return {key: archive[key] for key in KEYS if key in archive}
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
-    # Whatever a damaged archive makes of its headers; an .npy file is no context manager.
-    except (
-        ValueError, KeyError, TypeError, EOFError, MemoryError, OverflowError, NotImplementedError,
-        RuntimeError, zlib.error, zipfile.BadZipFile,
-    ) as error:  # fmt: skip
+    except DAMAGED_ARCHIVE as error:
         raise DataError(
             f"{path} is no readable file of demonstrations ({_one_line(error)}); expected an .npz of "
             "plain arrays, because a pickled one could run anything"
@@ -343,7 +368,9 @@ def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
         raise DataError(f"expected the arrays {', '.join(KEYS)}, but {', '.join(missing)} is missing")
     obs, actions, *columns = (np.atleast_1d(arrays[key]) for key in KEYS)
     if obs.dtype.kind in "US":
-        raise DataError("obs holds paths of images; expected the images themselves, (steps, *shape)")
+        raise DataError(
+            "obs holds paths of images; expected a file beside them, or the images, (steps, *shape)"
+        )
     for key, array in zip(KEYS, (obs, actions, *columns), strict=True):
         if array.dtype.kind not in "fiub":
             raise DataError(f"expected numbers in {key}, got {array.dtype}")

@@ -1,10 +1,18 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and what those are worth that others made."""
 
 import contextlib
 import os
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
+
+DAMAGED_ARCHIVE = (
+    ValueError, KeyError, TypeError, EOFError, MemoryError, OverflowError, NotImplementedError, RuntimeError,
+    zlib.error, zipfile.BadZipFile,
+)  # fmt: skip
+"""What reading a damaged ``.npz`` may raise besides OSError; an ``.npy`` file is no context manager."""
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from agents.defaults import defaults_for
 from agents.on_policy import OnPolicyAgent
 from agents.ppo import PPO
 from agents.trpo import TRPO
-from teacher.checkpoint import State, load_state, save_state
+from teacher.checkpoint import CHECKPOINT_NAME, State, load_state, save_state
 from teacher.collectors.base import Collector
 from teacher.config import TeachConfig
 from teacher.envs.episodes import EpisodeRecorder, Trajectory
@@ -28,7 +28,6 @@ from teacher.segments import SegmentPool
 from teacher.videos import EpisodeVideos
 
 EPISODES_REMEMBERED = 100
-CHECKPOINT_NAME = "checkpoint.npz"
 _RESUMED = 2  # a stream of seeds apart from those of random episodes
 
 
@@ -122,7 +121,7 @@ class Run:
         self.envs = make_vector_env(task, defaults_for(task.env_id).num_envs, env_seed, config.workers)
         self._parts = contextlib.ExitStack()
         parts.callback(self.envs.close)
-        self.agent = _make_agent(config, self.envs)
+        self.agent = make_agent(config, self.envs)
         if state is not None:
             self._restore(state)
         self._saved_at = time.monotonic()
@@ -230,7 +229,7 @@ class Run:
             self.teaching.load_state_dict(state["teaching"])
 
 
-def _make_agent(config: TeachConfig, envs: EpisodeRecorder) -> OnPolicyAgent:
+def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> OnPolicyAgent:
     """The algorithm by the task's defaults; only true rewards come in a scale of the environment's own."""
     row, scale = defaults_for(envs.env_id), config.predictor == "rl"
     if config.agent == "trpo":

@@ -1,4 +1,4 @@
-"""Episodes of random actions, or of a policy: what the first questions are about, and a trial of the environment."""
+"""Episodes of random actions or of a policy, which the first questions are about; a trial of an environment."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice

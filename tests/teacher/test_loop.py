@@ -217,10 +217,39 @@ def test_a_run_without_questions_left_does_not_wait_for_answers_that_cannot_come
 
 def test_pretraining_pairs_use_no_segment_twice(make_run: MakeRun) -> None:
     run, _ = make_run(pretrain_labels=30)
-    segments = [segment for pair in loop.random_pairs(run, 30) for segment in pair]
+    segments = [segment for pair in loop.first_pairs(run, 30) for segment in pair]
     assert len({(segment.recipe.seed, segment.start) for segment in segments}) == 60
-    again = [segment for pair in loop.random_pairs(run, 30) for segment in pair]
+    again = [segment for pair in loop.first_pairs(run, 30) for segment in pair]
     assert [s.recipe.seed for s in again] == [s.recipe.seed for s in segments]
+
+
+def test_half_of_the_first_segments_show_the_policy_that_a_run_begins_from(make_run: MakeRun) -> None:
+    first, _ = make_run()
+    first.save()
+    run, _ = make_run(policy=str(first.config.run_dir), name="warm", pretrain_labels=30)
+    acted: set[float] = set()
+    act = run.agent.act
+
+    def remembering(observations: Any, *, deterministic: bool) -> Any:
+        assert not deterministic
+        actions = act(observations, deterministic=deterministic)
+        acted.update(actions.ravel().tolist())
+        return actions
+
+    run.agent.act = remembering  # type: ignore[method-assign]
+    for count in (30, 1):  # one pair in place of another
+        segments = [segment for pair in loop.first_pairs(run, count) for segment in pair]
+        of_policy = [set(segment.actions.ravel().tolist()) <= acted for segment in segments]
+        assert len({(segment.recipe.seed, segment.start) for segment in segments}) == 2 * count
+        assert sum(of_policy) == count
+
+
+def test_a_policy_whose_episodes_are_too_short_gives_way_to_random_actions(make_run: MakeRun) -> None:
+    first, _ = make_run()
+    first.save()
+    run, _ = make_run(policy=str(first.config.run_dir), name="warm")
+    run.segment_length = run.task.horizon + 1
+    assert len(loop.policy_segments(run, 3, seed=1)) == 0
 
 
 def test_time_spent_waiting_does_not_count_for_labels_by_time(make_run: MakeRun) -> None:
@@ -241,7 +270,7 @@ def test_answers_that_come_while_training_holds_are_learned_from(make_run: MakeR
     assert run.teaching is not None
     loop.pretrain(run, run.teaching)
     assert not run.teaching.stale
-    person.submit(loop.random_pairs(run, 1), "training", 0)
+    person.submit(loop.first_pairs(run, 1), "training", 0)
     fitted: list[int] = []
     fit = run.teaching.fit
 

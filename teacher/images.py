@@ -1,0 +1,118 @@
+"""Image observations as lossless files: one PNG for each, in a folder beside what names them.
+
+Grey, RGB and RGBA images, ``(H, W)`` or ``(H, W, 1 | 3 | 4)``, look as they are; any other shape, such as a
+stack of frames ``(frames, H, W)``, is laid out as one grey image. The file says the shape in a text of its
+own. A file without it, from Stable Baselines 2 or a camera, is read as ``(H, W, channels)``.
+"""
+
+import json
+import math
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+from PIL.PngImagePlugin import PngInfo
+
+from teacher.errors import DataError, StorageError
+
+_SHAPE_KEY = "shape"
+_CHANNELS = (1, 3, 4)
+_DIMENSIONS = (2, 4)  # fewest and most of a shape; a stack of colour images has four
+_MODES = ("L", "RGB", "RGBA")
+
+
+def are_images(observations: NDArray[Any]) -> bool:
+    """Whether observations ``(n, *shape)`` can be written by :func:`write_images`."""
+    low, high = _DIMENSIONS
+    return observations.dtype == np.uint8 and low < observations.ndim <= high + 1
+
+
+def write_images(folder: Path, images: NDArray[np.uint8]) -> list[str]:
+    """Write images ``(n, *shape)`` into a new folder, all or none; their names in it.
+
+    Raises:
+        StorageError: the folder exists, or cannot be written.
+    """
+    if folder.exists():
+        raise StorageError(f"cannot write images into {folder}: it exists; choose another name or remove it")
+    part = folder.with_name(f".{folder.name}.part")
+    digits = len(str(len(images)))
+    names = [f"{number:0{digits}}.png" for number in range(len(images))]
+    about = PngInfo()
+    about.add_text(_SHAPE_KEY, json.dumps(images.shape[1:]))
+    try:
+        shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
+        part.mkdir()
+        for name, image in zip(names, images, strict=True):
+            Image.fromarray(_plane(image)).save(part / name, pnginfo=about)
+        part.rename(folder)
+    except OSError as error:
+        raise StorageError(f"cannot write images into {folder}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return names
+
+
+def read_images(folder: Path, names: Sequence[str]) -> NDArray[np.uint8]:
+    """Read images ``(n, *shape)`` by their paths relative to ``folder``, which none may leave.
+
+    Raises:
+        DataError: a path leads out of the folder, a file is missing or damaged, or the shapes differ.
+    """
+    root = folder.resolve()
+    images: NDArray[np.uint8] | None = None
+    for index, name in enumerate(names):
+        image = _read(root, name)
+        if images is None:
+            images = np.empty((len(names), *image.shape), np.uint8)
+        if image.shape != images.shape[1:]:
+            raise DataError(
+                f"expected images of one shape, got {images.shape[1:]} and {image.shape} in {name!r}"
+            )
+        images[index] = image
+    if images is None:
+        raise DataError("expected at least one image")
+    return images
+
+
+def _plane(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The image in a shape that a PNG file has."""
+    if image.ndim == 3 and image.shape[-1] in _CHANNELS:
+        return image[..., 0] if image.shape[-1] == 1 else image
+    return np.ascontiguousarray(image.reshape(-1, image.shape[-1]))
+
+
+def _read(root: Path, name: str) -> NDArray[np.uint8]:
+    try:
+        path = (root / name).resolve()
+        if Path(name).is_absolute() or not path.is_relative_to(root):
+            raise DataError(f"expected the paths of images below {root}, got {name!r}, which leads out of it")
+        with Image.open(path, formats=("PNG", "JPEG")) as file:
+            shape = file.info.get(_SHAPE_KEY)
+            image = np.asarray(file if file.mode in _MODES else file.convert("RGB"))
+        if shape is None:
+            return image[..., None] if image.ndim == 2 else image
+        return image.reshape(_parsed(shape, image.size))
+    except FileNotFoundError as error:
+        raise DataError(f"the image {name!r} is missing") from error
+    except UnidentifiedImageError as error:
+        raise DataError(f"the image {name!r} is damaged, or neither PNG nor JPEG") from error
+    # What a damaged image makes Pillow raise; a path with a NUL, or a shape that is none, raises ValueError.
+    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+        raise DataError(f"the image {name!r} cannot be read: {' '.join(str(error).split())}") from error
+
+
+def _parsed(text: Any, size: int) -> tuple[int, ...]:
+    """The shape that a file says it has. Raises ValueError where its image has another size."""
+    shape = json.loads(str(text))
+    low, high = _DIMENSIONS
+    fits = (
+        isinstance(shape, list) and low <= len(shape) <= high and all(type(n) is int and n > 0 for n in shape)
+    )
+    if not fits or math.prod(shape) != size:
+        raise ValueError(f"its shape is said to be {str(text)[:40]}, which does not fit its size")
+    return tuple(shape)

@@ -1,0 +1,67 @@
+"""Record what a trained run does, as demonstrations for others to begin from.
+
+``python -m teacher.record runs/Hopper-v5/expert expert.npz --episodes 10``
+"""
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from agents.errors import AgentError
+from teacher.config import load_config
+from teacher.demonstrations import Demonstrations, record_demonstrations, save_demonstrations
+from teacher.envs.make import make_env
+from teacher.envs.tasks import describe_task, make_vector_env
+from teacher.errors import ConfigError, TeacherError
+from teacher.metrics import progress
+from teacher.run import make_agent
+from teacher.warmstart import read_policy
+
+
+def record_run(run_dir: Path, n_episodes: int, seed: int, console: Console) -> Demonstrations:
+    """Let the policy of a run play whole episodes, by its most likely actions, in the run's environment.
+
+    Raises:
+        ConfigError: the folder is no run's.
+        DataError: the run has no checkpoint yet.
+        EnvironmentUnsuitableError: its environment is not registered here.
+        AgentError: the checkpoint is of another environment.
+    """
+    config, _ = load_config(run_dir)
+    task = describe_task(config.env_id, config.max_episode_steps)
+    state = read_policy(run_dir)
+    with contextlib.closing(make_vector_env(task, 1, config.seed)) as envs:
+        agent = make_agent(config, envs)
+    agent.load_policy(state)
+    with contextlib.ExitStack() as parts:
+        env = parts.enter_context(contextlib.closing(make_env(task.env_id, task.kwargs)))
+        show = parts.enter_context(progress(console, "recording episodes", n_episodes))
+        return record_demonstrations(agent, env, n_episodes, seed, show)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m teacher.record", description=__doc__.split("\n", 1)[0])
+    parser.add_argument("run_dir", type=Path, help="such as runs/Hopper-v5/expert")
+    parser.add_argument("file", type=Path, help="the .npz file to write")
+    parser.add_argument("--episodes", type=int, default=10, help="how many (default: 10)")
+    parser.add_argument("--seed", type=int, default=0, help="of the episodes (default: 0)")
+    given, console = parser.parse_args(arguments), Console(soft_wrap=True)
+    try:
+        if given.file.exists():
+            raise ConfigError(f"{given.file} exists; choose another name or remove it")
+        recorded = record_run(given.run_dir, given.episodes, given.seed, console)
+        save_demonstrations(given.file, recorded)
+    except (TeacherError, AgentError) as error:
+        print(f"record: {error}", file=sys.stderr)
+        return error.exit_status if isinstance(error, TeacherError) else 1
+    console.print(f"{given.file}: {recorded.summary()}", highlight=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
