@@ -125,7 +125,7 @@ def _has_begun(config: TeachConfig) -> bool:
 def build_run(config: TeachConfig, run_id: uuid.UUID, task: TaskInfo, console: Console) -> Run:
     """Put the run together; it closes what is opened here.
 
-    Where it has a checkpoint it goes on from that, else from the policy and the demonstrations of its settings.
+    Where it has a checkpoint it goes on from that, else it begins from what its settings name.
     """
     torch.set_num_threads(1)  # networks this small only lose by more
     start = _warm_start(config)

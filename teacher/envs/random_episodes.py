@@ -1,4 +1,4 @@
-"""Episodes of random actions or of a policy, which the first questions are about; a trial of an environment."""
+"""Episodes of random actions, or of a policy, for the first questions; and a trial of the environment."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
