@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import stable_baselines3 as sb3
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
@@ -93,6 +93,27 @@ def test_discrete_spaces_have_the_shape_1() -> None:
     assert recorded.actions.dtype.kind == recorded.obs.dtype.kind == "i"
 
 
+def test_choices_of_several_kinds_are_recorded() -> None:
+    env = Corridor(MultiDiscrete([9, 9]), MultiDiscrete([3, 2], start=[5, 0]))
+    recorded = record_demonstrations(lambda observation: [5 + observation[0] % 3, 1], env, n_episodes=2)
+    assert recorded.obs.shape == recorded.actions.shape == (len(recorded), 2)
+    assert recorded.actions.tolist() == [[5 + step % 3, 1] for step in recorded.obs[:, 0].tolist()]
+    assert recorded.actions.dtype.kind == "i"
+
+
+@pytest.mark.parametrize("action", [[5, 2], [5.5, 1], [5]])
+def test_an_action_that_is_no_choice_of_each_kind_is_refused(action: list[float]) -> None:
+    env = Corridor(VECTOR, MultiDiscrete([3, 2], start=[5, 0]))
+    with pytest.raises(DataError, match=r"expected an action of MultiDiscrete\("):
+        record_demonstrations(lambda _: action, env, n_episodes=1)
+
+
+def test_it_tells_how_far_it_is() -> None:
+    told: list[int] = []
+    record_demonstrations(lambda _: np.zeros(2), Corridor(VECTOR, TWO), n_episodes=3, progress=told.append)
+    assert told == [1, 2, 3]
+
+
 def test_the_seed_decides_the_episodes() -> None:
     env = gym.make("CartPole-v1")
     first, again, other = (record_demonstrations(lambda _: 1, env, 2, seed=seed) for seed in (1, 1, 2))
@@ -155,7 +176,9 @@ def test_a_nan_of_the_environment_is_refused(what: str) -> None:
 
 
 def test_what_cannot_be_recorded_is_refused() -> None:
-    with pytest.raises(EnvironmentUnsuitableError, match="observations of a Box or Discrete, got Dict"):
+    with pytest.raises(
+        EnvironmentUnsuitableError, match=r"observations of a Box, Discrete or Multi.*, got Dict"
+    ):
         record_demonstrations(lambda _: 0, Corridor(Dict({"x": VECTOR}), TWO), n_episodes=1)
     with pytest.raises(ConfigError, match="at least 1 episode to record, got 0"):
         record_demonstrations(lambda _: np.zeros(2), Corridor(VECTOR, TWO), n_episodes=0)
