@@ -64,7 +64,7 @@ class TRPO(OnPolicyAgent):
     """
 
     config: TRPOConfig
-    shares_trunk = False  # Fitting the critic would move the policy, which no trust region would notice.
+    shares_trunk = False  # Fitting shared convolutions to returns would move the policy past its limit.
 
     def __init__(
         self,

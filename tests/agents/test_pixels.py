@@ -168,6 +168,7 @@ def test_fitting_the_critic_leaves_a_trust_region_policy_alone(monkeypatch: pyte
     agent.update(rollout, rollout.rewards)
     moved = {name for name, value in parameters(agent).items() if (value != before[name]).any()}
     assert moved == {name for name in before if name.startswith("critic.")}
+    assert "critic.0.layers.0.weight" in moved, "the critic has convolutions of its own"
 
 
 @pytest.mark.parametrize("make_agent", [ppo, trpo])
