@@ -50,6 +50,13 @@ class Ranks:
         with _losses_named():
             dist.all_reduce(tensor)
 
+    def totals(self, *shares: float) -> list[float]:
+        """Numbers of which each rank has a share."""
+        totals = np.array(shares)
+        self.sum(totals)
+        numbers: list[float] = totals.tolist()
+        return numbers
+
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
         """Replace the gradients of ``parameters`` by their sums over all ranks."""
         if self.size == 1:

@@ -1,4 +1,4 @@
-"""The gradient step of PPO on two small tanh networks, by hand in numpy.
+"""Gradients of distributions, and the gradient step of PPO on two small tanh networks, by hand in numpy.
 
 :class:`agents.ppo.TorchStep` is the algorithm. This is the same arithmetic for where networks and minibatches
 are so small that torch spends most of its time on being called: tanh layers on the CPU.
@@ -13,70 +13,17 @@ import torch
 from numpy.typing import NDArray
 
 from agents.distributed import ALONE, Ranks
-from agents.policy import ActorCritic, CategoricalHead, GaussianHead, TanhActorCritic
+from agents.flat import Adam, Array, FlatParameters
+from agents.policy import ActorCritic, CategoricalHead, GaussianHead, Head, TanhActorCritic
+from agents.tanh_network import TanhNetwork
 
 if TYPE_CHECKING:
     from agents.on_policy import Batch
     from agents.ppo import PPOConfig
 
-Array = NDArray[np.floating[Any]]
 
-BETAS, EPSILON = (0.9, 0.999), 1e-5
-"""Of Adam; the epsilon is that of Stable-Baselines3."""
-
-
-class TanhNetwork:
-    """Forward and backward pass of linear layers with tanh between them.
-
-    Args:
-        layers: weight ``(outputs, inputs)`` and bias ``(outputs,)`` of each.
-        gradients: the same shapes, written by :meth:`backward`.
-    """
-
-    def __init__(self, layers: list[tuple[Array, Array]], gradients: list[tuple[Array, Array]]) -> None:
-        self._layers = layers
-        self._gradients = gradients
-        self._buffers: dict[int, tuple[list[Array], list[Array]]] = {}
-        self._inputs: list[Array] = []
-
-    def forward(self, inputs: Array) -> Array:
-        """Outputs ``(batch, outputs)`` for ``(batch, inputs)``."""
-        self._hidden, self._deltas = self._buffers_for(len(inputs))
-        self._inputs = [inputs]
-        for (weight, bias), hidden in zip(self._layers[:-1], self._hidden, strict=True):
-            np.matmul(self._inputs[-1], weight.T, out=hidden)
-            np.add(hidden, bias, out=hidden)
-            np.tanh(hidden, out=hidden)
-            self._inputs.append(hidden)
-        weight, bias = self._layers[-1]
-        outputs: Array = self._inputs[-1] @ weight.T
-        outputs += bias
-        return outputs
-
-    def backward(self, deltas: Array) -> None:
-        """Gradients of the parameters, given that of the loss by the outputs; spends the forward pass."""
-        for index in range(len(self._layers) - 1, -1, -1):
-            inputs, (weight_gradient, bias_gradient) = self._inputs[index], self._gradients[index]
-            np.matmul(deltas.T, inputs, out=weight_gradient)
-            np.add.reduce(deltas, axis=0, out=bias_gradient)
-            if index:
-                before = self._deltas[index - 1]
-                np.matmul(deltas, self._layers[index][0], out=before)
-                np.square(inputs, out=inputs)  # tanh' = 1 - tanh^2
-                np.subtract(1.0, inputs, out=inputs)
-                before *= inputs
-                deltas = before
-
-    def _buffers_for(self, size: int) -> tuple[list[Array], list[Array]]:
-        if size not in self._buffers:
-            shapes = [(size, len(bias)) for _, bias in self._layers[:-1]]
-            dtype = self._layers[0][0].dtype
-            self._buffers[size] = ([np.empty(s, dtype) for s in shapes], [np.empty(s, dtype) for s in shapes])
-        return self._buffers[size]
-
-
-class _Gaussian:
-    """Log-probabilities under a diagonal normal distribution, and their gradient."""
+class GaussianDensity:
+    """Log-probabilities under a diagonal normal distribution, and their derivatives."""
 
     def __init__(self, log_std: Array, gradient: Array) -> None:
         self._log_std, self._gradient = log_std, gradient
@@ -106,19 +53,46 @@ class _Gaussian:
         by_means: Array = weighted * self._inverse_std
         return by_means
 
+    def curvature(self, change: Array, direction: Mapping[str, Array], size: int) -> Array:
+        """The sum of the Fisher matrices of the batch, divided by ``size``, times a change of parameters.
 
-class _Categorical:
-    """Log-probabilities under a softmax, and their gradient."""
+        Args:
+            change: of the means.
+            direction: the change by the parameter's name.
+            size: of the batch of all ranks.
+
+        Returns:
+            The component by the means; that by the log standard deviations is written.
+        """
+        np.multiply(direction["head.log_std"], 2.0 * len(change) / size, out=self._gradient)
+        by_means: Array = change * (np.square(self._inverse_std) / size)
+        return by_means
+
+    def snapshot(self, means: Array) -> tuple[Array, ...]:
+        """The distributions as they are now, for :meth:`kl` later."""
+        return means, self._log_std.copy()
+
+    def kl(self, old: tuple[Array, ...], means: Array) -> Array:
+        """As :meth:`agents.policy.GaussianHead.kl`."""
+        old_means, old_log_std = old
+        log_ratio = self._log_std - old_log_std
+        standardized = (means - old_means) * np.exp(-old_log_std)
+        kl: Array = (0.5 * (np.exp(2.0 * log_ratio) + np.square(standardized) - 1.0) - log_ratio).sum(1)
+        return kl
+
+
+class CategoricalDensity:
+    """Log-probabilities under a softmax, and their derivatives."""
 
     def log_probs(self, logits: Array, actions: NDArray[np.integer[Any]]) -> Array:
         """``logits`` ``(batch, choices)``, ``actions`` ``(batch,)``."""
-        shifted = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
-        self._all = shifted - np.log(np.add.reduce(np.exp(shifted), axis=1, keepdims=True))
+        self._all = _log_softmax(logits)
         self._chosen = (np.arange(len(actions)), actions)
         chosen: Array = self._all[self._chosen]
         return chosen
 
     def entropy(self, size: int) -> float:
+        """As :meth:`GaussianDensity.entropy`."""
         return float(-(np.exp(self._all) * self._all).sum(1).sum() / size)
 
     def backward(self, by_log_probs: Array, by_entropy: float, size: int) -> Array:
@@ -131,6 +105,26 @@ class _Categorical:
             by_logits -= (by_entropy / size) * probs * (self._all + entropies)
         return by_logits
 
+    def curvature(self, change: Array, direction: Mapping[str, Array], size: int) -> Array:
+        """As :meth:`GaussianDensity.curvature`, for logits; there are no further parameters."""
+        weighted = np.exp(self._all) * change
+        weighted -= np.exp(self._all) * np.add.reduce(weighted, axis=1, keepdims=True)
+        weighted /= size
+        return weighted
+
+    def snapshot(self, logits: Array) -> tuple[Array, ...]:
+        """As :meth:`GaussianDensity.snapshot`."""
+        return (_log_softmax(logits),)
+
+    def kl(self, old: tuple[Array, ...], logits: Array) -> Array:
+        """As :meth:`agents.policy.CategoricalHead.kl`."""
+        log_probs = _log_softmax(logits)
+        kl: Array = (np.exp(log_probs) * (log_probs - old[0])).sum(1)
+        return kl
+
+
+Density = GaussianDensity | CategoricalDensity
+
 
 class FusedStep:
     """The gradient step of one agent: both networks, the loss, the clipping of gradients and Adam.
@@ -142,21 +136,11 @@ class FusedStep:
 
     def __init__(self, policy: ActorCritic, config: "PPOConfig") -> None:
         self._config = config
-        self._tensors = dict(policy.named_parameters())
-        self._flat = np.concatenate([tensor.detach().numpy().ravel() for tensor in self._tensors.values()])
-        self._gradient, self._scratch = np.zeros_like(self._flat), np.empty_like(self._flat)
-        self._mean, self._variance = np.zeros_like(self._flat), np.zeros_like(self._flat)
-        self._steps = 0
-        values, gradients = self._views(self._flat), self._views(self._gradient)
-        for name, tensor in self._tensors.items():
-            tensor.data = torch.from_numpy(values[name])
-        self._actor = TanhNetwork(_layers("actor", values), _layers("actor", gradients))
-        self._critic = TanhNetwork(_layers("critic", values), _layers("critic", gradients))
-        self._density: _Gaussian | _Categorical = (
-            _Gaussian(values["head.log_std"], gradients["head.log_std"])
-            if isinstance(policy.head, GaussianHead)
-            else _Categorical()
-        )
+        self._parameters = FlatParameters(dict(policy.named_parameters()))
+        self._adam = Adam(self._parameters)
+        self._actor = TanhNetwork(self._parameters, "actor")
+        self._critic = TanhNetwork(self._parameters, "critic")
+        self._density = density_of(policy.head, self._parameters)
 
     def __call__(
         self, batch: "Batch", learning_rate: float, ranks: Ranks = ALONE, *, report: bool = True
@@ -194,8 +178,9 @@ class FusedStep:
             }
         self._actor.backward(self._density.backward(by_log_probs, -config.ent_coef, size))
         self._critic.backward((errors * moved * (2.0 * config.vf_coef / size))[:, None])
-        ranks.sum(self._gradient)
-        self._adam(learning_rate)
+        ranks.sum(self._parameters.gradient)
+        self._clip_gradient()
+        self._adam.step(learning_rate)
         return metrics
 
     def _value_errors(self, values: Array, batch: "Batch") -> tuple[Array, Any]:
@@ -206,55 +191,28 @@ class FusedStep:
         change = values - batch.values
         return batch.values + change.clip(-limit, limit) - batch.returns, np.abs(change) <= limit
 
-    def _adam(self, learning_rate: float) -> None:
-        """Adam (Kingma and Ba 2015, algorithm 1) on the gradient, clipped to its joint norm."""
-        gradient, scratch = self._gradient, self._scratch
+    def _clip_gradient(self) -> None:
+        """Scale it down to the joint norm that is allowed."""
+        gradient = self._parameters.gradient
         scale = self._config.max_grad_norm / (math.sqrt(gradient @ gradient) + 1e-6)
         if scale < 1.0:
             gradient *= scale
-        self._steps += 1
-        np.subtract(gradient, self._mean, out=scratch)
-        scratch *= 1.0 - BETAS[0]
-        self._mean += scratch
-        np.square(gradient, out=scratch)
-        scratch -= self._variance
-        scratch *= 1.0 - BETAS[1]
-        self._variance += scratch
-        np.sqrt(self._variance, out=scratch)
-        scratch /= math.sqrt(1.0 - BETAS[1] ** self._steps)
-        scratch += EPSILON
-        np.divide(self._mean, scratch, out=scratch)
-        scratch *= learning_rate / (1.0 - BETAS[0] ** self._steps)
-        self._flat -= scratch
 
     def state_dict(self) -> dict[str, Any]:
         """As :meth:`agents.ppo.TorchStep.state_dict`."""
-        means, variances = self._views(self._mean), self._views(self._variance)
-        return {
-            str(index): {
-                "step": np.array(self._steps, np.float32),
-                "exp_avg": means[name].copy(),
-                "exp_avg_sq": variances[name].copy(),
-            }
-            for index, name in enumerate(self._tensors)
-        }
+        return self._adam.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """As :meth:`agents.ppo.TorchStep.load_state_dict`."""
-        means, variances = self._views(self._mean), self._views(self._variance)
-        for index, name in enumerate(self._tensors):
-            moments = state.get(str(index), {"step": 0, "exp_avg": 0.0, "exp_avg_sq": 0.0})
-            means[name][...], variances[name][...] = moments["exp_avg"], moments["exp_avg_sq"]
-            self._steps = int(moments["step"])
+        self._adam.load_state_dict(state)
 
-    def _views(self, flat: Array) -> dict[str, Array]:
-        """The parts of a flat array that belong to each parameter."""
-        ends = np.cumsum([tensor.numel() for tensor in self._tensors.values()])
-        parts = np.split(flat, ends[:-1])
-        return {
-            name: part.reshape(tensor.shape)
-            for (name, tensor), part in zip(self._tensors.items(), parts, strict=True)
-        }
+
+def density_of(head: Head, parameters: FlatParameters) -> Density:
+    """The density of a head that :func:`can_fuse` approves, on its parameters."""
+    if isinstance(head, GaussianHead):
+        values, gradients = (parameters.views(flat) for flat in (parameters.values, parameters.gradient))
+        return GaussianDensity(values["head.log_std"], gradients["head.log_std"])
+    return CategoricalDensity()
 
 
 def can_fuse(policy: torch.nn.Module) -> bool:
@@ -266,6 +224,7 @@ def can_fuse(policy: torch.nn.Module) -> bool:
     )
 
 
-def _layers(network: str, arrays: Mapping[str, Array]) -> list[tuple[Array, Array]]:
-    names = [name for name in arrays if name.startswith(f"{network}.")]
-    return [(arrays[weight], arrays[bias]) for weight, bias in zip(names[::2], names[1::2], strict=True)]
+def _log_softmax(logits: Array) -> Array:
+    shifted: Array = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
+    shifted -= np.log(np.add.reduce(np.exp(shifted), axis=1, keepdims=True))
+    return shifted

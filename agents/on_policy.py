@@ -87,6 +87,11 @@ class Batch(NamedTuple):
         """Transitions of all ranks."""
         return len(self.own)
 
+    def numpy(self) -> "Batch":
+        """The same with arrays in place of tensors, which share their memory."""
+        *columns, own = self
+        return Batch._make([*(column.numpy() for column in columns), own])
+
 
 class OnPolicyAgent(abc.ABC):
     """An agent that learns on vector environments: collect, update, and so on.

@@ -156,8 +156,7 @@ class PPO(OnPolicyAgent):
 
     def _train(self, batch: Batch) -> dict[str, float]:
         if self._fused:
-            *columns, own = batch
-            batch = Batch._make([*(column.numpy() for column in columns), own])
+            batch = batch.numpy()
         rate, epochs = self._learning_rate(), self.config.update_epochs
         last: list[Mapping[str, Any]] = []
         for epoch in range(1, epochs + 1):

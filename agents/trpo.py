@@ -3,14 +3,16 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from agents.distributed import ALONE, Ranks
+from agents.fused import can_fuse
+from agents.fused_trpo import FusedCritic, FusedSurrogate
 from agents.on_policy import (
     Batch,
     OnPolicyAgent,
@@ -21,6 +23,9 @@ from agents.on_policy import (
     save_adam,
     standardized,
 )
+from agents.policy import ActorCritic
+
+Vector = TypeVar("Vector", Tensor, NDArray[Any])
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,80 @@ class TRPOConfig(OnPolicyConfig):
         require_positive(self, "target_kl", "learning_rate", "line_search_shrinking_factor")
 
 
+class TorchSurrogate:
+    """The surrogate objective as a function of the policy's parameters, all of them in one vector.
+
+    Args:
+        policy: to improve.
+        damping: of the Fisher matrix.
+    """
+
+    def __init__(self, policy: ActorCritic, damping: float) -> None:
+        self._policy, self._damping = policy, damping
+        self._parameters = [*policy.actor.parameters(), *policy.head.parameters()]
+
+    def linearize(self, batch: Batch, ranks: Ranks) -> tuple[float, Tensor, Callable[[Tensor], Tensor]]:
+        """The objective at the present parameters, its gradient, and the product with the Fisher matrix.
+
+        Of the batch, whose advantages are standardised, each rank has its own part. The present policy is the
+        old one until the next call.
+        """
+        self._batch, self._ranks = batch, ranks
+        outputs = self._policy.actor(batch.observations)
+        self._old = self._policy.head.snapshot(outputs)
+        objective, kl = self._objective_and_kl(outputs)
+        gradient = _flat(torch.autograd.grad(objective, self._parameters, retain_graph=True))
+        ranks.sum(gradient)
+        (of_all,) = ranks.totals(objective.item())
+        return of_all, gradient, fisher_product(kl, self._parameters, self._damping, ranks)
+
+    def parameters(self) -> Tensor:
+        """A copy."""
+        return nn.utils.parameters_to_vector(self._parameters).detach()
+
+    @torch.no_grad()
+    def at(self, parameters: Tensor) -> tuple[float, float]:
+        """Move to ``parameters``; the objective there, and the mean divergence from the old policy."""
+        nn.utils.vector_to_parameters(parameters, self._parameters)
+        shares = self._objective_and_kl(self._policy.actor(self._batch.observations))
+        objective, kl = self._ranks.totals(*(share.item() for share in shares))
+        return objective, kl
+
+    def _objective_and_kl(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """This rank's share of both."""
+        batch, head = self._batch, self._policy.head
+        log_probs, _ = head.log_prob_and_entropy(outputs, batch.actions)
+        gains = batch.advantages[batch.own] * (log_probs - batch.log_probs).exp()
+        return gains.sum() / batch.size, head.kl(self._old, outputs).sum() / batch.size
+
+
+class TorchCritic:
+    """The critic and its optimizer."""
+
+    def __init__(self, policy: ActorCritic, learning_rate: float) -> None:
+        self._policy = policy
+        self._parameters = list(policy.critic.parameters())
+        self._optimizer = torch.optim.Adam(self._parameters, lr=learning_rate, eps=1e-5, fused=True)
+
+    def step(self, batch: Batch, ranks: Ranks) -> float:
+        """Train on a minibatch, of which each rank has its own part; this rank's share of the loss before."""
+        errors: Tensor = self._policy.values(batch.observations) - batch.returns
+        loss = errors.square().sum() / batch.size
+        self._optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        ranks.sum_gradients(self._parameters)
+        self._optimizer.step()
+        return float(loss.item())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Adam's moments by the number of the parameter, as copies."""
+        return save_adam(self._optimizer)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from :meth:`state_dict`."""
+        load_adam(self._optimizer, state)
+
+
 class TRPO(OnPolicyAgent):
     """See :class:`OnPolicyAgent`.
 
@@ -73,77 +152,54 @@ class TRPO(OnPolicyAgent):
         seed: int,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
+        *,
+        fuse: bool = True,
     ) -> None:
+        """``fuse``: compute in numpy (:mod:`agents.fused_trpo`) where it can, which is faster."""
         super().__init__(envs, config, seed, device, dtype)
         self.config = config
-        self._actor = [*self.policy.actor.parameters(), *self.policy.head.parameters()]
-        self._critic = list(self.policy.critic.parameters())
-        self._optimizer = torch.optim.Adam(self._critic, lr=config.learning_rate, eps=1e-5, fused=True)
+        self._fused = fuse and can_fuse(self.policy)
+        surrogate, critic = (FusedSurrogate, FusedCritic) if self._fused else (TorchSurrogate, TorchCritic)
+        self._surrogate = surrogate(self.policy, config.cg_damping)
+        self._critic = critic(self.policy, config.learning_rate)
 
     def _train(self, batch: Batch) -> dict[str, float]:
+        batch = batch._replace(advantages=standardized(batch.advantages))
+        if self._fused:
+            batch = batch.numpy()
         return {**self._improve_policy(batch), "value_loss": self._fit_critic(batch)}
 
     def _improve_policy(self, batch: Batch) -> dict[str, float]:
-        config = self.config
-        advantages = standardized(batch.advantages)[batch.own]
-        old = self.policy.head.snapshot(self.policy.actor(batch.observations))
+        # Vectors are arrays or tensors; only the surrogate needs to know.
+        expansion: tuple[float, Any, Callable[[Any], Any]] = self._surrogate.linearize(batch, self.ranks)
+        objective, gradient, fisher = expansion
+        direction = conjugate_gradient(fisher, gradient, self.config.cg_max_steps)
+        largest = math.sqrt(2 * self.config.target_kl / float(direction @ fisher(direction)))
+        return self._line_search(objective, largest * direction)
 
-        def objective_and_kl() -> tuple[Tensor, Tensor]:  # this rank's share of both
-            outputs = self.policy.actor(batch.observations)
-            log_probs, _ = self.policy.head.log_prob_and_entropy(outputs, batch.actions)
-            ratio = (log_probs - batch.log_probs).exp()
-            kl = self.policy.head.kl(old, outputs)
-            return (advantages * ratio).sum() / batch.size, kl.sum() / batch.size
-
-        objective, kl = objective_and_kl()
-        gradient = _flat(torch.autograd.grad(objective, self._actor, retain_graph=True))
-        self.ranks.sum(gradient)
-        fisher = fisher_product(kl, self._actor, config.cg_damping, self.ranks)
-        direction = conjugate_gradient(fisher, gradient, config.cg_max_steps)
-        largest = math.sqrt(2 * config.target_kl / (direction @ fisher(direction)).item())
-        (before,) = self._totals(objective)
-        return self._line_search(lambda: self._totals(*objective_and_kl()), before, largest * direction)
-
-    def _totals(self, *shares: Tensor) -> list[float]:
-        """Numbers of which each rank has a share."""
-        totals = np.array([share.item() for share in shares])
-        self.ranks.sum(totals)
-        return [float(total) for total in totals]
-
-    @torch.no_grad()
-    def _line_search(
-        self, objective_and_kl: Callable[[], Sequence[float]], before: float, step: Tensor
-    ) -> dict[str, float]:
+    def _line_search(self, before: float, step: Any) -> dict[str, float]:
         """Take the longest tried step that keeps within the limit and improves the objective, or none."""
-        origin = nn.utils.parameters_to_vector(self._actor)
+        origin: Any = self._surrogate.parameters()
         for trial in range(self.config.line_search_max_iter):
             shorter = self.config.line_search_shrinking_factor**trial
-            nn.utils.vector_to_parameters(origin + shorter * step, self._actor)
-            objective, kl = objective_and_kl()
+            objective, kl = self._surrogate.at(origin + shorter * step)
             if kl < self.config.target_kl and objective > before:
                 return {"policy_objective": objective, "kl": kl, "line_search_success": 1.0}
-        nn.utils.vector_to_parameters(origin, self._actor)
+        self._surrogate.at(origin)
         return {"policy_objective": before, "kl": 0.0, "line_search_success": 0.0}
 
     def _fit_critic(self, batch: Batch) -> float:
         for _ in range(self.config.n_critic_updates):
-            losses = []
-            for minibatch in self._minibatches(batch, self.config.minibatch_size):
-                errors = self.policy.values(minibatch.observations) - minibatch.returns
-                loss = errors.square().sum() / minibatch.size
-                self._optimizer.zero_grad()
-                torch.autograd.backward(loss)
-                self.ranks.sum_gradients(self._critic)
-                self._optimizer.step()
-                losses.append(loss.detach())
-        (value_loss,) = self._totals(torch.stack(losses).mean())
+            minibatches = self._minibatches(batch, self.config.minibatch_size)
+            losses = [self._critic.step(minibatch, self.ranks) for minibatch in minibatches]
+        (value_loss,) = self.ranks.totals(sum(losses) / len(losses))
         return value_loss
 
     def _optimizer_state(self) -> dict[str, Any]:
-        return save_adam(self._optimizer)
+        return self._critic.state_dict()
 
     def _load_optimizer_state(self, state: Mapping[str, Any]) -> None:
-        load_adam(self._optimizer, state)
+        self._critic.load_state_dict(state)
 
 
 def fisher_product(
@@ -166,8 +222,8 @@ def fisher_product(
 
 
 def conjugate_gradient(
-    product: Callable[[Tensor], Tensor], target: Tensor, max_steps: int, tolerance: float = 1e-10
-) -> Tensor:
+    product: Callable[[Vector], Vector], target: Vector, max_steps: int, tolerance: float = 1e-10
+) -> Vector:
     """Solve ``A x = target`` approximately for a positive definite ``A`` (Hestenes and Stiefel 1952).
 
     Args:
@@ -176,7 +232,7 @@ def conjugate_gradient(
         max_steps: each costs one product.
         tolerance: squared norm of the residual at which it is good enough.
     """
-    solution = torch.zeros_like(target)
+    solution = 0.0 * target
     residual = direction = target
     squared = residual @ residual
     for _ in range(max_steps):

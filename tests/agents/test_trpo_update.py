@@ -14,9 +14,12 @@ from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.policy import GaussianHead, action_head
+from agents.distributed import ALONE
+from agents.fused_trpo import FusedSurrogate
+from agents.on_policy import Batch
+from agents.policy import GaussianHead, TanhActorCritic, action_head
 from agents.rollout import Rollout
-from agents.trpo import TRPO, TRPOConfig, conjugate_gradient, fisher_product
+from agents.trpo import TRPO, TorchSurrogate, TRPOConfig, conjugate_gradient, fisher_product
 
 NUM_STEPS, NUM_ENVS = 64, 2
 MakeRollout = Callable[[TRPO], Rollout]
@@ -26,10 +29,10 @@ def parameters(agent: TRPO) -> dict[str, NDArray[Any]]:
     return {name: value.numpy().copy() for name, value in agent.policy.state_dict().items()}
 
 
-def make_agent(env_id: str, **settings: Any) -> TRPO:
+def make_agent(env_id: str, *, fuse: bool = True, **settings: Any) -> TRPO:
     envs = SyncVectorEnv([lambda: gymnasium.make(env_id)] * NUM_ENVS)
     config = TRPOConfig(num_steps=NUM_STEPS, minibatch_size=32, **settings)
-    return TRPO(envs, config, seed=0, dtype=torch.float64)
+    return TRPO(envs, config, seed=0, dtype=torch.float64, fuse=fuse)
 
 
 def action_dimensions(agent: TRPO) -> int:
@@ -59,11 +62,12 @@ def sb3_model(agent: TRPO, env_id: str) -> Any:
     )
 
 
+@pytest.mark.parametrize("fuse", [True, False])
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "CartPole-v1", "Reacher-v5"])
 def test_an_update_gives_the_parameters_that_sb3_contrib_gives(
-    env_id: str, made_up_rollout: MakeRollout, sb3_twin: Any, monkeypatch: pytest.MonkeyPatch
+    env_id: str, fuse: bool, made_up_rollout: MakeRollout, sb3_twin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = make_agent(env_id)
+    agent = make_agent(env_id, fuse=fuse)
     rollout = made_up_rollout(agent)
     before = parameters(agent)
     reference = sb3_twin(sb3_model(agent, env_id), agent)
@@ -79,6 +83,38 @@ def test_an_update_gives_the_parameters_that_sb3_contrib_gives(
     assert metrics["kl"] == pytest.approx(kl, rel=1e-4)
     assert metrics["policy_objective"] == pytest.approx(reference.logged("policy_objective"), rel=1e-5)
     assert metrics["line_search_success"] == 1.0
+
+
+@pytest.mark.parametrize("space", [Box(-1, 1, (3,), np.float32), Discrete(4)])
+def test_the_surrogate_by_hand_is_that_of_torch(space: Any) -> None:
+    """Objective, gradient and a Fisher product at some parameters; objective and divergence at others."""
+    rng, size = np.random.default_rng(0), 50
+    policy = TanhActorCritic(5, space, torch.Generator().manual_seed(0)).double()
+    for parameter in policy.parameters():
+        parameter.data += torch.from_numpy(0.2 * rng.normal(size=parameter.shape))
+    actions = rng.integers(4, size=size) if isinstance(space, Discrete) else rng.normal(size=(size, 3))
+    numbers = rng.normal(size=(4, size))
+    arrays = Batch._make([rng.normal(size=(size, 5)), actions, *numbers, np.ones(size, bool)])
+    tensors = Batch._make([*map(torch.from_numpy, arrays[:-1]), arrays.own])
+    # The parameters of the distribution come last in torch, and first by hand.
+    own = sum(parameter.numel() for parameter in policy.head.parameters())
+    direction = 0.1 * rng.normal(size=own + sum(parameter.numel() for parameter in policy.actor.parameters()))
+
+    by_torch = TorchSurrogate(policy, damping=0.1)
+    objective, gradient, fisher = by_torch.linearize(tensors, ALONE)
+    product, origin = fisher(torch.from_numpy(direction)), by_torch.parameters()
+    there = by_torch.at(origin + torch.from_numpy(direction))
+    by_torch.at(origin)
+
+    by_hand = FusedSurrogate(policy, damping=0.1)
+    fused_objective, fused_gradient, fused_fisher = by_hand.linearize(arrays, ALONE)
+    fused_direction = np.roll(direction, own)
+    assert fused_objective == pytest.approx(objective, rel=1e-12)
+    for found, expected in ((fused_gradient, gradient), (fused_fisher(fused_direction), product)):
+        np.testing.assert_allclose(np.roll(found, -own), expected.numpy(), rtol=1e-9, atol=1e-12)
+        assert abs(expected).min() < 1e-3 < abs(expected).max()
+    assert by_hand.at(by_hand.parameters() + fused_direction) == pytest.approx(there, rel=1e-12)
+    assert min(map(abs, there)) > 1e-4
 
 
 def test_a_step_that_does_not_improve_leaves_the_policy_as_it_was(

@@ -1,0 +1,108 @@
+"""What an update of TRPO computes of small tanh networks, by hand in numpy.
+
+:class:`agents.trpo.TorchSurrogate` and :class:`agents.trpo.TorchCritic` are what this repeats. The Fisher
+product needs no second derivatives: with J the derivative of the actor's outputs by its parameters and F the
+Fisher matrix of the distribution by these outputs it is ``J^T F J v`` (Martens 2014, "New insights and
+perspectives on the natural gradient method"): forward mode, then backward.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agents.distributed import Ranks
+from agents.flat import Adam, Array, FlatParameters
+from agents.fused import density_of
+from agents.policy import ActorCritic
+from agents.tanh_network import TanhNetwork
+
+if TYPE_CHECKING:
+    from agents.on_policy import Batch
+
+
+class FusedSurrogate:
+    """As :class:`agents.trpo.TorchSurrogate`, for a policy that :func:`agents.fused.can_fuse` approves.
+
+    The parameters of the actor and of its distribution become views of one flat array.
+    """
+
+    def __init__(self, policy: ActorCritic, damping: float) -> None:
+        tensors = policy.named_parameters()
+        self._parameters = FlatParameters(
+            {name: tensor for name, tensor in tensors if not name.startswith("critic.")}
+        )
+        self._damping = damping
+        self._actor = TanhNetwork(self._parameters, "actor")
+        self._density = density_of(policy.head, self._parameters)
+
+    def linearize(self, batch: "Batch", ranks: Ranks) -> tuple[float, Array, Callable[[Array], Array]]:
+        """As :meth:`agents.trpo.TorchSurrogate.linearize`."""
+        self._batch, self._ranks = batch, ranks
+        outputs = self._actor.forward(batch.observations)
+        self._old = self._density.snapshot(outputs)
+        gains = self._gains(outputs) / batch.size
+        self._actor.backward(self._density.backward(gains, 0.0, batch.size))
+        ranks.sum(self._parameters.gradient)
+        (objective,) = ranks.totals(float(np.add.reduce(gains)))
+        return objective, self._parameters.gradient.copy(), self._fisher_product
+
+    def _fisher_product(self, vector: Array) -> Array:
+        change = self._actor.derivative(self._parameters.layers("actor", vector))
+        self._actor.backward(
+            self._density.curvature(change, self._parameters.views(vector), self._batch.size)
+        )
+        self._ranks.sum(self._parameters.gradient)
+        return self._parameters.gradient + self._damping * vector
+
+    def parameters(self) -> Array:
+        """As :meth:`agents.trpo.TorchSurrogate.parameters`."""
+        return self._parameters.values.copy()
+
+    def at(self, parameters: Array) -> tuple[float, float]:
+        """As :meth:`agents.trpo.TorchSurrogate.at`."""
+        self._parameters.values[...] = parameters
+        outputs = self._actor.forward(self._batch.observations)
+        terms = (self._gains(outputs), self._density.kl(self._old, outputs))
+        shares = (float(np.add.reduce(of_each)) / self._batch.size for of_each in terms)
+        objective, kl = self._ranks.totals(*shares)
+        return objective, kl
+
+    def _gains(self, outputs: Array) -> Array:
+        """Advantages times the ratio of probabilities."""
+        batch = self._batch
+        log_probs = self._density.log_probs(outputs, batch.actions)
+        gains: Array = batch.advantages[batch.own] * np.exp(log_probs - batch.log_probs)
+        return gains
+
+
+class FusedCritic:
+    """As :class:`agents.trpo.TorchCritic`, for a policy that :func:`agents.fused.can_fuse` approves.
+
+    The critic's parameters become views of one flat array.
+    """
+
+    def __init__(self, policy: ActorCritic, learning_rate: float) -> None:
+        tensors = policy.named_parameters()
+        self._parameters = FlatParameters(
+            {name: tensor for name, tensor in tensors if name.startswith("critic.")}
+        )
+        self._critic = TanhNetwork(self._parameters, "critic")
+        self._adam = Adam(self._parameters)
+        self._learning_rate = learning_rate
+
+    def step(self, batch: "Batch", ranks: Ranks) -> float:
+        """As :meth:`agents.trpo.TorchCritic.step`."""
+        errors = self._critic.forward(batch.observations)[:, 0] - batch.returns
+        self._critic.backward((errors * (2.0 / batch.size))[:, None])
+        ranks.sum(self._parameters.gradient)
+        self._adam.step(self._learning_rate)
+        return float(errors @ errors / batch.size)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As :meth:`agents.trpo.TorchCritic.state_dict`."""
+        return self._adam.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """As :meth:`agents.trpo.TorchCritic.load_state_dict`."""
+        self._adam.load_state_dict(state)

@@ -1,0 +1,78 @@
+"""Linear layers with tanh between them in numpy: forward, backward and forward-mode derivatives."""
+
+import numpy as np
+
+from agents.flat import Array, FlatParameters, Layers
+
+
+class TanhNetwork:
+    """The network of some parameters, with derivatives by hand.
+
+    Args:
+        parameters: hold its weights and biases, and receive the gradient.
+        name: of the network among the parameters.
+    """
+
+    def __init__(self, parameters: FlatParameters, name: str) -> None:
+        self._layers = parameters.layers(name, parameters.values)
+        self._gradients = parameters.layers(name, parameters.gradient)
+        self._buffers: dict[int, list[list[Array]]] = {}
+        self._inputs: list[Array] = []
+        self._has_slopes = False
+
+    def forward(self, inputs: Array) -> Array:
+        """Outputs ``(batch, outputs)`` for ``(batch, inputs)``."""
+        hiddens, self._slopes, self._deltas = self._buffers_for(len(inputs))
+        self._inputs, self._has_slopes = [inputs], False
+        for (weight, bias), hidden in zip(self._layers[:-1], hiddens, strict=True):
+            np.matmul(self._inputs[-1], weight.T, out=hidden)
+            np.add(hidden, bias, out=hidden)
+            np.tanh(hidden, out=hidden)
+            self._inputs.append(hidden)
+        weight, bias = self._layers[-1]
+        outputs: Array = self._inputs[-1] @ weight.T
+        outputs += bias
+        return outputs
+
+    def backward(self, deltas: Array) -> None:
+        """Gradients of the parameters, given ``(batch, outputs)`` of the loss by the last outputs."""
+        self._find_slopes()
+        for index in range(len(self._layers) - 1, -1, -1):
+            weight_gradient, bias_gradient = self._gradients[index]
+            np.matmul(deltas.T, self._inputs[index], out=weight_gradient)
+            np.add.reduce(deltas, axis=0, out=bias_gradient)
+            if index:
+                before = self._deltas[index - 1]
+                np.matmul(deltas, self._layers[index][0], out=before)
+                before *= self._slopes[index - 1]
+                deltas = before
+
+    def derivative(self, direction: Layers) -> Array:
+        """Of the last outputs ``(batch, outputs)``, as the parameters move in a direction."""
+        self._find_slopes()
+        change: Array | None = None
+        for index, (weight, bias) in enumerate(direction):
+            outputs = self._inputs[index] @ weight.T
+            outputs += bias
+            if change is not None:
+                outputs += change @ self._layers[index][0].T
+            if index < len(self._slopes):
+                change = np.multiply(outputs, self._slopes[index], out=self._deltas[index])
+        return outputs
+
+    def _find_slopes(self) -> None:
+        """Of tanh at the last inputs: 1 - tanh^2."""
+        if not self._has_slopes:
+            for hidden, slope in zip(self._inputs[1:], self._slopes, strict=True):
+                np.square(hidden, out=slope)
+                np.subtract(1.0, slope, out=slope)
+            self._has_slopes = True
+
+    def _buffers_for(self, size: int) -> list[list[Array]]:
+        """For the hidden layers, the slopes and the deltas of a batch."""
+        if size not in self._buffers:
+            dtype = self._layers[0][0].dtype
+            self._buffers[size] = [
+                [np.empty((size, len(bias)), dtype) for _, bias in self._layers[:-1]] for _ in range(3)
+            ]
+        return self._buffers[size]
