@@ -1,7 +1,8 @@
 """Does a clone do as well as its expert? 10 episodes of an expert of ours, on CartPole-v1 and Hopper-v5.
 
-The expert is PPO on the true reward. It is recorded at its most likely actions; a fresh policy is cloned from
-all of its episodes and plays 20 others at its own most likely actions. Printed for each seed: mean returns,
+The expert is PPO on the true reward, with the defaults of its task. It is recorded at its most likely
+actions; a fresh policy is cloned from all of its episodes and plays 20 others at its own most likely
+actions. Printed for each seed: mean returns,
 and their ratio; the claim is a ratio of at least 0.9 in the median.
 
     python benchmarks/cloning.py                          all seeds, minutes on one core
@@ -14,15 +15,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from gymnasium.vector import SyncVectorEnv
 from rich.console import Console
 from rich.table import Table
 
 from agents.cloning import clone
+from agents.defaults import defaults_for
 from agents.on_policy import OnPolicyAgent
-from agents.ppo import PPO, PPOConfig
+from agents.ppo import PPO
 from teacher.demonstrations import Demonstrations, record_demonstrations
+from teacher.envs.episodes import EpisodeRecorder
 from teacher.envs.make import make_env
+from teacher.envs.tasks import describe_task, make_vector_env
 
 EXPERT_STEPS = {"CartPole-v1": 100_000, "Hopper-v5": 1_000_000}
 EPOCHS = {"CartPole-v1": 20, "Hopper-v5": 100}
@@ -43,18 +46,20 @@ class Outcome:
     loss: float
 
 
-def untrained(env_id: str, steps: int, seed: int) -> PPO:
-    """An agent that has learned nothing yet."""
-    envs = SyncVectorEnv([lambda: make_env(env_id, {})] * 8)
-    return PPO(envs, PPOConfig(normalize_rewards=True, anneal_timesteps=steps), seed)
+def untrained(env_id: str, steps: int, seed: int) -> tuple[PPO, EpisodeRecorder]:
+    """An agent that has learned nothing yet, and its environments."""
+    defaults = defaults_for(env_id)
+    envs = make_vector_env(describe_task(env_id), defaults.num_envs, seed)
+    return PPO(envs, defaults.ppo_for(steps, normalize_rewards=True), seed), envs
 
 
 def train_expert(env_id: str, steps: int, seed: int) -> PPO:
     """PPO on the true reward."""
-    agent = untrained(env_id, steps, seed)
+    agent, envs = untrained(env_id, steps, seed)
     while agent.total_steps < steps:
         rollout = agent.collect()
         agent.update(rollout, rollout.rewards)
+        envs.drain()  # else they would keep all episodes
     return agent
 
 
@@ -66,7 +71,7 @@ def play(agent: OnPolicyAgent, env_id: str, n_episodes: int, seed: int) -> Demon
 
 def measure(env_id: str, steps: int, seed: int) -> Outcome:
     """One expert and its clone."""
-    expert, pupil = train_expert(env_id, steps, seed), untrained(env_id, steps, seed + 1)
+    expert, (pupil, _) = train_expert(env_id, steps, seed), untrained(env_id, steps, seed + 1)
     shown = play(expert, env_id, DEMONSTRATED_EPISODES, seed)
     losses = clone(pupil, shown.split(train_fraction=1, seed=seed), EPOCHS[env_id])
     expert_return, clone_return = (

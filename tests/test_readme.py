@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from teacher import record
 from teacher.ledger import Ledger
 from teacher.teach import main, parse_arguments
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+DEMONSTRATIONS = (ROOT / "docs" / "demonstrations.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 COMMANDS = [
     line.split("#")[0].strip()
@@ -48,6 +50,26 @@ def test_every_setting_in_the_readme_is_accepted(
 def test_the_sanity_checks_run(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main([*arguments_of(command), *FEW_STEPS]) == 0
+
+
+def test_a_run_begins_from_an_expert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """People's answers are made from the true reward here."""
+    monkeypatch.chdir(tmp_path)
+    (recorder,) = [command for command in COMMANDS if command.startswith("python -m teacher.record ")]
+    warm = [command for command in COMMANDS if re.search("--(demonstrations|policy) ", command)]
+    assert len(warm) == 2
+    sanity = next(command for command in COMMANDS if "-p rl" in command)
+    assert main([*arguments_of(sanity), *FEW_STEPS]) == 0
+    assert record.main([*shlex.split(recorder)[3:], "--episodes", "2"]) == 0
+    for command in warm:
+        assert main([*arguments_of(command), *FEW_STEPS, *"-p synth -l 20".split()]) == 0
+
+
+def test_the_programs_about_demonstrations_run(tmp_path: Path) -> None:
+    programs = re.findall(r"^```python\n(.*?)^```", DEMONSTRATIONS, re.DOTALL | re.MULTILINE)
+    assert len(programs) == 2
+    subprocess.run([sys.executable, "-c", "\n".join(programs)], cwd=tmp_path, check=True, capture_output=True)
+    assert (tmp_path / "returns.png").exists()
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("make ")])
