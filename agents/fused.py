@@ -151,9 +151,8 @@ class FusedStep:
         log_probs = self._density.log_probs(self._actor.forward(batch.observations), batch.actions)
         log_ratio = log_probs - batch.log_probs
         ratio = np.exp(log_ratio)
-        approx_kl = np.add.reduce(ratio - 1.0 - log_ratio) / size
         if config.target_kl is not None:
-            of_all = np.array(approx_kl)
+            of_all = np.array(_approx_kl(ratio, log_ratio, size))
             ranks.sum(of_all)
             if float(of_all) > 1.5 * config.target_kl:
                 return None
@@ -162,7 +161,7 @@ class FusedStep:
         standardized = centered / (math.sqrt(centered @ centered / (size - 1)) + 1e-8)
         advantages = standardized[batch.own]
         gains = advantages * ratio
-        bounded = advantages * np.clip(ratio, 1 - config.clip_coef, 1 + config.clip_coef)
+        bounded = advantages * np.minimum(np.maximum(ratio, 1 - config.clip_coef), 1 + config.clip_coef)
         # Where the bounded gain is the smaller one, it does not depend on the policy.
         by_log_probs = gains * (gains <= bounded)
         by_log_probs /= -size
@@ -173,7 +172,7 @@ class FusedStep:
                 "policy_loss": -float(np.add.reduce(np.minimum(gains, bounded)) / size),
                 "value_loss": float(errors @ errors / size),
                 "entropy": self._density.entropy(size),
-                "approx_kl": float(approx_kl),
+                "approx_kl": float(_approx_kl(ratio, log_ratio, size)),
                 "clip_fraction": float((np.abs(ratio - 1) > config.clip_coef).sum() / size),
             }
         self._actor.backward(self._density.backward(by_log_probs, -config.ent_coef, size))
@@ -222,6 +221,10 @@ def can_fuse(policy: torch.nn.Module) -> bool:
         and isinstance(policy.head, GaussianHead | CategoricalHead)
         and all(parameter.device.type == "cpu" for parameter in policy.parameters())
     )
+
+
+def _approx_kl(ratio: Array, log_ratio: Array, size: int) -> Any:
+    return np.add.reduce(ratio - 1.0 - log_ratio) / size
 
 
 def _log_softmax(logits: Array) -> Array:

@@ -61,15 +61,15 @@ def generalized_advantages(
     The chain is cut at the end of each episode; there the next value is the bootstrap value after truncation
     and 0 after termination. Where the rollout is not valid the advantage is 0.
     """
+    ended = rollout.ended
+    next_values = np.concatenate([rollout.values[1:], rollout.last_values[None]])
+    next_values = np.where(ended, rollout.bootstrap_values, next_values)
+    errors = rewards + gamma * next_values - rollout.values
     advantages = np.zeros(rewards.shape)
-    following, next_values = np.zeros(rewards.shape[1]), rollout.last_values
+    following = np.zeros(rewards.shape[1])
     for t in reversed(range(len(rewards))):
-        ended = rollout.ended[t]
-        next_values = np.where(ended, rollout.bootstrap_values[t], next_values)
-        errors = rewards[t] + gamma * next_values - rollout.values[t]
-        following = errors + gamma * gae_lambda * np.where(ended, 0.0, following)
+        following = errors[t] + gamma * gae_lambda * np.where(ended[t], 0.0, following)
         advantages[t] = following
-        next_values = rollout.values[t]
     return np.where(rollout.valid, advantages, 0.0)
 
 
