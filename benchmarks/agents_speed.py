@@ -1,15 +1,17 @@
-"""How fast do the agents train? PPO beside Stable-Baselines3's, TRPO beside sb3-contrib's, in one process.
+"""How fast do the agents train? PPO beside Stable-Baselines3's and sbx's (JAX), TRPO beside sb3-contrib's.
 
 The same hyperparameters on all sides: 8 environments x 256 steps, 10 epochs in minibatches of 64 (TRPO's
-critic: of 128), networks of 64-64 tanh, one thread of torch and of BLAS. The sides take turns, some rollouts
-with their updates each. Printed are median steps a second, the ratio, and how our time is shared between
-rollout and update. Times are wall-clock: nothing else should run beside it.
+critic: of 128), networks of 64-64 tanh, one thread of torch, of XLA and of BLAS. All run in one process and
+take turns, some rollouts with their updates each. Printed are median steps a second, our ratio to each of the
+others, how our time is shared between rollout and update, and what sbx needs to compile, which its median
+leaves out. Times are wall-clock: nothing else should run beside it. Without sbx its columns stay empty.
 
     python benchmarks/agents_speed.py
     python benchmarks/agents_speed.py --envs Hopper-v5 --rounds 5 --workers 2
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import statistics
@@ -21,6 +23,8 @@ from typing import Any
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # read when numpy is imported
     os.environ[_name] = "1"
+os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+os.environ["JAX_PLATFORMS"] = "cpu"
 
 import sb3_contrib  # noqa: E402
 import stable_baselines3 as sb3  # noqa: E402
@@ -37,7 +41,7 @@ from teacher.envs.tasks import describe_task, make_vector_env  # noqa: E402
 
 NUM_ENVS, NUM_STEPS = 8, 256
 ENVS = ("Hopper-v5", "HalfCheetah-v5", "CartPole-v1")
-NETWORKS = {"net_arch": {"pi": [64, 64], "vf": [64, 64]}, "activation_fn": torch.nn.Tanh}
+NET_ARCH = {"pi": [64, 64], "vf": [64, 64]}
 
 
 @dataclass
@@ -49,11 +53,16 @@ class Side:
             does not tell them apart gives all as collecting.
         rollouts: seconds of collecting of each slice.
         updates: seconds of updating.
+        first: seconds of the very first slice, in which all is made that is made once.
     """
 
     slice: Callable[[], tuple[float, float]]
     rollouts: list[float] = field(default_factory=list)
     updates: list[float] = field(default_factory=list)
+    first: float = 0.0
+
+    def warm_up(self) -> None:
+        self.first = sum(self.slice())
 
     def turn(self, slices: int) -> None:
         for _ in range(slices):
@@ -64,8 +73,12 @@ class Side:
     @property
     def speed(self) -> float:
         """Median environment steps a second."""
-        totals = [a + b for a, b in zip(self.rollouts, self.updates, strict=True)]
-        return NUM_ENVS * NUM_STEPS / statistics.median(totals)
+        return NUM_ENVS * NUM_STEPS / self.median
+
+    @property
+    def median(self) -> float:
+        """Seconds of a slice."""
+        return statistics.median(a + b for a, b in zip(self.rollouts, self.updates, strict=True))
 
     @property
     def rollout_share(self) -> float:
@@ -92,14 +105,21 @@ def ours(algorithm: str, env_id: str, workers: int) -> Side:
     return Side(one)
 
 
-def theirs(algorithm: str, env_id: str) -> Side:
+def theirs(library: str, algorithm: str, env_id: str) -> Side:
     envs = make_vec_env(env_id, n_envs=NUM_ENVS, seed=0)
-    common: dict[str, Any] = {"n_steps": NUM_STEPS, "policy_kwargs": NETWORKS, "device": "cpu", "seed": 0}
-    model: Any = (
-        sb3.PPO("MlpPolicy", envs, batch_size=64, n_epochs=10, **common)
-        if algorithm == "ppo"
-        else sb3_contrib.TRPO("MlpPolicy", envs, batch_size=128, **common)
-    )
+    common: dict[str, Any] = {"n_steps": NUM_STEPS, "device": "cpu", "seed": 0}
+    if library == "sbx":
+        import sbx  # noqa: PLC0415 - only where it is installed
+
+        policy = {"net_arch": NET_ARCH}  # with tanh
+        model = sbx.PPO("MlpPolicy", envs, batch_size=64, n_epochs=10, policy_kwargs=policy, **common)
+    else:
+        common["policy_kwargs"] = {"net_arch": NET_ARCH, "activation_fn": torch.nn.Tanh}
+        model = (
+            sb3.PPO("MlpPolicy", envs, batch_size=64, n_epochs=10, **common)
+            if algorithm == "ppo"
+            else sb3_contrib.TRPO("MlpPolicy", envs, batch_size=128, **common)
+        )
 
     def one() -> tuple[float, float]:
         started = time.perf_counter()
@@ -110,35 +130,52 @@ def theirs(algorithm: str, env_id: str) -> Side:
 
 
 def measure(algorithm: str, env_id: str, options: argparse.Namespace) -> dict[str, Any]:
-    sides = {"ours": ours(algorithm, env_id, options.workers), "theirs": theirs(algorithm, env_id)}
-    for side in sides.values():  # what is made once and kept is made here
-        side.turn(1)
-        side.rollouts.clear()
-        side.updates.clear()
+    sides = {"ours": ours(algorithm, env_id, options.workers), "sb3": theirs("sb3", algorithm, env_id)}
+    if algorithm == "ppo" and importlib.util.find_spec("sbx"):
+        sides["sbx"] = theirs("sbx", algorithm, env_id)
+    for side in sides.values():
+        side.warm_up()
     for _ in range(options.rounds):
         for side in sides.values():
             side.turn(options.slices)
-    speeds = {name: side.speed for name, side in sides.items()}
-    share = sides["ours"].rollout_share
-    return {"algorithm": algorithm, "env_id": env_id, "rollout_share": share, **speeds}
+    outcome: dict[str, Any] = {"algorithm": algorithm, "env_id": env_id}
+    outcome["rollout_share"] = sides["ours"].rollout_share
+    if "sbx" in sides:
+        outcome["sbx_compile_seconds"] = sides["sbx"].first - sides["sbx"].median
+    return outcome | {name: side.speed for name, side in sides.items()}
 
 
 def print_table(outcomes: Sequence[dict[str, Any]]) -> None:
     table = Table(
-        "algorithm", "environment", "ours, steps/s", "theirs, steps/s", "ratio", "rollout", "update"
+        "",
+        "environment",
+        "ours, steps/s",
+        "rollout, update",
+        "SB3, sb3-contrib",
+        "ratio",
+        "sbx",
+        "ratio",
+        "compile, s",
     )
     for outcome in outcomes:
         share = outcome["rollout_share"]
+        sbx = ["not installed" if outcome["algorithm"] == "ppo" else "has none", "", ""]
+        if "sbx" in outcome:
+            sbx = [
+                f"{outcome['sbx']:,.0f}",
+                f"{outcome['ours'] / outcome['sbx']:.2f}",
+                f"{outcome['sbx_compile_seconds']:.1f}",
+            ]
         table.add_row(
             outcome["algorithm"].upper(),
             outcome["env_id"],
             f"{outcome['ours']:,.0f}",
-            f"{outcome['theirs']:,.0f}",
-            f"{outcome['ours'] / outcome['theirs']:.2f}",
-            f"{share:.0%}",
-            f"{1 - share:.0%}",
+            f"{share:.0%}, {1 - share:.0%}",
+            f"{outcome['sb3']:,.0f}",
+            f"{outcome['ours'] / outcome['sb3']:.2f}",
+            *sbx,
         )
-    Console().print(table)
+    Console(width=120).print(table)
 
 
 def main() -> None:
