@@ -62,7 +62,7 @@ def test_a_run_begins_from_an_expert(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert main([*arguments_of(sanity), *FEW_STEPS]) == 0
     assert record.main([*shlex.split(recorder)[3:], "--episodes", "2"]) == 0
     for command in warm:
-        assert main([*arguments_of(command), *FEW_STEPS, *"-p synth -l 20".split()]) == 0
+        assert main([*arguments_of(command), *FEW_STEPS, *"-p synth -l 20 -i 20".split()]) == 0
 
 
 def test_the_programs_about_demonstrations_run(tmp_path: Path) -> None:
