@@ -1,6 +1,7 @@
 """From settings to a run: which parts it consists of is decided here and nowhere else."""
 
 import contextlib
+import dataclasses
 import fcntl
 import os
 import shutil
@@ -20,15 +21,14 @@ from teacher.clips import ClipRenderer
 from teacher.collectors.human import HumanCollector
 from teacher.collectors.synthetic import SyntheticTeacher
 from teacher.config import REDIS_VARIABLE, TeachConfig, read_redis_url, save_config
+from teacher.crew import Crew
 from teacher.embedded_site import ensure_site
 from teacher.envs.random_episodes import check_random_episodes
 from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
 from teacher.errors import ConfigError
 from teacher.ledger import Ledger
 from teacher.preferences import PreferenceDataset
-from teacher.reward.fitting import RewardConfig
-from teacher.reward.predictor import RewardPredictor
-from teacher.run import Run, Teaching, make_agent, segment_length
+from teacher.run import Run, Teaching, make_agent, make_predictor, segment_length
 from teacher.schedules import ConstantRate, ExponentialSchedule, LabelSchedule
 from teacher.segments import SegmentPool
 from teacher.storage import Storage, open_storage
@@ -122,19 +122,25 @@ def _has_begun(config: TeachConfig) -> bool:
         return ledger.total() > 0
 
 
-def build_run(config: TeachConfig, run_id: uuid.UUID, task: TaskInfo, console: Console) -> Run:
+def build_run(
+    config: TeachConfig, run_id: uuid.UUID, task: TaskInfo, console: Console, crew: Crew | None = None
+) -> Run:
     """Put the run together; it closes what is opened here.
 
-    Where it has a checkpoint it goes on from that, else it begins from what its settings name.
+    Where it has a checkpoint it goes on from that, else it begins from what its settings name. Without a
+    ``crew`` this process is alone.
     """
+    crew = crew or Crew()
     torch.set_num_threads(1)  # networks this small only lose by more
+    here = dataclasses.replace(config, device=crew.ranks.device(config.device))
     start = _warm_start(config)
     with contextlib.ExitStack() as parts:
-        teaching = None if config.predictor == "rl" else _teaching(config, run_id, task, parts)
-        run = Run(config, task, console, parts, teaching)
+        teaching = None if config.predictor == "rl" else _teaching(here, run_id, task, parts)
+        run = Run(here, task, console, parts, crew, teaching)
         if start is not None:
             start.give(run.agent, console)
             run.save()  # so that a resumed run does not do it again
+        crew.begin(config, run.env_seed, run.agent)
         run.own(parts.pop_all())
     return run
 
@@ -145,9 +151,7 @@ def _teaching(
     ledger = parts.enter_context(contextlib.closing(Ledger(config.run_dir / LEDGER_NAME)))
     dataset = PreferenceDataset()
     dataset.upsert(ledger.preferences())
-    predictor = RewardPredictor(
-        task.observation_space, task.action_space, RewardConfig(), config.seed, config.device
-    )
+    predictor = make_predictor(config, task)
     pool = SegmentPool(segment_length(config, task), seed=config.seed)
     schedule = _schedule(config)
     if config.predictor == "synth":

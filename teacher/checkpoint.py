@@ -5,9 +5,10 @@ become entries of the archive; everything else goes into one JSON entry, in whic
 for an array.
 """
 
+import io
 import json
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -30,11 +31,9 @@ def save_state(path: Path, state: State) -> None:
     Raises:
         StorageError: the disk is full or the folder cannot be written; the old file is intact.
     """
-    arrays: dict[str, NDArray[Any]] = {}
-    structure = json.dumps({"version": _VERSION, "state": _pack(state, "", arrays)})
     try:
         with written_whole(path) as file:
-            np.savez(file, **{_STRUCTURE: np.array(structure)}, **arrays)  # type: ignore[arg-type]
+            _write(file, state)
     except OSError as error:
         raise StorageError(
             f"cannot write the checkpoint {path}: {error.strerror}; free space and resume"
@@ -48,16 +47,37 @@ def load_state(path: Path) -> State:
         DataError: the file is missing, damaged or of another version.
     """
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            content = json.loads(str(archive[_STRUCTURE]))
-            if content["version"] != _VERSION:
-                raise DataError(
-                    f"{path} has version {content['version']}; this program reads version {_VERSION}"
-                )
-            state: State = _unpack(content["state"], archive)
-            return state
+        with path.open("rb") as file:
+            return _read(file, str(path))
     except (OSError, AttributeError, RecursionError, *DAMAGED_ARCHIVE) as error:
         raise DataError(f"{path} is not a readable checkpoint: {' '.join(str(error).split())}") from error
+
+
+def dump_state(state: State) -> bytes:
+    """What :func:`save_state` writes, for another process of this run."""
+    buffer = io.BytesIO()
+    _write(buffer, state)
+    return buffer.getvalue()
+
+
+def parse_state(data: bytes) -> State:
+    """Read back :func:`dump_state`."""
+    return _read(io.BytesIO(data), "the state sent by rank 0")
+
+
+def _write(file: IO[bytes], state: State) -> None:
+    arrays: dict[str, NDArray[Any]] = {}
+    structure = json.dumps({"version": _VERSION, "state": _pack(state, "", arrays)})
+    np.savez(file, **{_STRUCTURE: np.array(structure)}, **arrays)  # type: ignore[arg-type]
+
+
+def _read(file: IO[bytes], name: str) -> State:
+    with np.load(file, allow_pickle=False) as archive:
+        content = json.loads(str(archive[_STRUCTURE]))
+        if content["version"] != _VERSION:
+            raise DataError(f"{name} has version {content['version']}; this program reads version {_VERSION}")
+        state: State = _unpack(content["state"], archive)
+        return state
 
 
 def _pack(value: Any, path: str, arrays: dict[str, NDArray[Any]]) -> Any:

@@ -40,7 +40,8 @@ def train(run: Run) -> bool:
             break
         if teaching is not None and not hold(run, teaching):
             return False
-        iterate(run, correlate=iteration % CORRELATE_EVERY == 0)
+        with run.crew.round():
+            iterate(run, correlate=iteration % CORRELATE_EVERY == 0)
         run.save(at_most_every=CHECKPOINT_SECONDS)
     if teaching is not None:
         take_last_answers(run, teaching)
@@ -56,6 +57,7 @@ def iterate(run: Run, *, correlate: bool) -> None:
     rewards, values = rollout.rewards, {}
     if run.teaching is not None:
         values = teach(run, run.teaching, trajectories)
+        run.crew.share(run.teaching.predictor)
         rewards = run.teaching.predictor.rewards(rollout.observations, rollout.executed_actions)
         if correlate:
             values["predictor/correlation"] = episode_correlation(run, run.teaching)

@@ -11,17 +11,20 @@ import numpy as np
 from rich.console import Console
 
 from agents.defaults import defaults_for
+from agents.distributed import Ranks
 from agents.on_policy import OnPolicyAgent
 from agents.ppo import PPO
 from agents.trpo import TRPO
 from teacher.checkpoint import CHECKPOINT_NAME, State, load_state, save_state
 from teacher.collectors.base import Collector
 from teacher.config import TeachConfig
+from teacher.crew import Crew
 from teacher.envs.episodes import EpisodeRecorder, Trajectory
 from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.ledger import Ledger
 from teacher.metrics import Metrics
 from teacher.preferences import PreferenceDataset
+from teacher.reward.fitting import RewardConfig
 from teacher.reward.predictor import RewardPredictor
 from teacher.schedules import LabelSchedule
 from teacher.segments import SegmentPool
@@ -97,6 +100,7 @@ class Run:
 
     Args:
         parts: takes up what the run opens; :meth:`own` makes it the run's.
+        crew: the other processes that train the agent.
         teaching: None for ``-p rl``.
     """
 
@@ -106,22 +110,27 @@ class Run:
         task: TaskInfo,
         console: Console,
         parts: contextlib.ExitStack,
+        crew: Crew,
         teaching: Teaching | None = None,
     ) -> None:
         self.config = config
         self.task = task
         self.console = console
+        self.crew = crew
         self.teaching = teaching
         self.segment_length = segment_length(config, task)
         self.episodes: deque[Trajectory] = deque(maxlen=EPISODES_REMEMBERED)
         self._checkpoint = config.run_dir / CHECKPOINT_NAME
         state = load_state(self._checkpoint) if self._checkpoint.exists() else None
         # A resumed run begins new episodes; with the seeds it began with they would be the old ones.
-        env_seed = config.seed if state is None else [config.seed, _RESUMED, state["agent"]["total_steps"]]
-        self.envs = make_vector_env(task, defaults_for(task.env_id).num_envs, env_seed, config.workers)
+        self.env_seed: int | Sequence[int] = (
+            config.seed if state is None else [config.seed, _RESUMED, state["agent"]["total_steps"]]
+        )
+        self.envs = make_envs(config, task, self.env_seed, crew.ranks)
         self._parts = contextlib.ExitStack()
         parts.callback(self.envs.close)
         self.agent = make_agent(config, self.envs)
+        self.agent.ranks = crew.ranks
         if state is not None:
             self._restore(state)
         self._saved_at = time.monotonic()
@@ -227,6 +236,21 @@ class Run:
         self.agent.load_state_dict(state["agent"])
         if self.teaching is not None:
             self.teaching.load_state_dict(state["teaching"])
+
+
+def make_envs(
+    config: TeachConfig, task: TaskInfo, seed: int | Sequence[int], ranks: Ranks
+) -> EpisodeRecorder:
+    """This rank's environments, as many as suit the task."""
+    part = (ranks.rank, ranks.size)
+    return make_vector_env(task, defaults_for(task.env_id).num_envs, seed, config.workers, part=part)
+
+
+def make_predictor(config: TeachConfig, task: TaskInfo) -> RewardPredictor:
+    """The untrained predictor of a run."""
+    return RewardPredictor(
+        task.observation_space, task.action_space, RewardConfig(), config.seed, config.device
+    )
 
 
 def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> OnPolicyAgent:

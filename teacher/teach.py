@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import dataclasses
+import os
 import shlex
 import shutil
 import signal
@@ -16,11 +17,13 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from rich.console import Console
 
+from agents.distributed import Ranks, joined_ranks
 from agents.errors import AgentError
 from teacher.assembly import build_run, check, prepared_directory
 from teacher.config import CONFIG_NAME, TeachConfig, load_config
-from teacher.envs.tasks import TaskInfo
+from teacher.crew import Crew
 from teacher.errors import ConfigError, SiteRefusedError, SiteUnreachableError, StorageError, TeacherError
+from teacher.follower import follow
 from teacher.loop import train
 from teacher.run import Run
 
@@ -119,14 +122,42 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[TeachConfig, uuid.UUID, b
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    console = Console(soft_wrap=True)
+    """Run the command line, or one of the processes that ``torchrun`` starts; returns the exit status."""
     signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with joined_ranks() as ranks:
+            return follow(ranks) if ranks.rank else _lead(arguments, Crew(ranks))
+    except AgentError as error:
+        print(f"teach: {error}", file=sys.stderr)
+        return 2
+
+
+def _lead(arguments: Sequence[str] | None, crew: Crew) -> int:
+    """Run the command line, and have the others end as it does."""
+    if crew.ranks.size > 1:
+        signal.signal(signal.SIGTERM, _interrupt_once)
+        signal.signal(signal.SIGINT, _interrupt_once)
+    status = 1
+    try:
+        status = _run(arguments, crew)
+    except SystemExit as exit_:
+        status = exit_.code if isinstance(exit_.code, int) else 1
+        raise
+    finally:
+        crew.dismiss(status)
+    return status
+
+
+def _run(arguments: Sequence[str] | None, crew: Crew) -> int:
+    console = Console(soft_wrap=True)
     try:
         config, run_id, resumed = parse_arguments(sys.argv[1:] if arguments is None else arguments)
         task = check(config, console)
-        with prepared_directory(config, run_id, resumed=resumed):
-            return _teach(config, run_id, task, console)
+        with (
+            prepared_directory(config, run_id, resumed=resumed),
+            build_run(config, run_id, task, console, crew) as run,
+        ):
+            return _teach(run, _resume_line(config, crew.ranks))
     except (TeacherError, AgentError) as error:
         print(f"teach: {error}", file=sys.stderr)
         return error.exit_status if isinstance(error, TeacherError) else 1
@@ -138,32 +169,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _teach(config: TeachConfig, run_id: uuid.UUID, task: TaskInfo, console: Console) -> int:
-    program = "teach" if shutil.which("teach") else f"{shlex.quote(sys.executable)} -m teacher.teach"
-    resume = f"{program} --resume {shlex.quote(str(config.run_dir))}"
-    with build_run(config, run_id, task, console) as run:
-        _greet(run)
-        try:
-            completed = train(run)
-        except KeyboardInterrupt:
-            run.save()
-            console.print(f"\nSaved at step {run.agent.total_steps:,}. To go on: [bold]{resume}[/]")
-            return INTERRUPTED
-        except (TeacherError, AgentError, OSError):
-            with contextlib.suppress(StorageError):
-                run.save()
-            console.print(f"To go on when that is mended: {resume}", style="yellow")
-            raise
+def _teach(run: Run, resume: str) -> int:
+    console = run.console
+    _greet(run)
+    try:
+        completed = _train_or_save(run, resume)
+    except KeyboardInterrupt as interrupt:
         run.save()
-        if not completed:
-            console.print(f"The site finished this experiment; saved at step {run.agent.total_steps:,}.")
-            return 0
-        console.print(f"Done after {run.agent.total_steps:,} steps. Everything is in {config.run_dir}")
-        try:
-            run.finish()
-        except (SiteUnreachableError, SiteRefusedError) as error:
-            console.print(f"The site was not told: {error}. To tell it: {resume}", style="yellow")
+        if signal.SIGTERM in interrupt.args:
+            console.print("\nEnded by SIGTERM, as torchrun sends it when another process of a run has died.")
+        console.print(f"\nSaved at step {run.agent.total_steps:,}. To go on: [bold]{resume}[/]")
+        return INTERRUPTED
+    run.save()
+    if not completed:
+        console.print(f"The site finished this experiment; saved at step {run.agent.total_steps:,}.")
+        return 0
+    console.print(f"Done after {run.agent.total_steps:,} steps. Everything is in {run.config.run_dir}")
+    try:
+        run.finish()
+    except (SiteUnreachableError, SiteRefusedError) as error:
+        console.print(f"The site was not told: {error}. To tell it: {resume}", style="yellow")
     return 0
+
+
+def _train_or_save(run: Run, resume: str) -> bool:
+    """Train; where that fails, save what there is and say how to go on."""
+    try:
+        return train(run)
+    except (TeacherError, AgentError, OSError):
+        with contextlib.suppress(StorageError):
+            run.save()
+        run.console.print(f"To go on when that is mended: {resume}", style="yellow")
+        raise
+
+
+def _resume_line(config: TeachConfig, ranks: Ranks) -> str:
+    """The command that goes on with a run, on as many processes."""
+    python, module = shlex.quote(sys.executable), "-m teacher.teach"
+    if ranks.size == 1:
+        program = "teach" if shutil.which("teach") else f"{python} {module}"
+    else:
+        torchrun = "torchrun" if shutil.which("torchrun") else f"{python} -m torch.distributed.run"
+        on_each_host = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.size))
+        hosts = ranks.size // on_each_host
+        others = f"--nnodes {hosts} --node-rank ... --rdzv-endpoint ... " if hosts > 1 else ""
+        program = f"{torchrun} {others}--nproc-per-node {on_each_host} {module}"
+    return f"{program} --resume {shlex.quote(str(config.run_dir))}"
 
 
 def _greet(run: Run) -> None:
@@ -182,6 +233,13 @@ def _greet(run: Run) -> None:
 def _interrupt(*_: object) -> None:
     """A polite kill is a Ctrl-C."""
     raise KeyboardInterrupt
+
+
+def _interrupt_once(number: int, _: object) -> None:
+    """The same where torchrun may send what the terminal has sent, perhaps in the midst of saving."""
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt(number)
 
 
 if __name__ == "__main__":

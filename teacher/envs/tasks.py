@@ -86,6 +86,7 @@ def make_vector_env(
     seed: int | Sequence[int],
     workers: int = 1,
     autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+    part: tuple[int, int] = (0, 1),
 ) -> EpisodeRecorder:
     """The environments of a run, each with its own seeds, recorded so that every episode can be replayed.
 
@@ -95,11 +96,13 @@ def make_vector_env(
         seed: the run's, or several numbers where one run needs several independent sets of environments.
         workers: threads that step them; results do not depend on it.
         autoreset_mode: as in Gymnasium.
+        part: ``(p, of)``: these are the p-th ``num_envs`` of ``of * num_envs`` environments in all.
     """
+    before, total = part[0] * num_envs, part[1] * num_envs
     entropy = np.random.SeedSequence(seed).generate_state(4).tolist()
 
     def make(index: int) -> SeededResets:
-        return SeededResets(make_env(task.env_id, task.kwargs), episode_seeds(entropy, index, num_envs))
+        return SeededResets(make_env(task.env_id, task.kwargs), episode_seeds(entropy, before + index, total))
 
     makers = [lambda index=index: make(index) for index in range(num_envs)]
     envs: SyncVectorEnv[Any, Any]

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from teacher.checkpoint import load_state, save_state
+from teacher.checkpoint import dump_state, load_state, parse_state, save_state
 from teacher.errors import DataError, StorageError
 
 
-def test_a_nested_state_comes_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["by a file", "as bytes"])
+def test_a_nested_state_comes_back(way: str, tmp_path: Path) -> None:
     generator = np.random.default_rng(3)
     state = {
         "weights": torch.arange(6, dtype=torch.float64).reshape(2, 3),
@@ -25,8 +26,11 @@ def test_a_nested_state_comes_back(tmp_path: Path) -> None:
         "nothing": None,
         "empty": {},
     }
-    save_state(tmp_path / "state.npz", state)
-    restored = load_state(tmp_path / "state.npz")
+    if way == "as bytes":
+        restored = parse_state(dump_state(state))
+    else:
+        save_state(tmp_path / "state.npz", state)
+        restored = load_state(tmp_path / "state.npz")
 
     np.testing.assert_array_equal(restored["weights"], state["weights"])
     assert restored["weights"].dtype == np.float64

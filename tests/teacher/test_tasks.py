@@ -1,5 +1,6 @@
 """Task ids, what a run learns about a task, and what it refuses in one line."""
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from teacher.envs.families import FAMILIES, register_tasks, resolve_env_id
 from teacher.envs.make import make_env
-from teacher.envs.tasks import describe_task
+from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.errors import EnvironmentUnsuitableError
 
 # fps, steps, steps of the short task
@@ -219,3 +220,17 @@ def test_rendering_arguments_reach_the_physics() -> None:
         physics: Any = env.unwrapped
         assert env.render_mode == "rgb_array"
         assert (physics.width, physics.height, physics.camera_name) == (64, 48, "track")
+
+
+def test_parts_of_environments_are_the_environments_of_one() -> None:
+    task = describe_task("teacher/Reacher-v1")
+
+    def seeds(num_envs: int, part: tuple[int, int]) -> list[int]:
+        with contextlib.closing(make_vector_env(task, num_envs, 4, part=part)) as envs:
+            envs.reset()
+            envs.step(envs.action_space.sample())
+            return [trajectory.seed for trajectory in envs.drain()]
+
+    whole = seeds(6, (0, 1))
+    assert len(set(whole)) == 6
+    assert seeds(3, (0, 2)) + seeds(3, (1, 2)) == whole

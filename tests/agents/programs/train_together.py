@@ -28,6 +28,7 @@ PPO_CONFIG = PPOConfig(
     ent_coef=0.01,
     normalize_rewards=True,
 )
+TRPO_CONFIG = TRPOConfig(num_steps=40, minibatch_size=16, n_critic_updates=3)
 
 
 def main(folder: Path) -> None:
@@ -48,17 +49,20 @@ def torch_step(envs: SyncVectorEnv) -> OnPolicyAgent:
     return PPO(envs, config, seed=3, dtype=torch.float64, fuse=False)
 
 
-def trpo(envs: SyncVectorEnv) -> OnPolicyAgent:
-    config = TRPOConfig(num_steps=40, minibatch_size=16, n_critic_updates=3)
-    return TRPO(envs, config, seed=3, dtype=torch.float64)
+def fused_trpo(envs: SyncVectorEnv) -> OnPolicyAgent:
+    return TRPO(envs, TRPO_CONFIG, seed=3, dtype=torch.float64)
+
+
+def torch_trpo(envs: SyncVectorEnv) -> OnPolicyAgent:
+    return TRPO(envs, TRPO_CONFIG, seed=3, dtype=torch.float64, fuse=False)
 
 
 AGENTS = {
     "fused-box": ("InvertedPendulum-v5", fused),
     "fused-discrete": ("CartPole-v1", fused),
     "torch-box": ("InvertedPendulum-v5", torch_step),
-    "trpo-discrete": ("CartPole-v1", trpo),
-    "trpo-box": ("InvertedPendulum-v5", trpo),
+    "trpo-box": ("InvertedPendulum-v5", fused_trpo),
+    "torch-trpo-discrete": ("CartPole-v1", torch_trpo),
 }
 
 
