@@ -133,17 +133,18 @@ class BatchedMujoco(BatchedVectorEnv):
         # Views of the state that MuJoCo writes.
         self._qpos: list[Array] = [env.data.qpos for env in physical]
         self._qvel: list[Array] = [env.data.qvel for env in physical]
+        self._x = np.zeros(self.num_envs)
         simulations = [Simulation(env.model, env.data) for env in physical]
         self._physics = Physics(simulations, self._v5.frame_skip, min(workers, self.num_envs))
 
     def _take_over(self, index: int) -> None:
-        """Nothing to do: MuJoCo's state is the environment's."""
+        self._x[index] = self._qpos[index][0]  # all else is MuJoCo's, whoever steps it
 
     def _simulate(self, actions: Array, stepping: NDArray[np.bool_]) -> Outcome:
-        before = self._gathered(self._qpos)[:, 0]
         self._physics.step(actions, np.flatnonzero(stepping).tolist())
         qpos, qvel = self._gathered(self._qpos), self._gathered(self._qvel)
-        outcome = self._rule(self._v5, Motion(actions, (qpos[:, 0] - before) / self._dt, qpos, qvel))
+        velocity, self._x = (qpos[:, 0] - self._x) / self._dt, qpos[:, 0].copy()
+        outcome = self._rule(self._v5, Motion(actions, velocity, qpos, qvel))
         if self._family is None:
             return outcome
         # A family's rule indexes the data of one environment by component; here each component is a row.
