@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from agents.errors import (
     DemonstrationMismatchError,
@@ -74,7 +74,8 @@ def clone(
     """Train the actor to act as demonstrated, from the weights it has; a second call goes on from there.
 
     The loss is the cross-entropy for Discrete actions, summed over the components of MultiDiscrete ones. For
-    a Box it is the squared error of the most likely action before it is clipped to the box; afterwards the
+    a Box it is the squared error of the most likely action, where one that is clipped to what was shown has
+    none: an expert that pushes with all its might may have meant any number beyond the bound. Afterwards the
     standard deviation of the actions is set to the most likely one given these errors, within
     :data:`STD_BOUNDS`, because that of a new policy would drown what was learned. The critic is not trained;
     one that shares its convolutions with the actor sees them change. Adam starts without moments in each
@@ -211,9 +212,18 @@ def _inputs_and_targets(
 def _loss(policy: ActorCritic, inputs: Tensor, targets: Tensor) -> Tensor:
     outputs = policy.actor(inputs)
     if isinstance(policy.head, GaussianHead):
-        return nn.functional.mse_loss(outputs, targets)
+        return _errors(policy.head, outputs, targets).square().mean()
     log_probs, _ = policy.head.log_prob_and_entropy(outputs, targets)
     return -log_probs.mean()
+
+
+def _errors(head: GaussianHead, outputs: Tensor, targets: Tensor) -> Tensor:
+    """How far the most likely actions are from those executed: a bound is met by all that lies beyond it."""
+    low, high = (
+        torch.as_tensor(bound.ravel(), dtype=outputs.dtype, device=outputs.device)
+        for bound in (head.space.low, head.space.high)
+    )
+    return (outputs - targets).masked_fill(outputs.clamp(low, high) == targets, 0.0)
 
 
 def _train_epoch(
@@ -243,8 +253,8 @@ def _validate(policy: ActorCritic, validation: tuple[Tensor, Tensor]) -> float:
 def _fit_spread(policy: ActorCritic, head: GaussianHead, inputs: Tensor, targets: Tensor) -> None:
     """Set the standard deviation of each action to the root of its mean squared error."""
     with torch.no_grad():
-        errors = (policy.actor(inputs) - targets).square().mean(0).sqrt()
-        head.log_std.copy_(errors.clamp(*STD_BOUNDS).log())
+        errors = _errors(head, policy.actor(inputs), targets)
+        head.log_std.copy_(errors.square().mean(0).sqrt().clamp(*STD_BOUNDS).log())
 
 
 def _one_line(value: object) -> str:

@@ -101,6 +101,20 @@ def test_losses_are_those_of_the_definition(case: tuple[Callable[..., PPO], Show
     assert loss.validation == pytest.approx(expected, rel=1e-9)
 
 
+def test_what_is_clipped_to_the_action_shown_is_no_error(make_agent: Callable[..., PPO]) -> None:
+    agent = make_agent()
+    demonstrations = shown(lambda observations: np.full((len(observations), 2), 0.5, np.float32))
+    output: Any = agent.policy.actor[-1]
+    with torch.no_grad():
+        output.bias.fill_(2.0)
+    (loss,) = clone(agent, demonstrations, n_epochs=1)
+    assert loss.train == loss.validation == 0
+    np.testing.assert_array_equal(output.bias.detach(), 2.0)
+    with torch.no_grad():
+        output.bias.fill_(-2.0)  # clipped to the other bound, which is wrong, and must not stay
+    assert clone(agent, demonstrations, n_epochs=30, learning_rate=1e-2)[-1].validation < 1e-3
+
+
 def test_the_critic_and_the_optimizer_are_left_alone(case: tuple[Callable[..., PPO], Shown]) -> None:
     make, demonstrations = case
     agent = make()
