@@ -7,8 +7,8 @@ one number of environments for both algorithms: where the source has another, ro
 Left out of rl-zoo: PPO on MuJoCo, tuned for a million steps of one environment and mostly other networks;
 MountainCarContinuous, which rests on state-dependent exploration (gSDE) and an initial standard deviation;
 gSDE elsewhere (Pendulum, CarRacing); a clipping range that falls with the learning rate (CartPole,
-BipedalWalkerHardcore, Atari); ``gamma`` of 0.9999 on Swimmer. Observations are always normalised; rl-zoo
-leaves them as they are on CartPole, Pendulum and LunarLander.
+BipedalWalkerHardcore, Atari); ``gamma`` of 0.9999 on Swimmer. CartPole's observations are normalised here,
+and not there.
 """
 
 import math
@@ -88,8 +88,21 @@ ATARI = TaskDefaults(
 
 _LUNAR_LANDER = TaskDefaults(
     num_envs=16,
-    ppo=PPOConfig(num_steps=1024, gamma=0.999, gae_lambda=0.98, update_epochs=4, ent_coef=0.01),
-    trpo=TRPOConfig(num_steps=64, cg_damping=0.01, gae_lambda=0.98, n_critic_updates=15),
+    ppo=PPOConfig(
+        num_steps=1024,
+        gamma=0.999,
+        gae_lambda=0.98,
+        update_epochs=4,
+        ent_coef=0.01,
+        normalize_observations=False,
+    ),
+    trpo=TRPOConfig(
+        num_steps=64,
+        cg_damping=0.01,
+        gae_lambda=0.98,
+        n_critic_updates=15,
+        normalize_observations=False,
+    ),
     source="rl-zoo",
 )
 
@@ -113,8 +126,8 @@ BY_NAME: Mapping[str, TaskDefaults] = {
     ),
     "Pendulum": TaskDefaults(
         num_envs=4,
-        ppo=PPOConfig(num_steps=1024, gamma=0.9, learning_rate=1e-3),
-        trpo=TRPOConfig(num_steps=512, gamma=0.9, n_critic_updates=15),
+        ppo=PPOConfig(num_steps=1024, gamma=0.9, learning_rate=1e-3, normalize_observations=False),
+        trpo=TRPOConfig(num_steps=512, gamma=0.9, n_critic_updates=15, normalize_observations=False),
         source="rl-zoo",
     ),
     "Acrobot": TaskDefaults(

@@ -83,9 +83,17 @@ class ObservationNormalizer:
 
     The statistics stand still until :meth:`update` is called, so that every step of a rollout, its values and
     its update see the same function.
+
+    Args:
+        space: of the observations.
+        learns: whether to have statistics; without, observations pass as they are, unless a policy that came
+            with statistics has brought them along: it goes on with these.
+
+    Raises:
+        UnsupportedSpaceError: the space is no Box.
     """
 
-    def __init__(self, space: gymnasium.Space[Any]) -> None:
+    def __init__(self, space: gymnasium.Space[Any], *, learns: bool = True) -> None:
         if not isinstance(space, gymnasium.spaces.Box):
             raise UnsupportedSpaceError(
                 f"Expected a Box observation space, got {space}; wrap the environment."
@@ -93,11 +101,15 @@ class ObservationNormalizer:
         self.shape = space.shape
         self.size = math.prod(space.shape)
         self.statistics = RunningMeanVariance((self.size,))
+        self._learns = learns
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """``(*batch, *shape)`` raw to ``(*batch, size)`` normalised."""
         batch = observations.shape[: observations.ndim - len(self.shape)]
-        normalized: NDArray[np.float64] = observations.reshape(*batch, self.size) - self.statistics.mean
+        flat = observations.reshape(*batch, self.size)
+        if not self._learns and self.statistics.count == 0:
+            return flat.astype(np.float32)
+        normalized: NDArray[np.float64] = flat - self.statistics.mean
         normalized /= np.sqrt(self.statistics.variance + EPSILON)
         # For a few rows, as in each step of a rollout, these two cost a fifth of np.clip.
         np.maximum(normalized, -CLIP, out=normalized)
@@ -105,8 +117,9 @@ class ObservationNormalizer:
         return normalized.astype(np.float32)
 
     def update(self, observations: NDArray[Any], ranks: Ranks = ALONE) -> None:
-        """Take raw observations ``(n, *shape)`` of each rank into the statistics."""
-        self.statistics.update(observations.reshape(len(observations), self.size), ranks)
+        """Take raw observations ``(n, *shape)`` of each rank into the statistics, if it has any."""
+        if self._learns:
+            self.statistics.update(observations.reshape(len(observations), self.size), ranks)
 
 
 class RewardScaler:

@@ -31,6 +31,8 @@ class OnPolicyConfig:
         num_steps: steps of each environment in a rollout.
         gamma: discount factor per step.
         gae_lambda: bias against variance in the advantages: 0 is one-step, 1 Monte Carlo.
+        normalize_observations: bring each component of a vector to mean 0 and variance 1, by what was seen so
+            far; images are left as they are.
         normalize_rewards: divide rewards by the running standard deviation of the discounted return; for true
             rewards, whose scale is the environment's own.
     """
@@ -38,6 +40,7 @@ class OnPolicyConfig:
     num_steps: int = 256
     gamma: float = 0.99
     gae_lambda: float = 0.95
+    normalize_observations: bool = True
     normalize_rewards: bool = False
 
     def __post_init__(self) -> None:
@@ -126,7 +129,9 @@ class OnPolicyAgent(abc.ABC):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         generator = torch.Generator().manual_seed(seed)
-        self.normalizer, policy = _preparation_and_policy(envs, generator, share_trunk=self.shares_trunk)
+        self.normalizer, policy = _preparation_and_policy(
+            envs, generator, normalize=config.normalize_observations, share_trunk=self.shares_trunk
+        )
         self.policy = policy.to(device, dtype)
         self.reward_scaler = RewardScaler(envs.num_envs, config.gamma)
         # Apart, so that neither the number of updates nor of recorded videos changes what a rollout draws.
@@ -310,14 +315,14 @@ class OnPolicyAgent(abc.ABC):
 
 
 def _preparation_and_policy(
-    envs: VectorEnv[Any, Any, Any], generator: torch.Generator, *, share_trunk: bool
+    envs: VectorEnv[Any, Any, Any], generator: torch.Generator, *, normalize: bool, share_trunk: bool
 ) -> tuple[ObservationPreparation, ActorCritic]:
     """The policy for what the environments show, and what its observations go through before."""
     observations, actions = envs.single_observation_space, envs.single_action_space
     if is_image_space(observations):
         images = ImagePreparation(observations)
         return images, ImageActorCritic(images.image_shape, actions, generator, share_trunk=share_trunk)
-    normalizer = ObservationNormalizer(observations)
+    normalizer = ObservationNormalizer(observations, learns=normalize)
     return normalizer, TanhActorCritic(normalizer.size, actions, generator)
 
 

@@ -1,10 +1,11 @@
 """What do the agents reach? PPO beside Stable-Baselines3's, TRPO beside sb3-contrib's, step for step.
 
 Both sides train with the hyperparameters of ``agents/defaults.py``, on as many environments for as many
-steps, with networks of 64-64 tanh, one thread, and observations and rewards normalised (VecNormalize there).
-The policy that a run ends with plays 20 episodes, seeded apart from training, its actions sampled. The score
-of a side is the interquartile mean (IQM) of their mean returns over the seeds, with a 95 % bootstrap interval
-(Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice").
+steps, with networks of 64-64 tanh and one thread. Ours normalises rewards, and observations but for Pendulum;
+theirs both (by VecNormalize) where RL Baselines3 Zoo does: neither on Pendulum nor on CartPole. The policy
+that a run ends with plays 20 episodes, seeded apart from training, its actions sampled. The score of a side
+is the interquartile mean (IQM) of their mean returns over the seeds, with a 95 % bootstrap interval (Agarwal
+et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice").
 
     python benchmarks/agents_return.py --results returns.jsonl --plot returns.png
     python benchmarks/agents_return.py --results returns.jsonl --sides ours --seeds 1 2
@@ -25,7 +26,6 @@ from typing import Any
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # read when numpy is imported
     os.environ[_name] = "1"
 
-import gymnasium as gym  # noqa: E402
 import matplotlib as mpl  # noqa: E402
 import numpy as np  # noqa: E402
 import sb3_contrib  # noqa: E402
@@ -48,6 +48,7 @@ from agents.defaults import defaults_for  # noqa: E402
 from agents.on_policy import OnPolicyAgent  # noqa: E402
 from agents.ppo import PPO  # noqa: E402
 from agents.trpo import TRPO  # noqa: E402
+from teacher.envs.make import make_env  # noqa: E402
 from teacher.envs.tasks import describe_task, make_vector_env  # noqa: E402
 
 STEPS = {
@@ -58,6 +59,7 @@ STEPS = {
     "Pendulum-v1": 80_000,
     "CartPole-v1": 50_000,
 }
+AS_THEY_ARE = ("Pendulum-v1", "CartPole-v1")
 ALGORITHMS = ("ppo", "trpo")
 SIDES = ("ours", "theirs")
 EVALUATION_EPISODES = 20
@@ -145,7 +147,13 @@ def train_theirs(job: Job) -> tuple[Policy, Curve]:
         "device": "cpu",
         "seed": job.seed,
     }
-    envs = VecNormalize(make_vec_env(job.env_id, n_envs=row.num_envs, seed=job.seed), gamma=config.gamma)
+    normalize = job.env_id not in AS_THEY_ARE
+    envs = VecNormalize(
+        make_vec_env(lambda: make_env(job.env_id, {}), n_envs=row.num_envs, seed=job.seed),
+        norm_obs=normalize,
+        norm_reward=normalize,
+        gamma=config.gamma,
+    )
     model: Any
     if job.algorithm == "ppo":
         model = sb3.PPO(
@@ -184,7 +192,7 @@ def train_theirs(job: Job) -> tuple[Policy, Curve]:
 
 def evaluate(policy: Policy, job: Job) -> float:
     """Mean return over new episodes, played side by side."""
-    envs = SyncVectorEnv([lambda: gym.make(job.env_id)] * EVALUATION_EPISODES)
+    envs = SyncVectorEnv([lambda: make_env(job.env_id, {})] * EVALUATION_EPISODES)
     observations, _ = envs.reset(seed=[1_000_000 * job.seed + index for index in range(EVALUATION_EPISODES)])
     totals, playing = np.zeros(EVALUATION_EPISODES), np.ones(EVALUATION_EPISODES, dtype=bool)
     while playing.any():

@@ -111,4 +111,4 @@ def settings(config: Any, usual: Any) -> list[str]:
     others = {
         name: value for name, value in values.items() if name != "num_steps" and value != getattr(usual, name)
     }
-    return [f"num_steps {values['num_steps']}", *(f"{name} {value:g}" for name, value in others.items())]
+    return [f"num_steps {values['num_steps']}", *(f"{name} {value}" for name, value in others.items())]

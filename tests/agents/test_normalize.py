@@ -48,6 +48,24 @@ def test_observations_become_standard_whatever_the_batch_shape() -> None:
     np.testing.assert_allclose(normalized.std((0, 1)), 1, atol=1e-6)
 
 
+def test_observations_that_are_not_to_be_normalised_are_only_flattened() -> None:
+    normalizer = ObservationNormalizer(box(2, 2), learns=False)
+    normalizer.update(np.random.default_rng(0).normal(7.0, 3.0, (50, 2, 2)))
+    observations = np.array([[[1.0, -2.0], [3.0, 400.0]]])
+    np.testing.assert_array_equal(normalizer(observations), observations.reshape(1, 4).astype(np.float32))
+    assert normalizer.statistics.count == 0
+
+
+def test_statistics_that_a_policy_came_with_are_kept_as_they_were() -> None:
+    learned = ObservationNormalizer(box(1))
+    learned.update(np.arange(10.0)[:, None])
+    normalizer = ObservationNormalizer(box(1), learns=False)
+    normalizer.statistics.load_state_dict(learned.statistics.state_dict())
+    normalizer.update(np.full((10, 1), 99.0))
+    probe = np.array([[3.0], [4.0]])
+    np.testing.assert_array_equal(normalizer(probe), learned(probe))
+
+
 def test_a_constant_component_stays_finite() -> None:
     normalizer = ObservationNormalizer(box(1))
     normalizer.update(np.full((10, 1), 3.0))

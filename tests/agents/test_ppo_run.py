@@ -134,3 +134,10 @@ def test_acting_deterministically_takes_the_mean_within_the_box(make_agent: Call
     assert (np.abs(means) < 0.5).any()
     np.testing.assert_allclose(actions, means.clip(-0.5, 0.5), rtol=1e-5, atol=1e-6)
     assert not np.array_equal(agent.act(observations, deterministic=False), actions)
+
+
+def test_observations_that_are_not_to_be_normalised_reach_the_policy_as_they_are() -> None:
+    agent = pendulum_agent(0, normalize_observations=False)
+    iterate(agent, 2)
+    observations = agent.collect().observations
+    np.testing.assert_array_equal(agent.normalizer(observations), observations)
