@@ -1,4 +1,4 @@
-"""What a run tells: TensorBoard events, one console line an iteration, progress bars, correlations."""
+"""What a run tells: TensorBoard events, console lines, progress bars, correlations."""
 
 import contextlib
 import math
@@ -16,6 +16,7 @@ from scipy import stats
 from torch.utils.tensorboard import SummaryWriter
 
 _HEADER_EVERY = 25
+_STEPS_A_LINE = 1000  # at least; most tasks' rollouts are longer
 _SAY_AGAIN_SECONDS = 30.0
 _COLUMNS = (
     # title, width, tag, format
@@ -47,7 +48,7 @@ def _statistic(statistic: Callable[..., tuple[float, float]], first: ArrayLike, 
 
 
 class Metrics:
-    """Writes the values of each iteration to TensorBoard and to the console.
+    """Writes the values of each iteration to TensorBoard, and a console line now and then.
 
     Args:
         folder: where the event files go.
@@ -61,13 +62,16 @@ class Metrics:
         self._num_timesteps = num_timesteps
         self._start = (start_step, time.monotonic())
         self._lines = 0
+        self._next_line_at = 0
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Write ``values`` (TensorBoard tag to value) at ``step``; NaN means not known and is left out."""
         known = {tag: value for tag, value in values.items() if not np.isnan(value)}
         for tag, value in known.items():
             self._writer.add_scalar(tag, value, step)
-        self._print_line(step, known)
+        if step >= min(self._next_line_at, self._num_timesteps):
+            self._print_line(step, known)
+            self._next_line_at = step + _STEPS_A_LINE
 
     def _print_line(self, step: int, values: Mapping[str, float]) -> None:
         columns = [

@@ -66,6 +66,22 @@ def test_the_console_shows_rate_and_time_left(tmp_path: Path) -> None:
     assert {"2,000", "12.5", "3", "75%"} <= set(line.split())
 
 
+def test_short_rollouts_do_not_flood_the_console(tmp_path: Path) -> None:
+    said = io.StringIO()
+    metrics = Metrics(tmp_path, 2600, 0, Console(file=said, width=200))
+    for step in range(256, 2817, 256):
+        metrics.log(step, {"agent/true_reward_per_episode": 1.0})
+    metrics.close()
+    assert [line.split()[0] for line in said.getvalue().splitlines()[1:]] == [
+        "256",
+        "1,280",
+        "2,304",
+        "2,816",
+    ]
+    scalars = EventAccumulator(str(tmp_path)).Reload().Scalars("agent/true_reward_per_episode")
+    assert len(scalars) == 11
+
+
 def test_without_a_terminal_waiting_is_told_once_not_twice_a_second() -> None:
     said = io.StringIO()
     console = Console(file=said, width=200)
