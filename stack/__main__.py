@@ -21,20 +21,12 @@ from stack.folder import Folder
 from stack.site import Site
 from stack.supervisor import Supervisor
 from stack.words import farewell, welcome
+from teacher.arguments import INTERRUPTED, OneLineParser
 from teacher.errors import TeacherError
-
-INTERRUPTED = 130
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage text."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"stack: {message} (python -m stack --help lists all options)\n")
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = _Parser(
+    parser = OneLineParser(
         prog="python -m stack", description="The full stack on this machine.", allow_abbrev=False
     )
     parser.add_argument("--dir", type=_folder, default=Path("state/stack"), help="its folder (%(default)s)")

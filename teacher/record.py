@@ -3,7 +3,6 @@
 ``python -m teacher.record runs/Hopper-v5/expert expert.npz --episodes 10``
 """
 
-import argparse
 import contextlib
 import sys
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from agents.errors import AgentError
+from teacher.arguments import INTERRUPTED, OneLineParser
 from teacher.config import load_config
 from teacher.demonstrations import Demonstrations, record_demonstrations, save_demonstrations
 from teacher.envs.make import make_env
@@ -43,22 +43,36 @@ def record_run(run_dir: Path, n_episodes: int, seed: int, console: Console) -> D
         return record_demonstrations(agent, env, n_episodes, seed, show)
 
 
+def _check_free(path: Path) -> None:
+    """Refuse, before anything is played, a file that could not be written afterwards."""
+    try:
+        exists, in_folder = path.exists(), path.parent.is_dir()
+    except OSError as error:
+        raise ConfigError(f"cannot write the demonstrations {path}: {error.strerror}") from error
+    if exists:
+        raise ConfigError(f"{path} exists; choose another name or remove it")
+    if not in_folder:
+        raise ConfigError(f"expected a folder for the demonstrations {path}; make {path.parent} first")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m teacher.record", description=__doc__.split("\n", 1)[0])
+    parser = OneLineParser(prog="python -m teacher.record", description=__doc__.split("\n", 1)[0])
     parser.add_argument("run_dir", type=Path, help="such as runs/Hopper-v5/expert")
     parser.add_argument("file", type=Path, help="the .npz file to write")
     parser.add_argument("--episodes", type=int, default=10, help="how many (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="of the episodes (default: 0)")
     given, console = parser.parse_args(arguments), Console(soft_wrap=True)
     try:
-        if given.file.exists():
-            raise ConfigError(f"{given.file} exists; choose another name or remove it")
+        _check_free(given.file)
         recorded = record_run(given.run_dir, given.episodes, given.seed, console)
         save_demonstrations(given.file, recorded)
     except (TeacherError, AgentError) as error:
         print(f"record: {error}", file=sys.stderr)
         return error.exit_status if isinstance(error, TeacherError) else 1
+    except KeyboardInterrupt:
+        print(f"record: interrupted; {given.file} was not written", file=sys.stderr)
+        return INTERRUPTED
     console.print(f"{given.file}: {recorded.summary()}", highlight=False)
     return 0
 

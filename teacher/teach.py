@@ -13,12 +13,13 @@ import typing
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from rich.console import Console
 
 from agents.distributed import Ranks, joined_ranks
 from agents.errors import AgentError
+from teacher.arguments import INTERRUPTED, OneLineParser
 from teacher.assembly import build_run, check, prepared_directory
 from teacher.config import CONFIG_NAME, TeachConfig, load_config
 from teacher.crew import Crew
@@ -26,8 +27,6 @@ from teacher.errors import ConfigError, SiteRefusedError, SiteUnreachableError, 
 from teacher.follower import follow
 from teacher.loop import train
 from teacher.run import Run
-
-INTERRUPTED = 130
 
 _EPILOG = """\
 rl-teacher's tasks are registered as teacher/<Name>-v1 and teacher/Short<Name>-v1. Their bare names work
@@ -43,16 +42,9 @@ examples:
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage text."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"teach: {message} (teach --help lists all settings)\n")
-
-
 def build_parser() -> argparse.ArgumentParser:
     """One option per field of :class:`TeachConfig`, and ``--resume``."""
-    parser = _Parser(
+    parser = OneLineParser(
         prog="teach",
         description="Teach a reinforcement-learning agent a behaviour by choosing the better of two clips.",
         epilog=_EPILOG,
