@@ -90,7 +90,7 @@ def prepared_directory(config: TeachConfig, run_id: uuid.UUID, *, resumed: bool)
     Raises:
         ConfigError: another process runs in it, or it cannot be made.
     """
-    made_here = not config.run_dir.exists()
+    missing = [folder for folder in (config.run_dir, *config.run_dir.parents) if not folder.exists()]
     try:
         config.run_dir.mkdir(parents=True, exist_ok=True)
         lock = (config.run_dir / "lock").open("w")
@@ -106,8 +106,11 @@ def prepared_directory(config: TeachConfig, run_id: uuid.UUID, *, resumed: bool)
         try:
             yield
         except BaseException:
-            if made_here and not _has_begun(config):
+            if config.run_dir in missing and not _has_begun(config):
                 shutil.rmtree(config.run_dir, ignore_errors=True)
+                with contextlib.suppress(OSError):  # another run may be in one of them
+                    for folder in missing[1:]:
+                        folder.rmdir()
             raise
 
 

@@ -120,7 +120,7 @@ def test_a_run_that_cannot_begin_leaves_nothing_and_may_be_given_again(
         error = capsys.readouterr().err
         assert said in error
         assert error.count("\n") == 1
-    assert not (tmp_path / "runs" / "ShortHopper-v1" / "x").exists()
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_run_that_cannot_begin_removes_no_folder_that_was_there_before(
