@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from teacher.errors import DataError, StorageError
-from teacher.files import DAMAGED_ARCHIVE, written_whole
+from teacher.files import DAMAGED_ARCHIVE, opened_archive, written_whole
 
 CHECKPOINT_NAME = "checkpoint.npz"
 _ARRAY = "@array"
@@ -72,7 +72,9 @@ def _write(file: IO[bytes], state: State) -> None:
 
 
 def _read(file: IO[bytes], name: str) -> State:
-    with np.load(file, allow_pickle=False) as archive:
+    with opened_archive(file) as archive:
+        if _STRUCTURE not in archive:
+            raise DataError(f"{name} is no checkpoint, but another .npz file; expected a checkpoint.npz")
         content = json.loads(str(archive[_STRUCTURE]))
         if content["version"] != _VERSION:
             raise DataError(f"{name} has version {content['version']}; this program reads version {_VERSION}")

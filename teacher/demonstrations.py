@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from teacher.envs.episodes import episode_seeds
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, StorageError
-from teacher.files import DAMAGED_ARCHIVE, written_whole
+from teacher.files import DAMAGED_ARCHIVE, opened_archive, written_whole
 from teacher.images import are_images, read_images, write_images
 
 KEYS = ("obs", "actions", "rewards", "episode_returns", "episode_starts")
@@ -350,7 +350,7 @@ def _one_line(value: object) -> str:
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        with path.open("rb") as file, opened_archive(file) as archive:
             return {key: archive[key] for key in KEYS if key in archive}
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
@@ -359,6 +359,14 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
             f"{path} is no readable file of demonstrations ({_one_line(error)}); expected an .npz of "
             "plain arrays, because a pickled one could run anything"
         ) from error
+
+
+def _fits_float32(array: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which numbers are finite, also in the precision that policies compute in."""
+    if array.dtype.kind != "f":
+        return np.ones(array.shape, bool)
+    fits: NDArray[np.bool_] = np.abs(array) <= np.finfo(np.float32).max  # not so for a NaN
+    return fits
 
 
 def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
@@ -374,9 +382,9 @@ def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
     for key, array in zip(KEYS, (obs, actions, *columns), strict=True):
         if array.dtype.kind not in "fiub":
             raise DataError(f"expected numbers in {key}, got {array.dtype}")
-        rows = np.argwhere(~np.isfinite(array))[:, 0]
+        rows = np.argwhere(~_fits_float32(array))[:, 0]
         if rows.size:
-            raise DataError(f"{key} holds a NaN or an infinity in row {rows[0]}")
+            raise DataError(f"{key} holds a NaN, an infinity or a number beyond 3.4e38 in row {rows[0]}")
     # Stable Baselines 2 writes the columns of a vector environment as (n, 1).
     rewards, returns, starts = (column.reshape(-1) for column in columns)
     for key, array in (("obs", obs), ("actions", actions)):

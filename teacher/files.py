@@ -6,7 +6,9 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+import numpy as np
 
 DAMAGED_ARCHIVE = (
     ValueError, KeyError, TypeError, EOFError, MemoryError, OverflowError, NotImplementedError, RuntimeError,
@@ -37,3 +39,17 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
         os.fsync(folder)  # the name, too
     finally:
         os.close(folder)
+
+
+@contextlib.contextmanager
+def opened_archive(file: IO[bytes]) -> Iterator[Any]:
+    """The arrays of an ``.npz`` file by name, none of them unpickled.
+
+    Raises:
+        zipfile.BadZipFile: it is another file, or only the beginning of one.
+    """
+    if not zipfile.is_zipfile(file):  # numpy would take it for a pickle, and say how to load that
+        raise zipfile.BadZipFile("it is cut off, or no .npz file")
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as archive:
+        yield archive

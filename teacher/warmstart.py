@@ -108,9 +108,9 @@ def _clone(agent: OnPolicyAgent, demonstrations: Demonstrations, seed: int, cons
         counted = _Counted(split, show)
         losses = clone(agent, counted, CLONING_EPOCHS, patience=None if single else CLONING_PATIENCE)
     kept = losses[-1] if single else min(losses, key=lambda loss: loss.validation)
-    held_out = "" if single else f", validation {kept.validation:.4f}"
+    held_out = "" if single else f", validation {kept.validation:.3g}"
     console.print(
-        f"Cloned {demonstrations.summary()}; loss: train {kept.train:.4f}{held_out}, epoch {kept.epoch}",
+        f"Cloned {demonstrations.summary()}; loss: train {kept.train:.3g}{held_out}, epoch {kept.epoch}",
         highlight=False,
     )
 

@@ -193,7 +193,8 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     ("--policy runs", lambda: None, "runs/checkpoint.npz does not exist"),
     (f"--policy {EXPERT}", lambda: truncate(CHECKPOINT), "not a readable checkpoint"),
     (f"--policy {EXPERT}", lambda: poison(CHECKPOINT), "finite numbers in actor.0.bias"),
-    ("--policy expert.npz", lambda: None, "not a readable checkpoint"),
+    ("--policy expert.npz", lambda: None, "no checkpoint, but another .npz file"),
+    ("--policy text", lambda: Path("text").write_text("hello"), "cut off, or no .npz file"),
     (f"--policy {EXPERT} -e Pendulum-v1", lambda: None, r"policy of shapes \{.*'actor.0.weight': \(64, 3\)"),
     (f"--policy {EXPERT} -e InvertedPendulum-v1", lambda: None, "policy of shapes"),
     (f"--policy {EXPERT}", lambda: save_state(Path(CHECKPOINT), {"agent": 3}), "the state of an agent"),
@@ -227,9 +228,17 @@ def test_a_run_is_recorded_by_one_command(folder: Path, capsys: pytest.CaptureFi
         (f"{EXPERT} clone.npz", "clone.npz exists"),
         ("runs other.npz", "expected a run directory with a config.json"),
         (f"{EXPERT} other.npz --episodes 0", "at least 1 episode"),
-        (f"{EXPERT} nowhere/other.npz --episodes 1", "cannot write the demonstrations nowhere/other.npz"),
+        (f"{EXPERT} nowhere/other.npz --episodes 1", "make nowhere first"),
+        (f"{EXPERT} {'x' * 300}.npz", "File name too long"),
     ):
         assert record.main(line.split()) != 0
+        said = capsys.readouterr().err
+        assert said.startswith("record: ")
+        assert message in said
+        assert said.count("\n") == 1
+    for line, message in (("", "required: run_dir, file"), (f"{EXPERT} other.npz --episodes x", "'x'")):
+        with pytest.raises(SystemExit, match="2"):
+            record.main(line.split())
         said = capsys.readouterr().err
         assert said.startswith("record: ")
         assert message in said
