@@ -70,10 +70,17 @@ class TanhNetwork:
             self._has_slopes = True
 
     def _buffers_for(self, size: int) -> list[list[Array]]:
-        """For the hidden layers, the slopes and the deltas of a batch."""
+        """For the hidden layers, the slopes and the deltas of a batch.
+
+        The sizes of batches vary with the dummy transitions: smaller ones share the rows of the largest.
+        """
         if size not in self._buffers:
-            dtype = self._layers[0][0].dtype
-            self._buffers[size] = [
-                [np.empty((size, len(bias)), dtype) for _, bias in self._layers[:-1]] for _ in range(3)
-            ]
+            largest = max(self._buffers, default=-1)
+            if size > largest:
+                shapes = [(size, len(bias)) for _, bias in self._layers[:-1]]
+                dtype = self._layers[0][0].dtype
+                self._buffers = {size: [[np.empty(shape, dtype) for shape in shapes] for _ in range(3)]}
+            else:
+                of_largest = self._buffers[largest]
+                self._buffers[size] = [[buffer[:size] for buffer in kind] for kind in of_largest]
         return self._buffers[size]
