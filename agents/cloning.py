@@ -18,6 +18,7 @@ from agents.errors import (
     InvalidConfigError,
     NonFiniteError,
     UnsupportedSpaceError,
+    one_line,
 )
 from agents.normalize import ObservationPreparation
 from agents.on_policy import OnPolicyAgent
@@ -159,7 +160,7 @@ def check_demonstrations(pairs: Pairs, observation_shape: tuple[int, ...], actio
         actions = actions[:, None] if actions.ndim == 1 else actions
     elif not isinstance(action_space, spaces.Box | spaces.MultiDiscrete):
         raise UnsupportedSpaceError(
-            f"Expected Box, Discrete or MultiDiscrete actions to clone, got {action_space}."
+            f"Expected Box, Discrete or MultiDiscrete actions to clone, got {one_line(action_space)}."
         )
     for what, array, shape in (
         ("observations", observations, observation_shape),
@@ -176,14 +177,14 @@ def check_demonstrations(pairs: Pairs, observation_shape: tuple[int, ...], actio
                 f"Expected demonstrated actions of floats, got {actions.dtype}; {_HINT}"
             )
         slack = 1e-6 * np.maximum(1, np.abs(actions))  # rounded by whoever wrote them
-        wrong = (actions < action_space.low - slack) | (actions > action_space.high + slack)
+        fits = (actions >= action_space.low - slack) & (actions <= action_space.high + slack)
     else:
         counted = actions - action_space.start
         n = action_space.n if isinstance(action_space, spaces.Discrete) else action_space.nvec
-        wrong = (counted < 0) | (counted >= n) | (counted % 1 != 0)
-    if wrong.any():
+        fits = (counted >= 0) & (counted < n) & (counted % 1 == 0)
+    if not fits.all():
         raise DemonstrationMismatchError(
-            f"Expected demonstrated actions of {_one_line(action_space)}, got {actions[wrong][0]}; {_HINT}"
+            f"Expected demonstrated actions of {one_line(action_space)}, got {actions[~fits][0]}; {_HINT}"
         )
 
 
@@ -255,10 +256,6 @@ def _fit_spread(policy: ActorCritic, head: GaussianHead, inputs: Tensor, targets
     with torch.no_grad():
         errors = _errors(head, policy.actor(inputs), targets)
         head.log_std.copy_(errors.square().mean(0).sqrt().clamp(*STD_BOUNDS).log())
-
-
-def _one_line(value: object) -> str:
-    return " ".join(str(value).split())
 
 
 def _weights(policy: ActorCritic) -> list[Tensor]:

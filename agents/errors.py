@@ -1,6 +1,11 @@
 """What an agent refuses, each in one line: what was expected, what came, what to do."""
 
 
+def one_line(value: object) -> str:
+    """Its text without line breaks, such as those that numpy puts into long arrays."""
+    return " ".join(str(value).split())
+
+
 class AgentError(ValueError):
     """Base of the errors below."""
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.distributed import ALONE, Ranks
-from agents.errors import UnsupportedSpaceError
+from agents.errors import UnsupportedSpaceError, one_line
 
 CLIP = 10.0
 """Normalised observations and rewards are clipped to plus or minus this many standard deviations."""
@@ -90,13 +90,13 @@ class ObservationNormalizer:
             with statistics has brought them along: it goes on with these.
 
     Raises:
-        UnsupportedSpaceError: the space is no Box.
+        UnsupportedSpaceError: the space is no Box, or has no component.
     """
 
     def __init__(self, space: gymnasium.Space[Any], *, learns: bool = True) -> None:
-        if not isinstance(space, gymnasium.spaces.Box):
+        if not isinstance(space, gymnasium.spaces.Box) or 0 in space.shape:
             raise UnsupportedSpaceError(
-                f"Expected a Box observation space, got {space}; wrap the environment."
+                f"Expected observations in a Box, not empty, got {one_line(space)}; wrap the environment."
             )
         self.shape = space.shape
         self.size = math.prod(space.shape)

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from agents.errors import UnsupportedSpaceError
+from agents.errors import UnsupportedSpaceError, one_line
 
 Layer = tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]
 """Weight ``(inputs, outputs)`` and bias ``(outputs,)``."""
@@ -58,7 +58,7 @@ class GaussianHead(nn.Module):
 
     def log_prob_and_entropy(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy (nats), both ``(batch,)``, of the joint action."""
-        standardized = (actions.flatten(1) - outputs) * (-self.log_std).exp()
+        standardized = (actions.reshape(outputs.shape) - outputs) * (-self.log_std).exp()
         log_scale = self.log_std.sum() + 0.5 * self.num_outputs * math.log(2 * math.pi)
         entropy = log_scale + 0.5 * self.num_outputs
         return -0.5 * standardized.square().sum(1) - log_scale, entropy.expand(len(outputs))
@@ -180,8 +180,8 @@ def action_head(space: gymnasium.Space[Any]) -> Head:
     if isinstance(space, gymnasium.spaces.MultiDiscrete):
         return MultiCategoricalHead(space)
     raise UnsupportedSpaceError(
-        f"Expected a Box of floats, a Discrete or a MultiDiscrete action space, got {space}; "
-        "wrap the environment."
+        "Expected a Box of floats, a Discrete or a MultiDiscrete action space, "
+        f"got {one_line(space)}; wrap the environment."
     )
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agents.distributed import ALONE, Ranks
-from agents.errors import UnsupportedEnvironmentError
+from agents.errors import UnsupportedEnvironmentError, one_line
 from agents.normalize import ObservationPreparation
 from agents.policy import ActorCritic
 from agents.rollout import Rollout, require_finite
@@ -41,7 +41,8 @@ class RolloutSampler:
     ) -> None:
         if "autoreset_mode" not in envs.metadata:
             raise UnsupportedEnvironmentError(
-                f"Expected a vector environment with metadata['autoreset_mode'], got {envs}; set it."
+                "Expected a vector environment with metadata['autoreset_mode'], "
+                f"got {one_line(envs)}; set it."
             )
         self.autoreset_mode = AutoresetMode(envs.metadata["autoreset_mode"])
         self.envs = envs

@@ -73,8 +73,18 @@ def test_a_constant_component_stays_finite() -> None:
 
 
 def test_a_space_that_is_no_box_is_refused() -> None:
-    with pytest.raises(UnsupportedSpaceError, match="Expected a Box observation space, got Dict"):
+    with pytest.raises(UnsupportedSpaceError, match="Expected observations in a Box, not empty, got Dict"):
         ObservationNormalizer(gymnasium.spaces.Dict({"position": box(2)}))
+
+
+def test_a_space_of_nothing_and_a_long_one_are_refused_in_one_line() -> None:
+    low = np.arange(100, dtype=np.float32)
+    long = gymnasium.spaces.Tuple([gymnasium.spaces.Box(low, low + 1)])
+    for space in (box(0), long):
+        with pytest.raises(
+            UnsupportedSpaceError, match=r"^Expected observations in a Box, .*; wrap the environment\.$"
+        ):
+            ObservationNormalizer(space)
 
 
 def test_rewards_are_scaled_by_the_deviation_of_all_discounted_returns() -> None:
