@@ -74,7 +74,7 @@ class Adam:
         self._parameters.values -= scratch
 
     def state_dict(self) -> dict[str, Any]:
-        """Copies of the moments of each parameter, by its number; as :func:`agents.on_policy.save_adam`."""
+        """Copies of the moments of each parameter, by its number; as :func:`agents.states.save_adam`."""
         return {
             str(index): {
                 "step": np.array(self._steps, np.float32),

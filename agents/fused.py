@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from agents.batch import Batch
 from agents.distributed import ALONE, Ranks
 from agents.flat import Adam, Array, FlatParameters
 from agents.policy import ActorCritic, CategoricalHead, GaussianHead, Head, TanhActorCritic
 from agents.tanh_network import TanhNetwork
 
 if TYPE_CHECKING:
-    from agents.on_policy import Batch
     from agents.ppo import PPOConfig
 
 
@@ -29,9 +29,9 @@ class GaussianDensity:
         self._log_std, self._gradient = log_std, gradient
 
     def log_probs(self, means: Array, actions: Array) -> Array:
-        """Both are ``(batch, size)``."""
+        """``means`` ``(batch, size)``, ``actions`` ``(batch, *space.shape)``."""
         self._inverse_std = np.exp(-self._log_std)
-        self._standardized = (actions - means) * self._inverse_std
+        self._standardized = (actions.reshape(means.shape) - means) * self._inverse_std
         self._log_scale = np.add.reduce(self._log_std) + 0.5 * len(self._log_std) * math.log(2 * math.pi)
         log_probs: Array = -0.5 * np.einsum("ij,ij->i", self._standardized, self._standardized)
         log_probs -= self._log_scale
@@ -143,7 +143,7 @@ class FusedStep:
         self._density = density_of(policy.head, self._parameters)
 
     def __call__(
-        self, batch: "Batch", learning_rate: float, ranks: Ranks = ALONE, *, report: bool = True
+        self, batch: Batch, learning_rate: float, ranks: Ranks = ALONE, *, report: bool = True
     ) -> Mapping[str, float] | None:
         """As :class:`agents.ppo.TorchStep`."""
         config, size = self._config, batch.size
@@ -182,7 +182,7 @@ class FusedStep:
         self._adam.step(learning_rate)
         return metrics
 
-    def _value_errors(self, values: Array, batch: "Batch") -> tuple[Array, Any]:
+    def _value_errors(self, values: Array, batch: Batch) -> tuple[Array, Any]:
         """Errors of the (clipped) values, and where these depend on the critic at all."""
         limit = self._config.clip_coef_vf
         if limit is None:

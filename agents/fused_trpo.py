@@ -7,18 +7,16 @@ perspectives on the natural gradient method"): forward mode, then backward.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from agents.batch import Batch
 from agents.distributed import Ranks
 from agents.flat import Adam, Array, FlatParameters
 from agents.fused import density_of
 from agents.policy import ActorCritic
 from agents.tanh_network import TanhNetwork
-
-if TYPE_CHECKING:
-    from agents.on_policy import Batch
 
 
 class FusedSurrogate:
@@ -36,7 +34,7 @@ class FusedSurrogate:
         self._actor = TanhNetwork(self._parameters, "actor")
         self._density = density_of(policy.head, self._parameters)
 
-    def linearize(self, batch: "Batch", ranks: Ranks) -> tuple[float, Array, Callable[[Array], Array]]:
+    def linearize(self, batch: Batch, ranks: Ranks) -> tuple[float, Array, Callable[[Array], Array]]:
         """As :meth:`agents.trpo.TorchSurrogate.linearize`."""
         self._batch, self._ranks = batch, ranks
         outputs = self._actor.forward(batch.observations)
@@ -91,7 +89,7 @@ class FusedCritic:
         self._adam = Adam(self._parameters)
         self._learning_rate = learning_rate
 
-    def step(self, batch: "Batch", ranks: Ranks) -> float:
+    def step(self, batch: Batch, ranks: Ranks) -> float:
         """As :meth:`agents.trpo.TorchCritic.step`."""
         errors = self._critic.forward(batch.observations)[:, 0] - batch.returns
         self._critic.backward((errors * (2.0 / batch.size))[:, None])

@@ -1,10 +1,9 @@
 """What agents that learn from their own rollouts share: collecting, preparing, saving."""
 
 import abc
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,13 +11,15 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.distributed import ALONE, Ranks
+from agents.batch import Batch
+from agents.distributed import ALONE
 from agents.errors import InvalidConfigError, ShapeError, StateMismatchError
 from agents.normalize import ObservationNormalizer, ObservationPreparation, RewardScaler
 from agents.pixels import ImageActorCritic, ImagePreparation, is_image_space
 from agents.policy import ActorCritic, TanhActorCritic
 from agents.rollout import Rollout, generalized_advantages, require_finite
 from agents.sampling import RolloutSampler
+from agents.states import require_moments, to_arrays, to_tensors
 
 _STREAMS = ("rollout_rng", "minibatch_rng", "acting_rng")
 
@@ -64,36 +65,6 @@ def require_positive(config: OnPolicyConfig, *names: str) -> None:
         value = getattr(config, name)
         if value is not None and not value > 0:
             raise InvalidConfigError(f"Expected a positive {name}, got {value}.")
-
-
-class Batch(NamedTuple):
-    """Transitions to train on: tensors for torch, arrays for numpy.
-
-    Of the ``size`` transitions that all ranks together train on, each rank has its own ``n``, perhaps none.
-    Alone, a process has all of them.
-
-    Attributes:
-        advantages: ``(size,)``, of all ranks' transitions, because they are standardised over all of them.
-        own: ``(size,)`` of booleans, in numpy: which of them this rank has; other columns are ``(n, ...)``.
-    """
-
-    observations: Any
-    actions: Any
-    log_probs: Any
-    values: Any
-    returns: Any
-    advantages: Any
-    own: NDArray[np.bool_]
-
-    @property
-    def size(self) -> int:
-        """Transitions of all ranks."""
-        return len(self.own)
-
-    def numpy(self) -> "Batch":
-        """The same with arrays in place of tensors, which share their memory."""
-        *columns, own = self
-        return Batch._make([*(column.numpy() for column in columns), own])
 
 
 class OnPolicyAgent(abc.ABC):
@@ -219,6 +190,11 @@ class OnPolicyAgent(abc.ABC):
     def _train(self, batch: Batch) -> dict[str, float]:
         """Change the policy, and say how it went."""
 
+    @property
+    @abc.abstractmethod
+    def _optimized(self) -> Sequence[Tensor]:
+        """The parameters that the optimizer moves."""
+
     @abc.abstractmethod
     def _optimizer_state(self) -> dict[str, Any]:
         """Arrays and JSON scalars by name."""
@@ -236,24 +212,6 @@ class OnPolicyAgent(abc.ABC):
             rewards = self.reward_scaler(rewards, rollout.ended, rollout.valid, self.ranks)
         return generalized_advantages(rollout, rewards, self.config.gamma, self.config.gae_lambda)
 
-    def _minibatches(self, batch: Batch, minibatch_size: int) -> Iterator[Batch]:
-        """One pass over the batch in random order, in minibatches whose sizes differ by one at most.
-
-        Dummy transitions make the size of a batch vary; a small last minibatch would make a noisy step. The
-        order is that of all ranks, so each has some of every minibatch, by chance.
-        """
-        *columns, advantages, own = batch
-        order = self.minibatch_rng.permutation(batch.size)
-        advantages, own = advantages[order], own[order]
-        rows = (np.cumsum(batch.own) - 1)[order[own]]
-        columns = [column[rows] for column in columns]
-        ends = np.linspace(0, batch.size, max(1, batch.size // minibatch_size) + 1).astype(int)
-        own_ends = np.concatenate([[0], np.cumsum(own)])[ends]
-        parts = zip(itertools.pairwise(ends), itertools.pairwise(own_ends), strict=True)
-        for (start, end), (own_start, own_end) in parts:
-            own_columns = (column[own_start:own_end] for column in columns)
-            yield Batch._make([*own_columns, advantages[start:end], own[start:end]])
-
     def state_dict(self) -> dict[str, Any]:
         """All that training continues from, as copies: nested dictionaries of arrays and JSON scalars."""
         return {
@@ -269,8 +227,11 @@ class OnPolicyAgent(abc.ABC):
         """Continue from :meth:`state_dict`, with new episodes in all environments.
 
         Raises:
-            StateMismatchError: the state is of an agent with other networks; this agent is unchanged.
+            StateMismatchError: the state is of an agent with other networks or of another algorithm; this
+                agent is unchanged.
         """
+        self._checked_policy(state)
+        require_moments(state["optimizer"], self._optimized)
         self.load_policy(state)
         self._load_optimizer_state(state["optimizer"])
         self.reward_scaler.load_state_dict(state["reward_scaler"])
@@ -288,6 +249,12 @@ class OnPolicyAgent(abc.ABC):
             StateMismatchError: the state is of an agent with other networks, not of an agent at all, or not
                 finite; this agent is unchanged.
         """
+        policy, moments = self._checked_policy(state)
+        self.policy.load_state_dict(to_tensors(policy))
+        self.normalizer.statistics.load_state_dict(moments)
+
+    def _checked_policy(self, state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The parameters and the moments of the observations in a state, if they fit this agent."""
         try:
             policy = dict(state["policy"])
             moments = {name: state["normalizer"][name] for name in ("mean", "variance", "count")}
@@ -310,8 +277,7 @@ class OnPolicyAgent(abc.ABC):
         for name, array in given.items():
             if np.asarray(array).dtype.kind != "f" or not np.isfinite(array).all():
                 raise StateMismatchError(f"Expected finite numbers in {name} of the policy; use another one.")
-        self.policy.load_state_dict(to_tensors(policy))
-        statistics.load_state_dict(moments)
+        return policy, moments
 
 
 def _preparation_and_policy(
@@ -324,38 +290,3 @@ def _preparation_and_policy(
         return images, ImageActorCritic(images.image_shape, actions, generator, share_trunk=share_trunk)
     normalizer = ObservationNormalizer(observations, learns=normalize)
     return normalizer, TanhActorCritic(normalizer.size, actions, generator)
-
-
-def save_adam(optimizer: torch.optim.Adam) -> dict[str, Any]:
-    """Copies of the moments of each parameter, by its number."""
-    moments = optimizer.state_dict()["state"]
-    return {str(index): to_arrays(of_one) for index, of_one in moments.items()}
-
-
-def load_adam(optimizer: torch.optim.Adam, state: Mapping[str, Any]) -> None:
-    """Continue from :func:`save_adam`."""
-    moments = {int(index): to_tensors(of_one) for index, of_one in state.items()}
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": moments, "param_groups": groups})
-
-
-def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
-    """Copies as numpy arrays."""
-    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
-
-
-def to_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
-    """Copies as tensors."""
-    return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
-
-
-def mean_of(metrics: Sequence[Mapping[str, Any]], ranks: Ranks) -> dict[str, float]:
-    """Means of what several steps report, the shares of all ranks added up."""
-    means = np.array([float(sum(step[name] for step in metrics)) / len(metrics) for name in metrics[0]])
-    ranks.sum(means)
-    return dict(zip(metrics[0], means.tolist(), strict=True))
-
-
-def standardized(advantages: Tensor) -> Tensor:
-    """Advantages ``(size,)`` brought to mean 0 and unbiased standard deviation 1."""
-    return (advantages - advantages.mean()) / (advantages.std() + 1e-8)

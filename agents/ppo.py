@@ -8,20 +8,17 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor, nn
 
+from agents.batch import Batch, mean_of, standardized
 from agents.distributed import ALONE, Ranks
 from agents.fused import FusedStep, can_fuse
 from agents.on_policy import (
-    Batch,
     OnPolicyAgent,
     OnPolicyConfig,
-    load_adam,
-    mean_of,
     require_at_least,
     require_positive,
-    save_adam,
-    standardized,
 )
 from agents.policy import ActorCritic
+from agents.states import load_adam, save_adam
 
 
 @dataclass(frozen=True)
@@ -132,7 +129,8 @@ class PPO(OnPolicyAgent):
     """See :class:`OnPolicyAgent`.
 
     :meth:`update` reports means over the last whole epoch: ``policy_loss``, ``value_loss``, ``entropy``,
-    ``approx_kl`` (the third estimator of Schulman 2020, "Approximating KL Divergence") and ``clip_fraction``.
+    ``approx_kl`` (the third estimator of Schulman 2020, "Approximating KL Divergence") and ``clip_fraction``;
+    none of them where the policy had moved too far before the first minibatch.
     """
 
     config: PPOConfig
@@ -163,7 +161,7 @@ class PPO(OnPolicyAgent):
             # Any epoch may be the last one where the policy may not move too far.
             report = epoch == epochs or self.config.target_kl is not None
             steps: list[Mapping[str, Any]] = []
-            for minibatch in self._minibatches(batch, self.config.minibatch_size):
+            for minibatch in batch.minibatches(self.config.minibatch_size, self.minibatch_rng):
                 step = self._step(minibatch, rate, self.ranks, report=report)
                 if step is None:
                     return mean_of(steps or last, self.ranks)
@@ -175,6 +173,10 @@ class PPO(OnPolicyAgent):
         if self.config.anneal_timesteps is None:
             return self.config.learning_rate
         return self.config.learning_rate * max(0.0, 1.0 - self.total_steps / self.config.anneal_timesteps)
+
+    @property
+    def _optimized(self) -> list[Tensor]:
+        return list(self.policy.parameters())
 
     def _optimizer_state(self) -> dict[str, Any]:
         return self._step.state_dict()

@@ -10,20 +10,18 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from agents.batch import Batch, standardized
 from agents.distributed import ALONE, Ranks
 from agents.fused import can_fuse
 from agents.fused_trpo import FusedCritic, FusedSurrogate
 from agents.on_policy import (
-    Batch,
     OnPolicyAgent,
     OnPolicyConfig,
-    load_adam,
     require_at_least,
     require_positive,
-    save_adam,
-    standardized,
 )
 from agents.policy import ActorCritic
+from agents.states import load_adam, save_adam
 
 Vector = TypeVar("Vector", Tensor, NDArray[Any])
 
@@ -174,7 +172,10 @@ class TRPO(OnPolicyAgent):
         expansion: tuple[float, Any, Callable[[Any], Any]] = self._surrogate.linearize(batch, self.ranks)
         objective, gradient, fisher = expansion
         direction = conjugate_gradient(fisher, gradient, self.config.cg_max_steps)
-        largest = math.sqrt(2 * self.config.target_kl / float(direction @ fisher(direction)))
+        curvature = float(direction @ fisher(direction))
+        if not curvature > 0:  # No direction is better: all advantages are alike, or there is but one choice.
+            return _no_step(objective)
+        largest = math.sqrt(2 * self.config.target_kl / curvature)
         return self._line_search(objective, largest * direction)
 
     def _line_search(self, before: float, step: Any) -> dict[str, float]:
@@ -186,14 +187,18 @@ class TRPO(OnPolicyAgent):
             if kl < self.config.target_kl and objective > before:
                 return {"policy_objective": objective, "kl": kl, "line_search_success": 1.0}
         self._surrogate.at(origin)
-        return {"policy_objective": before, "kl": 0.0, "line_search_success": 0.0}
+        return _no_step(before)
 
     def _fit_critic(self, batch: Batch) -> float:
         for _ in range(self.config.n_critic_updates):
-            minibatches = self._minibatches(batch, self.config.minibatch_size)
+            minibatches = batch.minibatches(self.config.minibatch_size, self.minibatch_rng)
             losses = [self._critic.step(minibatch, self.ranks) for minibatch in minibatches]
         (value_loss,) = self.ranks.totals(sum(losses) / len(losses))
         return value_loss
+
+    @property
+    def _optimized(self) -> list[Tensor]:
+        return list(self.policy.critic.parameters())
 
     def _optimizer_state(self) -> dict[str, Any]:
         return self._critic.state_dict()
@@ -245,6 +250,10 @@ def conjugate_gradient(
         before, squared = squared, residual @ residual
         direction = residual + (squared / before) * direction
     return solution
+
+
+def _no_step(objective: float) -> dict[str, float]:
+    return {"policy_objective": objective, "kl": 0.0, "line_search_success": 0.0}
 
 
 def _flat(tensors: tuple[Tensor, ...]) -> Tensor:

@@ -14,6 +14,7 @@ from gymnasium.vector import SyncVectorEnv
 
 from agents.errors import StateMismatchError
 from agents.ppo import PPO, PPOConfig
+from agents.trpo import TRPO, TRPOConfig
 
 
 def pendulum_agent(seed: int, **config: Any) -> PPO:
@@ -120,6 +121,19 @@ def test_the_state_of_another_environments_agent_is_refused_whole(make_agent: Ca
         agent.load_state_dict(other.state_dict())
     for name, value in agent.state_dict()["policy"].items():
         np.testing.assert_array_equal(value, before["policy"][name])
+
+
+def test_the_state_of_another_algorithm_is_refused_whole() -> None:
+    def make(algorithm: Any, config: Any) -> Any:
+        return algorithm(SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2), config, seed=0)
+
+    ppo, trpo = make(PPO, PPOConfig(num_steps=16)), make(TRPO, TRPOConfig(num_steps=16))
+    for agent, other in ((ppo, trpo), (trpo, ppo)):
+        iterate(other, 1)
+        before = agent.state_dict()
+        with pytest.raises(StateMismatchError, match="use the algorithm that saved it"):
+            agent.load_state_dict(other.state_dict())
+        np.testing.assert_equal(agent.state_dict(), before)
 
 
 def test_acting_deterministically_takes_the_mean_within_the_box(make_agent: Callable[..., PPO]) -> None:

@@ -12,8 +12,8 @@ import torch
 from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 
+from agents.batch import Batch
 from agents.errors import InvalidConfigError, NonFiniteError, ShapeError
-from agents.on_policy import Batch
 from agents.ppo import PPO, PPOConfig
 from agents.rollout import Rollout
 
@@ -47,6 +47,8 @@ def sb3_model(agent: PPO, env_id: str) -> Any:
         ent_coef=config.ent_coef,
         vf_coef=config.vf_coef,
         max_grad_norm=config.max_grad_norm,
+        clip_range_vf=config.clip_coef_vf,
+        target_kl=config.target_kl,
         policy_kwargs={"net_arch": {"pi": [64, 64], "vf": [64, 64]}},
         device="cpu",
     )
@@ -73,6 +75,43 @@ def test_an_update_gives_the_parameters_that_stable_baselines3_gives(
     assert metrics["approx_kl"] == pytest.approx(reference.logged("approx_kl"), rel=1e-6)
     assert metrics["explained_variance"] == pytest.approx(reference.logged("explained_variance"), rel=1e-6)
     assert metrics["clip_fraction"] > 0
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+def test_an_update_ends_and_clips_values_as_in_stable_baselines3(
+    fuse: bool, made_up_rollout: MakeRollout, sb3_twin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trained(**settings: Any) -> dict[str, NDArray[Any]]:
+        envs = SyncVectorEnv([lambda: gymnasium.make("Pendulum-v1")] * NUM_ENVS)
+        agent = PPO(envs, replace(CONFIG, **settings), seed=0, dtype=torch.float64, fuse=fuse)
+        rollout = made_up_rollout(agent)
+        reference = sb3_twin(sb3_model(agent, "Pendulum-v1"), agent)
+        reference.train(rollout, monkeypatch)
+        agent.update(rollout, rollout.rewards)
+        for name, value in parameters(agent).items():
+            np.testing.assert_allclose(value, reference.parameter(name), rtol=0, atol=1e-9, err_msg=name)
+        return parameters(agent)
+
+    critics = [
+        trained(**settings)["critic.0.weight"]
+        for settings in ({"target_kl": 0.003}, {"clip_coef_vf": 0.03}, {})
+    ]
+    for critic in critics[:2]:
+        assert np.abs(critic - critics[2]).max() > 1e-3, "the setting should matter"
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+def test_a_policy_that_has_moved_too_far_before_is_left_alone(
+    fuse: bool, made_up_rollout: MakeRollout
+) -> None:
+    envs = SyncVectorEnv([lambda: gymnasium.make("Pendulum-v1")] * NUM_ENVS)
+    agent = PPO(envs, replace(CONFIG, target_kl=1e-3), seed=0, fuse=fuse)
+    rollout = made_up_rollout(agent)
+    rollout = replace(rollout, log_probs=rollout.log_probs + 1)
+    before = parameters(agent)
+    assert agent.update(rollout, rollout.rewards).keys() == {"explained_variance"}
+    for name, value in parameters(agent).items():
+        np.testing.assert_array_equal(value, before[name])
 
 
 def test_approx_kl_and_entropy_tell_how_far_the_update_moved_the_policy() -> None:
@@ -149,14 +188,10 @@ def test_statistics_of_observations_change_only_between_rollouts(make_agent: Cal
     np.testing.assert_allclose(agent.normalizer.statistics.variance, seen.var(0))
 
 
-def test_minibatches_hold_every_transition_once_and_have_nearly_one_size(
-    make_agent: Callable[..., PPO],
-) -> None:
-    agent = make_agent(minibatch_size=7)
-    rollout = agent.collect()
-    advantages = np.arange(rollout.num_valid, dtype=np.float64)
-    batch = Batch._make([*[advantages] * 6, np.ones(rollout.num_valid, bool)])
-    minibatches = list(agent._minibatches(batch, 7))
+def test_minibatches_hold_every_transition_once_and_have_nearly_one_size() -> None:
+    advantages = np.arange(89.0)
+    batch = Batch._make([*[advantages] * 6, np.ones(89, bool)])
+    minibatches = list(batch.minibatches(7, np.random.default_rng(0)))
     sizes = {minibatch.size for minibatch in minibatches}
     assert min(sizes) >= 7
     assert max(sizes) - min(sizes) <= 1

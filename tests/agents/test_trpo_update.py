@@ -1,6 +1,8 @@
 """What one update of TRPO does: against sb3-contrib, an explicit Hessian and numpy's solver."""
 
+import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -14,11 +16,13 @@ from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
 
+from agents.batch import Batch
 from agents.distributed import ALONE
+from agents.flat import FlatParameters
 from agents.fused_trpo import FusedSurrogate
-from agents.on_policy import Batch
 from agents.policy import GaussianHead, TanhActorCritic, action_head
 from agents.rollout import Rollout
+from agents.tanh_network import TanhNetwork
 from agents.trpo import TRPO, TorchSurrogate, TRPOConfig, conjugate_gradient, fisher_product
 
 NUM_STEPS, NUM_ENVS = 64, 2
@@ -130,6 +134,58 @@ def test_a_step_that_does_not_improve_leaves_the_policy_as_it_was(
         if not name.startswith("critic"):
             np.testing.assert_array_equal(value, before[name])
     assert np.abs(parameters(agent)["critic.4.bias"] - before["critic.4.bias"]).max() > 0
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+def test_advantages_that_are_all_alike_leave_the_policy_as_it_was(
+    fuse: bool, made_up_rollout: MakeRollout
+) -> None:
+    agent = make_agent("Pendulum-v1", fuse=fuse)
+    rollout = made_up_rollout(agent)
+    zero = np.zeros_like(rollout.values)
+    rollout = replace(rollout, values=zero, bootstrap_values=zero, last_values=zero[0])
+    before = parameters(agent)
+    metrics = agent.update(rollout, zero)
+    assert metrics["line_search_success"] == metrics["kl"] == 0.0
+    for name, value in parameters(agent).items():
+        if not name.startswith("critic"):
+            np.testing.assert_array_equal(value, before[name])
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+def test_actions_in_a_box_of_any_shape_are_numbers_in_a_row(
+    fuse: bool, counting_envs: Callable[..., SyncVectorEnv]
+) -> None:
+    """Only the environment sees the shape."""
+
+    def trained(shape: tuple[int, ...]) -> TRPO:
+        envs = counting_envs(action_space=Box(-0.5, 0.5, shape, np.float32))
+        agent = TRPO(envs, TRPOConfig(num_steps=16), seed=0, fuse=fuse)
+        rollout = agent.collect()
+        assert rollout.actions.shape == (16, 3, *shape)
+        agent.update(rollout, rollout.rewards)
+        return agent
+
+    row = parameters(trained((6,)))
+    for name, value in parameters(trained((2, 3))).items():
+        np.testing.assert_array_equal(value, row[name], err_msg=name)
+
+
+def test_batches_of_many_sizes_share_their_memory() -> None:
+    """As many as there are, because each rollout has some other number of dummy transitions."""
+    policy = TanhActorCritic(5, Discrete(2), torch.Generator().manual_seed(0))
+    parameters = FlatParameters(dict(policy.named_parameters()))
+    network, of_one_size = (TanhNetwork(parameters, "actor") for _ in range(2))
+    inputs = np.random.default_rng(0).normal(size=(300, 5)).astype(np.float32)
+    for size in (0, 300):  # a rank may have nothing of a minibatch
+        network.forward(inputs[:size])
+    tracemalloc.start()
+    for size in range(300, 100, -1):
+        outputs = network.forward(inputs[:size])
+    allocated, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert allocated < 1e6, "memory of their own would be 30 MB"
+    np.testing.assert_array_equal(outputs, of_one_size.forward(inputs[:101]))
 
 
 def test_the_policy_keeps_within_the_limit(made_up_rollout: MakeRollout) -> None:
