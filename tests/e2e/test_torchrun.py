@@ -66,11 +66,21 @@ def launched() -> Iterator[list[Launched]]:
         command.kill()
 
 
+def start_ranks(line: list[str], folder: Path) -> list[Launched]:
+    """Two processes with the variables that torchrun sets, without its own import of torch."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    address = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [Launched([*TEACH, *line], folder, RANK=str(rank), **address) for rank in range(2)]
+
+
 def test_two_ranks_make_one_run(tmp_path: Path, launched: list[Launched]) -> None:
-    launched.append(Launched([*TORCHRUN, *SETTINGS, "-n", "two", "-t", "6000"], tmp_path))
+    launched += start_ranks([*SETTINGS, "-n", "two", "-t", "6000"], tmp_path)
 
-    assert launched[0].wait() == 0, launched[0].said
+    assert [rank.wait() for rank in launched] == [0, 0], launched[0].said
 
+    assert launched[1].said == ""
     said = launched[0].said
     assert said.count("Training teacher/Reacher-v1") == said.count("Done after") == 1
     assert len(PROGRESS.findall(said)) == 2, "each round should make the steps of both ranks"
@@ -104,12 +114,7 @@ def test_a_rank_that_is_killed_ends_the_run_and_one_process_goes_on_with_it(
 
 
 def test_what_rank_0_refuses_is_said_once_and_ends_all(tmp_path: Path, launched: list[Launched]) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    address = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    line = "-p rl -e ShortHoper-v1 -n x".split()
-    launched += [Launched([*TEACH, *line], tmp_path, RANK=str(rank), **address) for rank in range(2)]
+    launched += start_ranks("-p rl -e ShortHoper-v1 -n x".split(), tmp_path)
 
     assert [rank.wait() for rank in launched] == [2, 2]
 
