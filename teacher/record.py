@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +35,8 @@ def record_run(run_dir: Path, n_episodes: int, seed: int, console: Console) -> D
     config, _ = load_config(run_dir)
     task = describe_task(config.env_id, config.max_episode_steps)
     state = read_policy(run_dir)
+    # One observation at a time is fastest without a GPU, and there may be none here.
+    config = dataclasses.replace(config, device="cpu")
     with contextlib.closing(make_vector_env(task, 1, config.seed)) as envs:
         agent = make_agent(config, envs)
     agent.load_policy(state)

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -40,7 +41,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with contextlib.chdir(folder):
         assert main("-p rl -e CartPole-v1 -n expert -t 1000 -V".split()) == 0
         env = gym.make("CartPole-v1", max_episode_steps=200)
-        save_demonstrations(Path("expert.npz"), record_demonstrations(balance, env, n_episodes=5))
+        recorded = record_demonstrations(balance, env, n_episodes=5)
+        save_demonstrations(Path("expert.npz"), recorded)
+        save_demonstrations(Path("few.npz"), recorded.limited(2))  # soon cloned
     return folder
 
 
@@ -98,7 +101,7 @@ def test_it_begins_from_a_clone_and_tells_how_good_it_is(build: Callable[..., tu
 
 def test_a_policy_comes_before_the_demonstrations(build: Callable[..., tuple[Run, str]]) -> None:
     before = load_state(EXPERT / "checkpoint.npz")["agent"]
-    run, said = build(policy=str(EXPERT), demonstrations="expert.npz")
+    run, said = build(policy=str(EXPERT), demonstrations="few.npz")
     assert said.index("Begins from the policy of") < said.index("Cloned")
     state = run.agent.state_dict()
     np.testing.assert_equal(state["normalizer"], before["normalizer"])
@@ -120,13 +123,13 @@ def test_a_single_episode_is_cloned_whole(build: Callable[..., tuple[Run, str]])
 def test_it_trains_on_and_a_resumed_run_does_not_clone_again(
     line: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = "-e CartPole-v1 -n x -t 500 -V --policy runs/CartPole-v1/expert --demonstrations expert.npz"
+    settings = "-e CartPole-v1 -n x -t 500 -V --policy runs/CartPole-v1/expert --demonstrations few.npz"
     assert main([*settings.split(), *line.split()]) == 0
-    assert "Cloned 5 episodes" in capsys.readouterr().out
+    assert "Cloned 2 episodes" in capsys.readouterr().out
     run_dir = folder / "runs/CartPole-v1/x"
     config, _ = load_config(run_dir)
-    assert (config.demonstrations, config.policy) == (str(folder / "expert.npz"), str(folder / EXPERT))
-    (folder / "expert.npz").unlink()
+    assert (config.demonstrations, config.policy) == (str(folder / "few.npz"), str(folder / EXPERT))
+    (folder / "few.npz").unlink()
     shutil.rmtree(EXPERT)
     before = load_state(run_dir / "checkpoint.npz")["agent"]
     assert main(["--resume", str(run_dir)]) == 0
@@ -137,8 +140,8 @@ def test_it_trains_on_and_a_resumed_run_does_not_clone_again(
 def test_a_run_killed_before_its_first_rollout_is_resumed_warm(
     build: Callable[..., tuple[Run, str]], folder: Path
 ) -> None:
-    run, _ = build(demonstrations="expert.npz")
-    (folder / "expert.npz").unlink()
+    run, _ = build(demonstrations="few.npz")
+    (folder / "few.npz").unlink()
     config, run_id = load_config(run.config.run_dir)
     with build_run(config, run_id, run.task, Console(quiet=True)) as resumed:
         np.testing.assert_equal(resumed.agent.state_dict()["policy"], run.agent.state_dict()["policy"])
@@ -220,6 +223,8 @@ def test_what_cannot_be_begun_from_is_refused_in_one_line_and_leaves_nothing(
 
 
 def test_a_run_is_recorded_by_one_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = json.loads((EXPERT / "config.json").read_text())
+    (EXPERT / "config.json").write_text(json.dumps({**settings, "device": "cuda:7"}))  # of another machine
     assert record.main(f"{EXPERT} clone.npz --episodes 3 --seed 5".split()) == 0
     recorded = load_demonstrations(Path("clone.npz"))
     assert capsys.readouterr().out.splitlines()[-1] == f"clone.npz: {recorded.summary()}"
