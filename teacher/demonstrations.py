@@ -240,15 +240,23 @@ def draw_returns(demonstrations: Demonstrations, path: Path) -> None:
     """
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415
+        from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(
             f"expected matplotlib to draw {path}, got {error}; pip install 'rl-teacher[benchmarks]'"
         ) from error
+    returns = demonstrations.episode_returns
+    mean, margin = returns.mean(), 0.05 * (np.ptp(returns) or abs(returns[0]) or 1)
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
-    axes.hist(demonstrations.episode_returns, bins="auto")
-    axes.set(title=demonstrations.summary(), xlabel="return", ylabel="episodes")
+    bins = "auto" if np.ptp(returns) else [mean - margin / 10, mean + margin / 10]
+    axes.hist(returns, bins=bins, color="#4c78a8", edgecolor="white")
+    axes.axvline(mean, color="#333333", linestyle="--", linewidth=1)
+    axes.set(xlim=(returns.min() - margin, returns.max() + margin), xlabel="return (dashed: mean)")
+    axes.set(ylabel="episodes", title=demonstrations.summary().replace("+-", "\N{PLUS-MINUS SIGN}"))
     axes.title.set_fontsize("medium")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.spines[["top", "right"]].set_visible(False)
     try:
         with written_whole(path) as file:
             figure.savefig(file, format="png")
