@@ -173,8 +173,8 @@ def test_a_trained_normaliser_stays(make_agent: Callable[..., PPO]) -> None:
 
 
 def test_the_spread_of_the_actions_is_that_of_the_errors(make_agent: Callable[..., PPO]) -> None:
-    agent, demonstrations = make_agent(), shown(steer, 4096)
-    noise = np.random.default_rng(1).normal(0, [0.02, 0.3], (4096, 2))
+    agent, demonstrations = make_agent(), shown(steer, 1024)
+    noise = np.random.default_rng(1).normal(0, [0.02, 0.3], (1024, 2))
     actions = (0.3 * demonstrations.train[1] + noise).astype(np.float32).clip(-0.5, 0.5)
     clone(agent, Shown((demonstrations.train[0], actions), demonstrations.validation), n_epochs=30)
     policy = agent.policy
