@@ -7,8 +7,9 @@ that a run ends with plays 20 episodes, seeded apart from training, its actions 
 is the interquartile mean (IQM) of their mean returns over the seeds, with a 95 % bootstrap interval (Agarwal
 et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice").
 
-    python benchmarks/agents_return.py --results returns.jsonl --plot returns.png
-    python benchmarks/agents_return.py --results returns.jsonl --sides ours --seeds 1 2
+    python benchmarks/agents_return.py --plot returns.png                     from the results that are kept
+    python benchmarks/agents_return.py --results new.jsonl --workers 2        all anew, over an hour of CPU
+    python benchmarks/agents_return.py --results new.jsonl --sides ours --seeds 1 2
 
 Every finished run is kept as a line of the results file, and runs that it has are not made again.
 """
@@ -59,6 +60,7 @@ STEPS = {
     "Pendulum-v1": 80_000,
     "CartPole-v1": 50_000,
 }
+RESULTS = Path(__file__).with_suffix(".jsonl")
 AS_THEY_ARE = ("Pendulum-v1", "CartPole-v1")
 ALGORITHMS = ("ppo", "trpo")
 SIDES = ("ours", "theirs")
@@ -357,12 +359,14 @@ def main() -> None:
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
     parser.add_argument("--seeds", nargs="+", type=int, default=range(1, 6))
     parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--results", type=Path, default=Path("agents_return.jsonl"))
+    parser.add_argument("--results", type=Path, default=RESULTS, help="default: beside this script")
     parser.add_argument("--plot", type=Path, help="draw learning curves into this file")
     options = parser.parse_args()
     results = load(options.results)
     jobs = missing(options, results)
-    for result in track(make_runs(jobs, options.workers, options.results), "training", total=len(jobs)):
+    for result in track(
+        make_runs(jobs, options.workers, options.results), "training", total=len(jobs), transient=True
+    ):
         results.append(result)
     pairs = itertools.product(options.algorithms, options.envs)
     compared = [compare(results, env_id, algorithm) for algorithm, env_id in pairs]
