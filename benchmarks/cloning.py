@@ -28,7 +28,7 @@ from teacher.envs.make import make_env
 from teacher.envs.tasks import describe_task, make_vector_env
 
 EXPERT_STEPS = {"CartPole-v1": 100_000, "Hopper-v5": 300_000}
-EPOCHS = {"CartPole-v1": 20, "Hopper-v5": 100}
+EPOCHS = {"CartPole-v1": 20, "Hopper-v5": 300}
 DEMONSTRATED_EPISODES = 10
 EVALUATION_EPISODES = 100  # a hopper of one policy may return 1000 or 3000
 EVALUATION_SEED = 10_000  # apart from the seeds that are demonstrated

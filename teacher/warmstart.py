@@ -19,7 +19,7 @@ from teacher.demonstrations import Demonstrations, Split, draw_returns, load_dem
 from teacher.errors import ConfigError, DataError
 from teacher.metrics import progress
 
-CLONING_EPOCHS = 100
+CLONING_EPOCHS = 300
 CLONING_PATIENCE = 10
 TRAIN_FRACTION = 0.8
 PICTURE_NAME = "demonstrations.png"

@@ -112,7 +112,7 @@ def test_a_policy_comes_before_the_demonstrations(build: Callable[..., tuple[Run
 def test_a_single_episode_is_cloned_whole(build: Callable[..., tuple[Run, str]]) -> None:
     save_demonstrations(Path("one.npz"), load_demonstrations(Path("expert.npz"), traj_limitation=1))
     run, said = build(demonstrations="one.npz")
-    assert "epoch 100" in said
+    assert "epoch 300" in said
     assert "validation" not in said
     assert run.agent.normalizer.statistics.count == 200
 
