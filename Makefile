@@ -17,7 +17,8 @@ stack: setup-stack ## Run the full stack on this machine; BOTS=10 runs a whole e
 	@$(BIN)/python -m stack --bots $(BOTS) $(OPTIONS)
 
 test: setup-dev check ## Run every check and the whole test suite
-	$(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') --maxprocesses 4 \
+		--dist loadfile --no-loadscope-reorder
 
 check: setup-dev ## Lint, types and import rules
 	$(BIN)/ruff check .

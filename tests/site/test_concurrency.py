@@ -82,34 +82,50 @@ def answer_everything(browser: Browser, count: int) -> int:
         answered += 1
 
 
+@pytest.fixture
+def answer_together(race: Callable[..., list[Any]], browsers: list[Browser]) -> Callable[[int], int]:
+    """Have all labelers answer everything, each holding so many pairs; return the number of answers.
+
+    A labeler is given nothing while what is left is locked by others, and asks again later as a page does.
+    """
+
+    def answer(count: int) -> int:
+        at_once: list[int] = race(
+            *(lambda browser=browser: answer_everything(browser, count) for browser in browsers)
+        )
+        return sum(at_once) + sum(answer_everything(browser, count) for browser in browsers)
+
+    return answer
+
+
 def test_eight_labelers_are_given_no_pair_twice(
-    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+    trainer: Trainer, answer_together: Callable[[int], int]
 ) -> None:
     trainer.register(60)
-    answered = race(*(lambda browser=browser: answer_everything(browser, 1) for browser in browsers))
-    assert sum(answered) == Lease.objects.count() == Label.objects.count() == 60
+    answered = answer_together(1)
+    assert answered == Lease.objects.count() == Label.objects.count() == 60
     assert Lease.objects.values("comparison").distinct().count() == 60
     assert not Label.objects.filter(status=Label.Status.SURPLUS).exists()
     assert list(Decision.objects.order_by("seq").values_list("seq", flat=True)) == list(range(1, 61))
 
 
 def test_with_pairs_fetched_ahead_each_pair_still_gets_exactly_one_label_that_counts(
-    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+    trainer: Trainer, answer_together: Callable[[int], int]
 ) -> None:
     uuids = trainer.register(40)
-    answered = race(*(lambda browser=browser: answer_everything(browser, 3) for browser in browsers))
+    answered = answer_together(3)
     counted = Label.objects.filter(status=Label.Status.COUNTED)
     assert sorted(str(uuid) for uuid in counted.values_list("comparison__uuid", flat=True)) == sorted(uuids)
-    assert sum(answered) == Label.objects.count()
+    assert answered == Label.objects.count()
     assert trainer.decisions()["last_seq"] == 40
 
 
 def test_with_overlap_each_pair_is_judged_by_that_many_different_labelers(
-    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+    trainer: Trainer, answer_together: Callable[[int], int]
 ) -> None:
     Experiment.objects.update(overlap=3)
     trainer.register(15)
-    race(*(lambda browser=browser: answer_everything(browser, 1) for browser in browsers))
+    answer_together(1)
     judged = Comparison.objects.annotate(judges=Count("labels__labeler", distinct=True), all=Count("labels"))
     assert Counter(judged.values_list("n_labels", "judges", "all")) == {(3, 3, 3): 15}
 

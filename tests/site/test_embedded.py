@@ -45,6 +45,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
             try:
                 announced: dict[str, Any] = json.loads((tmp_path / "state/site/lock").read_text())
             except (FileNotFoundError, ValueError):
+                if started[-1].poll() is not None:
+                    break
                 time.sleep(0.1)
             else:
                 return announced
