@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from teacher.errors import DataError, StorageError
+from teacher.errors import DataError, StorageError, one_line
 from teacher.files import DAMAGED_ARCHIVE, opened_archive, written_whole
 
 CHECKPOINT_NAME = "checkpoint.npz"
@@ -50,7 +50,7 @@ def load_state(path: Path) -> State:
         with path.open("rb") as file:
             return _read(file, str(path))
     except (OSError, AttributeError, RecursionError, *DAMAGED_ARCHIVE) as error:
-        raise DataError(f"{path} is not a readable checkpoint: {' '.join(str(error).split())}") from error
+        raise DataError(f"{path} is not a readable checkpoint: {one_line(error)}") from error
 
 
 def dump_state(state: State) -> bytes:

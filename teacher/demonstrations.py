@@ -18,7 +18,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
 from teacher.envs.episodes import episode_seeds
-from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, StorageError
+from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, StorageError, one_line
 from teacher.files import DAMAGED_ARCHIVE, opened_archive, written_whole
 from teacher.images import are_images, read_images, write_images
 
@@ -174,7 +174,7 @@ def record_demonstrations(
     for what, space in (("observations", env.observation_space), ("actions", env.action_space)):
         if not isinstance(space, Box | Discrete | MultiDiscrete):
             raise EnvironmentUnsuitableError(
-                f"expected {what} of a Box, Discrete or MultiDiscrete, got {_one_line(space)}; wrap it"
+                f"expected {what} of a Box, Discrete or MultiDiscrete, got {one_line(space)}; wrap it"
             )
     if n_episodes < 1:
         raise ConfigError(f"expected at least 1 episode to record, got {n_episodes}")
@@ -327,7 +327,7 @@ def _play(controller: Controller, env: gym.Env[Any, Any], seed: int) -> tuple[ND
 def _require_finite(what: str, value: Any, seed: int, step: int) -> None:
     if not np.isfinite(value).all():
         raise DataError(
-            f"expected finite numbers from the environment, got the {what} {_one_line(value)} at step {step} "
+            f"expected finite numbers from the environment, got the {what} {one_line(value)} at step {step} "
             f"of the episode with seed {seed}"
         )
 
@@ -345,15 +345,11 @@ def _executable(action: Any, space: gym.Space[Any]) -> Any:
                 return chosen
         elif int(array) == array and space.contains(int(array)):
             return int(array)
-    raise DataError(f"expected an action of {_one_line(space)}, got {_one_line(action)} from the expert")
+    raise DataError(f"expected an action of {one_line(space)}, got {one_line(action)} from the expert")
 
 
 def _shape(space: gym.Space[Any]) -> tuple[int, ...]:
     return (1,) if isinstance(space, Discrete) else (space.shape or ())
-
-
-def _one_line(value: object) -> str:
-    return " ".join(str(value).split())
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
@@ -364,7 +360,7 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     except DAMAGED_ARCHIVE as error:
         raise DataError(
-            f"{path} is no readable file of demonstrations ({_one_line(error)}); expected an .npz of "
+            f"{path} is no readable file of demonstrations ({one_line(error)}); expected an .npz of "
             "plain arrays, because a pickled one could run anything"
         ) from error
 

@@ -5,6 +5,11 @@ without a traceback and exits with :attr:`TeacherError.exit_status`.
 """
 
 
+def one_line(value: object) -> str:
+    """What ``str`` says of a value, for a message of one line."""
+    return " ".join(str(value).split())
+
+
 class TeacherError(Exception):
     """Base of all errors the command line reports in one line."""
 

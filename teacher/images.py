@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from PIL.PngImagePlugin import PngInfo
 
-from teacher.errors import DataError, StorageError
+from teacher.errors import DataError, StorageError, one_line
 
 _SHAPE_KEY = "shape"
 _CHANNELS = (1, 3, 4)
@@ -103,7 +103,7 @@ def _read(root: Path, name: str) -> NDArray[np.uint8]:
         raise DataError(f"the image {name!r} is damaged, or neither PNG nor JPEG") from error
     # What a damaged image makes Pillow raise; a path with a NUL, or a shape that is none, raises ValueError.
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-        raise DataError(f"the image {name!r} cannot be read: {' '.join(str(error).split())}") from error
+        raise DataError(f"the image {name!r} cannot be read: {one_line(error)}") from error
 
 
 def _parsed(text: Any, size: int) -> tuple[int, ...]:

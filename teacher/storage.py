@@ -13,7 +13,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
-from teacher.errors import ConfigError, StorageError
+from teacher.errors import ConfigError, StorageError, one_line
 from teacher.files import written_whole
 
 CONTENT_TYPE = "video/mp4"
@@ -163,4 +163,4 @@ def _s3_reason(error: Exception) -> str:
 
 def _reason(error: Exception) -> str:
     strerror = error.strerror if isinstance(error, OSError) else None
-    return strerror or " ".join(str(error).split())
+    return strerror or one_line(error)

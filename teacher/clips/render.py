@@ -14,7 +14,7 @@ from teacher.clips.encode import Frame, encode
 from teacher.envs.episodes import replay
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe, library_versions
-from teacher.errors import DataError, RenderError, ReplayMismatchError, TeacherError
+from teacher.errors import DataError, RenderError, ReplayMismatchError, TeacherError, one_line
 from teacher.segments import Segment
 
 CLIP_SIZE = 400
@@ -102,7 +102,7 @@ class Stage:
         except TeacherError:
             raise
         except Exception as error:
-            raise RenderError(f"{env_id} cannot be made for rendering: {one_line(error)}") from error
+            raise RenderError(f"{env_id} cannot be made for rendering: {described(error)}") from error
         self._scene: Any = None
 
     def frames(self, shot: Shot) -> Iterator[Frame]:
@@ -121,7 +121,7 @@ class Stage:
         except TeacherError:
             raise
         except Exception as error:  # an environment may raise anything
-            raise RenderError(f"{self._name} failed while it was rendered: {one_line(error)}") from error
+            raise RenderError(f"{self._name} failed while it was rendered: {described(error)}") from error
 
     def close(self) -> None:
         """Give the environment and the OpenGL context back."""
@@ -179,6 +179,6 @@ def _listed(versions: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
-def one_line(error: BaseException) -> str:
+def described(error: BaseException) -> str:
     """An exception of any library as part of a one-line message."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return f"{type(error).__name__}: {one_line(error)}"

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from teacher.clips.encode import Frame
 from teacher.clips.gl import select_gl
-from teacher.errors import RenderError
+from teacher.errors import RenderError, one_line
 
 _SKY = np.array([0.62, 0.76, 0.90])
 _HORIZON = np.array([0.93, 0.95, 0.97])
@@ -86,7 +86,7 @@ class MujocoScene:
         # PyOpenGL answers a missing library with the first three.
         except (AttributeError, ImportError, OSError, RuntimeError, mujoco.FatalError) as error:
             raise RenderError(
-                f"MuJoCo cannot draw with MUJOCO_GL={backend_name}: {' '.join(str(error).split())}; "
+                f"MuJoCo cannot draw with MUJOCO_GL={backend_name}: {one_line(error)}; "
                 "install libegl1 and libgl1-mesa-dri, or libosmesa6"
             ) from error
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)

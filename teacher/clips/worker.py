@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from teacher.clips.encode import encode
-from teacher.clips.render import Shot, Stage, one_line
+from teacher.clips.render import Shot, Stage, described
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import ReplayMismatchError, TeacherError
 
@@ -52,7 +52,7 @@ def _answer(stages: "_Stages", request: Request) -> dict[str, str]:
         stages.close()
         if isinstance(error, ReplayMismatchError):
             return {"mismatch": str(error)}
-        return {"error": str(error) if isinstance(error, TeacherError) else one_line(error)}
+        return {"error": str(error) if isinstance(error, TeacherError) else described(error)}
     return {}
 
 

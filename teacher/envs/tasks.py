@@ -17,7 +17,7 @@ from teacher.envs.episodes import EpisodeRecorder, SeededResets, episode_seeds
 from teacher.envs.families import find_family_rules, old_names, resolve_env_id
 from teacher.envs.make import make_env
 from teacher.envs.threads import ThreadedVectorEnv
-from teacher.errors import EnvironmentUnsuitableError
+from teacher.errors import EnvironmentUnsuitableError, one_line
 
 _DEFAULT_FPS = 30  # of an environment that names no frame rate
 
@@ -62,7 +62,7 @@ def describe_task(env_id: str, max_episode_steps: int | None = None) -> TaskInfo
     try:
         env = make_env(env_id, kwargs)
     except Exception as error:  # an environment's constructor may raise anything
-        raise EnvironmentUnsuitableError(f"{env_id} cannot be made: {_one_line(error)}") from error
+        raise EnvironmentUnsuitableError(f"{env_id} cannot be made: {one_line(error)}") from error
     with contextlib.closing(env):
         observation_space, action_space = _supported_spaces(env_id, env)
         if horizon is None:
@@ -123,7 +123,7 @@ def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
         if module:
             importlib.import_module(module)
     except Exception as error:  # a module may do anything when imported
-        raise EnvironmentUnsuitableError(f"{module} cannot be imported: {_one_line(error)}") from error
+        raise EnvironmentUnsuitableError(f"{module} cannot be imported: {one_line(error)}") from error
     try:
         return gym.spec(name)
     except gym.error.Error as error:
@@ -137,16 +137,12 @@ def _supported_spaces(env_id: str, env: gym.Env[Any, Any]) -> tuple[Box, Box | D
     observations, actions = env.observation_space, env.action_space
     if not isinstance(observations, Box) or len(observations.shape) != 1:
         raise EnvironmentUnsuitableError(
-            f"{env_id} has observations {_one_line(observations)}; expected a vector: a Box of one dimension"
+            f"{env_id} has observations {one_line(observations)}; expected a vector: a Box of one dimension"
         )
     if isinstance(actions, Discrete):
         return observations, actions
     if isinstance(actions, Box) and len(actions.shape) == 1 and np.issubdtype(actions.dtype, np.floating):
         return observations, actions
     raise EnvironmentUnsuitableError(
-        f"{env_id} has actions {_one_line(actions)}; expected Discrete, or a Box of one dimension of floats"
+        f"{env_id} has actions {one_line(actions)}; expected Discrete, or a Box of one dimension of floats"
     )
-
-
-def _one_line(value: object) -> str:
-    return " ".join(str(value).split())
