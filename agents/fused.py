@@ -152,9 +152,8 @@ class FusedStep:
         log_ratio = log_probs - batch.log_probs
         ratio = np.exp(log_ratio)
         if config.target_kl is not None:
-            of_all = np.array(_approx_kl(ratio, log_ratio, size))
-            ranks.sum(of_all)
-            if float(of_all) > 1.5 * config.target_kl:
+            (of_all,) = ranks.totals(_approx_kl(ratio, log_ratio, size))
+            if of_all > 1.5 * config.target_kl:
                 return None
 
         centered = batch.advantages - np.add.reduce(batch.advantages) / size
@@ -172,7 +171,7 @@ class FusedStep:
                 "policy_loss": -float(np.add.reduce(np.minimum(gains, bounded)) / size),
                 "value_loss": float(errors @ errors / size),
                 "entropy": self._density.entropy(size),
-                "approx_kl": float(_approx_kl(ratio, log_ratio, size)),
+                "approx_kl": _approx_kl(ratio, log_ratio, size),
                 "clip_fraction": float((np.abs(ratio - 1) > config.clip_coef).sum() / size),
             }
         self._actor.backward(self._density.backward(by_log_probs, -config.ent_coef, size))
@@ -223,8 +222,8 @@ def can_fuse(policy: torch.nn.Module) -> bool:
     )
 
 
-def _approx_kl(ratio: Array, log_ratio: Array, size: int) -> Any:
-    return np.add.reduce(ratio - 1.0 - log_ratio) / size
+def _approx_kl(ratio: Array, log_ratio: Array, size: int) -> float:
+    return float(np.add.reduce(ratio - 1.0 - log_ratio) / size)
 
 
 def _log_softmax(logits: Array) -> Array:

@@ -94,8 +94,7 @@ class TorchStep:
         loss = policy_loss - config.ent_coef * entropy + config.vf_coef * value_loss
         approx_kl = (ratio - 1 - log_ratio).detach().sum() / batch.size
         if config.target_kl is not None:
-            of_all = approx_kl.clone()
-            ranks.sum(of_all)
+            (of_all,) = ranks.totals(approx_kl.item())
             if of_all > 1.5 * config.target_kl:
                 return None
 
