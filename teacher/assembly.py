@@ -29,7 +29,7 @@ from teacher.errors import ConfigError
 from teacher.ledger import Ledger
 from teacher.preferences import PreferenceDataset
 from teacher.run import Run, Teaching, make_agent, make_predictor, segment_length
-from teacher.schedules import ConstantRate, ExponentialSchedule, LabelSchedule
+from teacher.schedules import make_schedule
 from teacher.segments import SegmentPool
 from teacher.storage import Storage, open_storage
 from teacher.warmstart import WarmStart, read_warm_start
@@ -156,7 +156,7 @@ def _teaching(
     dataset.upsert(ledger.preferences())
     predictor = make_predictor(config, task)
     pool = SegmentPool(segment_length(config, task), seed=config.seed)
-    schedule = _schedule(config)
+    schedule = make_schedule(config)
     if config.predictor == "synth":
         return Teaching(ledger, SyntheticTeacher(ledger, config.seed), dataset, predictor, schedule, pool)
     site = _open_site(config, parts)
@@ -238,9 +238,3 @@ def _about_rendering(site: _Site) -> list[str]:
     if not site.has_bucket:
         return [f"{REDIS_VARIABLE} is not used: render workers need --storage s3://bucket/prefix"]
     return [f"Clips are made by the render workers of {urlsplit(redis_url).hostname}"]
-
-
-def _schedule(config: TeachConfig) -> LabelSchedule:
-    if config.n_labels is None:
-        return ConstantRate(config.num_pretrain_labels)
-    return ExponentialSchedule(config.num_pretrain_labels, config.n_labels, config.num_timesteps)

@@ -16,6 +16,8 @@ from teacher.files import written_whole
 Predictor = Literal["rl", "synth", "human"]
 AgentName = Literal["ppo", "trpo"]
 Pace = Literal["labels", "free"]
+RateName = Literal["constant", "hyperbolic", "inverse_quadratic", "paper_mujoco", "paper_atari"]
+ScheduleName = Literal["exponential", RateName]
 
 DEFAULT_PRETRAIN_LABELS = 175
 CONFIG_NAME = "config.json"
@@ -48,6 +50,12 @@ class TeachConfig:
         int | None,
         f"labels before training starts (a quarter of n_labels, or {DEFAULT_PRETRAIN_LABELS} without it)",
         "-L",
+    ] = None
+    schedule: Annotated[
+        ScheduleName | None,
+        "how n_labels are spread over training: exponential, as in rl-teacher (the rule); evenly; at a rate "
+        "that falls to a half by its end; or as in the paper, in proportion to 2e6/(T+2e6) at step T on "
+        "MuJoCo and to 5e6/(T+5e6) on Atari",
     ] = None
     num_timesteps: Annotated[int, "environment steps to train for; 5e6 is understood", "-t"] = 5_000_000
     agent: Annotated[AgentName, "the learning algorithm", "-a"] = "ppo"
@@ -117,6 +125,16 @@ class TeachConfig:
                 "pretrain_labels",
                 None in (self.pretrain_labels, labels) or (self.pretrain_labels or 0) <= (labels or 0),
                 f"expected no more than --n_labels ({labels})",
+            ),
+            (
+                "schedule",
+                self.schedule in (None, *get_args(ScheduleName)),
+                f"expected one of {', '.join(get_args(ScheduleName))}",
+            ),
+            (
+                "schedule",
+                self.schedule is None or labels is not None,
+                "spreads a number of labels, so it needs one, such as -l 1400",
             ),
             ("pretrain_iters", self.pretrain_iters >= 1, "expected 1 or more"),
             ("segment_seconds", 0 < self.segment_seconds <= 60, "expected more than 0 and at most 60"),

@@ -1,7 +1,20 @@
 """How many labels are due: the pace at which a run asks, counted from its beginning and never falling."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from teacher.config import RateName, TeachConfig
+from teacher.errors import ConfigError
+
+Rate = Callable[[float], float]
+"""From the share of training made, 0 to 1, to how often labels are asked then, in any unit."""
+
+_CELLS = 10_000  # of progress, in each of which the rate is taken as linear
 
 
 class LabelSchedule(Protocol):
@@ -43,6 +56,52 @@ class ExponentialSchedule:
 
 
 @dataclass(frozen=True)
+class RateSchedule:
+    """Labels at a rate that changes with the progress of training.
+
+    What is due is the integral of the rate, scaled so that exactly ``total`` are due with the last step, and
+    rounded down.
+
+    Attributes:
+        pretrain: labels before training.
+        total: labels in all.
+        num_timesteps: environment steps of the whole training.
+        rate: finite, nowhere negative, and positive somewhere.
+
+    Raises:
+        ConfigError: when labels are counted, where the rate is not so.
+    """
+
+    pretrain: int
+    total: int
+    num_timesteps: int
+    rate: Rate
+
+    def due(self, step: int, seconds: float) -> int:
+        """See :meth:`LabelSchedule.due`; ``seconds`` do not matter."""
+        if step >= self.num_timesteps:
+            return self.total
+        cell, within = divmod(_CELLS * step / self.num_timesteps, 1)
+        before, after = self._shares[int(cell) : int(cell) + 2].tolist()
+        share = min(before + (after - before) * within, after)  # rounding must not take a label back later
+        return self.pretrain + int((self.total - self.pretrain) * share)
+
+    @cached_property
+    def _shares(self) -> NDArray[np.float64]:
+        """The share of the labels that is due at the bounds of each cell, from 0 to 1."""
+        rates = np.array([self.rate(progress) for progress in np.linspace(0, 1, _CELLS + 1).tolist()])
+        if not (np.isfinite(rates).all() and rates.min() >= 0 and rates.max() > 0):
+            raise ConfigError(
+                "expected a rate of labels that is finite and never negative, and positive somewhere between "
+                f"0 and 1; got values from {rates.min()} to {rates.max()}"
+            )
+        rates /= rates.max()
+        integral = np.cumsum(np.concatenate([[0.0], (rates[:-1] + rates[1:]) / 2]))
+        shares: NDArray[np.float64] = integral / integral[-1]
+        return shares
+
+
+@dataclass(frozen=True)
 class ConstantRate:
     """One label every few seconds of training, for as long as training goes on.
 
@@ -57,3 +116,38 @@ class ConstantRate:
     def due(self, step: int, seconds: float) -> int:
         """See :meth:`LabelSchedule.due`; ``step`` does not matter."""
         return self.pretrain + int(seconds / self.period)
+
+
+def named_rate(name: RateName, num_timesteps: int) -> Rate:
+    """The rates that a run can be given by name, for a training of so many steps.
+
+    ``hyperbolic`` and ``inverse_quadratic`` are those of imitation, which fall to a half over any training;
+    the paper's fall to a half over 2 and 5 million steps, in proportion to ``2e6 / (T + 2e6)`` at step T on
+    MuJoCo and ``5e6 / (T + 5e6)`` on Atari (Christiano et al. 2017, appendix A).
+    """
+    match name:
+        case "constant":
+            return lambda progress: 1.0
+        case "hyperbolic":
+            return partial(_hyperbola, 1.0)
+        case "inverse_quadratic":
+            return lambda progress: 1.0 / (1.0 + progress**2)
+        case "paper_mujoco":
+            return partial(_hyperbola, num_timesteps / 2e6)
+        case "paper_atari":
+            return partial(_hyperbola, num_timesteps / 5e6)
+
+
+def _hyperbola(halvings: float, progress: float) -> float:
+    """Half of what it is at first where ``progress`` is ``1 / halvings``."""
+    return 1.0 / (1.0 + halvings * progress)
+
+
+def make_schedule(config: TeachConfig) -> LabelSchedule:
+    """The schedule that the settings ask for: by steps where the number of labels is given, else by time."""
+    pretrain, total, num_timesteps = config.num_pretrain_labels, config.n_labels, config.num_timesteps
+    if total is None:
+        return ConstantRate(pretrain)
+    if config.schedule is None or config.schedule == "exponential":
+        return ExponentialSchedule(pretrain, total, num_timesteps)
+    return RateSchedule(pretrain, total, num_timesteps, named_rate(config.schedule, num_timesteps))
