@@ -132,15 +132,30 @@ class Worker:
             assert time.monotonic() < deadline, self.log
             time.sleep(0.05)
 
+    def ends(self) -> int:
+        """Its exit status; where it does not end, it is killed and its log shown.
+
+        A process of the pool whose last result was lost with the connection waits for it for 30 seconds.
+        """
+        try:
+            return self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(self.log) from None
+
+    def kill(self) -> None:
+        """Kill it with its beat and its pool."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
 
 @pytest.fixture
 def worker(tmp_path: Path, environment: dict[str, str]) -> Iterator[Worker]:
     """A worker that is started while Redis is away."""
     worker = Worker(tmp_path, environment)
     yield worker
-    if worker.process.poll() is None:
-        os.killpg(worker.process.pid, signal.SIGKILL)
-    worker.process.wait()
+    worker.kill()
 
 
 def test_chores_are_done_whenever_redis_is_there(worker: Worker, redis: Redis, tmp_path: Path) -> None:
@@ -156,7 +171,7 @@ def test_chores_are_done_whenever_redis_is_there(worker: Worker, redis: Redis, t
     worker.until(worker.is_done)
 
     worker.process.send_signal(signal.SIGTERM)
-    assert worker.process.wait(20) == 0
+    assert worker.ends() == 0
     assert "has died" not in worker.log
     assert PASSWORD not in worker.log
     assert "SchedulingError" not in worker.log  # a traceback for every chore that is due
@@ -169,14 +184,14 @@ def test_a_worker_whose_beat_is_killed_ends_and_can_be_started_again(worker: Wor
     worker.leave_a_chore()
     worker.until(worker.is_done)
     worker.kill_beat()
-    assert worker.process.wait(20) == 1
+    assert worker.ends() == 1
     assert "The beat, which hands out the chores, has died; this worker ends too." in worker.log
 
 
 def test_it_ends_while_redis_is_away_too(worker: Worker) -> None:
     worker.until(lambda: "Cannot connect to redis" in worker.log)
     worker.kill_beat()
-    assert worker.process.wait(20) == 1
+    assert worker.ends() == 1
 
 
 def test_an_interrupt_from_the_terminal_is_no_death_of_the_beat(worker: Worker, redis: Redis) -> None:
@@ -184,7 +199,7 @@ def test_an_interrupt_from_the_terminal_is_no_death_of_the_beat(worker: Worker, 
     worker.leave_a_chore()
     worker.until(worker.is_done)
     os.killpg(worker.process.pid, signal.SIGINT)
-    worker.process.wait(20)
+    worker.ends()
     assert "has died" not in worker.log
 
 
