@@ -1,7 +1,11 @@
-"""What the command lines have in common: a refusal is one line, and Ctrl-C has its own exit status."""
+"""What the command lines have in common: options of dataclasses, refusals of one line, Ctrl-C's status."""
 
 import argparse
-from typing import NoReturn
+import dataclasses
+import types
+import typing
+from collections.abc import Container
+from typing import Any, Literal, NoReturn, get_args, get_origin
 
 INTERRUPTED = 130
 
@@ -16,3 +20,46 @@ class OneLineParser(argparse.ArgumentParser):
         """Exit with status 2."""
         name = self.prog.split()[-1].rpartition(".")[2]
         self.exit(2, f"{name}: {message} ({self.prog} --help lists all settings)\n")
+
+
+def add_options(
+    parser: argparse._ActionsContainer, settings: type, prefix: str = "", leave_out: Container[str] = ()
+) -> None:
+    """Add one option ``--prefix.field`` for each field of a dataclass but those left out.
+
+    A field is ``Annotated`` with its help text and, where it has one, its short flag.
+    """
+    hints = typing.get_type_hints(settings, include_extras=True)
+    for field in dataclasses.fields(settings):
+        if field.name not in leave_out:
+            _add_option(parser, f"--{prefix}{field.name}", field.default, *get_args(hints[field.name]))
+
+
+def _add_option(
+    parser: argparse._ActionsContainer, name: str, default: object, kind: Any, help_text: str, *flags: str
+) -> None:
+    names = (*flags, name)
+    if default not in (dataclasses.MISSING, None, False):
+        help_text += f" (default: {default})"
+    help_text = help_text.replace("%", "%%")
+    if kind is bool:
+        parser.add_argument(*names, action="store_true", help=help_text)
+        return
+    if get_origin(kind) in (types.UnionType, typing.Union):
+        kind = next(option for option in get_args(kind) if option is not types.NoneType)
+    if get_origin(kind) is Literal:
+        parser.add_argument(*names, choices=get_args(kind), help=help_text)
+    else:
+        convert = _whole_number if kind is int else kind
+        parser.add_argument(*names, type=convert, metavar=kind.__name__.upper(), help=help_text)
+
+
+def _whole_number(text: str) -> int:
+    """``5e6`` is 5,000,000; ``1.5`` is refused."""
+    try:
+        value = float(text)
+        if value == int(value):
+            return int(text) if text.lstrip("+-").isdigit() else int(value)
+    except (ValueError, OverflowError):
+        pass
+    raise argparse.ArgumentTypeError(f"expected a whole number such as 1400 or 5e6, got {text!r}")

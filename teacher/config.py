@@ -5,13 +5,15 @@ import json
 import os
 import re
 import uuid
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from teacher.errors import ConfigError
 from teacher.files import written_whole
+from teacher.options import Check, QueryConfig, RewardConfig, refuse_first, with_preset
 
 Predictor = Literal["rl", "synth", "human"]
 AgentName = Literal["ppo", "trpo"]
@@ -20,6 +22,7 @@ RateName = Literal["constant", "hyperbolic", "inverse_quadratic", "paper_mujoco"
 ScheduleName = Literal["exponential", RateName]
 
 DEFAULT_PRETRAIN_LABELS = 175
+PARTS = {"reward": RewardConfig, "queries": QueryConfig}
 CONFIG_NAME = "config.json"
 REDIS_VARIABLE = "REDIS_URL"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -88,16 +91,15 @@ class TeachConfig:
     public_url: Annotated[str | None, "address by which others reach the site on this machine"] = None
     runs_dir: Annotated[str, "folder of all runs"] = "runs"
     device: Annotated[str, "torch device: cpu, cuda, cuda:1"] = "cpu"
+    reward: Annotated[RewardConfig, "the reward predictor"] = field(default_factory=RewardConfig)
+    queries: Annotated[QueryConfig, "the choice of pairs to ask about"] = field(default_factory=QueryConfig)
 
     def __post_init__(self) -> None:
-        for name, message in self._complaints():
-            value = getattr(self, name)
-            raise ConfigError(f"--{name}: {message}; got {value!r}")
+        refuse_first(self, self._checks())
 
-    def _complaints(self) -> list[tuple[str, str]]:
-        """Every (field, expectation) that does not hold; the first is reported."""
+    def _checks(self) -> list[Check]:
         labels = self.n_labels
-        checks: list[tuple[str, bool, str]] = [
+        return [
             ("env_id", bool(self.env_id.strip()), "expected an environment id"),
             ("predictor", self.predictor in get_args(Predictor), "expected rl, synth or human"),
             ("name", bool(_NAME.fullmatch(self.name)), "expected letters, digits, _ and - only"),
@@ -172,7 +174,6 @@ class TeachConfig:
                 "a site elsewhere cannot read a folder here, so it needs --storage s3://bucket/prefix",
             ),
         ]
-        return [(name, message) for name, holds, message in checks if not holds]
 
     @property
     def num_pretrain_labels(self) -> int:
@@ -205,6 +206,35 @@ class TeachConfig:
     def experiment(self) -> str:
         """The run's name on the site, unique across environments."""
         return f"{self.slug}-{self.name}"
+
+
+def from_options(options: Mapping[str, Any]) -> TeachConfig:
+    """The configuration that the options of a command line give: ``{"seed": 3, "reward.members": 5}``.
+
+    ``preset`` may be among them; what is given beside it counts.
+
+    Raises:
+        ConfigError: a value does not fit.
+    """
+    given: dict[str, Any] = {}
+    for option, value in with_preset(options).items():
+        part, dot, name = option.partition(".")
+        if dot:
+            given.setdefault(part, {})[name] = value
+        else:
+            given[option] = value
+    return from_fields(given)
+
+
+def from_fields(fields: Mapping[str, Any]) -> TeachConfig:
+    """The reverse of :func:`dataclasses.asdict`; what is missing has its default.
+
+    Raises:
+        ConfigError: a value does not fit.
+        TypeError: a field is unknown.
+    """
+    parts = {name: kind(**fields[name]) for name, kind in PARTS.items() if name in fields}
+    return TeachConfig(**{**fields, **parts})
 
 
 def _is_http_url(text: str) -> bool:
@@ -258,7 +288,7 @@ def load_config(run_dir: Path) -> tuple[TeachConfig, uuid.UUID]:
         run_id = uuid.UUID(data.pop("run_id"))
         # The folder may have been moved since it was written.
         data["runs_dir"] = str(run_dir.resolve().parent.parent)
-        config = TeachConfig(**data)
+        config = from_fields(data)
     except FileNotFoundError as error:
         raise ConfigError(f"expected a run directory with a config.json; {path} does not exist") from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

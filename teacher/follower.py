@@ -10,7 +10,7 @@ import torch
 from agents.distributed import Ranks
 from agents.errors import AgentError, RankLostError
 from teacher.checkpoint import State
-from teacher.config import TeachConfig
+from teacher.config import from_fields
 from teacher.crew import hear
 from teacher.envs.tasks import describe_task
 from teacher.errors import TeacherError
@@ -35,7 +35,7 @@ def follow(ranks: Ranks) -> int:
 def _take_part(ranks: Ranks, beginning: State) -> int:
     """Rank 0's loop without all that only rank 0 does."""
     torch.set_num_threads(1)
-    config = TeachConfig(**beginning["config"])
+    config = from_fields(beginning["config"])
     config = dataclasses.replace(config, device=ranks.device(config.device))
     task = describe_task(config.env_id, config.max_episode_steps)
     predictor = None if config.predictor == "rl" else make_predictor(config, task)

@@ -24,7 +24,6 @@ from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.ledger import Ledger
 from teacher.metrics import Metrics
 from teacher.preferences import PreferenceDataset
-from teacher.reward.fitting import RewardConfig
 from teacher.reward.predictor import RewardPredictor
 from teacher.schedules import LabelSchedule
 from teacher.segments import SegmentPool
@@ -249,7 +248,7 @@ def make_envs(
 def make_predictor(config: TeachConfig, task: TaskInfo) -> RewardPredictor:
     """The untrained predictor of a run."""
     return RewardPredictor(
-        task.observation_space, task.action_space, RewardConfig(), config.seed, config.device
+        task.observation_space, task.action_space, config.reward, config.seed, config.device
     )
 
 

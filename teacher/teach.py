@@ -2,30 +2,28 @@
 
 import argparse
 import contextlib
-import dataclasses
 import os
 import shlex
 import shutil
 import signal
 import sys
-import types
-import typing
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import get_args
 
 from rich.console import Console
 
 from agents.distributed import Ranks, joined_ranks
 from agents.errors import AgentError
-from teacher.arguments import INTERRUPTED, OneLineParser
+from teacher.arguments import INTERRUPTED, OneLineParser, add_options
 from teacher.assembly import build_run, check, prepared_directory
-from teacher.config import CONFIG_NAME, TeachConfig, load_config
+from teacher.config import CONFIG_NAME, PARTS, TeachConfig, from_options, load_config
 from teacher.crew import Crew
 from teacher.errors import ConfigError, SiteRefusedError, SiteUnreachableError, StorageError, TeacherError
 from teacher.follower import follow
 from teacher.loop import train
+from teacher.options import Preset
 from teacher.run import Run
 
 _EPILOG = """\
@@ -43,7 +41,7 @@ examples:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """One option per field of :class:`TeachConfig`, and ``--resume``."""
+    """One option per field of :class:`TeachConfig` and its parts, ``--preset`` and ``--resume``."""
     parser = OneLineParser(
         prog="teach",
         description="Teach a reinforcement-learning agent a behaviour by choosing the better of two clips.",
@@ -53,40 +51,13 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--resume", metavar="RUN_DIR", help="go on with the run in this directory")
-    hints = typing.get_type_hints(TeachConfig, include_extras=True)
-    for field in dataclasses.fields(TeachConfig):
-        _add_option(parser, field, *get_args(hints[field.name]))
+    parser.add_argument(
+        "--preset", choices=get_args(Preset), help="paper = as the 2017 paper has it, but for what is given"
+    )
+    add_options(parser, TeachConfig, leave_out=PARTS)
+    for name, kind in PARTS.items():
+        add_options(parser.add_argument_group(name, kind.__doc__), kind, prefix=f"{name}.")
     return parser
-
-
-def _add_option(
-    parser: argparse.ArgumentParser, field: dataclasses.Field[Any], kind: Any, help_text: str, *flags: str
-) -> None:
-    names = (*flags, f"--{field.name}")
-    if field.default is not dataclasses.MISSING and field.default not in (None, False):
-        help_text += f" (default: {field.default})"
-    help_text = help_text.replace("%", "%%")
-    if kind is bool:
-        parser.add_argument(*names, action="store_true", help=help_text)
-        return
-    if get_origin(kind) in (types.UnionType, typing.Union):
-        kind = next(option for option in get_args(kind) if option is not types.NoneType)
-    if get_origin(kind) is Literal:
-        parser.add_argument(*names, choices=get_args(kind), help=help_text)
-    else:
-        convert = _whole_number if kind is int else kind
-        parser.add_argument(*names, type=convert, metavar=kind.__name__.upper(), help=help_text)
-
-
-def _whole_number(text: str) -> int:
-    """``5e6`` is 5,000,000; ``1.5`` is refused."""
-    try:
-        value = float(text)
-        if value == int(value):
-            return int(text) if text.lstrip("+-").isdigit() else int(value)
-    except (ValueError, OverflowError):
-        pass
-    raise argparse.ArgumentTypeError(f"expected a whole number such as 1400 or 5e6, got {text!r}")
 
 
 def parse_arguments(arguments: Sequence[str]) -> tuple[TeachConfig, uuid.UUID, bool]:
@@ -105,7 +76,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[TeachConfig, uuid.UUID, b
     missing = [flags for name, flags in required.items() if name not in given]
     if missing:
         raise ConfigError(f"expected {', '.join(missing)}, or --resume RUN_DIR")
-    config = TeachConfig(**given)
+    config = from_options(given)
     if (config.run_dir / CONFIG_NAME).exists():
         raise ConfigError(
             f"{config.run_dir} exists; go on with teach --resume {config.run_dir}, or choose another -n"

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from teacher.options import RewardConfig
 from teacher.preferences import PreferenceDataset, bootstrap_weights
 from teacher.reward.features import Features
 from teacher.reward.loss import preference_loss
@@ -15,34 +16,6 @@ from teacher.reward.network import RewardEnsemble
 _EVALUATION_BATCH = 256
 _CHECK_EVERY = 10  # updates; looking at all pairs after each would cost as much as the updates
 _LEAST_GAIN = 1e-3  # nats; smaller gains would keep a fit to clear-cut answers going for ever
-
-
-@dataclass(frozen=True, kw_only=True)
-class RewardConfig:
-    """How the predictor is built and fitted.
-
-    Attributes:
-        members: networks in the ensemble.
-        hidden: units in each of a network's two hidden layers.
-        label_noise: share of labels assumed to be given at random.
-        learning_rate: of AdamW.
-        weight_decay: of AdamW. Strong: a few hundred answers are fitted perfectly anyway. On ShortHopper with
-            300 answers, two seeds, the correlation with the true reward of a step rose from 0.89 (with 0.01)
-            to 0.93.
-        batch_size: pairs in a minibatch, at most.
-        patience: updates without a better held-out loss after which fitting to convergence ends.
-        reward_std: standard deviation that predicted rewards are scaled to. Small, so that returns are of the
-            order of 1 and a value function that starts at 0 finds them within a few rollouts.
-    """
-
-    members: int = 3
-    hidden: int = 64
-    label_noise: float = 0.1
-    learning_rate: float = 1e-3
-    weight_decay: float = 2.0
-    batch_size: int = 32
-    patience: int = 200
-    reward_std: float = 0.05
 
 
 class Pairs:

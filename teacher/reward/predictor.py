@@ -11,9 +11,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
+from teacher.options import RewardConfig
 from teacher.preferences import PreferenceDataset
 from teacher.reward.features import Features
-from teacher.reward.fitting import Evaluation, Fitter, Pairs, RewardConfig
+from teacher.reward.fitting import Evaluation, Fitter, Pairs
 from teacher.reward.network import RewardEnsemble
 from teacher.segments import Segment
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from teacher.config import TeachConfig, load_config, read_redis_url, save_config
+from teacher.config import PARTS, TeachConfig, from_options, load_config, read_redis_url, save_config
 from teacher.errors import ConfigError
+from teacher.options import PRESETS, RewardConfig
 
 
 def make_config(**changes: Any) -> TeachConfig:
@@ -58,6 +59,27 @@ def test_a_bad_value_is_refused_with_its_field_and_the_expectation(
 
 
 @pytest.mark.parametrize(
+    ("changes", "expectation"),
+    [
+        ({"members": 0}, "1 or more"),
+        ({"hidden": 0}, "1 or more"),
+        ({"label_noise": 1.0}, "less than 1"),
+        ({"learning_rate": 0.0}, "more than 0"),
+        ({"weight_decay": float("nan")}, "0 or more"),
+        ({"batch_size": 0}, "1 or more"),
+        ({"patience": 0}, "1 or more"),
+        ({"reward_std": float("inf")}, "more than 0"),
+    ],
+)
+def test_a_bad_value_of_the_reward_predictor_is_refused_with_its_option(
+    changes: dict[str, Any], expectation: str
+) -> None:
+    (name,) = changes
+    with pytest.raises(ConfigError, match=rf"^--reward\.{name}: expected .*{expectation}.*; got \S+$"):
+        RewardConfig(**changes)
+
+
+@pytest.mark.parametrize(
     ("changes", "expected"),
     [
         ({"n_labels": 1400}, 350),
@@ -87,6 +109,53 @@ def test_a_saved_configuration_comes_back(tmp_path: Path) -> None:
     save_config(config, run_id)
     absolute = dataclasses.replace(config, state_dir=str(Path("state").absolute()))
     assert load_config(config.run_dir) == (absolute, run_id)
+
+
+def test_the_settings_of_parts_are_saved_as_parts(tmp_path: Path) -> None:
+    config = make_config(runs_dir=str(tmp_path / "runs"), reward=RewardConfig(members=5))
+    config.run_dir.mkdir(parents=True)
+    save_config(config, uuid.uuid4())
+    assert json.loads((config.run_dir / "config.json").read_text())["reward"]["members"] == 5
+    assert load_config(config.run_dir)[0].reward == config.reward
+
+
+def test_a_configuration_from_before_there_were_parts_loads(tmp_path: Path) -> None:
+    config = make_config(runs_dir=str(tmp_path / "runs"))
+    config.run_dir.mkdir(parents=True)
+    save_config(config, uuid.uuid4())
+    path = config.run_dir / "config.json"
+    old = {name: value for name, value in json.loads(path.read_text()).items() if name not in PARTS}
+    path.write_text(json.dumps(old))
+    assert load_config(config.run_dir)[0].reward == RewardConfig()
+
+
+@pytest.mark.parametrize("reward", [{"memebers": 3}, {"members": "many"}, [], {"members": 0}])
+def test_a_part_that_does_not_fit_is_refused(tmp_path: Path, reward: Any) -> None:
+    config = make_config(runs_dir=str(tmp_path / "runs"))
+    config.run_dir.mkdir(parents=True)
+    save_config(config, uuid.uuid4())
+    path = config.run_dir / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "reward": reward}))
+    with pytest.raises(ConfigError):
+        load_config(config.run_dir)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_what_is_given_counts_more_than_the_preset(name: str) -> None:
+    options = {"env_id": "ShortHopper-v1", "predictor": "synth", "name": "x", "n_labels": 40, "preset": name}
+    preset = from_options(options)
+    for option, value in PRESETS[name].items():  # type: ignore[index]
+        part, _, field = option.rpartition(".")
+        assert getattr(getattr(preset, part) if part else preset, field) == value
+    other = from_options({**options, "reward.members": 7, "segment_seconds": 3.0})
+    assert other == dataclasses.replace(
+        preset, segment_seconds=3.0, reward=dataclasses.replace(preset.reward, members=7)
+    )
+
+
+def test_an_unknown_preset_is_refused() -> None:
+    with pytest.raises(ConfigError, match="default or paper"):
+        from_options({"env_id": "ShortHopper-v1", "predictor": "rl", "name": "x", "preset": "best"})
 
 
 def test_a_run_resumed_from_elsewhere_finds_its_site_and_its_clips(

@@ -8,9 +8,10 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from teacher.options import RewardConfig
 from teacher.preferences import Preference, PreferenceDataset
 from teacher.reward.features import Features
-from teacher.reward.fitting import Fitter, Pairs, RewardConfig
+from teacher.reward.fitting import Fitter, Pairs
 from teacher.reward.network import RewardEnsemble
 from teacher.segments import Segment
 

@@ -11,8 +11,8 @@ from scipy.stats import spearmanr
 
 from teacher.checkpoint import load_state, save_state
 from teacher.errors import EnvironmentUnsuitableError
+from teacher.options import RewardConfig
 from teacher.preferences import Preference, PreferenceDataset, bootstrap_weights
-from teacher.reward.fitting import RewardConfig
 from teacher.reward.predictor import RewardPredictor
 from teacher.segments import Segment
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from teacher.checkpoint import load_state
-from teacher.config import TeachConfig
+from teacher.config import PARTS, TeachConfig
 from teacher.errors import ConfigError
 from teacher.ledger import Ledger
 from teacher.teach import main, parse_arguments
@@ -45,6 +45,13 @@ def test_rl_teachers_flags_keep_their_meaning(monkeypatch: pytest.MonkeyPatch, t
     )
 
 
+def test_settings_of_a_part_are_given_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = "-p synth -e ShortHopper-v1 -n x -l 40 --reward.members 5 --preset paper --segment_seconds 2"
+    config, _, _ = parse_arguments(line.split())
+    assert (config.reward.members, config.segment_seconds) == (5, 2.0)
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -60,6 +67,10 @@ def test_rl_teachers_flags_keep_their_meaning(monkeypatch: pytest.MonkeyPatch, t
         "-p rl -e ShortHopper-v1 -n x -t inf",
         "-p rl -e ShortHopper-v1 -n x --unknown 1",
         "-p rl -e ShortHopper-v1 -n x -a dqn",
+        "-p synth -e ShortHopper-v1 -n x -l 40 --reward.members 0",
+        "-p synth -e ShortHopper-v1 -n x -l 40 --reward.members many",
+        "-p synth -e ShortHopper-v1 -n x -l 40 --reward 3",
+        "-p synth -e ShortHopper-v1 -n x -l 40 --preset best",
         "-p rl -e ShortHoper-v1 -n x",
         "-p synth -e ShortHopper-v1 -n x",
         "-p synth -e ShortHopper-v1 -n x -l 40 --segment_steps 400",
@@ -140,7 +151,10 @@ def test_help_documents_every_setting_and_the_old_names(capsys: pytest.CaptureFi
         parse_arguments(["--help"])
     said = capsys.readouterr().out
     for field in dataclasses.fields(TeachConfig):
-        assert f"--{field.name}" in said
+        assert field.name in PARTS or f"--{field.name}" in said
+    for name, kind in PARTS.items():
+        for field in dataclasses.fields(kind):
+            assert f"--{name}.{field.name}" in said
     assert "InvertedPendulum-v1 or teacher/Pendulum-v1" in said
     assert "--resume" in said
 

@@ -1,0 +1,78 @@
+"""The settings of a run's parts, each a frozen dataclass that ``teach`` offers as ``--part.option``.
+
+Each field is annotated with its help text. A value that does not fit raises :class:`ConfigError`, which names
+the option. What several options set together is a preset.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args
+
+from teacher.errors import ConfigError
+
+Check = tuple[str, bool, str]
+"""The name of a field, whether its value fits, and what was expected."""
+
+
+def refuse_first(settings: object, checks: Sequence[Check], part: str = "") -> None:
+    """Raise :class:`ConfigError` for the first check that does not hold, naming the option of ``part``."""
+    for name, holds, expectation in checks:
+        if not holds:
+            raise ConfigError(f"--{part}{name}: {expectation}; got {getattr(settings, name)!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardConfig:
+    """How the predictor is built and fitted."""
+
+    members: Annotated[int, "networks in the ensemble"] = 3
+    hidden: Annotated[int, "units in each of a network's two hidden layers"] = 64
+    label_noise: Annotated[float, "share of labels assumed to be given at random"] = 0.1
+    learning_rate: Annotated[float, "of AdamW"] = 1e-3
+    # Strong: a few hundred answers are fitted perfectly anyway. On ShortHopper with 300 answers, two seeds,
+    # the correlation with the true reward of a step rose from 0.89 (with 0.01) to 0.93.
+    weight_decay: Annotated[float, "of AdamW"] = 2.0
+    batch_size: Annotated[int, "pairs in a minibatch, at most"] = 32
+    patience: Annotated[
+        int, "updates without a better held-out loss after which fitting to convergence ends"
+    ] = 200
+    # Small, so that returns are of the order of 1 and a value function that starts at 0 finds them within a
+    # few rollouts.
+    reward_std: Annotated[float, "standard deviation that predicted rewards are scaled to"] = 0.05
+
+    def __post_init__(self) -> None:
+        checks: list[Check] = [
+            ("members", self.members >= 1, "expected 1 or more"),
+            ("hidden", self.hidden >= 1, "expected 1 or more"),
+            ("label_noise", 0 <= self.label_noise < 1, "expected 0 or more and less than 1"),
+            ("learning_rate", 0 < self.learning_rate < math.inf, "expected more than 0"),
+            ("weight_decay", 0 <= self.weight_decay < math.inf, "expected 0 or more"),
+            ("batch_size", self.batch_size >= 1, "expected 1 or more"),
+            ("patience", self.patience >= 1, "expected 1 or more"),
+            ("reward_std", 0 < self.reward_std < math.inf, "expected more than 0"),
+        ]
+        refuse_first(self, checks, "reward.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryConfig:
+    """How the pairs to ask about are chosen."""
+
+
+Preset = Literal["default", "paper"]
+
+PRESETS: Mapping[Preset, Mapping[str, Any]] = {
+    "default": {},
+    # Christiano et al. 2017, sections 2.2.3 and A.1 (MuJoCo).
+    "paper": {"reward.members": 3, "reward.hidden": 64, "reward.label_noise": 0.1, "segment_seconds": 1.5},
+}
+"""What each preset sets, by the name of the option."""
+
+
+def with_preset(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Put what the preset among ``options`` sets where they are silent, and leave out its name."""
+    name = options.get("preset", "default")
+    if name not in PRESETS:
+        raise ConfigError(f"--preset: expected {' or '.join(get_args(Preset))}; got {name!r}")
+    return {**PRESETS[name], **{option: value for option, value in options.items() if option != "preset"}}
