@@ -13,6 +13,9 @@ from teacher.envs.episodes import Trajectory
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError
 
+_LARGEST = float(np.finfo(np.float32).max)
+_LAST = "last_observation"
+
 
 @dataclass(frozen=True, eq=False)
 class Segment:
@@ -24,6 +27,12 @@ class Segment:
         observations: ``(length, *observation_shape)``, raw, each before its step.
         actions: ``(length, *action_shape)``, as executed.
         true_rewards: ``(length,)`` of the environment's own reward.
+        last_observation: ``(*observation_shape)``, raw, after the last step; None where it was not recorded.
+        terminated: the environment ended the episode with the last step; False where it was not recorded.
+
+    Raises:
+        ValueError: the parts do not fit each other.
+        DataError: a number is NaN, infinite, or too large for single precision, in which rewards are learned.
     """
 
     recipe: EpisodeRecipe
@@ -31,6 +40,8 @@ class Segment:
     observations: NDArray[Any]
     actions: NDArray[Any]
     true_rewards: NDArray[np.float64]
+    last_observation: NDArray[Any] | None = None
+    terminated: bool = False
 
     def __post_init__(self) -> None:
         length = len(self.actions)
@@ -44,6 +55,28 @@ class Segment:
                 f"expected observations and true rewards of {length} steps, got {self.observations.shape} "
                 f"and {self.true_rewards.shape}"
             )
+        last = self.last_observation
+        if last is not None and (last.shape, last.dtype) != (
+            self.observations.shape[1:],
+            self.observations.dtype,
+        ):
+            raise ValueError(
+                f"expected a last observation like the others, {self.observations.shape[1:]} and "
+                f"{self.observations.dtype}, got {last.shape} and {last.dtype}"
+            )
+        for name in ("observations", "actions", "true_rewards", "last_observation"):
+            self._require_finite(name)
+
+    def _require_finite(self, name: str) -> None:
+        values = getattr(self, name)
+        if values is None or values.dtype.kind != "f":
+            return
+        fits = np.abs(values) <= _LARGEST  # not so for a NaN
+        if not fits.all():
+            raise DataError(
+                f"expected finite {name} of at most {_LARGEST:.1e}, got {values[~fits][0]} in an episode of "
+                f"{self.recipe.env_id} with seed {self.recipe.seed}; mend the environment"
+            )
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -53,8 +86,30 @@ class Segment:
         """Sum of the environment's reward over the segment."""
         return float(self.true_rewards.sum())
 
+    @property
+    def next_observations(self) -> NDArray[Any]:
+        """``(length, *observation_shape)``, raw, each after its step.
+
+        Raises:
+            DataError: there is no last observation.
+        """
+        if self.last_observation is None:
+            raise DataError(
+                "expected segments with the observation after their last step, got one recorded without it: leave "
+                "next_state out of --reward.inputs, or begin a new run"
+            )
+        return np.concatenate([self.observations[1:], self.last_observation[None]])
+
+    @property
+    def terminations(self) -> NDArray[np.bool_]:
+        """``(length,)``, whether the environment ended the episode with that step."""
+        terminations = np.zeros(len(self), np.bool_)
+        terminations[-1] = self.terminated
+        return terminations
+
     def to_bytes(self) -> bytes:
         """The segment as an ``.npz`` archive without pickled objects."""
+        end = {} if self.last_observation is None else {_LAST: self.last_observation}
         buffer = io.BytesIO()
         np.savez_compressed(
             buffer,
@@ -62,12 +117,18 @@ class Segment:
             start=np.array(self.start),
             observations=self.observations,
             true_rewards=self.true_rewards,
+            terminated=np.array(self.terminated),
+            **end,
         )
         return buffer.getvalue()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Segment":
-        """Read back :meth:`to_bytes`. Raises :class:`DataError` where the archive is damaged."""
+        """Read back :meth:`to_bytes`, also of versions that kept nothing after the last step.
+
+        Raises:
+            DataError: the archive is damaged.
+        """
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as archive:
                 recipe = EpisodeRecipe.from_json(str(archive["recipe"]))
@@ -75,7 +136,8 @@ class Segment:
                 if observations.dtype.kind not in "iufb":
                     raise ValueError(f"observations of dtype {observations.dtype}")
                 true_rewards = archive["true_rewards"].astype(np.float64)
-                return cls(recipe, start, observations, recipe.actions[start:], true_rewards)
+                end = (archive[_LAST], bool(archive["terminated"])) if _LAST in archive else (None, False)
+                return cls(recipe, start, observations, recipe.actions[start:], true_rewards, *end)
         except Exception as error:  # what a damaged archive makes numpy, zipfile and zlib raise is not listed
             raise DataError(f"a stored segment cannot be read: {error}") from error
 
@@ -186,4 +248,6 @@ def _slice(trajectory: Trajectory, start: int, stop: int) -> Segment:
         trajectory.observations[start:stop].copy(),
         recipe.actions[start:],
         trajectory.true_rewards[start:stop].copy(),
+        np.array(trajectory.next_observations[stop - 1]),
+        bool(trajectory.terminations[stop - 1]),
     )

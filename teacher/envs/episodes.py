@@ -6,7 +6,7 @@ from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from teacher.envs.make import make_env
@@ -84,7 +84,10 @@ class Trajectory:
         self._kwargs = recorder.kwargs
         self._length = 0
         observations, actions = recorder.single_observation_space, recorder.single_action_space
-        self._observations = np.empty((_INITIAL_CAPACITY, *(observations.shape or ())), observations.dtype)
+        # A row more: the last one is of no step, until the next step is made from it.
+        self._observations = np.empty(
+            (_INITIAL_CAPACITY + 1, *(observations.shape or ())), observations.dtype
+        )
         self._actions = np.empty((_INITIAL_CAPACITY, *(actions.shape or ())), actions.dtype)
         self._rewards = np.empty(_INITIAL_CAPACITY, np.float64)
 
@@ -102,9 +105,26 @@ class Trajectory:
         return _read_only(self._observations[: self._length])
 
     @property
+    def next_observations(self) -> NDArray[Any]:
+        """``(steps, *observation_shape)``, raw, each after its step."""
+        return _read_only(self._observations[1 : self._length + 1])
+
+    @property
+    def last_observation(self) -> NDArray[Any]:
+        """``(*observation_shape)``, raw, after the last step; of a finished episode its final one."""
+        return _read_only(self._observations[self._length, ...])
+
+    @property
     def actions(self) -> NDArray[Any]:
         """``(steps, *action_shape)``, as executed."""
         return _read_only(self._actions[: self._length])
+
+    @property
+    def terminations(self) -> NDArray[np.bool_]:
+        """``(steps,)``, whether the environment ended the episode with that step."""
+        terminations = np.zeros(self._length, np.bool_)
+        terminations[-1:] = self.terminated
+        return terminations
 
     @property
     def true_rewards(self) -> NDArray[np.float64]:
@@ -123,12 +143,13 @@ class Trajectory:
     def _extend(
         self, observations: NDArray[Any], actions: NDArray[Any], rewards: NDArray[np.float64]
     ) -> None:
+        """Add steps; of observations there is one more, after the last step."""
         start, self._length = self._length, self._length + len(rewards)
         while self._length > len(self._rewards):
             self._observations = _doubled(self._observations)
             self._actions = _doubled(self._actions)
             self._rewards = _doubled(self._rewards)
-        self._observations[start : self._length] = observations
+        self._observations[start : self._length + 1] = observations
         self._actions[start : self._length] = actions
         self._rewards[start : self._length] = rewards
 
@@ -164,6 +185,7 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         self._drained_lengths = [0] * env.num_envs
         self._ended: list[Trajectory] = []
         self._episode_counts = [0] * env.num_envs
+        self._reset_in_step = env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
         # Steps of all environments that no trajectory holds yet, by step, then environment. Observations have
         # a row more: that of a step is written before the step is made.
         observation_space, action_space = env.single_observation_space, env.single_action_space
@@ -197,6 +219,8 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
             if trajectory is not None:
                 trajectory.terminated = bool(terminated[index])
                 trajectory.truncated = bool(truncated[index])
+                if self._reset_in_step:  # what came is the next episode's first observation
+                    self._observations[self._filled, index] = infos["final_obs"][index]
                 self._set_aside(index)
         self._begin_episodes(observations, infos)
         return observations, rewards, terminated, truncated, infos
@@ -248,10 +272,12 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def _extend(self, index: int) -> None:
         """Give the running trajectory of one environment, if there is one, its steps."""
-        trajectory, steps = self._running[index], slice(self._starts[index], self._filled)
+        trajectory, start, stop = self._running[index], self._starts[index], self._filled
         if trajectory is not None:
             trajectory._extend(
-                self._observations[steps, index], self._actions[steps, index], self._rewards[steps, index]
+                self._observations[start : stop + 1, index],
+                self._actions[start:stop, index],
+                self._rewards[start:stop, index],
             )
 
 

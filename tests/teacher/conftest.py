@@ -36,4 +36,12 @@ def _random_segment(
     rewards = observations[:, 0] + actions[2:, 0]
     if true_return is not None:
         rewards = np.full(length, true_return / length)
-    return Segment(EpisodeRecipe("Any-v0", {}, seed, actions), 2, observations, actions[2:], rewards)
+    return Segment(
+        EpisodeRecipe("Any-v0", {}, seed, actions),
+        2,
+        observations,
+        actions[2:],
+        rewards,
+        last_observation=random.normal(size=observation_size),
+        terminated=seed % 3 == 0,
+    )

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from teacher.envs.episodes import EpisodeRecorder, SeededResets, Trajectory, episode_seeds, replay
+from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.errors import ReplayMismatchError
@@ -49,6 +50,40 @@ def assert_replays(trajectory: Trajectory) -> None:
     assert observations.dtype == trajectory.observations.dtype
     np.testing.assert_array_equal(observations, trajectory.observations)
     np.testing.assert_array_equal([step.reward for step in steps], trajectory.true_rewards)
+
+
+def assert_goes_on_to(trajectory: Trajectory) -> None:
+    """What comes after each step, by stepping an environment of one's own."""
+    with make_env(trajectory.recipe().env_id, trajectory.recipe().kwargs) as env:
+        env.reset(seed=trajectory.seed)
+        outcomes = [env.step(action.copy()) for action in trajectory.actions]
+        after = np.array([outcome[0] for outcome in outcomes], env.observation_space.dtype)
+    np.testing.assert_array_equal(trajectory.next_observations, after)
+    np.testing.assert_array_equal(trajectory.last_observation, after[-1])
+    assert trajectory.terminations.tolist() == [outcome[2] for outcome in outcomes]
+    assert trajectory.truncated == outcomes[-1][3]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Hopper-v5", "ShortReacher-v1", "Acrobot-v1"])
+def test_what_follows_each_step_is_known_in_every_autoreset_mode(env_id: str, mode: AutoresetMode) -> None:
+    steps = 1100 if env_id == "Acrobot-v1" else 90
+    trajectories = record(env_id, mode, steps)
+    finished = [trajectory for trajectory in trajectories if trajectory.finished]
+    assert len(finished) >= 6
+    assert len(finished) < len(trajectories)
+    for trajectory in trajectories:
+        assert_goes_on_to(trajectory)
+
+
+def test_what_follows_is_known_while_an_episode_grows() -> None:
+    envs = make_vector_env(describe_task("ShortHopper-v1"), 2, seed=0)
+    for count, _ in enumerate(play(envs, 140), 1):
+        if count in (1, 63, 64, 65, 130):  # around the steps that are kept together, and a doubling
+            for trajectory in envs.drain():
+                assert len(trajectory) == count
+                assert_goes_on_to(trajectory)
+    envs.close()
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -325,8 +360,6 @@ class InPlace(gym.Wrapper[Any, Any, Any, Any]):
 
 def test_environments_may_write_into_their_arrays() -> None:
     from gymnasium.vector import SyncVectorEnv
-
-    from teacher.envs.make import make_env
 
     def make() -> gym.Env[Any, Any]:
         return InPlace(make_env("ShortReacher-v1", {}))

@@ -37,10 +37,17 @@ def pool(trajectories: list[Trajectory]) -> SegmentPool:
     return pool
 
 
-def segment(steps: int = 3, start: int = 2, recipe_steps: int = 5) -> Segment:
+def segment(steps: int = 3, start: int = 2, recipe_steps: int = 5, **changes: Any) -> Segment:
     actions = np.arange(2.0 * recipe_steps, dtype=np.float32).reshape(recipe_steps, 2)
     recipe = EpisodeRecipe("teacher/Hopper-v1", {}, 4, actions)
-    return Segment(recipe, start, np.ones((steps, 11)), actions[start:], np.arange(float(steps)))
+    fields = {
+        "observations": np.ones((steps, 11)),
+        "actions": actions[start:],
+        "true_rewards": np.arange(float(steps)),
+        "last_observation": np.full(11, 2.0),
+        "terminated": True,
+    }
+    return Segment(recipe, start, **{**fields, **changes})
 
 
 def spans(segments: Sequence[Segment]) -> dict[int, list[tuple[int, int]]]:
@@ -60,6 +67,9 @@ def test_segments_are_slices_of_their_episodes(pool: SegmentPool, trajectories: 
         np.testing.assert_array_equal(one.actions, episode.actions[steps])
         np.testing.assert_array_equal(one.true_rewards, episode.true_rewards[steps])
         np.testing.assert_array_equal(one.recipe.actions, episode.actions[: steps.stop])
+        np.testing.assert_array_equal(one.next_observations, episode.next_observations[steps])
+        assert one.terminated == (steps.stop == len(episode))
+        assert one.terminations.tolist() == episode.terminations[steps].tolist()
         assert one.observations.dtype == np.float32
         assert one.actions.shape == (LENGTH,)
 
@@ -129,7 +139,10 @@ def test_a_segment_keeps_nothing_of_its_episode_but_the_actions() -> None:
     gc.collect()
     assert [episode() for episode in episodes] == [None] * 8
     assert len(pool) == 8
-    assert all(one.observations.base is None and one.true_rewards.base is None for one in pool.segments)
+    for one in pool.segments:
+        for kept in (one.observations, one.true_rewards, one.last_observation):
+            assert kept is not None
+            assert kept.base is None
 
 
 def test_pairs_are_of_different_segments_and_without_repetition(pool: SegmentPool) -> None:
@@ -180,16 +193,50 @@ def test_bytes_keep_everything() -> None:
     again = Segment.from_bytes(one.to_bytes())
     assert (again.start, len(again), again.true_return) == (2, 3, 3.0)
     assert again.recipe.to_json() == one.recipe.to_json()
-    for name in ("observations", "actions", "true_rewards"):
+    for name in ("observations", "actions", "true_rewards", "next_observations", "terminations"):
         np.testing.assert_array_equal(getattr(again, name), getattr(one, name))
         assert getattr(again, name).dtype == getattr(one, name).dtype
 
 
+def test_bytes_of_a_version_that_kept_nothing_after_the_last_step_are_read() -> None:
+    """What version 0.1 wrote."""
+    one, buffer = segment(), io.BytesIO()
+    np.savez_compressed(
+        buffer,
+        recipe=np.array(one.recipe.to_json()),
+        start=np.array(one.start),
+        observations=one.observations,
+        true_rewards=one.true_rewards,
+    )
+    for again in (old := Segment.from_bytes(buffer.getvalue()), Segment.from_bytes(old.to_bytes())):
+        np.testing.assert_array_equal(again.observations, one.observations)
+        assert (again.last_observation, again.terminated) == (None, False)
+        with pytest.raises(DataError, match=r"leave next_state out of --reward\.inputs"):
+            _ = again.next_observations
+
+
+@pytest.mark.parametrize("number", [np.nan, -np.inf, 4e38])
+@pytest.mark.parametrize("name", ["observations", "actions", "true_rewards", "last_observation"])
+def test_numbers_nobody_can_learn_from_are_refused_in_one_line(name: str, number: float) -> None:
+    broken = getattr(segment(), name).astype(np.float64)
+    broken.flat[-1] = number
+    with pytest.raises(DataError, match=rf"^expected finite {name} .*teacher/Hopper-v1 with seed 4; .*$"):
+        segment(**{name: broken})
+
+
 @pytest.mark.parametrize(
     "arguments",
-    [{"start": 1}, {"start": 3}, {"steps": 4}, {"steps": 0, "start": 5}, {"start": -3, "steps": 3}],
+    [
+        {"start": 1},
+        {"start": 3},
+        {"steps": 4},
+        {"steps": 0, "start": 5},
+        {"start": -3, "steps": 3},
+        {"last_observation": np.ones(10)},
+        {"last_observation": np.ones(11, np.float32)},
+    ],
 )
-def test_a_segment_that_does_not_fit_its_episode_is_refused(arguments: dict[str, int]) -> None:
+def test_a_segment_that_does_not_fit_its_episode_is_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="expected"):
         segment(**arguments)
 
