@@ -105,9 +105,7 @@ def test_any_function_of_progress_may_be_the_rate() -> None:
     assert due == [10, 29, 50, 50, 50, 80, 110]
 
 
-@pytest.mark.parametrize(
-    "rate", [lambda p: 0.0, lambda p: p - 0.5, lambda p: math.nan, lambda p: math.inf], ids=str
-)
+@pytest.mark.parametrize("rate", [lambda p: 0.0, lambda p: p - 0.5, lambda p: math.nan, lambda p: math.inf])
 def test_a_rate_that_says_nothing_is_refused(rate: Callable[[float], float]) -> None:
     with pytest.raises(ConfigError, match=r"finite and never negative.*got") as refusal:
         RateSchedule(0, 10, 1000, rate).due(10, 0.0)
