@@ -95,8 +95,8 @@ class Segment:
         """
         if self.last_observation is None:
             raise DataError(
-                "expected segments with the observation after their last step, got one recorded without it: leave "
-                "next_state out of --reward.inputs, or begin a new run"
+                "expected segments with the observation after their last step, got one recorded without: "
+                "leave next_state out of --reward.inputs, or begin a new run"
             )
         return np.concatenate([self.observations[1:], self.last_observation[None]])
 
@@ -109,17 +109,17 @@ class Segment:
 
     def to_bytes(self) -> bytes:
         """The segment as an ``.npz`` archive without pickled objects."""
-        end = {} if self.last_observation is None else {_LAST: self.last_observation}
+        arrays: dict[str, Any] = {
+            "recipe": self.recipe.to_json(),
+            "start": self.start,
+            "observations": self.observations,
+            "true_rewards": self.true_rewards,
+            "terminated": self.terminated,
+        }
+        if self.last_observation is not None:
+            arrays[_LAST] = self.last_observation
         buffer = io.BytesIO()
-        np.savez_compressed(
-            buffer,
-            recipe=np.array(self.recipe.to_json()),
-            start=np.array(self.start),
-            observations=self.observations,
-            true_rewards=self.true_rewards,
-            terminated=np.array(self.terminated),
-            **end,
-        )
+        np.savez_compressed(buffer, **arrays)
         return buffer.getvalue()
 
     @classmethod
