@@ -28,6 +28,10 @@ class Rollout:
         bootstrap_values: the critic's estimate for the episode's final observation where the step truncated
             it, else 0.
         last_values: ``(num_envs,)``, the critic's estimate for the observation after the last step.
+        last_observations: ``(num_envs, *S)``, raw, after the last step; where that ended an episode, perhaps
+            the next one's first.
+        final_observations: ``(n, *S)``, raw, after each step that ended an episode, by time, then by
+            environment.
     """
 
     observations: NDArray[Any]
@@ -41,11 +45,23 @@ class Rollout:
     valid: NDArray[np.bool_]
     bootstrap_values: NDArray[np.floating[Any]]
     last_values: NDArray[np.floating[Any]]
+    last_observations: NDArray[Any]
+    final_observations: NDArray[Any]
 
     @property
     def ended(self) -> NDArray[np.bool_]:
         """True at the last step of an episode."""
         return self.terminated | self.truncated
+
+    @property
+    def next_observations(self) -> NDArray[Any]:
+        """``(num_steps, num_envs, *S)``, raw, after each step; made anew at each call.
+
+        An episode's last step is followed by its final observation, in every autoreset mode.
+        """
+        following = np.concatenate([self.observations[1:], self.last_observations[None]])
+        following[self.ended] = self.final_observations
+        return following
 
     @property
     def num_valid(self) -> int:

@@ -72,17 +72,17 @@ class RolloutSampler:
         noise = head.perturbation(rng, (num_steps, ranks.size * num_envs))
         noise = noise[:, ranks.rank * num_envs : (ranks.rank + 1) * num_envs]
         steps: list[_Step] = []
-        truncated_at = [self._observations[:0]]
+        final = [np.asarray(self._observations)[:0]]
         for t in range(num_steps):
             before = np.array(self._observations)
             actions = head.choose(actor(self.normalizer(before)) + noise[t])
             executed = head.executed(actions)
             after, rewards, terminated, truncated = self._step(executed)
             steps.append(_Step(before, actions, executed, rewards, terminated, truncated))
-            if truncated.any():
-                truncated_at.append(after[truncated & ~terminated])
+            if self._ended.any():
+                final.append(after[self._ended])
         return self._rollout(
-            _Step(*map(np.array, zip(*steps, strict=True))), was_ended, np.concatenate(truncated_at)
+            _Step(*map(np.array, zip(*steps, strict=True))), was_ended, np.concatenate(final)
         )
 
     def _step(
@@ -103,13 +103,13 @@ class RolloutSampler:
         require_finite(_OBSERVATIONS, self._observations)
         return after, rewards, terminated, truncated
 
-    def _rollout(self, steps: _Step, was_ended: NDArray[np.bool_], truncated_at: NDArray[Any]) -> Rollout:
+    def _rollout(self, steps: _Step, was_ended: NDArray[np.bool_], final: NDArray[Any]) -> Rollout:
         """Check rewards and add what only training needs: log-probabilities and values, in one batch.
 
         Args:
             steps: stacked, time-major.
             was_ended: ``(num_envs,)``, the step before ended the episode.
-            truncated_at: ``(n, *obs)``, final observations of truncated episodes, by time, then environment.
+            final: ``(n, *obs)``, final observations of the episodes that ended, by time, then environment.
         """
         shape, num_envs = steps.rewards.shape, self.envs.num_envs
         rewards = steps.rewards.astype(np.float64, copy=False)
@@ -117,17 +117,18 @@ class RolloutSampler:
             for of_step in rewards:
                 require_finite("rewards (environment)", of_step)
         # The dummy is the step after an episode's last.
-        dummy = np.vstack([was_ended, (steps.terminated | steps.truncated)[:-1]])
+        ended, cut_off = steps.terminated | steps.truncated, steps.truncated & ~steps.terminated
+        dummy = np.vstack([was_ended, ended[:-1]])
         dummy &= self.autoreset_mode is AutoresetMode.NEXT_STEP
         with torch.no_grad():
             log_probs, _, values = self.policy.evaluate(
                 self._inputs(steps.observations).flatten(0, 1),
                 self.policy.tensor(steps.actions).flatten(0, 1),
             )
-            later = np.concatenate([np.asarray(self._observations), truncated_at])
+            later = np.concatenate([np.asarray(self._observations), final[cut_off[ended]]])
             later_values = self.policy.values(self._inputs(later)).cpu().numpy()
         bootstrap_values = np.zeros(shape, later_values.dtype)
-        bootstrap_values[steps.truncated & ~steps.terminated] = later_values[num_envs:]
+        bootstrap_values[cut_off] = later_values[num_envs:]
         return Rollout(
             **steps._replace(rewards=rewards)._asdict(),
             valid=~dummy,
@@ -135,6 +136,8 @@ class RolloutSampler:
             values=values.cpu().numpy().reshape(shape),
             bootstrap_values=bootstrap_values,
             last_values=later_values[:num_envs],
+            last_observations=later[:num_envs],
+            final_observations=final,
         )
 
     def _inputs(self, observations: NDArray[Any]) -> Tensor:

@@ -125,6 +125,8 @@ def _rollout(agent: OnPolicyAgent) -> Rollout:
         valid=np.ones(shape, bool),
         bootstrap_values=np.where(truncated & ~terminated, rng.normal(size=shape), 0.0),
         last_values=rng.normal(size=envs.num_envs),
+        last_observations=observations[-1],
+        final_observations=observations[terminated | truncated],
     )
 
 

@@ -34,6 +34,8 @@ def make_rollout(seed: int, num_steps: int = 40, num_envs: int = 3) -> Rollout:
         valid=valid,
         bootstrap_values=np.where(truncated & ~terminated, rng.normal(size=shape), 0.0),
         last_values=rng.normal(size=num_envs),
+        last_observations=rng.normal(size=(num_envs, 2)),
+        final_observations=rng.normal(size=((terminated | truncated).sum(), 2)),
     )
 
 

@@ -83,6 +83,21 @@ def test_truncation_is_valued_at_the_final_observation(
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_each_step_is_followed_by_what_its_own_episode_went_on_to(
+    mode: AutoresetMode, make_agent: Callable[..., PPO]
+) -> None:
+    agent = make_agent(mode=mode, num_steps=29)
+    rollouts = [agent.collect(), agent.collect()]
+    edge = rollouts[0].valid[-1] & rollouts[0].ended[-1]
+    assert edge.any(), "no episode ended at the edge of the two rollouts"
+    for rollout in rollouts:
+        assert (rollout.terminated & rollout.valid).any()
+        assert (rollout.truncated & rollout.valid).any()
+        expected = rollout.observations + np.array([0, 0, 1])  # the environment counts its steps
+        np.testing.assert_array_equal(rollout.next_observations[rollout.valid], expected[rollout.valid])
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_a_physics_environment_gives_the_same_episodes_in_every_mode(mode: AutoresetMode) -> None:
     def rollout(mode: AutoresetMode) -> Rollout:
         def make() -> gymnasium.Env[Any, Any]:
