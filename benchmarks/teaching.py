@@ -1,0 +1,189 @@
+"""How many labels does teaching take, and what else decides? By synthetic teachers, task by task.
+
+Every side makes the same number of steps on a task. The policy that it ends with plays 50 episodes, its
+actions sampled. With R the interquartile mean of these returns over the seeds,
+
+    f = (R - R_random) / (R_rl - R_random)
+
+where rl is the same agent on the true reward; f of the area has the mean return while training in place of
+the final one. In brackets are 95 % bootstrap intervals. Accuracy is the share of pairs of segments, none of
+them asked about, that the predictor orders rightly, by quartile of the true difference.
+
+    python -m benchmarks.teaching --show                          the kept results
+    python -m benchmarks.teaching --processes 2                   what is missing of them, many hours
+    python -m benchmarks.teaching --task Hopper --side rl oracle --labels 350 --seeds 1 2 --results new.jsonl
+    python -m benchmarks.teaching --task Reacher --variant "decay: reward.weight_decay=0.5"
+
+A variant is the oracle with other options of ``teach``. Runs that the results file has are not made again; an
+interrupted one is, from its beginning.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks.results import append, load
+from benchmarks.teaching_points import (
+    SIDES,
+    STANDARD_TASKS,
+    TASKS,
+    Point,
+    Selection,
+    line_of,
+    parse_variant,
+    point_of,
+)
+from benchmarks.teaching_report import print_tables
+from teacher.arguments import INTERRUPTED
+
+RESULTS = Path(__file__).with_suffix(".jsonl")
+ROOT = Path(__file__).parents[1]
+_POLL_SECONDS = 0.1
+
+
+class Attempt:
+    """A run in a process of its own, one thread of arithmetic; what it prints is its outcome.
+
+    Args:
+        point: what to make.
+        folder: takes up everything that the run writes, so that nothing is left of one that is killed.
+    """
+
+    def __init__(self, point: Point, folder: Path) -> None:
+        self.point = point
+        self._errors = folder / f"{uuid.uuid4()}.txt"
+        single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.teaching_run", json.dumps(asdict(point))],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=ROOT,
+                env={**os.environ, **single, "TMPDIR": str(folder)},
+            )
+
+    @property
+    def over(self) -> bool:
+        return self._process.poll() is not None
+
+    def outcome(self) -> dict[str, Any] | str:
+        """What the run measured, or the last line of what went wrong."""
+        output, _ = self._process.communicate()
+        if self._process.returncode:
+            lines = self._errors.read_text(errors="replace").strip().splitlines()
+            return lines[-1] if lines else f"ended with status {self._process.returncode}"
+        outcome: dict[str, Any] = json.loads(output.splitlines()[-1])
+        return outcome
+
+    def stop(self) -> None:
+        """End it, finished or not."""
+        self._process.kill()
+        self._process.communicate()
+
+
+def attempts(points: Sequence[Point], processes: int) -> Iterator[Attempt]:
+    """Runs as they end, so many at a time; those under way are ended where the iteration is."""
+    waiting, running = list(points), list[Attempt]()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            while waiting or running:
+                while waiting and len(running) < processes:
+                    running.append(Attempt(waiting.pop(0), Path(folder)))
+                time.sleep(_POLL_SECONDS)
+                for attempt in [attempt for attempt in running if attempt.over]:
+                    running.remove(attempt)
+                    yield attempt
+        finally:
+            for attempt in running:
+                attempt.stop()
+
+
+def make_runs(points: Sequence[Point], processes: int, path: Path, console: Console) -> int:
+    """Make ``points`` and keep what each gave; returns how many failed."""
+    failed, commit = 0, describe_commit()
+    columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not points) as bar:
+        task = bar.add_task("", total=len(points))
+        for attempt in attempts(points, processes):
+            outcome, point = attempt.outcome(), attempt.point
+            if isinstance(outcome, str):
+                failed += 1
+                told = f"[red]failed: {outcome}[/]"
+            else:
+                append(path, line_of(point, {**outcome, "commit": commit}))
+                told = f"{outcome['return']:.1f} after {outcome.get('seconds', 0):.0f} s"
+            labels = f" {point.labels}" if point.labels else ""
+            bar.console.print(f"{point.task} {point.side}{labels}, seed {point.seed}: {told}", soft_wrap=True)
+            bar.console.print(f"  {point.command()}", style="dim", highlight=False, soft_wrap=True)
+            bar.advance(task)
+    return failed
+
+
+def describe_commit() -> str:
+    """The version of the code, ``-dirty`` where files differ from it; empty outside of a repository."""
+    command = ["git", "describe", "--always", "--dirty"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.teaching",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--task", nargs="+", choices=TASKS, default=STANDARD_TASKS, metavar="TASK", help=", ".join(TASKS))
+    add("--side", nargs="+", choices=SIDES, metavar="SIDE", help=", ".join(SIDES))
+    add("--variant", action="append", default=[], type=_variant, metavar="'NAME: OPTION=VALUE ...'")
+    add("--labels", nargs="+", type=int, default=(), help="in place of the task's")
+    add("--seeds", nargs="+", type=int, default=(), help="default: 1 to 8 on Pendulum and Reacher, else to 5")
+    add("--steps", type=float, help="in place of the task's")
+    add("--processes", type=int, default=2)
+    add("--results", type=Path, default=RESULTS, help="default: beside this script")
+    add("--show", action="store_true", help="make no runs")
+    return parser
+
+
+def _variant(text: str) -> tuple[str, Any]:
+    try:
+        return parse_variant(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def main() -> int:
+    """Make the missing runs, and show what there is; returns the exit status."""
+    options, console = build_parser().parse_args(), Console()
+    chosen = options.side if options.side is not None else () if options.variant else SIDES
+    selection = Selection(
+        tasks=options.task,
+        sides={name: SIDES[name] for name in chosen} | dict(options.variant),
+        labels=options.labels,
+        seeds=options.seeds,
+        steps=None if options.steps is None else int(options.steps),
+    )
+    made = {point_of(result) for result in load(options.results)}
+    missing = [] if options.show else [point for point in selection.points() if point not in made]
+    try:
+        failed = make_runs(missing, options.processes, options.results, console)
+    except KeyboardInterrupt:
+        print("interrupted; what was finished is kept, and the same command goes on")
+        return INTERRUPTED
+    print_tables(load(options.results))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""What the benchmark of teaching consists of: tasks, the sides that are compared on them, and single runs."""
+
+import itertools
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from teacher.config import TeachConfig
+from teacher.teach import parse_arguments
+
+
+@dataclass(frozen=True)
+class Task:
+    """An environment, and how much of it a run has.
+
+    Attributes:
+        budgets: numbers of labels that the oracle is tried with.
+        standard: the number that the other teachers and settings are tried with.
+        seeds: 1 to this.
+    """
+
+    env_id: str
+    steps: int
+    budgets: tuple[int, ...]
+    standard: int
+    seeds: int = 5
+
+
+TASKS: Mapping[str, Task] = {
+    "Pendulum": Task("Pendulum-v1", 100_000, (50, 200), 200, seeds=8),
+    "Reacher": Task("teacher/Reacher-v1", 500_000, (175, 350), 350, seeds=8),
+    "Hopper": Task("teacher/Hopper-v1", 1_000_000, (350, 700), 700),
+    "Cheetah": Task("teacher/Cheetah-v1", 1_000_000, (100, 350, 700, 1400), 700),
+    "ShortHopper": Task("teacher/ShortHopper-v1", 300_000, (300,), 300),
+    "ShortCheetah": Task("teacher/ShortCheetah-v1", 300_000, (300,), 300),
+    "Walker": Task("teacher/Walker-v1", 1_000_000, (700,), 700),
+    "Swimmer": Task("teacher/Swimmer-v1", 1_000_000, (700,), 700),
+    "Ant": Task("teacher/Ant-v1", 1_000_000, (700,), 700),
+}
+STANDARD_TASKS = ("Pendulum", "Reacher", "Hopper", "Cheetah")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One way to come to a policy.
+
+    Attributes:
+        title: in tables and pictures.
+        options: of ``teach``, as in ``reward.weight_decay=0.5 no_videos``.
+        taught: whether it learns from labels.
+        all_budgets: whether it is tried with every number of labels, and not with the standard one alone.
+        tasks: where it is tried, None for everywhere.
+    """
+
+    title: str
+    options: str = ""
+    taught: bool = True
+    all_budgets: bool = False
+    tasks: tuple[str, ...] | None = None
+
+
+SIDES: Mapping[str, Side] = {
+    "random": Side("random actions", taught=False),
+    "rl": Side("true reward", taught=False),
+    "oracle": Side("oracle", all_budgets=True),
+    "pretraining": Side("its pretraining labels alone"),
+    "coin": Side("coin flips"),
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run, to make or made; what tells the lines of the results file apart.
+
+    Attributes:
+        labels: the budget, 0 for a side that is not taught.
+        options: those of a variant, empty for the sides above.
+    """
+
+    task: str
+    side: str
+    labels: int
+    steps: int
+    seed: int
+    options: str = ""
+
+    def command(self) -> str:
+        """What repeats this run, and appends its result to another file."""
+        words = ["--task", self.task, "--steps", str(self.steps), "--seeds", str(self.seed)]
+        if self.labels:
+            words += ["--labels", str(self.labels)]
+        words += ["--variant", f"{self.side}: {self.options}"] if self.options else ["--side", self.side]
+        return shlex.join(["python", "-m", "benchmarks.teaching", *words, "--results", "again.jsonl"])
+
+    def config(self, runs_dir: str) -> TeachConfig:
+        """The settings of a run of ours, by the command line of ``teach``.
+
+        Raises:
+            ConfigError: the options of the side do not fit.
+        """
+        words = ["-e", TASKS[self.task].env_id, "-n", self.side.replace(" ", "-"), "-s", str(self.seed)]
+        words += ["-t", str(self.steps), "--runs_dir", runs_dir, "-V"]
+        if self.side == "rl":
+            return parse_arguments([*words, "-p", "rl"])[0]
+        labels = self.labels // 4 if self.side == "pretraining" else self.labels
+        words += ["-p", "synth", "-l", str(labels)]
+        if self.side == "pretraining":
+            words += ["-L", str(labels)]
+        options = self.options or SIDES[self.side].options
+        return parse_arguments([*words, *_as_arguments(options)])[0]
+
+
+def _as_arguments(options: str) -> list[str]:
+    """``a.b=1 c`` as ``--a.b=1 --c``."""
+    return [f"--{option}" for option in shlex.split(options)]
+
+
+def parse_variant(text: str) -> tuple[str, Side]:
+    """``name: reward.weight_decay=0.5 queries.selection=active`` as a side of that name."""
+    name, separator, options = text.partition(":")
+    if not separator or not name.strip() or not options.strip() or name.strip() in SIDES:
+        raise ValueError(f"expected 'a new name: option=value ...', got {text!r}")
+    return name.strip(), Side(name.strip(), options=" ".join(options.split()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Which points to make; what is empty or None is as the task says."""
+
+    tasks: Sequence[str]
+    sides: Mapping[str, Side]
+    labels: Sequence[int] = ()
+    seeds: Sequence[int] = ()
+    steps: int | None = None
+
+    def points(self) -> Iterator[Point]:
+        """All of one seed before the next."""
+        last = max([*self.seeds, *(TASKS[task].seeds for task in self.tasks)])
+        for seed, task, (name, side) in itertools.product(range(1, last + 1), self.tasks, self.sides.items()):
+            if seed not in (self.seeds or range(1, TASKS[task].seeds + 1)):
+                continue
+            if side.tasks is not None and task not in side.tasks:
+                continue
+            for labels in self._budgets(TASKS[task], side):
+                variant = "" if name in SIDES else side.options
+                yield Point(task, name, labels, self.steps or TASKS[task].steps, seed, variant)
+
+    def _budgets(self, task: Task, side: Side) -> Sequence[int]:
+        if not side.taught:
+            return (0,)
+        return self.labels or (task.budgets if side.all_budgets else (task.standard,))
+
+
+def point_of(result: Mapping[str, Any]) -> Point:
+    """What a line of the results file is the result of."""
+    return Point(**{name: result[name] for name in Point.__dataclass_fields__})
+
+
+def line_of(point: Point, outcome: Mapping[str, Any]) -> dict[str, Any]:
+    """A line of the results file."""
+    return {**asdict(point), **outcome, "command": point.command()}

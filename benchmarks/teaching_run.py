@@ -1,0 +1,187 @@
+"""Make one run of the benchmark of teaching and measure it; :mod:`benchmarks.teaching` starts this program.
+
+    python -m benchmarks.teaching_run '{"task": "Hopper", "side": "oracle", "labels": 350, ...}'
+
+It prints what was measured as one line of JSON.
+"""
+
+import json
+import sys
+import tempfile
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+
+from benchmarks.results import Curve
+from benchmarks.teaching_points import TASKS, Point
+from teacher.assembly import build_run, check, prepared_directory
+from teacher.client import Decision
+from teacher.collectors.synthetic import SyntheticTeacher
+from teacher.envs.episodes import Trajectory
+from teacher.envs.tasks import describe_task, make_vector_env
+from teacher.ledger import Ledger
+from teacher.loop import train
+from teacher.metrics import correlation, rank_correlation
+from teacher.run import Run, Teaching
+from teacher.segments import Segment, SegmentPool
+
+EVALUATION_EPISODES = 50
+KEPT_EPISODES = 200
+HELD_OUT_SEGMENTS = 2000
+HELD_OUT_PAIRS = 4000
+_EVALUATION_STREAM = 7  # of seeds, apart from those that a run draws its own from
+
+Act = Callable[[NDArray[Any]], NDArray[Any]]
+
+
+def make(point: Point) -> dict[str, Any]:
+    """Everything that is measured of one point."""
+    if point.side == "random":
+        return {"return": _random_return(point)}
+    with tempfile.TemporaryDirectory() as folder:
+        return _train(point, folder)
+
+
+def _train(point: Point, runs_dir: str) -> dict[str, Any]:
+    """One run of ours."""
+    config, run_id, console = point.config(runs_dir), uuid.uuid4(), Console(quiet=True)
+    task = check(config, console)
+    with prepared_directory(config, run_id, resumed=False), build_run(config, run_id, task, console) as run:
+        if run.teaching is not None and point.side == "coin":
+            run.teaching.collector = SyntheticTeacher(run.teaching.ledger, point.seed, judge=flip_coin)
+        record = record_episodes(run)
+        started, worked = time.monotonic(), time.process_time()
+        train(run)
+        times = {
+            "seconds": round(time.monotonic() - started, 1),
+            "cpu_seconds": round(time.process_time() - worked, 1),
+        }
+        acts: dict[str, Act] = {
+            "return": lambda observations: run.agent.act(observations, deterministic=False),
+            "deterministic_return": lambda observations: run.agent.act(observations, deterministic=True),
+        }
+        returns = {name: evaluate(point, act) for name, act in acts.items()}
+        judged = {} if run.teaching is None else judge_predictor(run.teaching, record.kept, point.seed)
+    return {**returns, "curve": record.curve.means(), **judged, **times}
+
+
+def flip_coin(first: Segment, second: Segment) -> Decision:
+    """The control's answer: heads or tails, fixed by the segments so that a run repeats exactly."""
+    coin = np.random.default_rng(np.array([first.true_return, second.true_return]).view(np.uint64))
+    return "first" if coin.random() < 0.5 else "second"
+
+
+@dataclass
+class Record:
+    """What a run leaves: returns over time, and episodes spread evenly over it."""
+
+    curve: Curve
+    every: int
+    seen: int = 0
+    kept: list[Trajectory] = field(default_factory=list)
+
+    def add(self, step: int, trajectory: Trajectory) -> None:
+        """Take in a finished episode."""
+        self.curve.add(step, trajectory.true_return)
+        if self.seen % self.every == 0:
+            self.kept.append(trajectory)
+        self.seen += 1
+
+
+def record_episodes(run: Run) -> Record:
+    """A record that fills while ``run`` trains."""
+    steps, remember = run.config.num_timesteps, run.remember
+    record = Record(Curve(steps), every=max(1, steps // run.task.horizon // KEPT_EPISODES))
+
+    def remember_and_record(trajectories: Sequence[Trajectory]) -> None:
+        for trajectory in trajectories:
+            if trajectory.finished:
+                record.add(run.agent.total_steps, trajectory)
+        remember(trajectories)
+
+    run.remember = remember_and_record  # type: ignore[method-assign]
+    return record
+
+
+def evaluate(point: Point, act: Act | None) -> float:
+    """Mean return of new episodes, of random actions where ``act`` is None; the same starts for all sides."""
+    task = describe_task(TASKS[point.task].env_id)
+    envs = make_vector_env(task, EVALUATION_EPISODES, [point.seed, _EVALUATION_STREAM])
+    envs.action_space.seed(point.seed)
+    returns: dict[int, float] = {}
+    observations, _ = envs.reset()
+    while len(returns) < EVALUATION_EPISODES:
+        observations, *_ = envs.step(envs.action_space.sample() if act is None else act(observations))
+        for trajectory in envs.drain():
+            if trajectory.finished and trajectory.episode_index == 0:
+                returns[trajectory.env_index] = trajectory.true_return
+    envs.close()
+    return round(float(np.mean(list(returns.values()))), 3)
+
+
+def _random_return(point: Point) -> float:
+    return evaluate(point, act=None)
+
+
+def judge_predictor(teaching: Teaching, episodes: Sequence[Trajectory], seed: int) -> dict[str, Any]:
+    """How well the predictor that a run ends with knows the true reward, of behaviour of the whole run.
+
+    Returns:
+        ``accuracy``: share of pairs of held-out segments that it orders as the true returns do, by quartile
+        of the difference of these, smallest first; ``spearman`` of held-out segments; ``late_spearman`` of
+        those of the last quarter; ``pearson`` of episodes; ``asked``: labels in all.
+    """
+    pool = SegmentPool(teaching.pool.length, capacity=10**9, seed=seed)
+    pool.extend(episodes)
+    segments = held_out(pool.segments, teaching.ledger)
+    chosen = np.linspace(0, len(segments) - 1, min(HELD_OUT_SEGMENTS, len(segments))).astype(int)
+    segments = [segments[index] for index in chosen]
+    true = np.array([segment.true_return for segment in segments])
+    predicted = teaching.predictor.segment_returns(segments)
+    late = slice(3 * len(segments) // 4, None)
+    sums = [teaching.predictor.rewards(episode.observations, episode.actions).sum() for episode in episodes]
+    return {
+        "accuracy": accuracy_by_margin(true, predicted, np.random.default_rng(seed)),
+        "spearman": round(rank_correlation(predicted, true), 4),
+        "late_spearman": round(rank_correlation(predicted[late], true[late]), 4),
+        "pearson": round(correlation(sums, [episode.true_return for episode in episodes]), 4),
+        "asked": teaching.ledger.asked(),
+    }
+
+
+def held_out(segments: Sequence[Segment], ledger: Ledger) -> list[Segment]:
+    """Those that share no step with a segment that was asked about."""
+    asked = defaultdict(list)
+    for preference in ledger.preferences():
+        for segment in (preference.first, preference.second):
+            asked[segment.recipe.seed].append(segment.start)
+    return [
+        segment
+        for segment in segments
+        if all(abs(start - segment.start) >= len(segment) for start in asked[segment.recipe.seed])
+    ]
+
+
+def accuracy_by_margin(
+    true: NDArray[np.float64], predicted: NDArray[np.float64], rng: np.random.Generator
+) -> list[float]:
+    """Share of random pairs that are ordered rightly, by quartile of their true margin; ties are left out."""
+    first, second = rng.integers(len(true), size=(2, HELD_OUT_PAIRS))
+    margins, said = true[first] - true[second], predicted[first] - predicted[second]
+    apart = margins != 0
+    order = np.argsort(np.abs(margins[apart]), kind="stable")
+    right = ((margins > 0) == (said > 0))[apart][order]
+    return [round(float(quarter.mean()), 4) for quarter in np.array_split(right, 4)]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print(json.dumps(make(Point(**json.loads(sys.argv[1])))))
