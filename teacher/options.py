@@ -29,6 +29,7 @@ class RewardConfig:
     members: Annotated[int, "networks in the ensemble"] = 3
     hidden: Annotated[int, "units in each of a network's two hidden layers"] = 64
     label_noise: Annotated[float, "share of labels assumed to be given at random"] = 0.1
+    discount: Annotated[float, "of each further step in the return of a segment that a label is about"] = 1.0
     learning_rate: Annotated[float, "of AdamW"] = 1e-3
     # Strong: a few hundred answers are fitted perfectly anyway. On ShortHopper with 300 answers, two seeds,
     # the correlation with the true reward of a step rose from 0.89 (with 0.01) to 0.93.
@@ -46,6 +47,7 @@ class RewardConfig:
             ("members", self.members >= 1, "expected 1 or more"),
             ("hidden", self.hidden >= 1, "expected 1 or more"),
             ("label_noise", 0 <= self.label_noise < 1, "expected 0 or more and less than 1"),
+            ("discount", 0 < self.discount <= 1, "expected more than 0 and at most 1"),
             ("learning_rate", 0 < self.learning_rate < math.inf, "expected more than 0"),
             ("weight_decay", 0 <= self.weight_decay < math.inf, "expected 0 or more"),
             ("batch_size", self.batch_size >= 1, "expected 1 or more"),

@@ -10,8 +10,8 @@ from torch import Tensor
 from teacher.options import RewardConfig
 from teacher.preferences import PreferenceDataset, bootstrap_weights
 from teacher.reward.features import Features
-from teacher.reward.loss import preference_loss
-from teacher.reward.network import RewardEnsemble
+from teacher.reward.loss import discounts, preference_loss
+from teacher.reward.network import RewardNetwork
 
 _EVALUATION_BATCH = 256
 _CHECK_EVERY = 10  # updates; looking at all pairs after each would cost as much as the updates
@@ -71,10 +71,11 @@ class Fitter:
         generator: draws the minibatches.
     """
 
-    def __init__(self, network: RewardEnsemble, config: RewardConfig, generator: torch.Generator) -> None:
+    def __init__(self, network: RewardNetwork, config: RewardConfig, generator: torch.Generator) -> None:
         self._network = network
         self._config = config
         self._generator = generator
+        self._device = next(network.parameters()).device
         self._optimizer = torch.optim.AdamW(
             network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
         )
@@ -94,10 +95,14 @@ class Fitter:
 
         A held-out pair has weight 0, so no gradient.
         """
-        logits = self._network.logits(pairs.features(rows))
+        inputs = self._network.standardise(pairs.features(rows))
+        logits = self._network.logits(inputs, self._step_weights(inputs.shape[3]))
         losses = preference_loss(logits, pairs.values[rows], self._config.label_noise)
         weights = pairs.weights.gather(1, rows)
         return ((weights * losses).sum(dim=1) / weights.sum(dim=1).clamp(min=1)).sum()
+
+    def _step_weights(self, length: int) -> Tensor:
+        return discounts(length, self._config.discount).to(self._device)
 
     def _batches(self, weights: Tensor) -> Sequence[Tensor]:
         """Each member's training pairs in random order, in batches ``(members, b)`` as even as can be.
@@ -153,8 +158,10 @@ class Fitter:
         """All pairs, by all members."""
         rows = torch.arange(len(pairs), device=pairs.values.device)
         chunks = torch.split(rows, _EVALUATION_BATCH)
-        outputs = torch.cat([self._network(pairs.features(chunk)) for chunk in chunks], dim=1)
-        logits = _logits(outputs)
+        standardise = self._network.standardise
+        outputs = torch.cat([self._network(standardise(pairs.features(chunk))) for chunk in chunks], dim=1)
+        returns = outputs @ self._step_weights(outputs.shape[-1])
+        logits = returns[..., 0] - returns[..., 1]
         losses = preference_loss(logits, pairs.values, self._config.label_noise)
         held_out = (pairs.weights == 0).float()
         return Evaluation(outputs, logits, losses, _mean(losses, pairs.weights), _mean(losses, held_out))
@@ -180,12 +187,6 @@ def _keep_freed_memory() -> None:
     This one, just below the size up to which it adapts (32 MiB), is never touched, so it costs nothing.
     """
     torch.empty(8_000_000, dtype=torch.float32)
-
-
-def _logits(outputs: Tensor) -> Tensor:
-    """``(members, n, 2, length)`` rewards to ``(members, n)`` differences of returns."""
-    returns = outputs.sum(dim=-1)
-    return returns[..., 0] - returns[..., 1]
 
 
 def _mean(values: Tensor, weights: Tensor) -> Tensor:

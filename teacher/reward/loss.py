@@ -27,6 +27,11 @@ def preference_loss(logits: Tensor, values: Tensor, noise: float) -> Tensor:
     return -(values * first + (1 - values) * second)
 
 
+def discounts(length: int, discount: float) -> Tensor:
+    """How much each of ``length`` steps counts in a segment's return: 1, ``discount``, its square, ..."""
+    return torch.tensor(discount).pow(torch.arange(length))
+
+
 def _log_probability(logits: Tensor, noise: float) -> Tensor:
     chosen = functional.logsigmoid(logits)
     if noise == 0:

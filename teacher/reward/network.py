@@ -1,6 +1,7 @@
 """All members of the ensemble as one network: parameters carry a leading member dimension."""
 
 import math
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +10,39 @@ from torch.nn import functional
 _INPUT_LIMIT = 10.0
 
 
-class RewardEnsemble(nn.Module):
+class RewardNetwork(nn.Module, ABC):
+    """What fitting and predicting need of an ensemble; every parameter's first dimension goes by member.
+
+    Inputs are what :meth:`standardise` makes of features, so that this is done once for many uses.
+    """
+
+    @abstractmethod
+    def standardise(self, features: Tensor) -> Tensor:
+        """Features of any batch as the network reads them."""
+
+    @abstractmethod
+    def restandardise(self, mean: Tensor, std: Tensor) -> None:
+        """Standardise features with new statistics and compute the same function as before."""
+
+    @abstractmethod
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Raw reward by each member of the same steps: ``(*batch, ...)`` to ``(members, *batch)``."""
+
+    @abstractmethod
+    def logits(self, inputs: Tensor, step_weights: Tensor) -> Tensor:
+        """Difference of the two segments' returns by each member.
+
+        Args:
+            inputs: ``(members, pairs, 2, length, ...)``, for each member its own pairs.
+            step_weights: how much each step's reward counts in its segment's return; broadcasts to
+                ``(members, pairs, 2, length)``.
+
+        Returns:
+            ``(members, pairs)``.
+        """
+
+
+class RewardEnsemble(RewardNetwork):
     """``members`` MLPs (input -> hidden -> hidden -> 1, leaky ReLU), evaluated together.
 
     Inputs are standardised with statistics that are part of the network, and limited to ten standard
@@ -38,40 +71,41 @@ class RewardEnsemble(nn.Module):
         self.register_buffer("input_mean", torch.zeros(inputs))
         self.register_buffer("input_std", torch.ones(inputs))
 
-    def forward(self, features: Tensor) -> Tensor:
+    def standardise(self, features: Tensor) -> Tensor:
+        """``(*batch, inputs)``, limited to ten standard deviations."""
+        standardised = (features - self.input_mean) / self.input_std
+        return standardised.clamp_(-_INPUT_LIMIT, _INPUT_LIMIT)
+
+    def forward(self, inputs: Tensor) -> Tensor:
         """Raw reward of each step by each member.
 
         Args:
-            features: ``(*batch, inputs)``, the same for all members.
+            inputs: ``(*batch, inputs)``, the same for all members.
 
         Returns:
             ``(members, *batch)``.
         """
-        batch = features.shape[:-1]
-        shared = features.reshape(1, -1, features.shape[-1]).expand(len(self.biases[0]), -1, -1)
+        batch = inputs.shape[:-1]
+        shared = inputs.reshape(1, -1, inputs.shape[-1]).expand(len(self.biases[0]), -1, -1)
         outputs = torch.baddbmm(self.biases[-1], self._hidden(shared), self.weights[-1])
         return outputs.reshape(-1, *batch)
 
-    def logits(self, features: Tensor) -> Tensor:
+    def logits(self, inputs: Tensor, step_weights: Tensor) -> Tensor:
         """Difference of the two segments' returns by each member.
 
         The last layer is linear, so it is applied once to the difference of sums instead of to every step,
-        and its bias cancels: the same as summing :meth:`forward`, for less time.
-
-        Args:
-            features: ``(members, pairs, 2, length, inputs)``, for each member its own pairs.
-
-        Returns:
-            ``(members, pairs)``.
+        and its bias is left out, which nothing could be learned about: the same as summing :meth:`forward`
+        where both segments' weights have one sum.
         """
-        members, pairs, _, length, inputs = features.shape
-        hidden = self._hidden(features.reshape(members, -1, inputs))
-        sums = hidden.view(members, pairs, 2, length, -1).sum(dim=3)
-        return torch.bmm(sums[:, :, 0] - sums[:, :, 1], self.weights[-1]).squeeze(-1)
+        members, pairs, _, length, size = inputs.shape
+        hidden = self._hidden(inputs.reshape(members, -1, size)).view(members * pairs, 2 * length, -1)
+        signed = signed_weights(step_weights, (members, pairs, 2, length))
+        difference = torch.bmm(signed.view(members * pairs, 1, 2 * length), hidden)
+        return torch.bmm(difference.view(members, pairs, -1), self.weights[-1]).squeeze(-1)
 
-    def _hidden(self, features: Tensor) -> Tensor:
+    def _hidden(self, inputs: Tensor) -> Tensor:
         """``(members, n, inputs)`` to the last hidden layer's ``(members, n, hidden)``."""
-        hidden = ((features - self.input_mean) / self.input_std).clamp(-_INPUT_LIMIT, _INPUT_LIMIT)
+        hidden = inputs
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             hidden = functional.leaky_relu(torch.baddbmm(bias, hidden, weight), inplace=True)
         return hidden
@@ -88,6 +122,12 @@ class RewardEnsemble(nn.Module):
         weight *= (std / self.input_std)[:, None]
         self.input_mean.copy_(mean)
         self.input_std.copy_(std)
+
+
+def signed_weights(step_weights: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Weights of steps with the second segment's turned negative, ``shape`` being ``(..., 2, length)``."""
+    sign = step_weights.new_tensor([[1.0], [-1.0]])
+    return (step_weights * sign).expand(shape).contiguous()
 
 
 def _uniform(shape: tuple[int, ...], fan_in: int, generator: torch.Generator) -> nn.Parameter:

@@ -15,6 +15,7 @@ from teacher.options import RewardConfig
 from teacher.preferences import PreferenceDataset
 from teacher.reward.features import Features
 from teacher.reward.fitting import Evaluation, Fitter, Pairs
+from teacher.reward.loss import discounts
 from teacher.reward.network import RewardEnsemble
 from teacher.segments import Segment
 
@@ -114,8 +115,7 @@ class RewardPredictor:
             ``(*batch,)``, of mean 0 and standard deviation ``reward_std`` over the preferences' segments.
         """
         with torch.no_grad():
-            outputs = self._network(self._features(self._tensor(observations), self._tensor(actions)))
-            rewards = self._combine(outputs).cpu().numpy()
+            rewards = self._combine(self._outputs(observations, actions)).cpu().numpy()
         return np.asarray(rewards, np.float64)
 
     def segment_returns(self, segments: Sequence[Segment]) -> NDArray[np.float64]:
@@ -124,6 +124,30 @@ class RewardPredictor:
         actions = np.stack([segment.actions for segment in segments])
         returns: NDArray[np.float64] = self.rewards(observations, actions).sum(axis=1)
         return returns
+
+    @torch.no_grad()
+    def member_returns(self, segments: Sequence[Segment]) -> NDArray[np.float64]:
+        """What each member thinks of each segment: its return, discounted and not normalised.
+
+        The difference of a pair's returns is the logit of the member's preference.
+
+        Args:
+            segments: all of one length.
+
+        Returns:
+            ``(members, len(segments))``.
+        """
+        observations = np.stack([segment.observations for segment in segments])
+        actions = np.stack([segment.actions for segment in segments])
+        outputs = self._outputs(observations, actions)
+        steps = discounts(outputs.shape[-1], self.config.discount).to(self._device)
+        return np.asarray((outputs @ steps).cpu().numpy(), np.float64)
+
+    def _outputs(self, observations: NDArray[Any], actions: NDArray[Any]) -> Tensor:
+        """``(members, *batch)`` raw rewards."""
+        features = self._features(self._tensor(observations), self._tensor(actions))
+        outputs: Tensor = self._network(self._network.standardise(features))
+        return outputs
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.tensor(array, device=self._device)  # a copy: a trajectory's arrays are read-only

@@ -64,6 +64,7 @@ def test_a_bad_value_is_refused_with_its_field_and_the_expectation(
         ({"members": 0}, "1 or more"),
         ({"hidden": 0}, "1 or more"),
         ({"label_noise": 1.0}, "less than 1"),
+        ({"discount": 0.0}, "at most 1"),
         ({"learning_rate": 0.0}, "more than 0"),
         ({"weight_decay": float("nan")}, "0 or more"),
         ({"batch_size": 0}, "1 or more"),

@@ -47,7 +47,9 @@ def test_the_loss_is_each_members_weighted_mean(
     for member in range(3):
         total = 0.0
         for row in rows[member].tolist():
-            returns = network(pairs.features(torch.tensor(row)))[member].sum(dim=-1).tolist()
+            returns = (
+                network(network.standardise(pairs.features(torch.tensor(row))))[member].sum(dim=-1).tolist()
+            )
             chosen = 0.9 / (1 + np.exp(returns[1] - returns[0])) + 0.05
             value = float(pairs.values[row])
             loss = -value * np.log(chosen) - (1 - value) * np.log(1 - chosen)

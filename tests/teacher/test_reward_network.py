@@ -52,24 +52,25 @@ def test_members_begin_different(ensemble: RewardEnsemble) -> None:
     assert torch.corrcoef(outputs).abs().triu(diagonal=1).max() < 0.9
 
 
-def test_logits_are_the_difference_of_summed_rewards_of_each_members_own_pairs(
+def test_logits_are_the_difference_of_weighted_sums_of_rewards_of_each_members_own_pairs(
     ensemble: RewardEnsemble,
 ) -> None:
     inputs = features(3, 4, 2, 6)
-    returns = torch.stack([ensemble(inputs[index])[index] for index in range(3)]).sum(dim=-1)
-    torch.testing.assert_close(ensemble.logits(inputs), returns[..., 0] - returns[..., 1])
+    weights = torch.rand(6, dtype=torch.float64)
+    returns = torch.stack([ensemble(inputs[index])[index] for index in range(3)]) @ weights
+    torch.testing.assert_close(ensemble.logits(inputs, weights), returns[..., 0] - returns[..., 1])
 
 
 def test_new_input_statistics_do_not_change_the_function(ensemble: RewardEnsemble) -> None:
     inputs = features(20)
-    before = ensemble(inputs)
+    before = ensemble(ensemble.standardise(inputs))
     for mean, std in [(0.3, 2.0), (-1.0, 0.5)]:
         ensemble.restandardise(inputs.mean(0) + mean, inputs.std(0) * std)
-        torch.testing.assert_close(ensemble(inputs), before)
+        torch.testing.assert_close(ensemble(ensemble.standardise(inputs)), before)
 
 
 def test_inputs_are_limited_to_ten_standard_deviations(ensemble: RewardEnsemble) -> None:
     ensemble.restandardise(torch.full((5,), 2.0), torch.full((5,), 0.1))
-    at_limit, beyond = torch.full((5,), 3.0).double(), torch.full((5,), 1e6).double()
-    torch.testing.assert_close(ensemble(beyond), ensemble(at_limit))
-    assert not torch.allclose(ensemble(at_limit), ensemble(torch.full((5,), 2.9).double()))
+    at_limit, beyond = torch.full((5,), 3.0), torch.full((5,), 1e6)
+    torch.testing.assert_close(ensemble.standardise(beyond), ensemble.standardise(at_limit))
+    assert not torch.allclose(ensemble.standardise(at_limit), ensemble.standardise(torch.full((5,), 2.9)))

@@ -199,6 +199,23 @@ def test_returns_of_segments_are_sums_of_rewards(make_segment: MakeSegment) -> N
     np.testing.assert_allclose(model.segment_returns(segments), expected, rtol=1e-4)
 
 
+def test_what_members_think_of_segments_is_the_logit_of_their_preference(make_segment: MakeSegment) -> None:
+    """Raw and discounted: with so confident a network the loss of a pair is the difference of its returns."""
+    segments = [make_segment(seed) for seed in range(4)]
+    model = predictor(discount=0.9, label_noise=0.0)
+    state = model.state_dict()
+    state["network"]["weights.2"] *= 1e4
+    model.load_state_dict(state)
+    returns = model.member_returns(segments)
+    assert returns.shape == (3, 4)
+    differences = returns[:, 0] - returns[:, 1]
+    losing = float(differences.mean() < 0)
+    pair = Preference(uuid_with(trained=True), segments[0], segments[1], losing)
+    report = model.fit(dataset([pair]), max_epochs=0)
+    expected = np.where((differences < 0) == losing, np.abs(differences), 0.0).mean()
+    assert report.loss == pytest.approx(expected, rel=1e-3)
+
+
 def test_the_same_seed_gives_the_same_predictor_and_another_seed_another(make_segment: MakeSegment) -> None:
     answers = dataset(truthful(make_segment, range(20)))
     segment = make_segment(500)
