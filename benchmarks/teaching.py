@@ -31,7 +31,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.results import append, load
@@ -59,15 +58,19 @@ class Attempt:
     Args:
         point: what to make.
         folder: takes up everything that the run writes, so that nothing is left of one that is killed.
+        imitation: a Python that has imitation installed; for its runs.
     """
 
-    def __init__(self, point: Point, folder: Path) -> None:
+    def __init__(self, point: Point, folder: Path, imitation: str | None) -> None:
         self.point = point
         self._errors = folder / f"{uuid.uuid4()}.txt"
         single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.teaching_run", json.dumps(asdict(point))],
+                [
+                    *(sys.executable, "-m", "benchmarks.teaching_run", json.dumps(asdict(point))),
+                    *([imitation] if imitation else []),
+                ],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=ROOT,
@@ -93,14 +96,14 @@ class Attempt:
         self._process.communicate()
 
 
-def attempts(points: Sequence[Point], processes: int) -> Iterator[Attempt]:
+def attempts(points: Sequence[Point], processes: int, imitation: str | None) -> Iterator[Attempt]:
     """Runs as they end, so many at a time; those under way are ended where the iteration is."""
     waiting, running = list(points), list[Attempt]()
     with tempfile.TemporaryDirectory() as folder:
         try:
             while waiting or running:
                 while waiting and len(running) < processes:
-                    running.append(Attempt(waiting.pop(0), Path(folder)))
+                    running.append(Attempt(waiting.pop(0), Path(folder), imitation))
                 time.sleep(_POLL_SECONDS)
                 for attempt in [attempt for attempt in running if attempt.over]:
                     running.remove(attempt)
@@ -110,19 +113,19 @@ def attempts(points: Sequence[Point], processes: int) -> Iterator[Attempt]:
                 attempt.stop()
 
 
-def make_runs(points: Sequence[Point], processes: int, path: Path, console: Console) -> int:
+def make_runs(points: Sequence[Point], options: argparse.Namespace) -> int:
     """Make ``points`` and keep what each gave; returns how many failed."""
     failed, commit = 0, describe_commit()
     columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not points) as bar:
+    with Progress(*columns, disable=not points) as bar:
         task = bar.add_task("", total=len(points))
-        for attempt in attempts(points, processes):
+        for attempt in attempts(points, options.processes, options.imitation):
             outcome, point = attempt.outcome(), attempt.point
             if isinstance(outcome, str):
                 failed += 1
                 told = f"[red]failed: {outcome}[/]"
             else:
-                append(path, line_of(point, {**outcome, "commit": commit}))
+                append(options.results, line_of(point, {**outcome, "commit": commit}))
                 told = f"{outcome['return']:.1f} after {outcome.get('seconds', 0):.0f} s"
             labels = f" {point.labels}" if point.labels else ""
             bar.console.print(f"{point.task} {point.side}{labels}, seed {point.seed}: {told}", soft_wrap=True)
@@ -152,6 +155,11 @@ def build_parser() -> argparse.ArgumentParser:
     add("--steps", type=float, help="in place of the task's")
     add("--processes", type=int, default=2)
     add("--results", type=Path, default=RESULTS, help="default: beside this script")
+    add(
+        "--imitation",
+        metavar="PYTHON",
+        help="that has imitation installed; without it, its runs are left out",
+    )
     add("--show", action="store_true", help="make no runs")
     return parser
 
@@ -165,8 +173,13 @@ def _variant(text: str) -> tuple[str, Any]:
 
 def main() -> int:
     """Make the missing runs, and show what there is; returns the exit status."""
-    options, console = build_parser().parse_args(), Console()
-    chosen = options.side if options.side is not None else () if options.variant else SIDES
+    parser = build_parser()
+    options = parser.parse_args()
+    if "imitation" in (options.side or ()) and not options.imitation:
+        parser.error("the side imitation needs --imitation PYTHON")
+    chosen = options.side or [name for name in SIDES if options.imitation or name != "imitation"]
+    if options.variant and not options.side:
+        chosen = []
     selection = Selection(
         tasks=options.task,
         sides={name: SIDES[name] for name in chosen} | dict(options.variant),
@@ -177,7 +190,7 @@ def main() -> int:
     made = {point_of(result) for result in load(options.results)}
     missing = [] if options.show else [point for point in selection.points() if point not in made]
     try:
-        failed = make_runs(missing, options.processes, options.results, console)
+        failed = make_runs(missing, options)
     except KeyboardInterrupt:
         print("interrupted; what was finished is kept, and the same command goes on")
         return INTERRUPTED

@@ -66,6 +66,7 @@ SIDES: Mapping[str, Side] = {
     "oracle": Side("oracle", all_budgets=True),
     "pretraining": Side("its pretraining labels alone"),
     "coin": Side("coin flips"),
+    "imitation": Side("imitation, oracle", all_budgets=True, tasks=("Pendulum",)),
 }
 
 

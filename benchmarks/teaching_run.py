@@ -2,17 +2,20 @@
 
     python -m benchmarks.teaching_run '{"task": "Hopper", "side": "oracle", "labels": 350, ...}'
 
-It prints what was measured as one line of JSON.
+It prints what was measured as one line of JSON. imitation's runs need one argument more, its Python.
 """
 
+import contextlib
+import importlib.metadata
 import json
 import sys
 import tempfile
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
+from benchmarks.imitation_client import Imitation
 from benchmarks.results import Curve
 from benchmarks.teaching_points import TASKS, Point
 from teacher.assembly import build_run, check, prepared_directory
@@ -42,35 +46,65 @@ _EVALUATION_STREAM = 7  # of seeds, apart from those that a run draws its own fr
 Act = Callable[[NDArray[Any]], NDArray[Any]]
 
 
-def make(point: Point) -> dict[str, Any]:
-    """Everything that is measured of one point."""
+def make(point: Point, imitation: str | None = None) -> dict[str, Any]:
+    """Everything that is measured of one point; imitation's need a Python that has it installed."""
     if point.side == "random":
-        return {"return": _random_return(point)}
+        return {"return": evaluate(point, act=None), "versions": versions()}
+    if point.side == "imitation":
+        assert imitation is not None
+        return _train_imitation(point, imitation)
     with tempfile.TemporaryDirectory() as folder:
         return _train(point, folder)
 
 
-def _train(point: Point, runs_dir: str) -> dict[str, Any]:
-    """One run of ours."""
+def versions() -> dict[str, str]:
+    """Of what a run rests on."""
+    return {name: importlib.metadata.version(name) for name in ("torch", "gymnasium", "mujoco", "numpy")}
+
+
+@contextlib.contextmanager
+def built(point: Point, runs_dir: str) -> Iterator[Run]:
+    """A run of ours that has not begun."""
     config, run_id, console = point.config(runs_dir), uuid.uuid4(), Console(quiet=True)
     task = check(config, console)
     with prepared_directory(config, run_id, resumed=False), build_run(config, run_id, task, console) as run:
         if run.teaching is not None and point.side == "coin":
             run.teaching.collector = SyntheticTeacher(run.teaching.ledger, point.seed, judge=flip_coin)
+        yield run
+
+
+def _train(point: Point, runs_dir: str) -> dict[str, Any]:
+    """One run of ours."""
+    with built(point, runs_dir) as run:
         record = record_episodes(run)
         started, worked = time.monotonic(), time.process_time()
         train(run)
-        times = {
-            "seconds": round(time.monotonic() - started, 1),
-            "cpu_seconds": round(time.process_time() - worked, 1),
-        }
-        acts: dict[str, Act] = {
-            "return": lambda observations: run.agent.act(observations, deterministic=False),
-            "deterministic_return": lambda observations: run.agent.act(observations, deterministic=True),
-        }
-        returns = {name: evaluate(point, act) for name, act in acts.items()}
+        seconds, cpu_seconds = time.monotonic() - started, time.process_time() - worked
         judged = {} if run.teaching is None else judge_predictor(run.teaching, record.kept, point.seed)
-    return {**returns, "curve": record.curve.means(), **judged, **times}
+        return {
+            "return": evaluate(point, partial(run.agent.act, deterministic=False)),
+            "deterministic_return": evaluate(point, partial(run.agent.act, deterministic=True)),
+            "curve": record.curve.means(),
+            **judged,
+            "seconds": round(seconds, 1),
+            "cpu_seconds": round(cpu_seconds, 1),
+            "versions": versions(),
+        }
+
+
+def _train_imitation(point: Point, python: str) -> dict[str, Any]:
+    """One run of imitation; it says nothing of its predictor."""
+    with Imitation(python) as imitation:
+        answer = imitation.train(TASKS[point.task].env_id, point.steps, point.labels, point.seed)
+    curve = Curve(point.steps)
+    for step, episode_return in answer["ended"]:
+        curve.add(step, episode_return)
+    return {
+        "return": round(float(np.mean(answer["returns"])), 3),
+        "deterministic_return": round(float(np.mean(answer["deterministic_returns"])), 3),
+        "curve": curve.means(),
+        **{name: answer[name] for name in ("seconds", "cpu_seconds", "versions")},
+    }
 
 
 def flip_coin(first: Segment, second: Segment) -> Decision:
@@ -127,10 +161,6 @@ def evaluate(point: Point, act: Act | None) -> float:
     return round(float(np.mean(list(returns.values()))), 3)
 
 
-def _random_return(point: Point) -> float:
-    return evaluate(point, act=None)
-
-
 def judge_predictor(teaching: Teaching, episodes: Sequence[Trajectory], seed: int) -> dict[str, Any]:
     """How well the predictor that a run ends with knows the true reward, of behaviour of the whole run.
 
@@ -184,4 +214,4 @@ def accuracy_by_margin(
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(json.dumps(make(Point(**json.loads(sys.argv[1])))))
+    print(json.dumps(make(Point(**json.loads(sys.argv[1])), *sys.argv[2:])))

@@ -1,0 +1,230 @@
+"""How fast is reward learning? Fitting, relabelling and whole runs beside imitation's, on the same data.
+
+Both sides have one thread and take turns; imitation runs in a Python of its own and says over a pipe how long
+it took. Medians of the rounds, and the median of their ratios with its range.
+
+    fit      500 pairs of 50 steps of Hopper, 10 epochs, batches of 32 pairs, an ensemble of 3 of 64-64 units
+    relabel  what predicted rewards cost a step of 8 environments: imitation's wrapper in each step, ours in
+             one call for a rollout of 256 steps of each
+    steps    time of a run on 200 labels over that of a run on the true reward, Pendulum, 50,000 steps
+    run      time of a run on 200 labels, Pendulum, 100,000 steps; returns are in benchmarks/teaching.jsonl
+
+    python -m benchmarks.reward_speed --imitation PYTHON
+    python -m benchmarks.reward_speed --imitation PYTHON --part fit relabel --rounds 9
+    python -m benchmarks.reward_speed --part steps                                        ours alone
+"""
+
+import argparse
+import contextlib
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # read when numpy is imported
+    os.environ[_name] = "1"
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from rich.progress import track  # noqa: E402
+
+from benchmarks.imitation_client import Imitation  # noqa: E402
+from benchmarks.teaching_points import Point  # noqa: E402
+from benchmarks.teaching_run import built  # noqa: E402
+from teacher.envs.random_episodes import random_trajectories  # noqa: E402
+from teacher.envs.tasks import TaskInfo, describe_task  # noqa: E402
+from teacher.loop import train  # noqa: E402
+from teacher.options import RewardConfig  # noqa: E402
+from teacher.preferences import Preference, PreferenceDataset  # noqa: E402
+from teacher.reward.predictor import RewardPredictor  # noqa: E402
+from teacher.segments import Segment, SegmentPair, SegmentPool  # noqa: E402
+
+FIT_TASK, PAIRS, HELD_OUT_PAIRS, LENGTH = "teacher/Hopper-v1", 500, 250, 50
+EPOCHS, BATCH, MEMBERS = 10, 32, 3
+NUM_ENVS, NUM_STEPS = 8, 256
+RUN_TASK, LABELS = "Pendulum", 200
+STEPS = {"steps": 50_000, "run": 100_000}
+ROUNDS = {"fit": 5, "relabel": 9, "steps": 3, "run": 3}
+RATIOS = {
+    "fit": [("imitation", "ours")],
+    "relabel": [("imitation", "ours")],
+    "steps": [("ours, synth", "ours, rl"), ("imitation, synth", "imitation, rl")],
+    "run": [("imitation, synth", "ours, synth")],
+}
+
+Seconds = Mapping[str, float]
+"""Of one round, by what was timed."""
+
+
+class Data:
+    """Pairs of segments of random behaviour, judged by their true returns; the same for both sides."""
+
+    def __init__(self, folder: Path, seed: int = 1) -> None:
+        self.task: TaskInfo = describe_task(FIT_TASK)
+        pool = SegmentPool(LENGTH, capacity=10**9, seed=seed)
+        for trajectory in random_trajectories(self.task, seed):
+            pool.extend([trajectory])
+            if len(pool) >= 2 * (PAIRS + HELD_OUT_PAIRS):
+                break
+        pairs = pool.sample_pairs(PAIRS + HELD_OUT_PAIRS)
+        self.pairs, self.held_out = pairs[:PAIRS], pairs[PAIRS:]
+        self.path = folder / "pairs.npz"
+        np.savez(self.path, **_arrays("train", self.pairs), **_arrays("held_out", self.held_out))
+
+    def dataset(self) -> PreferenceDataset:
+        """The pairs to fit to."""
+        dataset = PreferenceDataset()
+        dataset.upsert(
+            Preference(uuid.uuid5(uuid.NAMESPACE_URL, str(index)), *pair, _value(pair))
+            for index, pair in enumerate(self.pairs)
+        )
+        return dataset
+
+
+def _value(pair: SegmentPair) -> float:
+    return float(pair[0].true_return > pair[1].true_return)
+
+
+def _arrays(part: str, pairs: Sequence[SegmentPair]) -> dict[str, Any]:
+    def stack(part_of: Callable[[Segment], Any]) -> Any:
+        return np.array([[part_of(segment) for segment in pair] for pair in pairs], np.float32)
+
+    return {
+        f"{part}_observations": stack(lambda segment: segment.observations),
+        f"{part}_actions": stack(lambda segment: segment.actions),
+        f"{part}_rewards": stack(lambda segment: segment.true_rewards),
+        f"{part}_values": np.array([_value(pair) for pair in pairs], np.float32),
+    }
+
+
+@dataclass
+class Bench:
+    """Both sides, and what they work on.
+
+    Attributes:
+        imitation: None for ours alone.
+    """
+
+    folder: Path
+    imitation: Imitation | None
+
+    def __post_init__(self) -> None:
+        self._data: Data | None = None
+
+    @property
+    def data(self) -> Data:
+        if self._data is None:
+            self._data = Data(self.folder)
+        return self._data
+
+    def fit(self, seed: int) -> Seconds:
+        """Also the accuracies on pairs held out, which tell that both have learned."""
+        predictor, dataset = self._predictor(seed), self.data.dataset()
+        ours = _seconds(partial(predictor.fit, dataset, max_epochs=EPOCHS))
+        first, second = (predictor.segment_returns(each) for each in zip(*self.data.held_out, strict=True))
+        right = (first > second) == [_value(pair) > 0.5 for pair in self.data.held_out]
+        found = {"ours": ours, "ours, accuracy": float(np.mean(right))}
+        if self.imitation is not None:
+            settings = {"members": MEMBERS, "epochs": EPOCHS, "batch_size": BATCH, "seed": seed}
+            answer = self.imitation.ask("fit", data=str(self.data.path), **settings)
+            found |= {"imitation": answer["seconds"], "imitation, accuracy": answer["accuracy"]}
+        return found
+
+    def relabel(self, seed: int) -> Seconds:
+        """A step of one environment."""
+        rng, task = np.random.default_rng(seed), describe_task(FIT_TASK)
+        sizes = [(space.shape or ())[0] for space in (task.observation_space, task.action_space)]
+        rollout = [rng.normal(size=(NUM_STEPS, NUM_ENVS, size)).astype(np.float32) for size in sizes]
+        steps = NUM_STEPS * NUM_ENVS
+        found = {"ours": _seconds(partial(self._predictor(seed).rewards, *rollout)) / steps}
+        if self.imitation is not None:
+            settings = {"members": MEMBERS, "num_envs": NUM_ENVS, "num_steps": NUM_STEPS}
+            answer = self.imitation.ask("relabel", sizes=sizes, **settings)
+            found["imitation"] = answer["seconds"] / steps
+        return found
+
+    def _predictor(self, seed: int) -> RewardPredictor:
+        task, config = describe_task(FIT_TASK), RewardConfig(members=MEMBERS, batch_size=BATCH)
+        return RewardPredictor(task.observation_space, task.action_space, config, seed, "cpu")
+
+    def steps(self, seed: int) -> Seconds:
+        """On the true reward and on labels."""
+        return self._runs("steps", seed, {"rl": 0, "synth": LABELS})
+
+    def run(self, seed: int) -> Seconds:
+        """On labels."""
+        return self._runs("run", seed, {"synth": LABELS})
+
+    def _runs(self, part: str, seed: int, kinds: Mapping[str, int]) -> Seconds:
+        found, steps = {}, STEPS[part]
+        for kind, labels in kinds.items():
+            point = Point(RUN_TASK, "oracle" if labels else "rl", labels, steps, seed)
+            found[f"ours, {kind}"] = _train_ours(point)
+            if self.imitation is not None:
+                answer = self.imitation.train("Pendulum-v1", steps, labels, seed)
+                found[f"imitation, {kind}"] = answer["seconds"]
+        return found
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def _train_ours(point: Point) -> float:
+    with tempfile.TemporaryDirectory() as folder, built(point, folder) as run:
+        return _seconds(partial(train, run))
+
+
+def measure(bench: Bench, part: str, rounds: int) -> list[Seconds]:
+    """The rounds of one part, each with a seed of its own; where they are short, one before them warms up."""
+    work: Callable[[int], Seconds] = getattr(bench, part)
+    if part in ("fit", "relabel"):
+        work(0)
+    return [work(seed) for seed in track(range(1, rounds + 1), part, transient=True)]
+
+
+def report(part: str, rounds: Sequence[Seconds]) -> Iterator[str]:
+    """Lines of a table in Markdown: medians with their range, and ratios."""
+    for name in rounds[0]:
+        unit, scale = ("µs", 1e6) if part == "relabel" else ("%", 100) if "accuracy" in name else ("s", 1)
+        yield f"| {part} | {name} | {_spread([scale * found[name] for found in rounds])} {unit} |"
+    for over, under in RATIOS[part]:
+        if over in rounds[0] and under in rounds[0]:
+            ratios = [found[over] / found[under] for found in rounds]
+            yield f"| {part} | {over} / {under} | **{_spread(ratios)}** |"
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{np.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.reward_speed",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--part", nargs="+", choices=ROUNDS, default=ROUNDS)
+    parser.add_argument("--rounds", type=int, help="in place of a part's")
+    parser.add_argument("--imitation", metavar="PYTHON", help="that has imitation installed")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        errors = stack.enter_context((folder / "errors.txt").open("wb"))
+        imitation = stack.enter_context(Imitation(options.imitation, errors)) if options.imitation else None
+        bench = Bench(folder, imitation)
+        print("| part | what | median (range) |\n|---|---|---|")
+        for part in options.part:
+            print(*report(part, measure(bench, part, options.rounds or ROUNDS[part])), sep="\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()
