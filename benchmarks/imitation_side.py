@@ -102,7 +102,7 @@ class Side:
             sizes: of an observation and of an action.
         """
         spaces = [gym.spaces.Box(-np.inf, np.inf, (size,), np.float32) for size in sizes]
-        bare, net = _Still(num_envs, *spaces), make_reward_net(*spaces, members=members)
+        bare, net = _Still(num_envs, *spaces), make_reward_net(spaces[0], spaces[1], members)
         wrapped = RewardVecEnvWrapper(_Still(num_envs, *spaces), net.predict_processed)
         actions = np.zeros((num_envs, sizes[1]), np.float32)
         seconds = []

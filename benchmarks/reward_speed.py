@@ -31,6 +31,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # 
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
+from rich.console import Console  # noqa: E402
 from rich.progress import track  # noqa: E402
 
 from benchmarks.imitation_client import Imitation  # noqa: E402
@@ -187,7 +188,9 @@ def measure(bench: Bench, part: str, rounds: int) -> list[Seconds]:
     work: Callable[[int], Seconds] = getattr(bench, part)
     if part in ("fit", "relabel"):
         work(0)
-    return [work(seed) for seed in track(range(1, rounds + 1), part, transient=True)]
+    return [
+        work(seed) for seed in track(range(1, rounds + 1), part, console=Console(stderr=True), transient=True)
+    ]
 
 
 def report(part: str, rounds: Sequence[Seconds]) -> Iterator[str]:
