@@ -152,7 +152,7 @@ def _teaching(
     config: TeachConfig, run_id: uuid.UUID, task: TaskInfo, parts: contextlib.ExitStack
 ) -> Teaching:
     ledger = parts.enter_context(contextlib.closing(Ledger(config.run_dir / LEDGER_NAME)))
-    dataset = PreferenceDataset()
+    dataset = PreferenceDataset(config.reward.max_preferences)
     dataset.upsert(ledger.preferences())
     predictor = make_predictor(config, task)
     pool = SegmentPool(segment_length(config, task), seed=config.seed)

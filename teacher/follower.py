@@ -14,7 +14,7 @@ from teacher.config import from_fields
 from teacher.crew import hear
 from teacher.envs.tasks import describe_task
 from teacher.errors import TeacherError
-from teacher.run import make_agent, make_envs, make_predictor
+from teacher.run import make_agent, make_envs, make_predictor, predicted_rewards
 
 
 def follow(ranks: Ranks) -> int:
@@ -49,6 +49,6 @@ def _take_part(ranks: Ranks, beginning: State) -> int:
             rewards = rollout.rewards
             if predictor is not None:
                 predictor.load_state_dict(hear(ranks))
-                rewards = predictor.rewards(rollout.observations, rollout.executed_actions)
+                rewards = predicted_rewards(predictor, rollout)
             agent.update(rollout, rewards)
     return int(word["status"])

@@ -185,11 +185,11 @@ class Ledger:
 
         Args:
             uuids: these comparisons, in this order, also where they have no target (value None). Without it:
-                all that have one, in the order they were asked.
+                all that have one, in the order they were decided.
         """
         query = "SELECT uuid, probability, first, second FROM comparison JOIN pair ON pair.comparison = id "
         if uuids is None:
-            rows = self._rows(query + f"WHERE {_USABLE} ORDER BY id")
+            rows = self._rows(query + f"WHERE {_USABLE} ORDER BY seq")
         else:
             wanted = dict.fromkeys(uuid.bytes for uuid in uuids)
             rows = [row for uuid in wanted for row in self._rows(query + "WHERE uuid = ?", (uuid,))]

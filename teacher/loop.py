@@ -14,7 +14,7 @@ from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import TRIAL_EPISODES, policy_trajectories, random_trajectories
 from teacher.metrics import correlation, progress, rank_correlation, waiting
 from teacher.queries import select_pairs
-from teacher.run import Run, Teaching
+from teacher.run import Run, Teaching, predicted_rewards
 from teacher.segments import SegmentPair, SegmentPool
 
 PRETRAIN_SHARE = 0.75  # of the pretraining labels must be in before joint training starts
@@ -58,7 +58,7 @@ def iterate(run: Run, *, correlate: bool) -> None:
     if run.teaching is not None:
         values = teach(run, run.teaching, trajectories)
         run.crew.share(run.teaching.predictor)
-        rewards = run.teaching.predictor.rewards(rollout.observations, rollout.executed_actions)
+        rewards = predicted_rewards(run.teaching.predictor, rollout)
         if correlate:
             values["predictor/correlation"] = episode_correlation(run, run.teaching)
     losses = run.agent.update(rollout, rewards)
@@ -224,7 +224,5 @@ def segment_correlation(teaching: Teaching, count: int) -> float:
 
 def episode_correlation(run: Run, teaching: Teaching) -> float:
     """Pearson's correlation of true and predicted return of the last episodes, by the present predictor."""
-    predicted = [
-        teaching.predictor.rewards(episode.observations, episode.actions).sum() for episode in run.episodes
-    ]
+    predicted = [teaching.predictor.step_rewards(episode).sum() for episode in run.episodes]
     return correlation(predicted, [episode.true_return for episode in run.episodes])

@@ -14,6 +14,9 @@ from teacher.errors import ConfigError
 Check = tuple[str, bool, str]
 """The name of a field, whether its value fits, and what was expected."""
 
+INPUTS = ("state", "action", "next_state", "terminated")
+"""What a reward predictor may read of a step."""
+
 
 def refuse_first(settings: object, checks: Sequence[Check], part: str = "") -> None:
     """Raise :class:`ConfigError` for the first check that does not hold, naming the option of ``part``."""
@@ -26,6 +29,9 @@ def refuse_first(settings: object, checks: Sequence[Check], part: str = "") -> N
 class RewardConfig:
     """How the predictor is built and fitted."""
 
+    inputs: Annotated[
+        str, f"what it reads of each step: one or more of {','.join(INPUTS)}, joined by commas"
+    ] = "state,action"
     members: Annotated[int, "networks in the ensemble"] = 3
     hidden: Annotated[int, "units in each of a network's two hidden layers"] = 64
     label_noise: Annotated[float, "share of labels assumed to be given at random"] = 0.1
@@ -41,9 +47,16 @@ class RewardConfig:
     # Small, so that returns are of the order of 1 and a value function that starts at 0 finds them within a
     # few rollouts.
     reward_std: Annotated[float, "standard deviation that predicted rewards are scaled to"] = 0.05
+    max_preferences: Annotated[int | None, "fit to this many labels at most, those given last"] = None
 
     def __post_init__(self) -> None:
+        read = self.inputs.split(",")
         checks: list[Check] = [
+            (
+                "inputs",
+                set(read) <= set(INPUTS) and len(set(read)) == len(read),
+                f"expected one or more of {','.join(INPUTS)}, each once, joined by commas",
+            ),
             ("members", self.members >= 1, "expected 1 or more"),
             ("hidden", self.hidden >= 1, "expected 1 or more"),
             ("label_noise", 0 <= self.label_noise < 1, "expected 0 or more and less than 1"),
@@ -53,6 +66,11 @@ class RewardConfig:
             ("batch_size", self.batch_size >= 1, "expected 1 or more"),
             ("patience", self.patience >= 1, "expected 1 or more"),
             ("reward_std", 0 < self.reward_std < math.inf, "expected more than 0"),
+            (
+                "max_preferences",
+                self.max_preferences is None or self.max_preferences >= 1,
+                "expected 1 or more",
+            ),
         ]
         refuse_first(self, checks, "reward.")
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from teacher.errors import DataError
-from teacher.segments import Segment
+from teacher.segments import NOTHING_AFTER, Segment
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
@@ -62,15 +62,70 @@ def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return value ^ (value >> np.uint64(31))
 
 
+@dataclass(frozen=True, eq=False)
+class PairSteps:
+    """The steps of some pairs; leading dimensions are ``*rows``, the two segments, and the segment's length.
+
+    Attributes:
+        states: ``(*rows, 2, length + 1, *observation_shape)``, the observations and the one after the last.
+        actions: ``(*rows, 2, length, *action_shape)``.
+        terminated: ``(*rows, 2)``, whether the environment ended the episode with the last step.
+        complete: ``(*rows,)``, whether the observation after the last step is known, and that.
+    """
+
+    states: NDArray[Any]
+    actions: NDArray[Any]
+    terminated: NDArray[np.bool_]
+    complete: NDArray[np.bool_]
+
+    @property
+    def observations(self) -> NDArray[Any]:
+        """``(*rows, 2, length, *observation_shape)``, each before its step."""
+        return self._of_length(slice(None, -1))
+
+    @property
+    def next_observations(self) -> NDArray[Any]:
+        """``(*rows, 2, length, *observation_shape)``, each after its step.
+
+        Raises:
+            DataError: a segment was recorded without what came after it.
+        """
+        self._require_complete()
+        return self._of_length(slice(1, None))
+
+    @property
+    def terminations(self) -> NDArray[np.bool_]:
+        """``(*rows, 2, length)``, whether the environment ended the episode with that step.
+
+        Raises:
+            DataError: a segment was recorded without that.
+        """
+        self._require_complete()
+        terminations = np.zeros(self.actions.shape[: self.terminated.ndim + 1], np.bool_)
+        terminations[..., -1] = self.terminated
+        return terminations
+
+    def _of_length(self, part: slice) -> NDArray[Any]:
+        return self.states[(*[slice(None)] * self.terminated.ndim, part)]
+
+    def _require_complete(self) -> None:
+        if not self.complete.all():
+            raise DataError(NOTHING_AFTER)
+
+
 class PreferenceDataset:
     """All preferences that count now, as arrays that grow in place; one row per comparison.
 
     Segments are copied in, so the dataset keeps no episode alive. Floating-point observations and actions are
     stored as float32, others as they are.
+
+    Args:
+        max_size: preferences kept; the one decided longest ago goes first.
     """
 
-    def __init__(self) -> None:
-        self._rows: dict[UUID, int] = {}
+    def __init__(self, max_size: int | None = None) -> None:
+        self.max_size = max_size
+        self._rows: dict[UUID, int] = {}  # in the order of decision
         self._uuids: list[UUID] = []
         self._columns: dict[str, NDArray[Any]] = {}
 
@@ -83,7 +138,7 @@ class PreferenceDataset:
     @property
     def observations(self) -> NDArray[Any]:
         """``(n, 2, length, *observation_shape)``, the first segment before the second."""
-        return self._column("observations")
+        return self.steps().observations
 
     @property
     def actions(self) -> NDArray[Any]:
@@ -100,14 +155,26 @@ class PreferenceDataset:
         """``(n, 2)``, the halves of each UUID."""
         return self._column("ids")
 
+    @property
+    def segment_length(self) -> int:
+        """Steps of every segment."""
+        return int(self.actions.shape[2])
+
+    def steps(self, rows: NDArray[np.integer[Any]] | None = None) -> PairSteps:
+        """The steps of these rows, copied; of all rows, as views, without them."""
+        columns = [self._column(name) for name in ("states", "actions", "terminated", "complete")]
+        return PairSteps(*columns if rows is None else (column[rows] for column in columns))
+
     def upsert(self, preferences: Iterable[Preference]) -> int:
         """Add new preferences, change revised ones, drop those whose value is None.
 
+        A revised preference counts as decided now.
+
         Returns:
-            How many preferences were added, changed or dropped.
+            How many preferences were added, changed or dropped; what ``max_size`` pushes out does not count.
 
         Raises:
-            DataError: a segment's shape differs from those already here.
+            DataError: a segment's shape differs from those already here, or its environment does.
         """
         return sum(self._upsert(preference) for preference in preferences)
 
@@ -118,18 +185,24 @@ class PreferenceDataset:
                 self._drop(row)
             return row is not None
         if row is not None:
-            changed = bool(self.values[row] != np.float32(preference.value))
+            if self.values[row] == np.float32(preference.value):
+                return False
             self.values[row] = preference.value
-            return changed
+            self._rows[preference.uuid] = self._rows.pop(preference.uuid)
+            return True
         self._append(preference, preference.value)
+        if self.max_size is not None and len(self) > self.max_size:
+            self._drop(next(iter(self._rows.values())))
         return True
 
     def _append(self, preference: Preference, value: float) -> None:
-        pair = (preference.first, preference.second)
+        pair = _alike(preference.first, preference.second)
         number = preference.uuid.int
         entries = {
-            "observations": np.stack([_compact(segment.observations) for segment in _alike(pair)]),
+            "states": np.stack([_compact(_states(segment)) for segment in pair]),
             "actions": np.stack([_compact(segment.actions) for segment in pair]),
+            "terminated": np.array([segment.terminated for segment in pair]),
+            "complete": np.array(all(segment.last_observation is not None for segment in pair)),
             "values": np.array(value, np.float32),
             "ids": np.array([number >> 64, number & (2**64 - 1)], np.uint64),
         }
@@ -167,14 +240,19 @@ class PreferenceDataset:
         return self._columns[name][: len(self)]
 
 
-def _alike(pair: tuple[Segment, Segment]) -> tuple[Segment, Segment]:
-    first, second = pair
+def _alike(first: Segment, second: Segment) -> tuple[Segment, Segment]:
     if first.observations.shape != second.observations.shape or first.actions.shape != second.actions.shape:
         raise DataError(
             f"a comparison's segments differ in shape: {first.observations.shape} and "
             f"{second.observations.shape}; both must come from one environment and have one length"
         )
-    return pair
+    return first, second
+
+
+def _states(segment: Segment) -> NDArray[Any]:
+    """Its observations and the one after; where that is not known, the last one again."""
+    last = segment.observations[-1] if segment.last_observation is None else segment.last_observation
+    return np.concatenate([segment.observations, last[None]])
 
 
 def _compact(array: NDArray[Any]) -> NDArray[Any]:

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
 from agents.defaults import defaults_for
 from agents.distributed import Ranks
 from agents.on_policy import OnPolicyAgent
 from agents.ppo import PPO
+from agents.rollout import Rollout
 from agents.trpo import TRPO
 from teacher.checkpoint import CHECKPOINT_NAME, State, load_state, save_state
 from teacher.collectors.base import Collector
@@ -250,6 +252,12 @@ def make_predictor(config: TeachConfig, task: TaskInfo) -> RewardPredictor:
     return RewardPredictor(
         task.observation_space, task.action_space, config.reward, config.seed, config.device
     )
+
+
+def predicted_rewards(predictor: RewardPredictor, rollout: Rollout) -> NDArray[np.float64]:
+    """``(num_steps, num_envs)``; what is laborious to tell of a step is told where the predictor reads it."""
+    after = rollout.next_observations if "next_state" in predictor.inputs else None
+    return predictor.rewards(rollout.observations, rollout.executed_actions, after, rollout.terminated)
 
 
 def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> OnPolicyAgent:

@@ -15,6 +15,10 @@ from teacher.errors import DataError
 
 _LARGEST = float(np.finfo(np.float32).max)
 _LAST = "last_observation"
+NOTHING_AFTER = (
+    "expected segments with what came after their last step, got one recorded without: leave next_state and "
+    "terminated out of --reward.inputs, or begin a new run"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,15 +98,18 @@ class Segment:
             DataError: there is no last observation.
         """
         if self.last_observation is None:
-            raise DataError(
-                "expected segments with the observation after their last step, got one recorded without: "
-                "leave next_state out of --reward.inputs, or begin a new run"
-            )
+            raise DataError(NOTHING_AFTER)
         return np.concatenate([self.observations[1:], self.last_observation[None]])
 
     @property
     def terminations(self) -> NDArray[np.bool_]:
-        """``(length,)``, whether the environment ended the episode with that step."""
+        """``(length,)``, whether the environment ended the episode with that step.
+
+        Raises:
+            DataError: there is no last observation, so neither is this known.
+        """
+        if self.last_observation is None:
+            raise DataError(NOTHING_AFTER)
         terminations = np.zeros(len(self), np.bool_)
         terminations[-1] = self.terminated
         return terminations

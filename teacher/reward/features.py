@@ -1,45 +1,131 @@
-"""Observations and actions as the flat numbers that a reward model reads."""
+"""What a reward model reads of steps, as flat numbers."""
 
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
 import torch
 from gymnasium import spaces
+from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
-from teacher.errors import EnvironmentUnsuitableError
+from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, one_line
+from teacher.options import INPUTS
+
+Space = spaces.Space[Any]
+
+
+class Steps(Protocol):
+    """Steps in arrays of the same leading dimensions ``*batch``: a segment, an episode, rows of a dataset."""
+
+    @property
+    def observations(self) -> NDArray[Any]:
+        """``(*batch, *observation_shape)``, raw, each before its step."""
+
+    @property
+    def actions(self) -> NDArray[Any]:
+        """``(*batch, *action_shape)``, as executed."""
+
+    @property
+    def next_observations(self) -> NDArray[Any]:
+        """``(*batch, *observation_shape)``, raw, each after its step."""
+
+    @property
+    def terminations(self) -> NDArray[np.bool_]:
+        """``(*batch,)``, whether the environment ended the episode with that step."""
+
+
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """Steps from arrays at hand; what is None raises :class:`ConfigError` where it is read."""
+
+    observations: NDArray[Any]
+    actions: NDArray[Any]
+    after: NDArray[Any] | None = None
+    terminated: NDArray[np.bool_] | None = None
+
+    @property
+    def next_observations(self) -> NDArray[Any]:
+        """See :class:`Steps`."""
+        return _given("next_state", "next observations", self.after)
+
+    @property
+    def terminations(self) -> NDArray[np.bool_]:
+        """See :class:`Steps`."""
+        return _given("terminated", "the ends of episodes", self.terminated)
+
+
+def _given(name: str, what: str, array: NDArray[Any] | None) -> NDArray[Any]:
+    if array is None:
+        raise ConfigError(f"expected {what}, which a predictor with {name} among its inputs reads; pass them")
+    return array
 
 
 class Features:
-    """Turns batches of raw observations and executed actions into float32 vectors.
+    """Turns batches of raw steps into float32 vectors, of one or more parts in the order of ``INPUTS``.
 
-    Boxes are flattened, discrete values become one-hot vectors.
+    Boxes are flattened, discrete values become one-hot vectors, ends of episodes 0 and 1.
+
+    Args:
+        observation_space: of one environment.
+        action_space: of one environment.
+        inputs: which of ``INPUTS`` to read; what is not among them is never asked for.
 
     Raises:
         EnvironmentUnsuitableError: a space is neither Box nor Discrete.
     """
 
-    def __init__(self, observation_space: spaces.Space[object], action_space: spaces.Space[object]) -> None:
-        self._spaces = (observation_space, action_space)
-        self.size = _size(observation_space) + _size(action_space)
+    def __init__(self, observation_space: Space, action_space: Space, inputs: Collection[str]) -> None:
+        states, actions = _Vectors("observations", observation_space), _Vectors("actions", action_space)
+        readers: dict[str, tuple[int, Callable[[Steps], NDArray[Any]]]] = {
+            "state": (states.size, lambda steps: states(steps.observations)),
+            "action": (actions.size, lambda steps: actions(steps.actions)),
+            "next_state": (states.size, lambda steps: states(steps.next_observations)),
+            "terminated": (1, lambda steps: np.asarray(steps.terminations)[..., None]),
+        }
+        read = [readers[name] for name in INPUTS if name in inputs]
+        self.size = sum(size for size, _ in read)
+        self._readers = [reader for _, reader in read]
 
-    def __call__(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """``(*batch, *observation_shape)`` and ``(*batch, *action_shape)`` to ``(*batch, size)``."""
-        observation_space, action_space = self._spaces
-        return torch.cat([_flatten(observation_space, observations), _flatten(action_space, actions)], dim=-1)
+    def __call__(self, steps: Steps) -> Tensor:
+        """``(*batch, size)``, on the CPU, in memory of its own.
+
+        Raises:
+            DataError: the steps are not of these spaces.
+        """
+        parts = [reader(steps) for reader in self._readers]
+        with np.errstate(over="ignore"):  # the network limits its inputs
+            return torch.from_numpy(np.concatenate(parts, axis=-1, dtype=np.float32, casting="same_kind"))
 
 
-def _size(space: spaces.Space[object]) -> int:
-    match space:
-        case spaces.Discrete():
-            return int(space.n)
-        case spaces.Box():
-            return int(torch.Size(space.shape).numel())
-    raise EnvironmentUnsuitableError(
-        f"expected a Box or Discrete space for the reward predictor, got {space}; wrap the environment"
-    )
+class _Vectors:
+    """Arrays of one space as vectors."""
 
+    def __init__(self, what: str, space: Space) -> None:
+        if not isinstance(space, spaces.Box | spaces.Discrete):
+            raise EnvironmentUnsuitableError(
+                f"expected a Box or Discrete space for the predictor, got {one_line(space)}; wrap it"
+            )
+        self._what = what
+        self._space = space
+        self._shape: tuple[int, ...] = space.shape or ()
+        self.size = int(space.n) if isinstance(space, spaces.Discrete) else math.prod(self._shape)
 
-def _flatten(space: spaces.Space[object], values: Tensor) -> Tensor:
-    if isinstance(space, spaces.Discrete):
-        return functional.one_hot(values.long() - int(space.start), int(space.n)).float()
-    batch = values.shape[: values.ndim - len(space.shape or ())]
-    return values.reshape(*batch, -1).float()
+    def __call__(self, array: NDArray[Any]) -> NDArray[Any]:
+        array = np.asarray(array)
+        batch = array.shape[: array.ndim - len(self._shape)]
+        if array.shape[len(batch) :] != self._shape:
+            raise self._refusal(f"shape {array.shape}")
+        if not isinstance(self._space, spaces.Discrete):
+            return array.reshape(*batch, -1)
+        indices = array - self._space.start
+        if array.size and not 0 <= indices.min() <= indices.max() < self.size:
+            raise self._refusal(f"{array.min()} to {array.max()}")
+        return np.asarray(indices[..., None] == np.arange(self.size))
+
+    def _refusal(self, found: str) -> DataError:
+        return DataError(
+            f"expected {self._what} of {one_line(self._space)}, got {found}; use data of the environment"
+        )

@@ -15,11 +15,14 @@ from teacher.reward.network import RewardNetwork
 
 _EVALUATION_BATCH = 256
 _CHECK_EVERY = 10  # updates; looking at all pairs after each would cost as much as the updates
+_BYTES_AT_ONCE = 2**28  # of a dataset's features
 _LEAST_GAIN = 1e-3  # nats; smaller gains would keep a fit to clear-cut answers going for ever
 
 
 class Pairs:
-    """A dataset as tensors: rows of two segments, their values, and each member's weights.
+    """A dataset as the network sees it: rows of two segments, their values, and each member's weights.
+
+    What the network reads of a large dataset is not kept, but made anew for each minibatch.
 
     Attributes:
         values: ``(n,)``.
@@ -29,18 +32,37 @@ class Pairs:
     def __init__(
         self, dataset: PreferenceDataset, features: Features, members: int, device: torch.device
     ) -> None:
+        self._dataset = dataset
         self._features = features
-        self._observations = torch.from_numpy(dataset.observations).to(device)
-        self._actions = torch.from_numpy(dataset.actions).to(device)
+        self._device = device
         self.values = torch.from_numpy(dataset.values).to(device)
         self.weights = torch.from_numpy(bootstrap_weights(dataset.ids, members)).to(device)
+        bytes_per_pair = 2 * dataset.segment_length * features.size * torch.float32.itemsize
+        self._chunk = max(1, _BYTES_AT_ONCE // bytes_per_pair)
+        self._kept = features(dataset.steps()).to(device) if len(self) <= self._chunk else None
 
     def __len__(self) -> int:
         return len(self.values)
 
     def features(self, rows: Tensor) -> Tensor:
         """``(*rows.shape, 2, length, inputs)``."""
-        return self._features(self._observations[rows], self._actions[rows])
+        if self._kept is not None:
+            return self._kept[rows]
+        return self._features(self._dataset.steps(rows.cpu().numpy())).to(self._device)
+
+    def statistics(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of each input, ``(inputs,)``, over the steps of all pairs.
+
+        Chunks are put together as in Chan, Golub, LeVeque (1979), in double precision.
+        """
+        mean, variance, seen = torch.zeros(()), torch.zeros(()), 0
+        for rows in torch.split(torch.arange(len(self)), self._chunk):
+            std, chunk_mean = torch.std_mean(self.features(rows).flatten(0, -2), dim=0, correction=0)
+            seen += len(rows)
+            share, shift = len(rows) / seen, chunk_mean.double() - mean
+            mean = mean + share * shift
+            variance = (1 - share) * variance + share * std.double() ** 2 + share * (1 - share) * shift**2
+        return mean.float(), variance.sqrt().float()
 
 
 @dataclass(frozen=True, eq=False)

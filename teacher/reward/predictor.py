@@ -13,7 +13,7 @@ from torch import Tensor
 
 from teacher.options import RewardConfig
 from teacher.preferences import PreferenceDataset
-from teacher.reward.features import Features
+from teacher.reward.features import Features, Steps, Transitions
 from teacher.reward.fitting import Evaluation, Fitter, Pairs
 from teacher.reward.loss import discounts
 from teacher.reward.network import RewardEnsemble
@@ -48,6 +48,9 @@ class RewardPredictor:
         config: see :class:`RewardConfig`.
         seed: of initial parameters and minibatches.
         device: torch device.
+
+    Attributes:
+        inputs: what it reads of each step.
     """
 
     def __init__(
@@ -61,7 +64,8 @@ class RewardPredictor:
         self.config = config
         self._device = torch.device(device)
         self._generator = torch.Generator().manual_seed(seed)
-        self._features = Features(observation_space, action_space)
+        self.inputs = frozenset(config.inputs.split(","))
+        self._features = Features(observation_space, action_space, self.inputs)
         network = RewardEnsemble(config.members, self._features.size, config.hidden, self._generator)
         self._network = network.to(self._device)
         self._fitter = Fitter(self._network, config, self._generator)
@@ -104,25 +108,39 @@ class RewardPredictor:
             _accuracy(evaluation, pairs),
         )
 
-    def rewards(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[np.float64]:
+    def rewards(
+        self,
+        observations: NDArray[Any],
+        actions: NDArray[Any],
+        next_observations: NDArray[Any] | None = None,
+        terminated: NDArray[np.bool_] | None = None,
+    ) -> NDArray[np.float64]:
         """Predicted reward of each step: members normalised, averaged, scaled; one batch.
 
         Args:
             observations: ``(*batch, *observation_shape)``, raw, before the step.
             actions: ``(*batch, *action_shape)``, as executed.
+            next_observations: ``(*batch, *observation_shape)``, raw, after the step; only read where
+                ``next_state`` is among the inputs.
+            terminated: ``(*batch,)``, whether the environment ended the episode; only read where it is among
+                the inputs.
 
         Returns:
             ``(*batch,)``, of mean 0 and standard deviation ``reward_std`` over the preferences' segments.
+
+        Raises:
+            ConfigError: an input is not given.
+            DataError: the steps are of another environment.
         """
-        with torch.no_grad():
-            rewards = self._combine(self._outputs(observations, actions)).cpu().numpy()
-        return np.asarray(rewards, np.float64)
+        return self.step_rewards(Transitions(observations, actions, next_observations, terminated))
+
+    def step_rewards(self, steps: Steps) -> NDArray[np.float64]:
+        """The same for the steps of a segment or an episode."""
+        return self._rewards(self._features(steps))
 
     def segment_returns(self, segments: Sequence[Segment]) -> NDArray[np.float64]:
         """Sum of the predicted rewards of each segment: ``(len(segments),)``; all of one length."""
-        observations = np.stack([segment.observations for segment in segments])
-        actions = np.stack([segment.actions for segment in segments])
-        returns: NDArray[np.float64] = self.rewards(observations, actions).sum(axis=1)
+        returns: NDArray[np.float64] = self._rewards(self._stacked(segments)).sum(axis=1)
         return returns
 
     @torch.no_grad()
@@ -137,26 +155,27 @@ class RewardPredictor:
         Returns:
             ``(members, len(segments))``.
         """
-        observations = np.stack([segment.observations for segment in segments])
-        actions = np.stack([segment.actions for segment in segments])
-        outputs = self._outputs(observations, actions)
+        outputs = self._outputs(self._stacked(segments))
         steps = discounts(outputs.shape[-1], self.config.discount).to(self._device)
         return np.asarray((outputs @ steps).cpu().numpy(), np.float64)
 
-    def _outputs(self, observations: NDArray[Any], actions: NDArray[Any]) -> Tensor:
-        """``(members, *batch)`` raw rewards."""
-        features = self._features(self._tensor(observations), self._tensor(actions))
-        outputs: Tensor = self._network(self._network.standardise(features))
-        return outputs
+    def _stacked(self, segments: Sequence[Segment]) -> Tensor:
+        """Features of segments, ``(len(segments), length, ...)``."""
+        return torch.stack([self._features(segment) for segment in segments])
 
-    def _tensor(self, array: NDArray[Any]) -> Tensor:
-        return torch.tensor(array, device=self._device)  # a copy: a trajectory's arrays are read-only
+    @torch.no_grad()
+    def _rewards(self, features: Tensor) -> NDArray[np.float64]:
+        return np.asarray(self._combine(self._outputs(features)).cpu().numpy(), np.float64)
+
+    def _outputs(self, features: Tensor) -> Tensor:
+        """``(members, *batch)`` raw rewards."""
+        outputs: Tensor = self._network(self._network.standardise(features.to(self._device)))
+        return outputs
 
     def _pairs(self, dataset: PreferenceDataset) -> Pairs:
         """The dataset as tensors; inputs are standardised anew with its statistics."""
         pairs = Pairs(dataset, self._features, self.config.members, self._device)
-        features = pairs.features(torch.arange(len(pairs), device=self._device)).flatten(0, -2)
-        std, mean = torch.std_mean(features, dim=0, correction=0)
+        mean, std = pairs.statistics()
         self._network.restandardise(mean, torch.where(std > _SMALLEST_STD, std, 1.0))
         return pairs
 

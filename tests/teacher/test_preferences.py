@@ -1,5 +1,6 @@
 """The set of answers that count now, and who trains on which."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable
 from uuid import UUID, uuid4
@@ -137,3 +138,50 @@ def test_segments_of_another_length_or_environment_are_refused(make_segment: Mak
 def test_an_empty_dataset_says_what_to_wait_for() -> None:
     with pytest.raises(DataError, match="wait for the first answer"):
         _ = PreferenceDataset().observations
+
+
+def test_what_follows_each_step_is_kept(make_segment: MakeSegment) -> None:
+    dataset = PreferenceDataset()
+    segments = [make_segment(number) for number in range(8)]
+    for number in range(4):
+        dataset.upsert([Preference(UUID(int=number), segments[2 * number], segments[2 * number + 1], 1.0)])
+    assert {segment.terminated for segment in segments} == {True, False}
+    for steps, rows in ((dataset.steps(), range(4)), (dataset.steps(np.array([[3, 1]])), (3, 1))):
+        pairs = [[segments[2 * row], segments[2 * row + 1]] for row in rows]
+        for name in ("observations", "actions", "next_observations", "terminations"):
+            expected = np.array([[getattr(segment, name) for segment in pair] for pair in pairs])
+            found = getattr(steps, name)
+            np.testing.assert_array_equal(found.reshape(expected.shape), expected.astype(found.dtype))
+
+
+def test_a_pair_without_what_follows_is_kept_from_those_who_need_it(make_segment: MakeSegment) -> None:
+    old = dataclasses.replace(make_segment(1), last_observation=None)
+    dataset = PreferenceDataset()
+    dataset.upsert([Preference(UUID(int=n), make_segment(n), make_segment(n + 9), 1.0) for n in range(3)])
+    dataset.upsert([Preference(UUID(int=3), make_segment(3), old, 1.0)])
+    assert dataset.observations.shape == (4, 2, 6, 3)
+    assert dataset.steps(np.arange(3)).next_observations.shape == (3, 2, 6, 3)
+    for name in ("next_observations", "terminations"):
+        with pytest.raises(DataError, match="leave next_state and terminated out"):
+            getattr(dataset.steps(), name)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 4),
+    st.lists(st.tuples(st.integers(0, 7), st.sampled_from([None, 0.0, 0.5, 1.0])), max_size=40),
+)
+def test_the_last_decided_are_kept(size: int, changes: list[tuple[int, float | None]]) -> None:
+    dataset, model = PreferenceDataset(max_size=size), dict[int, float]()
+    for number, value in changes:
+        dataset.upsert([Preference(UUID(int=number), tagged(number), tagged(-number), value)])
+        if value is None or value != model.get(number):
+            model.pop(number, None)
+        if value is not None:
+            model[number] = value
+        model = dict(list(model.items())[-size:])
+        assert {number for number in range(8) if UUID(int=number) in dataset} == set(model)
+    if model:
+        held = dict(zip(dataset.observations[:, 0, 0, 0].tolist(), dataset.values.tolist(), strict=True))
+        assert held == model
+        assert dataset.ids[:, 1].tolist() == list(held)

@@ -211,8 +211,9 @@ def test_bytes_of_a_version_that_kept_nothing_after_the_last_step_are_read() -> 
     for again in (old := Segment.from_bytes(buffer.getvalue()), Segment.from_bytes(old.to_bytes())):
         np.testing.assert_array_equal(again.observations, one.observations)
         assert (again.last_observation, again.terminated) == (None, False)
-        with pytest.raises(DataError, match=r"leave next_state out of --reward\.inputs"):
-            _ = again.next_observations
+        for name in ("next_observations", "terminations"):
+            with pytest.raises(DataError, match=r"leave next_state and terminated out of --reward\.inputs"):
+                getattr(again, name)
 
 
 @pytest.mark.parametrize("number", [np.nan, -np.inf, 4e38])

@@ -1,0 +1,132 @@
+"""What a predictor reads of steps, against arrays made by hand."""
+
+from collections.abc import Callable
+from itertools import combinations
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.ppo import PPO, PPOConfig
+from teacher.envs.tasks import describe_task, make_vector_env
+from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
+from teacher.options import INPUTS, RewardConfig
+from teacher.reward.features import Features, Transitions
+from teacher.reward.predictor import RewardPredictor
+from teacher.run import predicted_rewards
+from teacher.segments import Segment
+
+MakeSegment = Callable[..., Segment]
+GRID = spaces.Box(-np.inf, np.inf, (2, 2))
+CHOICE = spaces.Discrete(3, start=5)
+STEPS = Transitions(
+    np.arange(12.0).reshape(3, 2, 2),
+    np.array([5, 7, 6]),
+    np.arange(12.0).reshape(3, 2, 2) + 100,
+    np.array([False, False, True]),
+)
+PARTS = {
+    "state": [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]],
+    "action": [[1, 0, 0], [0, 0, 1], [0, 1, 0]],
+    "next_state": [[100, 101, 102, 103], [104, 105, 106, 107], [108, 109, 110, 111]],
+    "terminated": [[0], [0], [1]],
+}
+ALL_SETS = [chosen for size in range(1, 5) for chosen in combinations(INPUTS, size)]
+
+
+@pytest.mark.parametrize("inputs", ALL_SETS, ids="+".join)
+def test_any_inputs_stand_side_by_side_in_their_order(inputs: tuple[str, ...]) -> None:
+    features = Features(GRID, CHOICE, inputs[::-1])
+    expected = np.hstack([PARTS[name] for name in inputs])
+    found = features(STEPS).numpy()
+    assert found.dtype == np.float32
+    assert features.size == expected.shape[1]
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("name", "message"), [("next_state", "next observ"), ("terminated", "the ends of")])
+def test_what_is_read_must_be_given_and_nothing_else(name: str, message: str) -> None:
+    bare = Transitions(STEPS.observations, STEPS.actions)
+    assert Features(GRID, CHOICE, ("state", "action"))(bare).shape == (3, 7)
+    with pytest.raises(ConfigError, match=rf"^expected {message}.*{name} among its inputs.*$"):
+        Features(GRID, CHOICE, ("state", name))(bare)
+
+
+@given(st.lists(st.integers(1, 3), max_size=3))
+def test_any_leading_dimensions_are_kept(batch: list[int]) -> None:
+    count = int(np.prod(batch))
+    steps = Transitions(
+        np.arange(4.0 * count).reshape(*batch, 2, 2),
+        np.arange(count).reshape(batch) % 3 + 5,
+        None,
+        np.arange(count).reshape(batch) % 2 == 0,
+    )
+    found = Features(GRID, CHOICE, ("state", "action", "terminated"))(steps)
+    assert found.shape == (*batch, 8)
+    np.testing.assert_array_equal(found[..., :4].ravel(), np.arange(4.0 * count))
+
+
+@pytest.mark.parametrize(
+    ("observations", "actions"),
+    [
+        (np.zeros((3, 2, 3)), np.array([5, 6, 7])),
+        (np.zeros(3), np.array([5, 6, 7])),
+        (np.zeros((3, 2, 2)), np.array([4, 5, 6])),
+        (np.zeros((3, 2, 2)), np.array([6, 7, 8])),
+    ],
+)
+def test_steps_of_another_environment_are_refused_in_one_line(
+    observations: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+    actions: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+) -> None:
+    with pytest.raises(DataError, match=r"^expected (observations|actions) of .*, got .*; use data of .*$"):
+        Features(GRID, CHOICE, ("state", "action"))(Transitions(observations, actions))
+
+
+def test_another_kind_of_space_is_refused_in_one_line() -> None:
+    with pytest.raises(EnvironmentUnsuitableError, match=r"expected a Box or Discrete space .* MultiBinary"):
+        Features(GRID, spaces.MultiBinary(3), ("state", "action"))
+
+
+@pytest.mark.parametrize("inputs", ["", "state,", "states", "state,state", "state action"])
+def test_other_inputs_are_refused(inputs: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--reward\.inputs: expected one or more of state,action,"):
+        RewardConfig(inputs=inputs)
+
+
+def test_a_segment_an_episode_and_arrays_give_the_same_rewards(make_segment: MakeSegment) -> None:
+    segments = [make_segment(seed) for seed in range(6)]
+    assert any(segment.terminated for segment in segments)
+    config = RewardConfig(inputs=",".join(INPUTS))
+    box = spaces.Box(-np.inf, np.inf, (3,))
+    predictor = RewardPredictor(box, spaces.Box(-1, 1, (2,)), config, seed=1)
+    for segment, total in zip(segments, predictor.segment_returns(segments), strict=True):
+        after, ended = np.roll(segment.observations, -1, 0), np.zeros(6, bool)
+        after[-1], ended[-1] = segment.last_observation, segment.terminated
+        rewards = predictor.rewards(segment.observations, segment.actions, after, ended)
+        np.testing.assert_allclose(predictor.step_rewards(segment), rewards, rtol=1e-6)
+        assert total == pytest.approx(rewards.sum(), rel=1e-5)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_a_rollout_is_relabelled_as_its_episodes_are(mode: AutoresetMode) -> None:
+    """Also where an episode ends, inside a rollout or at its edge."""
+    task = describe_task("CartPole-v1", max_episode_steps=20)
+    envs = make_vector_env(task, 3, seed=0, autoreset_mode=mode)
+    config = RewardConfig(inputs=",".join(INPUTS))
+    predictor = RewardPredictor(task.observation_space, task.action_space, config, seed=1)
+    agent = PPO(envs, PPOConfig(num_steps=20), seed=0)
+    rollouts = [agent.collect() for _ in range(6)]
+    episodes = envs.drain()
+    envs.close()
+    assert any(rollout.ended[-1].any() for rollout in rollouts)
+    assert {episode.terminated for episode in episodes if episode.finished} == {True, False}
+    for index in range(3):
+        relabelled = [
+            predicted_rewards(predictor, rollout)[rollout.valid[:, index], index] for rollout in rollouts
+        ]
+        expected = [predictor.step_rewards(episode) for episode in episodes if episode.env_index == index]
+        np.testing.assert_allclose(np.concatenate(relabelled), np.concatenate(expected), rtol=1e-5)
