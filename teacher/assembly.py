@@ -19,19 +19,22 @@ from teacher.checkpoint import CHECKPOINT_NAME
 from teacher.client import ExperimentSettings, FeedbackClient
 from teacher.clips import ClipRenderer
 from teacher.collectors.human import HumanCollector
+from teacher.collectors.publisher import Publication
 from teacher.collectors.synthetic import SyntheticTeacher
 from teacher.config import REDIS_VARIABLE, TeachConfig, read_redis_url, save_config
 from teacher.crew import Crew
 from teacher.embedded_site import ensure_site
-from teacher.envs.random_episodes import check_random_episodes
+from teacher.envs.random_episodes import check_random_episodes, random_trajectories
 from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
 from teacher.errors import ConfigError
+from teacher.judges import Judge, ScriptedTeacher, goal_of, value_of
 from teacher.ledger import Ledger
 from teacher.preferences import PreferenceDataset
 from teacher.run import Run, Teaching, make_agent, make_predictor, segment_length
 from teacher.schedules import make_schedule
 from teacher.segments import SegmentPool
 from teacher.storage import Storage, open_storage
+from teacher.teachers import RETURNS_REMEMBERED
 from teacher.warmstart import WarmStart, read_warm_start
 
 if TYPE_CHECKING:
@@ -45,7 +48,7 @@ def check(config: TeachConfig, console: Console) -> TaskInfo:
     """Everything that can be refused before a run directory exists.
 
     Raises:
-        ConfigError, EnvironmentUnsuitableError, DataError: in one line, what to change.
+        ConfigError, EnvironmentUnsuitableError, DataError, BehaviourError: in one line, what to change.
     """
     _check_device(config.device)
     read_redis_url()
@@ -64,7 +67,20 @@ def check(config: TeachConfig, console: Console) -> TaskInfo:
                 seed=config.seed,
                 allow_variable_horizon=config.allow_variable_horizon,
             )
+        if config.manner.function is not None:
+            _try_goal(config, task)
     return task
+
+
+def _try_goal(config: TeachConfig, task: TaskInfo) -> None:
+    """Call a function of the user's with what it will meet: an episode, and a segment of it."""
+    goal = goal_of(config.manner)
+    pool = SegmentPool(segment_length(config, task), seed=config.seed)
+    for episode in random_trajectories(task, config.seed, num_envs=1):
+        goal(episode)
+        if pool.extend([episode]):
+            break
+    goal(pool.segments[0])
 
 
 def _warm_start(config: TeachConfig) -> WarmStart | None:
@@ -157,14 +173,23 @@ def _teaching(
     predictor = make_predictor(config, task)
     pool = SegmentPool(segment_length(config, task), seed=config.seed)
     schedule = make_schedule(config)
+    goal = goal_of(config.manner)
     if config.predictor == "synth":
-        return Teaching(ledger, SyntheticTeacher(ledger, config.seed), dataset, predictor, schedule, pool)
+        synthetic = SyntheticTeacher(ledger, config.seed, _judge(config, ledger))
+        return Teaching(ledger, synthetic, dataset, predictor, schedule, pool, goal)
     site = _open_site(config, parts)
     collector = _ask_people(config, run_id, task, ledger, site, parts)
-    teaching = Teaching(ledger, collector, dataset, predictor, schedule, pool)
+    teaching = Teaching(ledger, collector, dataset, predictor, schedule, pool, goal)
     teaching.address = collector.experiment.invite_url
     teaching.welcome = [f"Label here: {teaching.address}", *site.welcome, *_about_rendering(site)]
     return teaching
+
+
+def _judge(config: TeachConfig, ledger: Ledger) -> Judge:
+    """The scripted teacher, with what it remembers of an earlier process of this run."""
+    manner = config.manner
+    seen = ledger.decided_pairs(RETURNS_REMEMBERED // 2) if manner.has_thresholds else ()
+    return ScriptedTeacher(manner, config.seed, seen)
 
 
 @dataclass(frozen=True)
@@ -213,7 +238,8 @@ def _ask_people(
         fps=task.fps,
         has_true_reward=True,
     )
-    collector = HumanCollector(ledger, client, renderer, storage, settings, site.revive)
+    publication = Publication(ledger, client, renderer, storage, settings, value_of(config.manner))
+    collector = HumanCollector(publication, site.revive)
     return parts.enter_context(contextlib.closing(collector))
 
 

@@ -4,10 +4,10 @@
 
 A bot does over HTTP what a browser does: it opens an invitation, keeps the cookies, leases a pair, fetches
 both clips, answers by the side of the screen, and sends an answer again until the site has acknowledged it.
-Which side is better it asks with a researcher's token: the one with the larger true return.
+Which side is better it asks with a researcher's token: the one with the larger true return. Told to, it
+errs in the ways of teacher/teachers.py.
 """
 
-import argparse
 import json
 import random
 import threading
@@ -21,11 +21,16 @@ from urllib.parse import urljoin
 
 import requests
 
+from teacher.arguments import OneLineParser
+from teacher.errors import ConfigError
+from teacher.teachers import Answerer, Manner
+
 _TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds between two bytes of the answer
 _IDLE_SECONDS = 1.0
 _LONGEST_WAIT = 10.0
 _PASSING = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
 _SIGNED_OUT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_CHOICES = {1.0: "left", 0.0: "right", 0.5: "equal", None: "cant_tell"}
 _MP4_BRAND_OFFSET = slice(4, 8)
 
 
@@ -34,7 +39,7 @@ class BotError(Exception):
 
 
 class Bot(threading.Thread):
-    """One labeler that never tires and is always right; ends when the experiment is finished.
+    """One labeler that never tires; ends when the experiment is finished.
 
     Args:
         site: address of the site.
@@ -42,13 +47,22 @@ class Bot(threading.Thread):
         token: of the researcher who owns the experiment.
         name: the labeler's name; a bot of the same name goes on as the same labeler.
         log: file to which each acknowledged answer is appended as one line of JSON.
+        manner: how it answers, always right by default. Two bots of different names err differently.
 
     Attributes:
         answered: acknowledged answers so far.
         error: why it ended before the experiment did.
     """
 
-    def __init__(self, site: str, experiment: str, token: str, name: str, log: Path | None = None) -> None:
+    def __init__(
+        self,
+        site: str,
+        experiment: str,
+        token: str,
+        name: str,
+        log: Path | None = None,
+        manner: Manner = Manner(),  # noqa: B008 (frozen)
+    ) -> None:
         super().__init__(name=name, daemon=True)
         self.answered = 0
         self.error: Exception | None = None
@@ -56,6 +70,7 @@ class Bot(threading.Thread):
         self._path = f"api/v1/experiments/{experiment}"
         self._token = {"Authorization": f"Bearer {token}"}
         self._log = log
+        self._answerer = Answerer(manner, seed=0)
         self._session = requests.Session()
         self._session.trust_env = False  # a password in ~/.netrc would take the place of the token
 
@@ -106,7 +121,7 @@ class Bot(threading.Thread):
         label = {
             "uuid": str(uuid.uuid4()),
             "lease": lease["uuid"],
-            "choice": choose(truth),
+            "choice": choose(truth, self._answerer, self.name),
             "response_ms": None,
         }
         answer = _json(self._as_labeler("api/v1/labels", label))
@@ -149,16 +164,6 @@ class Bot(threading.Thread):
             wait = min(2 * wait, _LONGEST_WAIT)
 
 
-def choose(truth: Mapping[str, Any]) -> str:
-    """The side with the larger true return."""
-    left, right = (truth[side]["true_return"] for side in ("left", "right"))
-    if left is None or right is None:
-        return "cant_tell"
-    if left == right:
-        return "equal"
-    return "left" if left > right else "right"
-
-
 def _check(answer: requests.Response) -> None:
     if not answer.ok:
         raise BotError(f"{answer.request.method} {answer.url}: {answer.status_code} {answer.text[:200]}")
@@ -169,21 +174,53 @@ def _json(answer: requests.Response) -> Any:
     return answer.json()
 
 
+def choose(truth: Mapping[str, Any], answerer: Answerer, name: str) -> str:
+    """The side with the larger true return, or what this labeler makes of it."""
+    left, right = (truth[side]["true_return"] for side in ("left", "right"))
+    if left is None or right is None:
+        return "cant_tell"
+    # The name is in the key, because bots that share a comparison do not share their errors.
+    return _CHOICES[answerer.answer(left, right, f"{name}/{truth['comparison']}")]
+
+
+def _manner(text: str) -> Manner:
+    """Raises :class:`ConfigError` where two returns and a click are not enough for it."""
+    manner = Manner.parse(text)
+    if manner.needs_segment:
+        raise ConfigError(
+            f"--teacher: a bot sees returns only; give {text} to teach, which tells them to bots"
+        )
+    if manner.soft is not None:
+        raise ConfigError(
+            "--teacher: soft answers with a probability, which no click can say; expected noisy"
+        )
+    return manner
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run some bots until the experiment is finished."""
-    parser = argparse.ArgumentParser(prog="python -m teacher.bots", description="Scripted labelers.")
+    parser = OneLineParser(prog="python -m teacher.bots", description="Scripted labelers.")
     parser.add_argument("--site", required=True, help="address of the labeling site")
     parser.add_argument("--experiment", required=True, help="its name on the site")
     parser.add_argument("--token-file", type=Path, required=True, help="file with a researcher's token")
     parser.add_argument("--count", type=int, default=3, help="how many bots (default: 3)")
+    parser.add_argument(
+        "--teacher",
+        default="oracle",
+        help="how they answer: oracle, or mistake:0.1, noisy:1, skip:0.5, equal:0.5, several with commas",
+    )
     parser.add_argument("--log", type=Path, help="append each acknowledged answer to this file, as JSON")
     options = parser.parse_args(arguments)
     try:
         token = options.token_file.read_text().strip()
     except OSError as error:
         parser.error(f"--token-file: cannot read {options.token_file}: {error.strerror}")
+    try:
+        manner = _manner(options.teacher)
+    except ConfigError as error:
+        parser.error(str(error))
     bots = [
-        Bot(options.site, options.experiment, token, f"bot-{number}", options.log)
+        Bot(options.site, options.experiment, token, f"bot-{number}", options.log, manner)
         for number in range(1, options.count + 1)
     ]
     for bot in bots:

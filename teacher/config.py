@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from teacher.errors import ConfigError
 from teacher.files import written_whole
 from teacher.options import Check, QueryConfig, RewardConfig, refuse_first, with_preset
+from teacher.teachers import Manner
 
 Predictor = Literal["rl", "synth", "human"]
 AgentName = Literal["ppo", "trpo"]
@@ -60,6 +61,11 @@ class TeachConfig:
         "that falls to a half by its end; or as in the paper, in proportion to 2e6/(T+2e6) at step T on "
         "MuJoCo and to 5e6/(T+5e6) on Atari",
     ] = None
+    teacher: Annotated[
+        str,
+        "how synth answers: oracle, mistake:P, noisy:T, soft:T, skip:X, equal:X, myopic:G, discount:G, "
+        "module:function, several with commas; with human, what scripted labelers want",
+    ] = "oracle"
     num_timesteps: Annotated[int, "environment steps to train for; 5e6 is understood", "-t"] = 5_000_000
     agent: Annotated[AgentName, "the learning algorithm", "-a"] = "ppo"
     pretrain_iters: Annotated[int, "at most this many updates of the predictor before training", "-i"] = (
@@ -96,6 +102,7 @@ class TeachConfig:
 
     def __post_init__(self) -> None:
         refuse_first(self, self._checks())
+        refuse_first(self, self._teacher_checks())
 
     def _checks(self) -> list[Check]:
         labels = self.n_labels
@@ -174,6 +181,29 @@ class TeachConfig:
                 "a site elsewhere cannot read a folder here, so it needs --storage s3://bucket/prefix",
             ),
         ]
+
+    def _teacher_checks(self) -> list[Check]:
+        manner = self.manner  # which refuses what cannot be read
+        return [
+            (
+                "teacher",
+                self.predictor != "rl" or manner == Manner(),
+                "rl learns from the true reward, not from a teacher",
+            ),
+            (
+                "teacher",
+                self.predictor != "human" or not manner.errs,
+                (
+                    "with human only module:function, myopic:G or discount:G; labelers err by themselves, "
+                    "scripted ones with python -m teacher.bots --teacher"
+                ),
+            ),
+        ]
+
+    @property
+    def manner(self) -> Manner:
+        """How the teacher answers."""
+        return Manner.parse(self.teacher)
 
     @property
     def num_pretrain_labels(self) -> int:

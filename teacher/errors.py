@@ -10,6 +10,11 @@ def one_line(value: object) -> str:
     return " ".join(str(value).split())
 
 
+def described(error: BaseException) -> str:
+    """An exception of any library as part of a one-line message."""
+    return f"{type(error).__name__}: {one_line(error)}"
+
+
 class TeacherError(Exception):
     """Base of all errors the command line reports in one line."""
 
@@ -30,6 +35,10 @@ class EnvironmentUnsuitableError(TeacherError):
 
 class ReplayMismatchError(TeacherError):
     """A replayed episode differs from the recorded one: the environment is not deterministic here."""
+
+
+class BehaviourError(TeacherError):
+    """The function that ``--teacher`` names failed, or gave no number."""
 
 
 class RenderError(TeacherError):

@@ -12,7 +12,7 @@ from uuid import UUID
 from teacher.client import FeedItem, Phase
 from teacher.errors import DataError
 from teacher.preferences import Preference
-from teacher.segments import Segment
+from teacher.segments import Segment, SegmentPair
 
 Status = Literal["written", "registered", "failed", "cancelled"]
 
@@ -198,6 +198,15 @@ class Ledger:
             for uuid, probability, first, second in rows
         ]
 
+    def decided_pairs(self, count: int) -> list[SegmentPair]:
+        """The last ``count`` pairs that were decided, also those nobody can tell apart; oldest first."""
+        rows = self._rows(
+            "SELECT first, second FROM comparison JOIN pair ON pair.comparison = id "
+            "WHERE decision IS NOT NULL ORDER BY id DESC LIMIT ?",
+            (count,),
+        )
+        return [self._segments(first, second) for first, second in reversed(rows)]
+
     def unfinished(self, status: Status = "written") -> list[Comparison]:
         """Undecided comparisons that came this far; a killed run left those only written on their way."""
         rows = self._rows(
@@ -210,7 +219,7 @@ class Ledger:
             for uuid, phase, step, first, second in rows
         ]
 
-    def _segments(self, first: bytes, second: bytes) -> tuple[Segment, Segment]:
+    def _segments(self, first: bytes, second: bytes) -> SegmentPair:
         try:
             return Segment.from_bytes(first), Segment.from_bytes(second)
         except DataError as error:

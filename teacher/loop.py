@@ -213,16 +213,17 @@ def policy_segments(run: Run, count: int, seed: int) -> SegmentPool:
 
 
 def segment_correlation(teaching: Teaching, count: int) -> float:
-    """Spearman's correlation of true and predicted sums of the newest segments, none of them asked about."""
+    """Spearman's correlation of true and predicted sums of the newest segments, none of them asked about.
+
+    Where a function says what is wanted, its values are the true ones.
+    """
     if count < 2:
         return float("nan")
     fresh = teaching.pool.segments[-count:]
-    return rank_correlation(
-        teaching.predictor.segment_returns(fresh), [segment.true_return for segment in fresh]
-    )
+    return rank_correlation(teaching.predictor.segment_returns(fresh), list(map(teaching.goal, fresh)))
 
 
 def episode_correlation(run: Run, teaching: Teaching) -> float:
-    """Pearson's correlation of true and predicted return of the last episodes, by the present predictor."""
+    """The same as Pearson's, of the last episodes, by the present predictor."""
     predicted = [teaching.predictor.step_rewards(episode).sum() for episode in run.episodes]
-    return correlation(predicted, [episode.true_return for episode in run.episodes])
+    return correlation(predicted, list(map(teaching.goal, run.episodes)))

@@ -18,9 +18,11 @@ from torch.utils.tensorboard import SummaryWriter
 _HEADER_EVERY = 25
 _STEPS_A_LINE = 1000  # at least; most tasks' rollouts are longer
 _SAY_AGAIN_SECONDS = 30.0
+BEHAVIOUR_TAG = "agent/behaviour_per_episode"
 _COLUMNS = (
     # title, width, tag, format
     ("return", 9, "agent/true_reward_per_episode", ".1f"),
+    ("behaviour", 10, BEHAVIOUR_TAG, ".2f"),
     ("answered", 9, "labels/answered", ".0f"),
     ("asked", 6, "labels/asked", ".0f"),
     ("due", 6, "labels/desired", ".0f"),
@@ -70,13 +72,11 @@ class Metrics:
         for tag, value in known.items():
             self._writer.add_scalar(tag, value, step)
         if step >= min(self._next_line_at, self._num_timesteps):
-            self._print_line(step, known)
+            self._print_line(step, values)
             self._next_line_at = step + _STEPS_A_LINE
 
     def _print_line(self, step: int, values: Mapping[str, float]) -> None:
-        columns = [
-            column for column in _COLUMNS if column[2].startswith("agent/") or "labels/asked" in values
-        ]
+        columns = [column for column in _COLUMNS if _belongs(column[2], values)]
         if self._lines % _HEADER_EVERY == 0:
             titles = "".join(title.rjust(width) for title, width, _, _ in columns)
             self.console.print(
@@ -87,7 +87,7 @@ class Metrics:
         rate = (step - start_step) / max(time.monotonic() - start_time, 1e-9)
         left = max(self._num_timesteps - step, 0) / max(rate, 1e-9)
         cells = "".join(
-            (format(values[tag], spec) if tag in values else "-").rjust(width)
+            ("-" if np.isnan(values.get(tag, math.nan)) else format(values[tag], spec)).rjust(width)
             for _, width, tag, spec in columns
         )
         self.console.print(f"{step:>11,}{cells}{rate:>9,.0f}{_duration(left):>9}", highlight=False)
@@ -95,6 +95,13 @@ class Metrics:
     def close(self) -> None:
         """Flush the event files."""
         self._writer.close()
+
+
+def _belongs(tag: str, values: Mapping[str, float]) -> bool:
+    """Whether a run with such values, some of them perhaps not known yet, has this column."""
+    if tag == BEHAVIOUR_TAG:
+        return tag in values
+    return tag.startswith("agent/") or "labels/asked" in values
 
 
 def _duration(seconds: float) -> str:

@@ -23,8 +23,9 @@ from teacher.config import TeachConfig
 from teacher.crew import Crew
 from teacher.envs.episodes import EpisodeRecorder, Trajectory
 from teacher.envs.tasks import TaskInfo, make_vector_env
+from teacher.judges import Value, true_return
 from teacher.ledger import Ledger
-from teacher.metrics import Metrics
+from teacher.metrics import BEHAVIOUR_TAG, Metrics
 from teacher.preferences import PreferenceDataset
 from teacher.reward.predictor import RewardPredictor
 from teacher.schedules import LabelSchedule
@@ -40,6 +41,7 @@ class Teaching:
     """What turns answers into rewards; absent where the agent is trained on the true reward.
 
     Attributes:
+        goal: what those who answer want more of, where a function says it; reports compare with it.
         seconds: of joint training so far, without the time spent waiting for people; for schedules by time.
         pretrained: whether the predictor was fitted on the pretraining labels.
         stale: whether there are answers that the predictor was not fitted on, or a fit was interrupted.
@@ -53,6 +55,7 @@ class Teaching:
     predictor: RewardPredictor
     schedule: LabelSchedule
     pool: SegmentPool
+    goal: Value = true_return
     seconds: float = 0.0
     pretrained: bool = False
     stale: bool = False
@@ -121,6 +124,7 @@ class Run:
         self.teaching = teaching
         self.segment_length = segment_length(config, task)
         self.episodes: deque[Trajectory] = deque(maxlen=EPISODES_REMEMBERED)
+        self._behaviours: deque[float] = deque(maxlen=EPISODES_REMEMBERED)
         self._checkpoint = config.run_dir / CHECKPOINT_NAME
         state = load_state(self._checkpoint) if self._checkpoint.exists() else None
         # A resumed run begins new episodes; with the seeds it began with they would be the old ones.
@@ -167,6 +171,8 @@ class Run:
         """Keep the finished episodes for statistics, and film one every so often."""
         finished = [trajectory for trajectory in trajectories if trajectory.finished]
         self.episodes.extend(finished)
+        if self.teaching is not None and self.teaching.goal is not true_return:
+            self._behaviours.extend(self.teaching.goal(episode) for episode in finished)
         if self.teaching is not None and not self.config.allow_variable_horizon:
             self._warn_of_early_end(finished)
         if self._videos is not None and finished:
@@ -191,6 +197,8 @@ class Run:
         if self.episodes:
             values["agent/true_reward_per_episode"] = float(np.mean([e.true_return for e in self.episodes]))
         if self.teaching is not None:
+            if self.teaching.goal is not true_return:
+                values[BEHAVIOUR_TAG] = float(np.mean(self._behaviours or [np.nan]))
             values["labels/desired"] = self.labels_due()
             values["labels/asked"] = self.teaching.ledger.asked()
             values["labels/answered"] = self.teaching.ledger.usable()

@@ -14,7 +14,7 @@ from teacher.clips.encode import Frame, encode
 from teacher.envs.episodes import replay
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe, library_versions
-from teacher.errors import DataError, RenderError, ReplayMismatchError, TeacherError, one_line
+from teacher.errors import DataError, RenderError, ReplayMismatchError, TeacherError, described
 from teacher.segments import Segment
 
 CLIP_SIZE = 400
@@ -177,8 +177,3 @@ def _check(observation: NDArray[Any], recorded: str, step: int, recipe: EpisodeR
 
 def _listed(versions: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions.items())
-
-
-def described(error: BaseException) -> str:
-    """An exception of any library as part of a one-line message."""
-    return f"{type(error).__name__}: {one_line(error)}"

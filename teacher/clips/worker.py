@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from teacher.clips.encode import encode
-from teacher.clips.render import Shot, Stage, described
+from teacher.clips.render import Shot, Stage
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.errors import ReplayMismatchError, TeacherError
+from teacher.errors import ReplayMismatchError, TeacherError, described
 
 Request = dict[str, Any]
 

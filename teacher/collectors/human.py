@@ -5,22 +5,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from teacher.client import Experiment, ExperimentSettings, Feed, FeedbackClient, Phase, Point
-from teacher.clips import ClipRenderer
+from teacher.client import Experiment, Feed, Phase, Point
 from teacher.collectors.backoff import Backoff, patiently
 from teacher.collectors.base import CollectorStatus
 from teacher.collectors.publisher import Publication, Publisher
 from teacher.errors import DataError, SiteUnreachableError, StorageError
-from teacher.ledger import Comparison, Ledger
+from teacher.ledger import Comparison
 from teacher.preferences import Preference
 from teacher.segments import Segment
-from teacher.storage import Storage
-
-if TYPE_CHECKING:  # it brings Celery, which only a run with a queue needs
-    from teacher.collectors.render_queue import RenderQueue
 
 POLL_SECONDS = 2.5
 _START_DELAYS = (0.5, 1.0, 2.0, 4.0)  # seconds between tries while nothing has started yet
@@ -43,15 +37,7 @@ class HumanCollector:
         experiment: as the site knew it on construction, with the addresses for labelers.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        client: FeedbackClient,
-        renderer: "ClipRenderer | RenderQueue",
-        storage: Storage,
-        settings: ExperimentSettings,
-        revive: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, publication: Publication, revive: Callable[[], None] | None = None) -> None:
         """``revive`` is called when the site does not answer, to start it again where that is in our hands.
 
         Raises:
@@ -59,9 +45,12 @@ class HumanCollector:
             SiteUnreachableError: no answer within some seconds.
             DataError: the site has forgotten decisions of this run.
         """
-        self._ledger, self._client, self._settings = ledger, client, settings
+        self._ledger, self._client = publication.ledger, publication.client
+        self._settings = publication.settings
         self._revive = revive
-        self.experiment = patiently(lambda: client.put_experiment(settings), _START_DELAYS, revive)
+        self.experiment = patiently(
+            lambda: self._client.put_experiment(self._settings), _START_DELAYS, revive
+        )
         self._check_memory(self.experiment)
         self._lock = threading.Lock()  # for what both threads change, down to the next blank line
         self._submitted: deque[Comparison] = deque()
@@ -77,9 +66,9 @@ class HumanCollector:
         self._to_site = Backoff() if revive is None else Backoff(_REVIVED_SECONDS)
         self._trouble: Exception | None = None
         self._wake, self._stop = threading.Event(), threading.Event()
-        publication = Publication(ledger, client, renderer, storage, settings)
-        self._publisher = Publisher(publication, ledger.path.parent / "clips-on-their-way", self._wake.set)
-        self._publisher.add_again(ledger.unfinished())
+        on_their_way = self._ledger.path.parent / "clips-on-their-way"
+        self._publisher = Publisher(publication, on_their_way, self._wake.set)
+        self._publisher.add_again(self._ledger.unfinished())
         self._thread = threading.Thread(target=self._work, name="human-collector", daemon=True)
         self._thread.start()
 

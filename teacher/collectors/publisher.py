@@ -20,6 +20,7 @@ from teacher.client import (
 )
 from teacher.clips import ClipJob, ClipRenderer, Shot
 from teacher.errors import SiteRefusedError, SiteUnreachableError, StorageError, TeacherError
+from teacher.judges import Value, true_return
 from teacher.ledger import Comparison, Ledger
 from teacher.segments import Segment
 from teacher.storage import Storage
@@ -38,13 +39,18 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Publication:
-    """Where the clips of a run go and who is told of them."""
+    """Where the clips of a run go and who is told of them.
+
+    Attributes:
+        value: of a segment, which the site never shows to labelers but tells scripted ones.
+    """
 
     ledger: Ledger
     client: FeedbackClient
     renderer: "ClipRenderer | RenderQueue"
     storage: Storage
     settings: ExperimentSettings
+    value: Value = true_return
 
     def key(self, comparison: Comparison, side: str) -> str:
         """The name of one clip in the store."""
@@ -216,7 +222,7 @@ class Publisher:
         )
 
     def _true_return(self, segment: Segment) -> float | None:
-        value = segment.true_return
+        value = self._at.value(segment)
         return value if self._at.settings.has_true_reward and math.isfinite(value) else None
 
     def _path(self, comparison: Comparison, side: str) -> Path:

@@ -1,21 +1,16 @@
-"""A teacher made from the environment's own reward: answers at once, always right."""
+"""A teacher that is a function of the segments, such as their true return: answers at once."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from teacher.client import Decision, FeedItem, Phase
 from teacher.collectors.base import CollectorStatus
+from teacher.judges import Judge, oracle
 from teacher.ledger import Comparison, Ledger
 from teacher.preferences import Preference
-from teacher.segments import Segment
+from teacher.segments import SegmentPair
 
 _PROBABILITIES: dict[Decision, float] = {"first": 1.0, "equal": 0.5, "second": 0.0}
-
-
-def judge(first: Segment, second: Segment) -> Decision:
-    """The oracle: prefers the larger sum of true reward; equal sums are equal."""
-    difference = first.true_return - second.true_return
-    return "equal" if difference == 0 else "first" if difference > 0 else "second"
 
 
 class SyntheticTeacher:
@@ -25,16 +20,14 @@ class SyntheticTeacher:
     Comparisons that a killed run left unanswered are answered on construction.
     """
 
-    def __init__(
-        self, ledger: Ledger, seed: int, judge: Callable[[Segment, Segment], Decision] = judge
-    ) -> None:
+    def __init__(self, ledger: Ledger, seed: int, judge: Judge = oracle) -> None:
         self._ledger = ledger
         self._judge = judge
         self._seed = seed
         self._answered: list[Preference] = []
         self._answer(ledger.unfinished())
 
-    def submit(self, pairs: Sequence[tuple[Segment, Segment]], phase: Phase, step: int) -> None:
+    def submit(self, pairs: Sequence[SegmentPair], phase: Phase, step: int) -> None:
         """See :meth:`Collector.submit`."""
         count = self._ledger.total()
         comparisons = [
@@ -74,5 +67,8 @@ class SyntheticTeacher:
             self._answered += self._ledger.preferences([item.comparison for item in decisions])
 
     def _decide(self, comparison: Comparison, seq: int) -> FeedItem:
-        decision = self._judge(comparison.first, comparison.second)
-        return FeedItem(seq, comparison.uuid, decision, _PROBABILITIES.get(decision), n_labels=1)
+        answer = self._judge(comparison.first, comparison.second)
+        if isinstance(answer, str):
+            return FeedItem(seq, comparison.uuid, answer, _PROBABILITIES.get(answer), n_labels=1)
+        decision: Decision = "equal" if answer == 0.5 else "first" if answer > 0.5 else "second"
+        return FeedItem(seq, comparison.uuid, decision, answer, n_labels=1)

@@ -45,6 +45,9 @@ def make_config(**changes: Any) -> TeachConfig:
         ({"name": "x" * 90}, "shorter"),
         ({"storage": "ftp://host/clips"}, "s3://bucket/prefix or a folder"),
         ({"bind": "::"}, "--public_url"),
+        ({"teacher": "mistaken"}, "expected oracle"),
+        ({"teacher": "mistake:0.1", "predictor": "rl"}, "rl learns from the true reward"),
+        ({"teacher": "mistake:0.1", "predictor": "human"}, "python -m teacher.bots --teacher"),
     ],
 )
 def test_a_bad_value_is_refused_with_its_field_and_the_expectation(

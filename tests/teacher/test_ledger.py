@@ -204,3 +204,16 @@ def test_two_threads_share_a_ledger(ledger: Ledger, make_segment: MakeSegment) -
     thread.join(30)
     assert errors == []
     assert {preference.uuid for preference in ledger.preferences()} == {c.uuid for c in asked}
+
+
+def test_decided_pairs_come_back_in_order_also_where_nobody_could_tell(ledger: Ledger, ask: Ask) -> None:
+    asked = [ask() for _ in range(5)]
+    decisions: list[Decision] = ["first", "cant_tell", "equal", "second"]
+    ledger.record([item(seq, asked[seq], decision) for seq, decision in enumerate(decisions, 1)], 4)
+    for count in (2, 10):
+        decided = ledger.decided_pairs(count)
+        expected = asked[1:][-count:]
+        assert len(decided) == len(expected)
+        for pair, comparison in zip(decided, expected, strict=True):
+            assert_same_segment(pair[0], comparison.first)
+            assert_same_segment(pair[1], comparison.second)

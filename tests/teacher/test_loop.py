@@ -16,8 +16,8 @@ from teacher import loop
 from teacher.assembly import build_run, check, prepared_directory
 from teacher.client import Decision, FeedItem, Phase, SiteState
 from teacher.collectors.base import CollectorStatus
-from teacher.collectors.synthetic import judge
 from teacher.config import TeachConfig
+from teacher.judges import oracle
 from teacher.ledger import Comparison, Ledger
 from teacher.preferences import Preference
 from teacher.run import Run
@@ -32,7 +32,7 @@ class Person:
 
     def __init__(self, ledger: Ledger, patience: float) -> None:
         self.patience = patience
-        self.judge: Callable[[Segment, Segment], Decision] = judge
+        self.judge: Callable[[Segment, Segment], Decision] = oracle
         self.state: SiteState = "running"
         self.asked: list[Comparison] = []
         self.most_open = 0
@@ -172,7 +172,7 @@ def test_a_free_pace_never_waits_and_keeps_to_the_open_cap(make_run: MakeRun) ->
 def test_cant_tell_gives_its_place_in_the_budget_back(make_run: MakeRun) -> None:
     run, person = make_run(pace="labels")
     answers = iter(["cant_tell"] * 10)
-    person.judge = lambda first, second: next(answers, judge(first, second))  # type: ignore[arg-type]
+    person.judge = lambda first, second: next(answers, oracle(first, second))  # type: ignore[arg-type]
     assert loop.train(run)
     assert len(person.asked) == 70
     assert run.teaching is not None

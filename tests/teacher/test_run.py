@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -12,7 +13,10 @@ from agents.defaults import BY_NAME
 from agents.on_policy import OnPolicyConfig
 from agents.ppo import PPOConfig
 from teacher.assembly import build_run, check, prepared_directory
+from teacher.behaviours import counter_clockwise
 from teacher.config import TeachConfig
+from teacher.errors import BehaviourError
+from teacher.loop import train
 
 QUIET = Console(quiet=True)
 CARTPOLE = replace(BY_NAME["CartPole"].ppo, normalize_rewards=True, anneal_timesteps=9000)
@@ -45,3 +49,42 @@ def test_a_run_trains_with_the_defaults_of_its_task(
     ):
         assert run.envs.num_envs == num_envs
         assert run.agent.config == expected
+
+
+def test_reports_compare_with_what_a_function_says_is_wanted(tmp_path: Path) -> None:
+    config = TeachConfig(
+        env_id="teacher/ShortReacher-v1",
+        predictor="synth",
+        teacher="teacher.behaviours:counter_clockwise",
+        name="x",
+        n_labels=40,
+        num_timesteps=4096,
+        segment_steps=5,
+        pretrain_iters=200,
+        no_videos=True,
+        runs_dir=str(tmp_path),
+    )
+    task, run_id, reported = check(config, QUIET), uuid.uuid4(), dict[str, float]()
+    with (
+        prepared_directory(config, run_id, resumed=False),
+        build_run(config, run_id, task, QUIET) as run,
+    ):
+        assert run.teaching is not None
+        run.teaching.collector.report = lambda values, *_: reported.update(values)  # type: ignore[method-assign]
+        train(run)
+        wanted = [counter_clockwise(episode) for episode in run.episodes]
+        for preference in run.teaching.ledger.preferences():
+            turned = counter_clockwise(preference.first) - counter_clockwise(preference.second)
+            assert preference.value == float(turned > 0)
+    assert reported["agent/behaviour_per_episode"] == pytest.approx(np.mean(wanted))
+    assert reported["predictor/rank_correlation"] > 0.5
+
+
+def test_a_function_is_tried_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "short_wishes.py").write_text("def first_half(steps): return steps.observations[100, 0]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = TeachConfig(
+        env_id="ShortHopper-v1", predictor="synth", teacher="short_wishes:first_half", name="x", n_labels=40
+    )
+    with pytest.raises(BehaviourError, match="short_wishes:first_half failed: IndexError"):
+        check(config, QUIET)

@@ -1,5 +1,6 @@
 """The teacher made from the true reward."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -7,8 +8,10 @@ from uuid import uuid4
 import pytest
 
 from teacher.collectors.synthetic import SyntheticTeacher
+from teacher.judges import Judge, ScriptedTeacher
 from teacher.ledger import Comparison, Ledger
 from teacher.segments import Segment
+from teacher.teachers import Manner
 
 MakeSegment = Callable[..., Segment]
 
@@ -64,6 +67,32 @@ def test_what_a_killed_run_left_unanswered_is_answered(ledger: Ledger, make_segm
     teacher = SyntheticTeacher(ledger, seed=1)
     assert [(answer.uuid, answer.value) for answer in teacher.receive()] == [(comparison.uuid, 0.0)]
     assert (ledger.open(), ledger.usable()) == (0, 1)
+
+
+def test_a_soft_answer_is_kept_as_a_probability(ledger: Ledger, make_segment: MakeSegment) -> None:
+    first, second = make_segment(1), make_segment(2)
+    for number, probability in enumerate([0.8, 0.3, 0.5]):
+        judge: Judge = lambda _, __, answer=probability: answer  # type: ignore[misc]  # noqa: E731
+        teacher = SyntheticTeacher(ledger, seed=number, judge=judge)
+        teacher.submit([(first, second)], "training", 0)
+        assert [answer.value for answer in teacher.receive()] == [probability]
+
+
+def test_a_resumed_teacher_answers_as_if_it_had_gone_on(tmp_path: Path, make_segment: MakeSegment) -> None:
+    manner = Manner.parse("skip:0.6,equal:0.4,mistake:0.3")
+    pairs = [(make_segment(n, true_return=n * 0.9**n), make_segment(n + 100)) for n in range(40)]
+    given = []
+    for name, batches in [("through", [pairs]), ("resumed", [pairs[:7], pairs[7:25], pairs[25:]])]:
+        with contextlib.closing(Ledger(tmp_path / name)) as ledger:
+            values = []
+            for batch in batches:
+                judge = ScriptedTeacher(manner, 1, ledger.decided_pairs(100))
+                teacher = SyntheticTeacher(ledger, 1, judge)
+                teacher.submit(batch, "training", 0)
+                values += [answer.value for answer in teacher.receive()]
+            given.append(values)
+    assert given[0] == given[1]
+    assert set(given[0]) == {0.0, 0.5, 1.0, None}
 
 
 def test_it_is_never_paused_or_finished(ledger: Ledger) -> None:

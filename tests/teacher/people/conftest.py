@@ -17,13 +17,16 @@ from teacher.client import ExperimentSettings, FeedbackClient
 from teacher.clips import ClipRenderer
 from teacher.collectors import human
 from teacher.collectors.human import HumanCollector
+from teacher.collectors.publisher import Publication
 from teacher.embedded_site import SiteHandle, ensure_site
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
+from teacher.judges import Value, true_return
 from teacher.ledger import Ledger
 from teacher.preferences import Preference
 from teacher.segments import Segment, SegmentPool
 from teacher.storage import Storage, open_storage
+from teacher.teachers import Manner
 
 Pair = tuple[Segment, Segment]
 SEGMENT_STEPS = 8
@@ -90,12 +93,10 @@ class Asking:
             time.sleep(0.05)
         return received
 
-    def bots(self, count: int, log: Path | None = None) -> list[Bot]:
+    def bots(self, count: int, log: Path | None = None, teacher: str = "oracle") -> list[Bot]:
         """Scripted labelers of this experiment, at work."""
-        bots = [
-            Bot(self.site.url, self.settings.name, self.site.token, f"{self.settings.name}-{index}", log)
-            for index in range(count)
-        ]
+        manner, site, name = Manner.parse(teacher), self.site, self.settings.name
+        bots = [Bot(site.url, name, site.token, f"{name}-{index}", log, manner) for index in range(count)]
         for bot in bots:
             bot.start()
         return bots
@@ -112,13 +113,18 @@ def start_asking(
 
     @contextlib.contextmanager
     def start(
-        *, at: SiteHandle = site, storage: Storage | None = None, renderer: ClipRenderer = renderer
+        *,
+        at: SiteHandle = site,
+        storage: Storage | None = None,
+        renderer: ClipRenderer = renderer,
+        value: Value = true_return,
     ) -> Iterator[Asking]:
         storage = open_storage(at.storage) if storage is None else storage
         with contextlib.ExitStack() as parts:
             ledger = parts.enter_context(contextlib.closing(Ledger(tmp_path / "ledger.sqlite3")))
             client = parts.enter_context(contextlib.closing(FeedbackClient(at.url, at.token)))
-            collector = HumanCollector(ledger, client, renderer, storage, experiment, at.revive)
+            publication = Publication(ledger, client, renderer, storage, experiment, value)
+            collector = HumanCollector(publication, at.revive)
             parts.enter_context(contextlib.closing(collector))
             yield Asking(at, experiment, storage, ledger, collector)
 

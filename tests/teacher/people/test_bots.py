@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import requests
 
-from teacher.bots import Bot, choose
+from teacher.bots import Bot, choose, main
 from teacher.embedded_site import SiteHandle
 from teacher.segments import Segment
+from teacher.teachers import Answerer, Manner
 
 
 @pytest.fixture
@@ -34,7 +35,8 @@ def run_bots(*options: object) -> "subprocess.Popen[str]":
     [(1.0, 0.5, "left"), (-2.0, -1.0, "right"), (3.0, 3.0, "equal"), (None, 1.0, "cant_tell")],
 )
 def test_the_larger_true_return_is_chosen(left: float | None, right: float, choice: str) -> None:
-    assert choose({"left": {"true_return": left}, "right": {"true_return": right}}) == choice
+    truth = {"left": {"true_return": left}, "right": {"true_return": right}, "comparison": "a"}
+    assert choose(truth, Answerer(Manner(), seed=0), "bot") == choice
 
 
 def test_bots_wait_for_the_experiment_and_end_with_it(
@@ -58,6 +60,29 @@ def test_bots_wait_for_the_experiment_and_end_with_it(
     assert [line.split(":")[0] for line in output.splitlines()] == ["bot-1", "bot-2"]
     answers = [json.loads(line) for line in log.read_text().splitlines()]
     assert len(answers) == len({answer["comparison"] for answer in answers}) == 6
+
+
+@pytest.mark.parametrize(
+    ("teacher", "says"),
+    [
+        ("mistake:2", "expected mistake:NUMBER"),
+        ("myopic:0.9", "a bot sees returns only"),
+        ("teacher.behaviours:backflip", "a bot sees returns only"),
+        ("soft:1", "no click can say"),
+    ],
+)
+def test_a_manner_that_no_bot_can_have_is_refused(
+    teacher: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "token").write_text("t")
+    line = f"--site http://127.0.0.1:9 --experiment x --token-file {tmp_path / 'token'} --teacher {teacher}"
+    with pytest.raises(SystemExit) as exit_:
+        main(line.split())
+    said = capsys.readouterr().err
+    assert exit_.value.code == 2
+    assert said.startswith("bots: --teacher: ")
+    assert says in said
+    assert said.count("\n") == 1
 
 
 def test_a_wrong_token_is_reported(site: SiteHandle, token_file: Path) -> None:

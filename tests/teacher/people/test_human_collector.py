@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from teacher.behaviours import counter_clockwise
 from teacher.client import ExperimentSettings, FeedbackClient
 from teacher.clips import ClipJob, ClipRenderer, Shot, render
 from teacher.collectors import human
@@ -46,6 +47,21 @@ def test_answers_come_back_with_the_sign_of_the_true_returns(
     for preference in received:
         assert preference.value == float(better_first((preference.first, preference.second)))
         assert any(preference.first.true_return == first.true_return for first, _ in pairs)
+
+
+def test_scripted_labelers_want_what_a_function_says_and_err_as_told(
+    start_asking: Any, pairs: Pairs, tmp_path: Path
+) -> None:
+    with start_asking(value=counter_clockwise) as asking:
+        (bot,) = asking.bots(1, tmp_path / "answers", teacher="mistake:1")
+        asking.collector.submit(pairs[:6], "training", 100)
+        received = asking.receive(6)
+        asking.collector.finish()
+        bot.join(10)
+    assert bot.error is None
+    for preference in received:
+        turned = counter_clockwise(preference.first), counter_clockwise(preference.second)
+        assert preference.value == float(turned[0] < turned[1])
 
 
 def test_submit_writes_the_ledger_and_waits_for_nothing(start_asking: Any, pairs: Pairs) -> None:

@@ -1,0 +1,34 @@
+"""Behaviours that no environment rewards, as functions for ``--teacher module:function``.
+
+Each takes a segment or an episode and returns how much of the behaviour it shows. The amounts of consecutive
+segments add up to that of the whole, so that a reward of single steps can account for them.
+"""
+
+import numpy as np
+
+from teacher.judges import Steps
+
+_HEIGHT, _PITCH = 0, 1  # of a hopper's observation
+_TARGET, _FINGERTIP_FROM_TARGET = slice(4, 6), slice(8, 10)  # of a reacher's
+
+
+def backflip(steps: Steps) -> float:
+    """Backward rotation of a hopper's torso, each bit of it times the torso's height; in radian metres.
+
+    Forward rotation is negative. A flip in the air at a height of 1 m is worth 2 pi. If height did not count,
+    rolling on the ground would do.
+    """
+    before, after = steps.observations, steps.next_observations
+    height = (before[:, _HEIGHT] + after[:, _HEIGHT]) / 2
+    return float(height @ (before[:, _PITCH] - after[:, _PITCH]))
+
+
+def counter_clockwise(steps: Steps) -> float:
+    """Angle in radians by which a reacher's fingertip goes round the centre, counter-clockwise positive.
+
+    Seen from above, as its clips show it. The target does not matter.
+    """
+    observations = np.concatenate([steps.observations, steps.next_observations[-1:]])
+    tip = observations[:, _TARGET] + observations[:, _FINGERTIP_FROM_TARGET]
+    angle = np.unwrap(np.arctan2(tip[:, 1], tip[:, 0]))
+    return float(angle[-1] - angle[0])

@@ -1,0 +1,169 @@
+"""Who says which of two segments is better, where no person does: functions of the segments themselves."""
+
+import hashlib
+import importlib
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from teacher.client import Decision
+from teacher.errors import BehaviourError, ConfigError, described, one_line
+from teacher.segments import Segment, SegmentPair
+from teacher.teachers import Answerer, Manner
+
+Judge = Callable[[Segment, Segment], Decision | float]
+"""Which is better, or the probability that the first one is."""
+
+_MAX_SKIPPED_IN_A_ROW = 1000
+_DECISIONS: dict[float | None, Decision] = {1.0: "first", 0.0: "second", 0.5: "equal", None: "cant_tell"}
+
+
+class Steps(Protocol):
+    """What a segment and a whole episode have in common: so many steps of one environment."""
+
+    @property
+    def observations(self) -> NDArray[Any]:
+        """``(steps, *observation_shape)``, raw, each before its step."""
+
+    @property
+    def next_observations(self) -> NDArray[Any]:
+        """``(steps, *observation_shape)``, raw, each after its step."""
+
+    @property
+    def actions(self) -> NDArray[Any]:
+        """``(steps, *action_shape)``, as executed."""
+
+    @property
+    def true_rewards(self) -> NDArray[np.float64]:
+        """``(steps,)`` of the environment's own reward."""
+
+
+Value = Callable[[Steps], float]
+"""How good the steps are."""
+
+
+def true_return(steps: Steps) -> float:
+    """Sum of the environment's reward."""
+    return float(steps.true_rewards.sum())
+
+
+def oracle(first: Segment, second: Segment) -> Decision:
+    """Prefers the larger sum of true reward; equal sums are equal."""
+    difference = first.true_return - second.true_return
+    return "equal" if difference == 0 else "first" if difference > 0 else "second"
+
+
+def goal_of(manner: Manner) -> Value:
+    """What a teacher wants more of: the value of its function, else the true return.
+
+    Raises:
+        ConfigError: there is no such function.
+    """
+    return true_return if manner.function is None else Behaviour(manner.function)
+
+
+def value_of(manner: Manner) -> Value:
+    """What a teacher sees of it: its goal, discounted where it is myopic.
+
+    Raises:
+        ConfigError: there is no such function.
+    """
+    if manner.myopic is not None:
+        return _Discounted(manner.myopic, from_end=True)
+    if manner.discount is not None:
+        return _Discounted(manner.discount, from_end=False)
+    return goal_of(manner)
+
+
+class ScriptedTeacher:
+    """A :data:`Judge` that answers in a manner; what it errs in follows from the seed and the two segments.
+
+    Args:
+        manner: how.
+        seed: of its errors.
+        seen: pairs it has answered before, oldest first; needed where the manner has thresholds.
+    """
+
+    def __init__(self, manner: Manner, seed: int, seen: Iterable[SegmentPair] = ()) -> None:
+        self._manner = manner
+        self._value = value_of(manner)
+        self._skipped_in_a_row = 0
+        self._answerer = Answerer(manner, seed, (self._value(segment) for pair in seen for segment in pair))
+
+    def __call__(self, first: Segment, second: Segment) -> Decision | float:
+        """See :data:`Judge`.
+
+        Raises:
+            BehaviourError: a function of the user's failed.
+            ConfigError: the teacher could tell no pair of very many apart.
+        """
+        key = _fingerprint(first, second)
+        value = self._answerer.answer(self._value(first), self._value(second), key)
+        self._skipped_in_a_row = self._skipped_in_a_row + 1 if value is None else 0
+        if self._skipped_in_a_row == _MAX_SKIPPED_IN_A_ROW:
+            raise ConfigError(
+                f"--teacher: expected answers, but skip:{self._manner.skip:g} gave none to "
+                f"{_MAX_SKIPPED_IN_A_ROW} pairs in a row; lower it, below 0 where returns are negative"
+            )
+        return value if value is not None and value not in _DECISIONS else _DECISIONS[value]
+
+
+class Behaviour:
+    """A function of the user's, ``module:function``, from steps to a number: the larger, the better.
+
+    Modules are found where Python finds them, and in the current folder. It is called with segments and, for
+    reports only, with whole episodes.
+
+    Raises:
+        ConfigError: there is no such function.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        module, _, function = name.partition(":")
+        if os.getcwd() not in sys.path and "" not in sys.path:  # noqa: PTH109 (sys.path holds strings)
+            sys.path.append(os.getcwd())  # noqa: PTH109
+        try:
+            self._function = getattr(importlib.import_module(module), function)
+        except Exception as error:  # a module may raise anything
+            raise ConfigError(f"--teacher: cannot import {name}: {described(error)}") from error
+        if not callable(self._function):
+            raise ConfigError(f"--teacher: expected a function, but {name} is {one_line(self._function)}")
+
+    def __call__(self, steps: Steps) -> float:
+        """The function's value. Raises :class:`BehaviourError` where that is no finite number."""
+        try:
+            value = float(self._function(steps))
+        except Exception as error:
+            raise BehaviourError(f"--teacher: {self._name} failed: {described(error)}; mend it") from error
+        if not math.isfinite(value):
+            raise BehaviourError(
+                f"--teacher: expected a finite number from {self._name}, got {value}; mend it"
+            )
+        return value
+
+
+class _Discounted:
+    """The true return with each step weighed ``discount`` for every step between it and one end."""
+
+    def __init__(self, discount: float, *, from_end: bool) -> None:
+        self._discount, self._from_end = discount, from_end
+
+    def __call__(self, steps: Steps) -> float:
+        weights = self._discount ** np.arange(len(steps.true_rewards))
+        return float(steps.true_rewards @ (weights[::-1] if self._from_end else weights))
+
+
+def _fingerprint(first: Segment, second: Segment) -> str:
+    """Tells a pair from all others, in every process."""
+    digest = hashlib.blake2b(digest_size=16)
+    for segment in (first, second):
+        recipe = segment.recipe
+        digest.update(f"{recipe.env_id}/{recipe.seed}/{segment.start}/".encode())
+        digest.update(np.ascontiguousarray(segment.actions).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,108 @@
+"""Scripted teachers judge segments."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from teacher.errors import BehaviourError, ConfigError
+from teacher.judges import Behaviour, ScriptedTeacher, goal_of, oracle, true_return, value_of
+from teacher.segments import Segment
+from teacher.teachers import Manner
+
+MakeSegment = Callable[..., Segment]
+
+
+@pytest.fixture
+def wishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module of functions in the current folder."""
+    name = f"wishes_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(
+        "def low(steps): return -steps.observations[:, 0].max()\n"
+        "def nothing(steps): return None\n"
+        "def nan(steps): return float('nan')\n"
+        "def broken(steps): return steps.height\n"
+        "number = 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [entry for entry in __import__("sys").path if entry])
+    return name
+
+
+def test_a_perfect_teacher_is_the_oracle(make_segment: MakeSegment) -> None:
+    teacher = ScriptedTeacher(Manner(), seed=1)
+    segments = [make_segment(seed) for seed in range(20)]
+    segments.append(make_segment(21, true_return=segments[0].true_return))
+    pairs = [(first, second) for first in segments for second in segments]
+    assert [teacher(*pair) for pair in pairs] == [oracle(*pair) for pair in pairs]
+
+
+def test_answers_are_decisions_or_probabilities(make_segment: MakeSegment) -> None:
+    low, high = make_segment(1, true_return=1.0), make_segment(2, true_return=3.0)
+    assert ScriptedTeacher(Manner(mistake=1.0), 1)(low, high) == "first"
+    assert ScriptedTeacher(Manner(equal=2.0), 1)(low, high) == "equal"
+    assert ScriptedTeacher(Manner(skip=2.0), 1)(low, high) == "cant_tell"
+    assert ScriptedTeacher(Manner(soft=2.0), 1)(low, high) == pytest.approx(1 / (1 + np.e))
+
+
+def test_errors_belong_to_the_pair_and_the_seed(make_segment: MakeSegment) -> None:
+    pairs = [(make_segment(seed), make_segment(seed + 1)) for seed in range(0, 200, 2)]
+    again = [tuple(Segment.from_bytes(segment.to_bytes()) for segment in pair) for pair in pairs]
+    one, same, other = (ScriptedTeacher(Manner(mistake=0.5), seed) for seed in (1, 1, 2))
+    given = [one(*pair) for pair in pairs]
+    assert [same(*pair) for pair in reversed(again)] == given[::-1]
+    assert [other(*pair) for pair in pairs] != given
+
+
+def test_a_myopic_teacher_looks_at_the_end_and_a_discount_at_the_beginning(make_segment: MakeSegment) -> None:
+    segment = make_segment(1, length=3)
+    a, b, c = segment.true_rewards
+    assert value_of(Manner(myopic=0.5))(segment) == pytest.approx(0.25 * a + 0.5 * b + c)
+    assert value_of(Manner(discount=0.5))(segment) == pytest.approx(a + 0.5 * b + 0.25 * c)
+    assert value_of(Manner(myopic=0.0))(segment) == pytest.approx(c)
+    assert goal_of(Manner(myopic=0.5)) is true_return
+
+
+def test_a_function_says_what_is_wanted(make_segment: MakeSegment, wishes: str) -> None:
+    teacher = ScriptedTeacher(Manner.parse(f"{wishes}:low"), seed=1)
+    first, second = make_segment(1), make_segment(2)
+    is_lower = first.observations[:, 0].max() < second.observations[:, 0].max()
+    assert teacher(first, second) == ("first" if is_lower else "second")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("no_such_module:low", "cannot import no_such_module:low: ModuleNotFoundError: No module named"),
+        ("{wishes}:lower", "AttributeError: .* has no attribute 'lower'"),
+        ("{wishes}:number", "expected a function, but .*:number is 3"),
+    ],
+)
+def test_a_function_that_is_not_there_is_refused(wishes: str, name: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        Behaviour(name.format(wishes=wishes))
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        ("nothing", "failed: TypeError"),
+        ("nan", "expected a finite number from .*:nan, got nan"),
+        ("broken", "failed: AttributeError: 'Segment' object has no attribute 'height'"),
+    ],
+)
+def test_a_function_that_gives_no_number_is_an_error_of_one_line(
+    make_segment: MakeSegment, wishes: str, function: str, says: str
+) -> None:
+    with pytest.raises(BehaviourError, match=f"--teacher: .*{says}.*; mend it"):
+        Behaviour(f"{wishes}:{function}")(make_segment(1))
+
+
+def test_a_teacher_that_skips_everything_is_found_out(make_segment: MakeSegment) -> None:
+    teacher = ScriptedTeacher(Manner.parse("skip:0.5"), seed=1)
+    bad, worse = make_segment(1, true_return=-1.0), make_segment(2, true_return=-2.0)
+    for _ in range(999):
+        assert teacher(bad, worse) == "cant_tell"
+    with pytest.raises(ConfigError, match=r"skip:0.5 gave none to 1000 pairs in a row; lower it, below 0"):
+        teacher(bad, worse)
