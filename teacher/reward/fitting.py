@@ -1,6 +1,6 @@
 """Fitting the ensemble to preferences: minibatches of whole pairs, all members at once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,19 +50,13 @@ class Pairs:
             return self._kept[rows]
         return self._features(self._dataset.steps(rows.cpu().numpy())).to(self._device)
 
-    def statistics(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation of each input, ``(inputs,)``, over the steps of all pairs.
-
-        Chunks are put together as in Chan, Golub, LeVeque (1979), in double precision.
-        """
-        mean, variance, seen = torch.zeros(()), torch.zeros(()), 0
+    def chunks(self) -> Iterator[Tensor]:
+        """The features of all pairs in parts that fit into memory, each ``(rows, 2, length, inputs)``."""
+        if self._kept is not None:
+            yield self._kept
+            return
         for rows in torch.split(torch.arange(len(self)), self._chunk):
-            std, chunk_mean = torch.std_mean(self.features(rows).flatten(0, -2), dim=0, correction=0)
-            seen += len(rows)
-            share, shift = len(rows) / seen, chunk_mean.double() - mean
-            mean = mean + share * shift
-            variance = (1 - share) * variance + share * std.double() ** 2 + share * (1 - share) * shift**2
-        return mean.float(), variance.sqrt().float()
+            yield self.features(rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,8 +138,8 @@ class Fitter:
 
         A member from which nothing is held out is judged by its training loss. Returns the number of updates.
         """
-        parameters = list(self._network.parameters())
-        kept = [parameter.detach().clone() for parameter in parameters]
+        learned = self._network.learned()
+        kept = [tensor.detach().clone() for tensor in learned]
         best = _score(self.evaluate(pairs))
         updates = stale = 0
         while stale < self._config.patience and updates < max_updates:
@@ -156,14 +150,14 @@ class Fitter:
             score = _score(self.evaluate(pairs))
             better = score < best - _LEAST_GAIN
             best = torch.where(better, score, best)
-            for parameter, keep in zip(parameters, kept, strict=True):
-                keep[better] = parameter.detach()[better]
+            for tensor, keep in zip(learned, kept, strict=True):
+                keep[better] = tensor.detach()[better]
             stale = 0 if better.any() else stale + made
             if progress is not None:
                 progress(updates)
         with torch.no_grad():
-            for parameter, keep in zip(parameters, kept, strict=True):
-                parameter.copy_(keep)
+            for tensor, keep in zip(learned, kept, strict=True):
+                tensor.copy_(keep)
         return updates
 
     def _some_epochs(self, pairs: Pairs, max_updates: int) -> int:

@@ -2,12 +2,14 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 _INPUT_LIMIT = 10.0
+_SMALLEST_STD = 1e-6
 
 
 class RewardNetwork(nn.Module, ABC):
@@ -21,8 +23,12 @@ class RewardNetwork(nn.Module, ABC):
         """Features of any batch as the network reads them."""
 
     @abstractmethod
-    def restandardise(self, mean: Tensor, std: Tensor) -> None:
-        """Standardise features with new statistics and compute the same function as before."""
+    def adapt(self, features: Iterable[Tensor]) -> None:
+        """Get ready to be fitted to features, given in parts, and compute the same function as before."""
+
+    def learned(self) -> Sequence[Tensor]:
+        """What fitting changes; the first dimension of each goes by member."""
+        return list(self.parameters())
 
     @abstractmethod
     def forward(self, inputs: Tensor) -> Tensor:
@@ -110,6 +116,11 @@ class RewardEnsemble(RewardNetwork):
             hidden = functional.leaky_relu(torch.baddbmm(bias, hidden, weight), inplace=True)
         return hidden
 
+    def adapt(self, features: Iterable[Tensor]) -> None:
+        """Standardise inputs with the statistics of these features."""
+        mean, std = _mean_and_std(features)
+        self.restandardise(mean, torch.where(std > _SMALLEST_STD, std, 1.0))
+
     @torch.no_grad()
     def restandardise(self, mean: Tensor, std: Tensor) -> None:
         """Standardise inputs with new statistics and compute the same function as before.
@@ -122,6 +133,19 @@ class RewardEnsemble(RewardNetwork):
         weight *= (std / self.input_std)[:, None]
         self.input_mean.copy_(mean)
         self.input_std.copy_(std)
+
+
+def _mean_and_std(parts: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """Over all but the last dimension of all parts, put together as in Chan, Golub, LeVeque (1979)."""
+    mean, variance, seen = torch.zeros(()), torch.zeros(()), 0  # in double precision from the first part on
+    for part in parts:
+        rows = part.flatten(0, -2)
+        part_std, part_mean = torch.std_mean(rows, dim=0, correction=0)
+        seen += len(rows)
+        share, shift = len(rows) / seen, part_mean.double() - mean
+        mean = mean + share * shift
+        variance = (1 - share) * variance + share * part_std.double() ** 2 + share * (1 - share) * shift**2
+    return mean.float(), variance.sqrt().float()
 
 
 def signed_weights(step_weights: Tensor, shape: tuple[int, ...]) -> Tensor:

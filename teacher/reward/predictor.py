@@ -175,8 +175,7 @@ class RewardPredictor:
     def _pairs(self, dataset: PreferenceDataset) -> Pairs:
         """The dataset as tensors; inputs are standardised anew with its statistics."""
         pairs = Pairs(dataset, self._features, self.config.members, self._device)
-        mean, std = pairs.statistics()
-        self._network.restandardise(mean, torch.where(std > _SMALLEST_STD, std, 1.0))
+        self._network.adapt(pairs.chunks())
         return pairs
 
     def _normalise(self, outputs: Tensor) -> None:

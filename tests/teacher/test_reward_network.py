@@ -69,6 +69,17 @@ def test_new_input_statistics_do_not_change_the_function(ensemble: RewardEnsembl
         torch.testing.assert_close(ensemble(ensemble.standardise(inputs)), before)
 
 
+def test_statistics_of_parts_are_those_of_the_whole(ensemble: RewardEnsemble) -> None:
+    """Also where an input is far from 0, never varies, or a part is one step."""
+    whole = features(300) * torch.tensor([1.0, 1e-3, 40.0, 0.0, 2.0]) + torch.tensor([0, 0, 1e3, 7.0, -3.0])
+    ensemble.adapt(part.reshape(-1, 1, 5) for part in torch.split(whole, [1, 200, 99]))
+    expected = whole.numpy().std(axis=0)
+    torch.testing.assert_close(ensemble.input_mean, whole.mean(dim=0), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        ensemble.input_std, torch.from_numpy(expected).where(whole[0] != 7, 1.0), rtol=1e-6, atol=1e-6
+    )
+
+
 def test_inputs_are_limited_to_ten_standard_deviations(ensemble: RewardEnsemble) -> None:
     ensemble.restandardise(torch.full((5,), 2.0), torch.full((5,), 0.1))
     at_limit, beyond = torch.full((5,), 3.0), torch.full((5,), 1e6)
