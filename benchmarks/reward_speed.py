@@ -4,10 +4,12 @@ Both sides have one thread and take turns; imitation runs in a Python of its own
 it took. Medians of the rounds, and the median of their ratios with its range.
 
     fit      500 pairs of 50 steps of Hopper, 10 epochs, batches of 32 pairs, an ensemble of 3 of 64-64 units
-    relabel  what predicted rewards cost a step of 8 environments: imitation's wrapper in each step, ours in
-             one call for a rollout of 256 steps of each
+    relabel  what predicted rewards cost each of 8 environments in a step: imitation's wrapper in every step,
+             ours in one call for a rollout of 256 steps
     steps    time of a run on 200 labels over that of a run on the true reward, Pendulum, 50,000 steps
     run      time of a run on 200 labels, Pendulum, 100,000 steps; returns are in benchmarks/teaching.jsonl
+
+The first two are timed in seconds of the processor, which other programs disturb less; runs by the clock too.
 
     python -m benchmarks.reward_speed --imitation PYTHON
     python -m benchmarks.reward_speed --imitation PYTHON --part fit relabel --rounds 9
@@ -47,15 +49,18 @@ from teacher.segments import Segment, SegmentPair, SegmentPool  # noqa: E402
 
 FIT_TASK, PAIRS, HELD_OUT_PAIRS, LENGTH = "teacher/Hopper-v1", 500, 250, 50
 EPOCHS, BATCH, MEMBERS = 10, 32, 3
-NUM_ENVS, NUM_STEPS = 8, 256
+NUM_ENVS, NUM_STEPS, CALLS = 8, 256, 20
 RUN_TASK, LABELS = "Pendulum", 200
 STEPS = {"steps": 50_000, "run": 100_000}
 ROUNDS = {"fit": 5, "relabel": 9, "steps": 3, "run": 3}
+_KINDS = ("", ", CPU")
 RATIOS = {
     "fit": [("imitation", "ours")],
     "relabel": [("imitation", "ours")],
-    "steps": [("ours, synth", "ours, rl"), ("imitation, synth", "imitation, rl")],
-    "run": [("imitation, synth", "ours, synth")],
+    "steps": [
+        (f"{side}, synth{kind}", f"{side}, rl{kind}") for side in ("ours", "imitation") for kind in _KINDS
+    ],
+    "run": [(f"imitation, synth{kind}", f"ours, synth{kind}") for kind in _KINDS],
 }
 
 Seconds = Mapping[str, float]
@@ -126,7 +131,7 @@ class Bench:
     def fit(self, seed: int) -> Seconds:
         """Also the accuracies on pairs held out, which tell that both have learned."""
         predictor, dataset = self._predictor(seed), self.data.dataset()
-        ours = _seconds(partial(predictor.fit, dataset, max_epochs=EPOCHS))
+        ours = _cpu_seconds(partial(predictor.fit, dataset, max_epochs=EPOCHS))
         first, second = (predictor.segment_returns(each) for each in zip(*self.data.held_out, strict=True))
         right = (first > second) == [_value(pair) > 0.5 for pair in self.data.held_out]
         found = {"ours": ours, "ours, accuracy": float(np.mean(right))}
@@ -142,7 +147,8 @@ class Bench:
         sizes = [(space.shape or ())[0] for space in (task.observation_space, task.action_space)]
         rollout = [rng.normal(size=(NUM_STEPS, NUM_ENVS, size)).astype(np.float32) for size in sizes]
         steps = NUM_STEPS * NUM_ENVS
-        found = {"ours": _seconds(partial(self._predictor(seed).rewards, *rollout)) / steps}
+        rewards = partial(self._predictor(seed).rewards, *rollout)
+        found = {"ours": _cpu_seconds(lambda: [rewards() for _ in range(CALLS)]) / (CALLS * steps)}
         if self.imitation is not None:
             settings = {"members": MEMBERS, "num_envs": NUM_ENVS, "num_steps": NUM_STEPS}
             answer = self.imitation.ask("relabel", sizes=sizes, **settings)
@@ -162,25 +168,28 @@ class Bench:
         return self._runs("run", seed, {"synth": LABELS})
 
     def _runs(self, part: str, seed: int, kinds: Mapping[str, int]) -> Seconds:
-        found, steps = {}, STEPS[part]
+        found, steps = dict[str, float](), STEPS[part]
         for kind, labels in kinds.items():
             point = Point(RUN_TASK, "oracle" if labels else "rl", labels, steps, seed)
-            found[f"ours, {kind}"] = _train_ours(point)
+            times = {"ours": _train_ours(point)}
             if self.imitation is not None:
-                answer = self.imitation.train("Pendulum-v1", steps, labels, seed)
-                found[f"imitation, {kind}"] = answer["seconds"]
+                times["imitation"] = self.imitation.train("Pendulum-v1", steps, labels, seed)
+            for side, one in times.items():
+                found |= {f"{side}, {kind}": one["seconds"], f"{side}, {kind}, CPU": one["cpu_seconds"]}
         return found
 
 
-def _seconds(work: Callable[[], Any]) -> float:
-    started = time.perf_counter()
+def _cpu_seconds(work: Callable[[], Any]) -> float:
+    started = time.process_time()
     work()
-    return time.perf_counter() - started
+    return time.process_time() - started
 
 
-def _train_ours(point: Point) -> float:
+def _train_ours(point: Point) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder, built(point, folder) as run:
-        return _seconds(partial(train, run))
+        started = time.monotonic()
+        worked = _cpu_seconds(partial(train, run))
+        return {"seconds": time.monotonic() - started, "cpu_seconds": worked}
 
 
 def measure(bench: Bench, part: str, rounds: int) -> list[Seconds]:
