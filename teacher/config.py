@@ -145,6 +145,11 @@ class TeachConfig:
                 self.schedule is None or labels is not None,
                 "spreads a number of labels, so it needs one, such as -l 1400",
             ),
+            (
+                "queries.selection",
+                self.queries.selection == "random" or self.reward.members > 1,
+                "active compares the predictor's members, so it needs --reward.members of 2 or more",
+            ),
             ("pretrain_iters", self.pretrain_iters >= 1, "expected 1 or more"),
             ("segment_seconds", 0 < self.segment_seconds <= 60, "expected more than 0 and at most 60"),
             ("segment_steps", self.segment_steps is None or self.segment_steps >= 1, "expected 1 or more"),

@@ -7,6 +7,7 @@ the option. What several options set together is a preset.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Annotated, Any, Literal, get_args
 
 from teacher.errors import ConfigError
@@ -22,7 +23,7 @@ def refuse_first(settings: object, checks: Sequence[Check], part: str = "") -> N
     """Raise :class:`ConfigError` for the first check that does not hold, naming the option of ``part``."""
     for name, holds, expectation in checks:
         if not holds:
-            raise ConfigError(f"--{part}{name}: {expectation}; got {getattr(settings, name)!r}")
+            raise ConfigError(f"--{part}{name}: {expectation}; got {attrgetter(name)(settings)!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +76,66 @@ class RewardConfig:
         refuse_first(self, checks, "reward.")
 
 
+Selection = Literal["random", "active"]
+Uncertainty = Literal["probability", "logit", "label"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class QueryConfig:
     """How the pairs to ask about are chosen."""
+
+    selection: Annotated[
+        Selection, "random, or active = the pairs on which the predictor's members disagree most"
+    ] = "random"
+    uncertainty: Annotated[
+        Uncertainty, "what active compares members by: the predicted probability, its logit or the label"
+    ] = "probability"
+    candidates: Annotated[int, "random pairs that each pair asked about is chosen from"] = 10
+    diversity: Annotated[
+        int, "so many times as many of the best candidates as are wanted, then those least alike; 1 = off"
+    ] = 1
+    recency: Annotated[
+        float | None, "rounds of the agent after which a segment is drawn half as often; without it all alike"
+    ] = None
+    oversampling: Annotated[
+        float | None,
+        "draw from the newest segments only, so many times as many as are wanted; without it from 2000",
+    ] = None
+    exploration_frac: Annotated[
+        float, "share of the segments that come from extra steps, some of them at random"
+    ] = 0.0
+    switch_prob: Annotated[
+        float, "at such an extra step, probability of choosing anew who acts: the agent or chance"
+    ] = 0.5
+    random_prob: Annotated[float, "probability that chance is chosen then"] = 0.5
+
+    def __post_init__(self) -> None:
+        in_unit = "expected 0 to 1"
+        checks: list[Check] = [
+            ("selection", self.selection in get_args(Selection), "expected random or active"),
+            (
+                "uncertainty",
+                self.uncertainty in get_args(Uncertainty),
+                "expected probability, logit or label",
+            ),
+            ("candidates", self.candidates >= 1, "expected 1 or more"),
+            ("diversity", self.diversity >= 1, "expected 1 or more"),
+            (
+                "diversity",
+                self.diversity <= self.candidates,
+                f"expected no more than --queries.candidates ({self.candidates})",
+            ),
+            ("recency", self.recency is None or 0 < self.recency < math.inf, "expected more than 0"),
+            (
+                "oversampling",
+                self.oversampling is None or 1 <= self.oversampling < math.inf,
+                "expected 1 or more",
+            ),
+            ("exploration_frac", 0 <= self.exploration_frac <= 1, in_unit),
+            ("switch_prob", 0 <= self.switch_prob <= 1, in_unit),
+            ("random_prob", 0 <= self.random_prob <= 1, in_unit),
+        ]
+        refuse_first(self, checks, "queries.")
 
 
 Preset = Literal["default", "paper"]

@@ -3,7 +3,7 @@
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -152,6 +152,14 @@ class Segment:
 SegmentPair = tuple[Segment, Segment]
 
 
+class _Entry(NamedTuple):
+    """A segment in the pool, the round in which it came, and whether actions were explored for it."""
+
+    segment: Segment
+    round: int
+    explored: bool
+
+
 class SegmentPool:
     """The most recent segments, each of ``length`` steps, cut from trajectories as these grow.
 
@@ -167,51 +175,89 @@ class SegmentPool:
     def __init__(self, length: int, capacity: int = 2000, seed: int = 0) -> None:
         self.length = length
         self.capacity = capacity
-        self._segments: list[Segment] = []
+        self._entries: list[_Entry] = []
+        self._round = 0
+        self._asked: list[SegmentPair] = []
         self._next_start: WeakKeyDictionary[Trajectory, int] = WeakKeyDictionary()
         self._random = np.random.default_rng(seed)
 
     def __len__(self) -> int:
-        return len(self._segments)
+        return len(self._entries)
 
     @property
     def segments(self) -> Sequence[Segment]:
         """The segments, oldest first."""
-        return self._segments
+        return [entry.segment for entry in self._entries]
 
-    def extend(self, trajectories: Iterable[Trajectory]) -> int:
+    @property
+    def ages(self) -> NDArray[np.int64]:
+        """``(len(self),)``: how many rounds of the agent's own steps were added after each segment's."""
+        return np.array([self._round - entry.round for entry in self._entries], np.int64)
+
+    @property
+    def explored(self) -> NDArray[np.bool_]:
+        """``(len(self),)``: which segments came from steps that were made for questions only."""
+        return np.array([entry.explored for entry in self._entries], np.bool_)
+
+    @property
+    def asked(self) -> Sequence[SegmentPair]:
+        """The pairs that were asked about, of segments that are both still here."""
+        return self._asked
+
+    def extend(self, trajectories: Iterable[Trajectory], *, explored: bool = False) -> int:
         """Cut what is new in these trajectories into segments; returns how many.
 
         The segments of an episode follow one another from a random offset on, so that none overlaps another
         and no phase of the episode is always a segment's beginning. A trajectory may come again when it has
         grown. An episode shorter than a segment gives none.
+
+        Args:
+            trajectories: new, or grown since they came last.
+            explored: they were made for questions only; otherwise this is the agent's next round.
         """
         cut = [segment for trajectory in trajectories for segment in self._cut(trajectory)]
-        self._segments = (self._segments + cut)[-self.capacity :]
+        self.add(cut, explored=explored)
         return len(cut)
+
+    def add(self, segments: Iterable[Segment], *, explored: bool = False) -> None:
+        """Take in segments that are cut already; see :meth:`extend`."""
+        self._round += not explored
+        self._keep(self._entries + [_Entry(segment, self._round, explored) for segment in segments])
 
     def absorb(self, other: "SegmentPool") -> None:
         """Take in the segments of another pool, and its room."""
         self.capacity += other.capacity
-        self._segments = [*self._segments, *other.segments]
+        self._keep([*self._entries, *other._entries])
 
-    def sample_pairs(self, n: int) -> list[SegmentPair]:
+    def remember(self, pairs: Iterable[SegmentPair]) -> None:
+        """Note that these pairs were asked about."""
+        self._asked += pairs
+
+    def sample_pairs(self, n: int, weights: NDArray[np.floating[Any]] | None = None) -> list[SegmentPair]:
         """``n`` pairs of two different segments, drawn uniformly.
 
         No segment is in two pairs unless the pool is too small; then each is used about equally often.
 
+        Args:
+            n: how many.
+            weights: ``(len(self),)``: instead, draw the segments of each pair in proportion to these.
+
         Raises:
-            ValueError: the pool has fewer than two segments.
+            ValueError: the pool has fewer than two segments to draw.
         """
-        if n > 0 and len(self) < 2:
-            raise ValueError(f"expected a pool of 2 or more segments to pair, got {len(self)}")
+        drawable = len(self) if weights is None else np.count_nonzero(weights)
+        if n > 0 and drawable < 2:
+            raise ValueError(f"expected a pool of 2 or more segments to pair, got {drawable}")
+        segments = self.segments
         pairs: list[SegmentPair] = []
         while len(pairs) < n:
-            order = self._random.permutation(len(self)).tolist()
-            pairs += [
-                (self._segments[first], self._segments[second])
-                for first, second in zip(order[::2], order[1::2], strict=False)
-            ]
+            if weights is None:
+                order = self._random.permutation(len(self))
+                rows = order[: len(order) // 2 * 2].reshape(-1, 2)
+            else:
+                rows = self._random.choice(len(self), (n, 2), p=weights / weights.sum())
+                rows = rows[rows[:, 0] != rows[:, 1]]
+            pairs += [(segments[first], segments[second]) for first, second in rows.tolist()]
         return pairs[:n]
 
     def state_dict(self) -> dict[str, Any]:
@@ -221,6 +267,13 @@ class SegmentPool:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over :meth:`state_dict`."""
         self._random.bit_generator.state = state["random"]
+
+    def _keep(self, entries: list[_Entry]) -> None:
+        """Hold the last of these, and forget questions about others."""
+        self._entries = entries[-self.capacity :]
+        if len(entries) > self.capacity:
+            here = set(self.segments)
+            self._asked = [pair for pair in self._asked if here.issuperset(pair)]
 
     def _cut(self, trajectory: Trajectory) -> list[Segment]:
         start = self._next_start.get(trajectory)

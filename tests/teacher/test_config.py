@@ -8,7 +8,7 @@ import pytest
 
 from teacher.config import PARTS, TeachConfig, from_options, load_config, read_redis_url, save_config
 from teacher.errors import ConfigError
-from teacher.options import PRESETS, RewardConfig
+from teacher.options import PRESETS, QueryConfig, RewardConfig
 
 
 def make_config(**changes: Any) -> TeachConfig:
@@ -81,6 +81,39 @@ def test_a_bad_value_of_the_reward_predictor_is_refused_with_its_option(
     (name,) = changes
     with pytest.raises(ConfigError, match=rf"^--reward\.{name}: expected .*{expectation}.*; got \S+$"):
         RewardConfig(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expectation"),
+    [
+        ({"selection": "best"}, "random or active"),
+        ({"uncertainty": "entropy"}, "probability, logit or label"),
+        ({"candidates": 0}, "1 or more"),
+        ({"diversity": 0}, "1 or more"),
+        ({"diversity": 11}, r"no more than --queries\.candidates \(10\)"),
+        ({"recency": 0.0}, "more than 0"),
+        ({"recency": float("nan")}, "more than 0"),
+        ({"oversampling": 0.5}, "1 or more"),
+        ({"exploration_frac": 1.5}, "0 to 1"),
+        ({"switch_prob": -0.1}, "0 to 1"),
+        ({"random_prob": float("nan")}, "0 to 1"),
+    ],
+)
+def test_a_bad_value_of_the_queries_is_refused_with_its_option(
+    changes: dict[str, Any], expectation: str
+) -> None:
+    (name,) = changes
+    with pytest.raises(ConfigError, match=rf"^--queries\.{name}: expected {expectation}; got \S+$"):
+        QueryConfig(**changes)
+
+
+def test_one_member_cannot_disagree_with_itself() -> None:
+    active = QueryConfig(selection="active")
+    assert make_config(queries=active).queries == active
+    with pytest.raises(
+        ConfigError, match=r"^--queries\.selection: .*--reward\.members of 2 or more; got 'active'"
+    ):
+        make_config(queries=active, reward=RewardConfig(members=1))
 
 
 @pytest.mark.parametrize(

@@ -1,31 +1,87 @@
 """Which pairs are asked about."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import combinations
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from teacher.queries import select_pairs
-from teacher.segments import Segment, SegmentPool
+from teacher.options import QueryConfig, Uncertainty
+from teacher.queries import disagreement, select_pairs
+from teacher.segments import Segment, SegmentPair, SegmentPool
 
 MakeSegment = Callable[..., Segment]
 
 
+class Members:
+    """An ensemble that gives each segment, known by its episode's seed, the returns it is told."""
+
+    def __init__(self, returns: dict[int, Sequence[float]]) -> None:
+        self.returns = returns
+        self.asked: list[Sequence[Segment]] = []
+
+    def member_returns(self, segments: Sequence[Segment]) -> NDArray[np.float64]:
+        self.asked.append(segments)
+        return np.array([self.returns[segment.recipe.seed] for segment in segments]).T
+
+
 @pytest.fixture
 def pool(make_segment: MakeSegment) -> SegmentPool:
+    return pool_of([make_segment(seed) for seed in range(10)])
+
+
+def pool_of(*rounds: Sequence[Segment]) -> SegmentPool:
     pool = SegmentPool(length=6)
-    pool._segments = [make_segment(seed) for seed in range(10)]
+    for segments in rounds:
+        pool.add(segments)
     return pool
 
 
-def test_a_segment_is_never_paired_with_itself(pool: SegmentPool) -> None:
-    pairs = select_pairs(pool, 400)
-    assert len(pairs) == 400
+def seeds(pairs: Sequence[SegmentPair]) -> list[set[int]]:
+    return [{segment.recipe.seed for segment in pair} for pair in pairs]
+
+
+def test_pairs_are_of_two_segments_and_each_is_asked_about_once(pool: SegmentPool) -> None:
+    pairs = [pair for _ in range(12) for pair in select_pairs(pool, 5)]
     assert all(first is not second for first, second in pairs)
+    assert len(pairs) == len(set(map(frozenset, pairs))) == 45
+    # These were all pairs of ten segments.
+    assert select_pairs(pool, 5) == []
+    assert select_pairs(pool, 5, QueryConfig(recency=1.0, diversity=3)) == []
 
 
-def test_each_segment_is_first_and_second_about_equally_often(pool: SegmentPool) -> None:
-    pairs = select_pairs(pool, 1000)
-    for segment in pool.segments:
+@pytest.mark.parametrize(
+    "config",
+    [
+        QueryConfig(),
+        QueryConfig(selection="active"),
+        QueryConfig(diversity=5),
+        QueryConfig(recency=2.0),
+        QueryConfig(oversampling=1.0),
+    ],
+    ids=["random", "active", "diverse", "recent", "newest"],
+)
+def test_no_segment_is_in_two_pairs_of_a_choice_where_there_are_enough(
+    make_segment: MakeSegment, config: QueryConfig
+) -> None:
+    members = Members({seed: np.random.default_rng(seed).normal(size=3).tolist() for seed in range(60)})
+    for attempt in range(10):
+        pool = SegmentPool(length=6, seed=attempt)
+        pool.add([make_segment(seed) for seed in range(60)])
+        pairs = select_pairs(pool, 4, config, members)
+        assert len({segment for pair in pairs for segment in pair}) == 8
+
+
+def test_each_segment_is_first_and_second_about_equally_often(make_segment: MakeSegment) -> None:
+    segments = [make_segment(seed) for seed in range(10)]
+    pairs = []
+    for seed in range(200):
+        pool = SegmentPool(6, seed=seed)
+        pool.add(segments)
+        pairs += select_pairs(pool, 5)
+    for segment in segments:
         for side in (0, 1):
             assert 60 < sum(pair[side] is segment for pair in pairs) < 140
 
@@ -36,6 +92,133 @@ def test_nothing_is_asked_where_nothing_is_due(pool: SegmentPool, count: int) ->
 
 
 @pytest.mark.parametrize("segments", [0, 1])
-def test_a_pool_that_cannot_make_a_pair_gives_none(pool: SegmentPool, segments: int) -> None:
-    pool._segments = pool._segments[:segments]
+def test_a_pool_that_cannot_make_a_pair_gives_none(make_segment: MakeSegment, segments: int) -> None:
+    pool = pool_of([make_segment(seed) for seed in range(segments)])
     assert select_pairs(pool, 5) == []
+    assert select_pairs(pool, 5, QueryConfig(oversampling=2.0)) == []
+
+
+@pytest.mark.parametrize("uncertainty", ["probability", "logit", "label"])
+def test_disagreement_is_the_variance_over_members(pool: SegmentPool, uncertainty: Uncertainty) -> None:
+    random = np.random.default_rng(4)
+    members = Members({seed: (3 * random.normal(size=5)).tolist() for seed in range(10)})
+    pairs = list(combinations(pool.segments, 2))
+    for pair, variance in zip(pairs, disagreement(members, pairs, uncertainty), strict=True):
+        first, second = (np.array(members.returns[segment.recipe.seed]) for segment in pair)
+        said = {
+            "probability": np.exp(first) / (np.exp(first) + np.exp(second)),
+            "logit": first - second,
+            "label": first > second,
+        }[uncertainty].astype(float)
+        assert variance == pytest.approx(np.mean(said**2) - np.mean(said) ** 2, abs=1e-12)
+    assert len(members.asked) == 1
+    assert len(members.asked[0]) == 10  # each segment once, in one batch
+
+
+def test_certain_members_disagree_by_the_label_however_large_their_returns(pool: SegmentPool) -> None:
+    members = Members({seed: (1e4 * seed, -1e4 * seed) for seed in range(10)})
+    pairs = list(combinations(pool.segments, 2))
+    assert disagreement(members, pairs, "probability") == pytest.approx(0.25)
+
+
+def test_active_selection_asks_what_the_members_disagree_about_most(make_segment: MakeSegment) -> None:
+    # Members agree about all segments but 3 and 7, of which one likes one and the other the other.
+    returns: dict[int, Sequence[float]] = {seed: (0.1 * seed, 0.1 * seed) for seed in range(12)}
+    returns |= {3: (5.0, -5.0), 7: (-5.0, 5.0)}
+    pool = pool_of([make_segment(seed) for seed in range(12)])
+    chosen = select_pairs(pool, 1, QueryConfig(selection="active", candidates=500), Members(returns))
+    assert seeds(chosen) == [{3, 7}]
+
+
+def test_without_a_predictor_selection_is_random(pool: SegmentPool, make_segment: MakeSegment) -> None:
+    other = pool_of([make_segment(seed) for seed in range(10)])
+    active = select_pairs(pool, 5, QueryConfig(selection="active"))
+    assert seeds(active) == seeds(select_pairs(other, 5))
+
+
+def test_more_candidates_bring_more_disagreement(make_segment: MakeSegment) -> None:
+    random = np.random.default_rng(0)
+    members = Members({seed: random.normal(size=3).tolist() for seed in range(200)})
+
+    def mean_disagreement(candidates: int) -> float:
+        pool = pool_of([make_segment(seed) for seed in range(200)])
+        config = QueryConfig(selection="active", candidates=candidates)
+        return float(disagreement(members, select_pairs(pool, 10, config, members), "probability").mean())
+
+    assert mean_disagreement(1) < 0.6 * mean_disagreement(10) < mean_disagreement(10)
+
+
+def test_recent_rounds_come_first_and_halve_with_their_age(make_segment: MakeSegment) -> None:
+    rounds = [[make_segment(20 * age + i) for i in range(20)] for age in (3, 2, 1, 0)]
+    drawn: Counter[int] = Counter()
+    for seed in range(150):
+        pool = SegmentPool(6, seed=seed)
+        for segments in rounds:
+            pool.add(segments)
+        for pair in select_pairs(pool, 1, QueryConfig(recency=1.0, candidates=1)):
+            drawn.update(segment.recipe.seed // 20 for segment in pair)
+    # 300 segments in proportions 8 : 4 : 2 : 1
+    for age, expected in enumerate((160, 80, 40, 20)):
+        assert abs(drawn[age] - expected) < 4 * np.sqrt(expected)
+
+
+def test_oversampling_keeps_to_the_newest_segments(make_segment: MakeSegment) -> None:
+    pool = pool_of([make_segment(seed) for seed in range(100)])
+    drawn = select_pairs(pool, 5, QueryConfig(oversampling=1.6))
+    assert len(drawn) == 5
+    assert min(min(pair) for pair in seeds(drawn)) >= 100 - 16
+
+
+def test_what_was_explored_has_its_share(make_segment: MakeSegment) -> None:
+    explored = 0
+    for seed in range(100):
+        pool = SegmentPool(6, seed=seed)
+        pool.add([make_segment(i) for i in range(90)])
+        pool.add([make_segment(100 + i) for i in range(10)], explored=True)
+        assert pool.ages.max() == 0
+        pairs = select_pairs(pool, 2, QueryConfig(exploration_frac=0.3))
+        explored += sum(segment.recipe.seed >= 100 for pair in pairs for segment in pair)
+    assert 90 < explored < 150  # of 400
+
+
+def test_diverse_pairs_cover_more_than_random_ones(make_segment: MakeSegment) -> None:
+    """Most segments are alike, a few are elsewhere: k-center finds these first."""
+
+    def place(seed: int) -> Segment:
+        segment = make_segment(seed)
+        segment.observations[:] = 0.01 * segment.observations + 10.0 * max(0, seed - 196)
+        return segment
+
+    def rare(diversity: int) -> int:
+        pool = pool_of([place(seed) for seed in range(200)])
+        config = QueryConfig(diversity=diversity, candidates=20)
+        found = [pair for _ in range(4) for pair in select_pairs(pool, 2, config)]
+        return len({segment.recipe.seed for pair in found for segment in pair} & {197, 198, 199})
+
+    assert rare(1) < rare(20) == 3
+
+
+def test_diverse_pairs_keep_away_from_what_was_asked_about(make_segment: MakeSegment) -> None:
+    def at(place: float, seed: int) -> Segment:
+        segment = make_segment(seed)
+        segment.observations[:] = place
+        return segment
+
+    places = {0: 0.0, 1: 0.0, 2: 0.1, 3: 0.1, 4: 5.0, 5: 5.0}
+    segments = [at(place, seed) for seed, place in places.items()]
+    pool = pool_of(segments)
+    pool.remember([(segments[0], segments[1]), (segments[1], segments[4])])
+    (chosen,) = select_pairs(pool, 1, QueryConfig(diversity=100, candidates=100))
+    # Far from both, in either order: not two near 0, and not one near 0 with one at 5.
+    assert seeds([chosen]) == [{4, 5}]
+
+
+def test_questions_about_segments_that_are_gone_are_forgotten(make_segment: MakeSegment) -> None:
+    pool = SegmentPool(6, capacity=10)
+    pool.add([make_segment(seed) for seed in range(10)])
+    select_pairs(pool, 5)
+    pool.add([make_segment(seed) for seed in range(10, 15)])
+    kept = {segment.recipe.seed for segment in pool.segments}
+    assert kept == set(range(5, 15))
+    assert all(pair <= kept for pair in seeds(pool.asked))
+    assert len(pool.asked) < 5
