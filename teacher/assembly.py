@@ -24,6 +24,7 @@ from teacher.collectors.synthetic import SyntheticTeacher
 from teacher.config import REDIS_VARIABLE, TeachConfig, read_redis_url, save_config
 from teacher.crew import Crew
 from teacher.embedded_site import ensure_site
+from teacher.envs.exploration import Explorer
 from teacher.envs.random_episodes import check_random_episodes, random_trajectories
 from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
 from teacher.errors import ConfigError
@@ -172,14 +173,15 @@ def _teaching(
     dataset.upsert(ledger.preferences())
     predictor = make_predictor(config, task)
     pool = SegmentPool(segment_length(config, task), seed=config.seed)
-    schedule = make_schedule(config)
-    goal = goal_of(config.manner)
+    schedule, goal = make_schedule(config), goal_of(config.manner)
+    explorer = _explorer(config, task, ledger)
+    parts.callback(explorer.close)
     if config.predictor == "synth":
         synthetic = SyntheticTeacher(ledger, config.seed, _judge(config, ledger))
-        return Teaching(ledger, synthetic, dataset, predictor, schedule, pool, goal)
+        return Teaching(ledger, synthetic, dataset, predictor, schedule, pool, explorer, goal)
     site = _open_site(config, parts)
     collector = _ask_people(config, run_id, task, ledger, site, parts)
-    teaching = Teaching(ledger, collector, dataset, predictor, schedule, pool, goal)
+    teaching = Teaching(ledger, collector, dataset, predictor, schedule, pool, explorer, goal)
     teaching.address = collector.experiment.invite_url
     teaching.welcome = [f"Label here: {teaching.address}", *site.welcome, *_about_rendering(site)]
     return teaching
@@ -190,6 +192,12 @@ def _judge(config: TeachConfig, ledger: Ledger) -> Judge:
     manner = config.manner
     seen = ledger.decided_pairs(RETURNS_REMEMBERED // 2) if manner.has_thresholds else ()
     return ScriptedTeacher(manner, config.seed, seen)
+
+
+def _explorer(config: TeachConfig, task: TaskInfo, ledger: Ledger) -> Explorer:
+    """Steps for questions only; a resumed run makes them in other episodes than before."""
+    queries = config.queries
+    return Explorer(task, (config.seed, ledger.total()), queries.switch_prob, queries.random_prob)
 
 
 @dataclass(frozen=True)

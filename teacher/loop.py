@@ -7,7 +7,8 @@ agent never holds a predictor, and the predictor is frozen while one rollout is 
 import itertools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from teacher.envs.episodes import Trajectory
@@ -22,14 +23,35 @@ MAX_REFIT_EPOCHS = 10
 MIN_OPEN_COMPARISONS = 20
 OPEN_COMPARISONS_PER_LABELER = 4
 CORRELATE_EVERY = 10
+EXPLORATIONS = 10  # after which episodes are taken to be too short for segments
 POLL_SECONDS = 0.5
 CHECKPOINT_SECONDS = 30.0
 LAST_ANSWERS_SECONDS = 20.0  # without any, and nobody is waited for once training is over
 LAST_CLIPS_SECONDS = 120.0  # the same, while clips are still being made
 
 
-def train(run: Run) -> bool:
-    """Train up to the last timestep; False where the site finished the experiment before."""
+@dataclass(frozen=True, eq=False)
+class Round:
+    """One iteration of training, when it is over.
+
+    Attributes:
+        step: environment steps of training so far.
+        values: what was reported of it, by TensorBoard tag; NaN means not known.
+        run: to look at.
+    """
+
+    step: int
+    values: Mapping[str, float]
+    run: Run
+
+
+def train(run: Run, on_round: Callable[[Round], None] | None = None) -> bool:
+    """Train up to the last timestep; False where the site finished the experiment before.
+
+    Args:
+        run: goes on from where it is.
+        on_round: called after each iteration.
+    """
     teaching = run.teaching
     if teaching is not None and not teaching.pretrained:
         if not pretrain(run, teaching):
@@ -41,15 +63,20 @@ def train(run: Run) -> bool:
         if teaching is not None and not hold(run, teaching):
             return False
         with run.crew.round():
-            iterate(run, correlate=iteration % CORRELATE_EVERY == 0)
+            values = iterate(run, correlate=iteration % CORRELATE_EVERY == 0)
         run.save(at_most_every=CHECKPOINT_SECONDS)
+        if on_round is not None:
+            on_round(Round(run.agent.total_steps, values, run))
     if teaching is not None:
         take_last_answers(run, teaching)
     return True
 
 
-def iterate(run: Run, *, correlate: bool) -> None:
-    """One round: a rollout, the questions it raises, the answers so far, and an update on their reward."""
+def iterate(run: Run, *, correlate: bool) -> dict[str, float]:
+    """One round: a rollout, the questions it raises, the answers so far, and an update on their reward.
+
+    Returns what is reported of it.
+    """
     started = time.monotonic()
     rollout = run.agent.collect()
     trajectories = run.envs.drain()
@@ -64,7 +91,7 @@ def iterate(run: Run, *, correlate: bool) -> None:
     losses = run.agent.update(rollout, rewards)
     if run.teaching is not None:
         run.teaching.seconds += time.monotonic() - started
-    run.report(values, losses)
+    return run.report(values, losses)
 
 
 def teach(run: Run, teaching: Teaching, trajectories: Sequence[Trajectory]) -> dict[str, float]:
@@ -84,9 +111,29 @@ def ask(run: Run, teaching: Teaching) -> None:
     missing = run.labels_due() - ledger.asked()
     if run.config.predictor == "human":
         missing = min(missing, open_cap(teaching) - ledger.open("training"))
-    pairs = select_pairs(teaching.pool, missing)
+    if missing > 0:
+        explore(run, teaching, missing)
+    pairs = select_pairs(teaching.pool, missing, run.config.queries, teaching.predictor)
     if pairs:
         teaching.collector.submit(pairs, "training", run.agent.total_steps)
+    if len({segment for pair in pairs for segment in pair}) < 2 * len(pairs):
+        run.warn_once(
+            f"{len(teaching.pool)} segments are few for {len(pairs)} comparisons, so some are in several; "
+            "shorter ones (--segment_steps) help, or labels later in training (--schedule)",
+            about="few segments",
+        )
+
+
+def explore(run: Run, teaching: Teaching, count: int) -> None:
+    """Make the steps for questions only that ``count`` pairs should be mixed with, if any."""
+    queries, pool = run.config.queries, teaching.pool
+    missing = math.ceil(queries.exploration_frac * 2 * count * (queries.oversampling or 1))
+    act = partial(run.agent.act, deterministic=False)
+    for _ in range(EXPLORATIONS):
+        if missing <= 0:
+            break
+        trajectories = teaching.explorer.explore(act, missing * pool.length)
+        missing -= pool.extend(trajectories, explored=True)
 
 
 def open_cap(teaching: Teaching) -> int:

@@ -22,6 +22,7 @@ from teacher.collectors.base import Collector
 from teacher.config import TeachConfig
 from teacher.crew import Crew
 from teacher.envs.episodes import EpisodeRecorder, Trajectory
+from teacher.envs.exploration import Explorer
 from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.judges import Value, true_return
 from teacher.ledger import Ledger
@@ -55,6 +56,7 @@ class Teaching:
     predictor: RewardPredictor
     schedule: LabelSchedule
     pool: SegmentPool
+    explorer: Explorer
     goal: Value = true_return
     seconds: float = 0.0
     pretrained: bool = False
@@ -140,7 +142,7 @@ class Run:
             self._restore(state)
         self._saved_at = time.monotonic()
         self._waiting_for: int | None = None
-        self._warned = False
+        self._warned: set[str] = set()
         self._trouble: str | None = None
         self._metrics = Metrics(
             config.run_dir / "tensorboard", config.num_timesteps, self.agent.total_steps, console
@@ -173,24 +175,24 @@ class Run:
         self.episodes.extend(finished)
         if self.teaching is not None and self.teaching.goal is not true_return:
             self._behaviours.extend(self.teaching.goal(episode) for episode in finished)
-        if self.teaching is not None and not self.config.allow_variable_horizon:
-            self._warn_of_early_end(finished)
+        ends_early = any(trajectory.terminated for trajectory in finished)
+        if self.teaching is not None and not self.config.allow_variable_horizon and ends_early:
+            self.warn_once(
+                f"episodes of {self.config.env_id} end early now, and their length leaks the reward; "
+                "--allow_variable_horizon says that this is meant",
+                about="early end",
+            )
         if self._videos is not None and finished:
             self._videos.offer(finished[-1], self.agent.total_steps)
 
-    def _warn_of_early_end(self, finished: Sequence[Trajectory]) -> None:
-        """Say once that episodes end early now, although those of random actions did not."""
-        if self._warned or not any(trajectory.terminated for trajectory in finished):
-            return
-        self._warned = True
-        self.console.print(
-            f"episodes of {self.config.env_id} end early now, and their length leaks the reward; "
-            "--allow_variable_horizon says that this is meant",
-            style="yellow",
-        )
+    def warn_once(self, warning: str, about: str) -> None:
+        """Print a warning, unless there was one about the same before."""
+        if about not in self._warned:
+            self._warned.add(about)
+            self.console.print(warning, style="yellow")
 
-    def report(self, values: dict[str, float], losses: dict[str, float]) -> None:
-        """Write one iteration's values to TensorBoard, the console and the site."""
+    def report(self, values: dict[str, float], losses: dict[str, float]) -> dict[str, float]:
+        """Write one iteration's values to TensorBoard, the console and the site; all of them by tag."""
         step = self.agent.total_steps
         values = {**values, **{f"agent/{name}": value for name, value in losses.items()}}
         values["agent/total_steps"] = step
@@ -205,6 +207,7 @@ class Run:
             self.teaching.collector.report(values, step, None)
         self._metrics.log(step, values)
         self.tell_trouble()
+        return values
 
     def tell_waiting(self, answers: int | None) -> None:
         """Tell those who answer how many answers training waits for; None where it does not wait."""

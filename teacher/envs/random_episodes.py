@@ -1,24 +1,20 @@
 """Episodes of random actions, or of a policy, for the first questions; and a trial of the environment."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from statistics import median
-from typing import Any
-
-from numpy.typing import NDArray
 
 from teacher.envs.episodes import EpisodeRecorder, Trajectory
+from teacher.envs.exploration import Actor
 from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.errors import EnvironmentUnsuitableError
 
 TRIAL_EPISODES = 50
 _LONG_ENOUGH_SHARE = 0.2
-# They keep the seeds apart from those of the run's training environments, whose others are in teacher/run.py.
+# They keep the seeds apart from those of the run's training environments, whose others are in teacher/run.py,
+# and from those of teacher/envs/exploration.py.
 _RANDOM_STREAM = 1
 _POLICY_STREAM = 3
-
-Actor = Callable[[NDArray[Any]], NDArray[Any]]
-"""From the observations ``(num_envs, *S)`` of all environments to their actions ``(num_envs, *A)``."""
 
 
 def random_trajectories(

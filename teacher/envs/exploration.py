@@ -1,0 +1,70 @@
+"""Steps made for questions only, in which the agent and chance take turns to act."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from teacher.envs.episodes import EpisodeRecorder, Trajectory
+from teacher.envs.tasks import TaskInfo, make_vector_env
+
+Actor = Callable[[NDArray[Any]], NDArray[Any]]
+"""From the observations ``(num_envs, *S)`` of all environments to their actions ``(num_envs, *A)``."""
+
+_STREAM = 4  # the others are in teacher/envs/random_episodes.py and teacher/run.py
+
+
+class Explorer:
+    """Environments apart from those that the agent is trained on, in which it acts in turns with chance.
+
+    Who acts in an environment is chosen at first, and anew after each step with probability ``switch_prob``:
+    chance, which takes uniformly random actions, with probability ``random_prob``, otherwise the agent. That
+    is imitation's exploration, for each environment by itself. The environments are made when they are needed
+    first, and each call goes on where the last one ended.
+
+    Args:
+        task: what to step.
+        seed: decides episodes, random actions and turns.
+        switch_prob: of choosing anew.
+        random_prob: of choosing chance.
+        num_envs: how many environments.
+    """
+
+    _observations: NDArray[Any]
+    _by_chance: NDArray[np.bool_]
+
+    def __init__(
+        self, task: TaskInfo, seed: tuple[int, ...], switch_prob: float, random_prob: float, num_envs: int = 8
+    ) -> None:
+        self._task, self._seed, self._num_envs = task, [*seed, _STREAM], num_envs
+        self._switch_prob, self._random_prob = switch_prob, random_prob
+        self._random = np.random.default_rng(self._seed)
+        self._envs: EpisodeRecorder | None = None
+
+    def explore(self, act: Actor, steps: int) -> list[Trajectory]:
+        """Make so many steps or a few more; the episodes that grew, finished or not."""
+        envs = self._envs or self._begin()
+        for _ in range(math.ceil(steps / self._num_envs)):
+            actions = np.array(act(self._observations))
+            actions[self._by_chance] = envs.action_space.sample()[self._by_chance]
+            self._observations, *_ = envs.step(actions)
+            switching = self._random.random(self._num_envs) < self._switch_prob
+            self._by_chance = np.where(switching, self._chosen(), self._by_chance)
+        return envs.drain()
+
+    def _begin(self) -> EpisodeRecorder:
+        self._envs = make_vector_env(self._task, self._num_envs, self._seed)
+        self._envs.action_space.seed(int(self._random.integers(2**31)))
+        self._observations, _ = self._envs.reset()
+        self._by_chance = self._chosen()
+        return self._envs
+
+    def _chosen(self) -> NDArray[np.bool_]:
+        return self._random.random(self._num_envs) < self._random_prob
+
+    def close(self) -> None:
+        """Close the environments."""
+        if self._envs is not None:
+            self._envs.close()

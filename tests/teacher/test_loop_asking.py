@@ -1,0 +1,161 @@
+"""The loop around a synthetic teacher: what it asks about, what it tells, and what it leaves alone."""
+
+import io
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from rich.console import Console
+
+from agents.rollout import Rollout
+from teacher import loop
+from teacher.assembly import build_run, check, prepared_directory
+from teacher.config import TeachConfig
+from teacher.envs.episodes import replay
+from teacher.options import QueryConfig
+from teacher.queries import disagreement
+from teacher.run import Run, Teaching
+from teacher.segments import Segment, SegmentPair, SegmentPool
+
+MakeRun = Callable[..., tuple[Run, Teaching]]
+PRETRAINING = 12
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Iterator[MakeRun]:
+    """A short run whose teacher is the true reward."""
+    with ExitStack() as parts:
+
+        def make(**settings: Any) -> tuple[Run, Teaching]:
+            config = TeachConfig(
+                **{
+                    "env_id": "InvertedPendulum-v1",
+                    "predictor": "synth",
+                    "name": "x",
+                    "n_labels": 60,
+                    "pretrain_labels": PRETRAINING,
+                    "num_timesteps": 1900,  # one round
+                    "pretrain_iters": 20,
+                    "no_videos": True,
+                    "runs_dir": str(tmp_path),
+                    **settings,
+                }
+            )
+            console = Console(width=300, file=io.StringIO())
+            task = check(config, console)
+            parts.enter_context(prepared_directory(config, uuid.uuid4(), resumed=False))
+            run = parts.enter_context(build_run(config, uuid.uuid4(), task, console))
+            assert run.teaching is not None
+            return run, run.teaching
+
+        yield make
+
+
+def asked(teaching: Teaching) -> list[SegmentPair]:
+    """The pairs in the ledger, but for those before training."""
+    pairs = [(preference.first, preference.second) for preference in teaching.ledger.preferences()]
+    return pairs[PRETRAINING:]
+
+
+def known_by(segment: Segment) -> tuple[int, int]:
+    return segment.recipe.seed, segment.start
+
+
+def test_each_round_is_told_when_it_is_over(make_run: MakeRun) -> None:
+    run, _ = make_run(num_timesteps=3900)
+    rounds: list[loop.Round] = []
+    assert loop.train(run, rounds.append)
+    assert [told.step for told in rounds] == [1976, 3944]  # without those between two episodes
+    assert all(told.run is run for told in rounds)
+    assert [told.values["labels/asked"] for told in rounds] == [55, 60]
+    assert {"predictor/accuracy", "predictor/rank_correlation", "agent/value_loss"} <= set(rounds[1].values)
+
+
+def test_no_pair_of_a_run_is_asked_about_twice(make_run: MakeRun) -> None:
+    run, teaching = make_run(n_labels=150, num_timesteps=3900, schedule="constant", segment_steps=25)
+    assert loop.train(run)
+    pairs = [frozenset(map(known_by, pair)) for pair in asked(teaching)]
+    assert len(pairs) == len(set(pairs)) == 150 - PRETRAINING
+    assert all(len(pair) == 2 for pair in pairs)
+
+
+def test_a_run_asks_what_its_members_disagree_about(make_run: MakeRun) -> None:
+    run, teaching = make_run(queries=QueryConfig(selection="active"))
+    loop.pretrain(run, teaching)
+    fit, pairs = teaching.fit, []
+
+    def late_fit(**limits: Any) -> dict[str, float]:
+        pool = SegmentPool(run.segment_length)
+        pool.add(teaching.pool.segments)
+        for some in (asked(teaching), pool.sample_pairs(300)):
+            pairs.append(disagreement(teaching.predictor, some, "probability").mean())
+        return fit(**limits)
+
+    teaching.fit = late_fit  # type: ignore[method-assign]
+    loop.iterate(run, correlate=False)
+    of_asked, of_random = pairs
+    assert of_asked > 1.5 * of_random
+
+
+def test_explored_steps_are_asked_about_and_never_trained_on(make_run: MakeRun) -> None:
+    run, teaching = make_run(queries=QueryConfig(exploration_frac=0.5))
+    trained_on: set[int] = set()
+    drain = run.envs.drain
+
+    def watching() -> Any:
+        trajectories = drain()
+        trained_on.update(episode.seed for episode in trajectories)
+        return trajectories
+
+    run.envs.drain = watching  # type: ignore[method-assign]
+    assert loop.train(run)
+    assert run.agent.total_steps == 1976
+    segments = [segment for pair in asked(teaching) for segment in pair]
+    explored = [segment for segment in segments if segment.recipe.seed not in trained_on]
+    assert 0.35 < len(explored) / len(segments) < 0.65
+    steps = list(replay(explored[0].recipe))[explored[0].start :]
+    np.testing.assert_array_equal([step.observation for step in steps], explored[0].observations)
+
+
+def test_without_a_mix_nothing_is_explored(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, teaching = make_run(num_timesteps=2000)
+    monkeypatch.delattr(type(teaching.explorer), "explore")
+    assert loop.train(run)
+
+
+@pytest.mark.parametrize(("labels", "warnings"), [(30, 0), (120, 1)])
+def test_segments_too_few_for_the_comparisons_are_told_once(
+    make_run: MakeRun, labels: int, warnings: int
+) -> None:
+    run, _ = make_run(n_labels=labels, num_timesteps=3900, schedule="constant")
+    assert loop.train(run)
+    lines = [line for line in run.console.file.getvalue().splitlines() if "segments are few" in line]  # type: ignore[attr-defined]
+    assert len(lines) == warnings
+    assert all("--segment_steps" in line for line in lines)
+
+
+def test_a_rollout_is_rewarded_by_one_predictor(make_run: MakeRun) -> None:
+    run, teaching = make_run()
+    loop.pretrain(run, teaching)
+    seen: list[tuple[Rollout, NDArray[Any]]] = []
+    update = run.agent.update
+
+    def watching(rollout: Rollout, rewards: NDArray[Any]) -> dict[str, float]:
+        seen.append((rollout, rewards))
+        return update(rollout, rewards)
+
+    run.agent.update = watching  # type: ignore[method-assign]
+    for _ in range(2):
+        loop.iterate(run, correlate=True)
+        rollout, rewards = seen[-1]
+        # All of it by the predictor as the last fit left it: its statistics do not move with the steps.
+        by_step = [
+            teaching.predictor.rewards(*step)
+            for step in zip(rollout.observations, rollout.executed_actions, strict=True)
+        ]
+        np.testing.assert_allclose(by_step, rewards, atol=1e-6)
