@@ -143,7 +143,16 @@ Preset = Literal["default", "paper"]
 PRESETS: Mapping[Preset, Mapping[str, Any]] = {
     "default": {},
     # Christiano et al. 2017, sections 2.2.3 and A.1 (MuJoCo).
-    "paper": {"reward.members": 3, "reward.hidden": 64, "reward.label_noise": 0.1, "segment_seconds": 1.5},
+    "paper": {
+        "reward.members": 3,
+        "reward.hidden": 64,
+        "reward.label_noise": 0.1,
+        "segment_seconds": 1.5,
+        "schedule": "paper_mujoco",
+        "queries.selection": "active",
+        "queries.uncertainty": "probability",
+        "queries.candidates": 10,
+    },
 }
 """What each preset sets, by the name of the option."""
 

@@ -190,6 +190,13 @@ def test_what_is_given_counts_more_than_the_preset(name: str) -> None:
     )
 
 
+def test_the_papers_preset_asks_as_the_paper_does() -> None:
+    given = {"env_id": "Hopper-v5", "predictor": "synth", "name": "x", "n_labels": 700, "preset": "paper"}
+    config = from_options(given)
+    assert config.queries == QueryConfig(selection="active", uncertainty="probability", candidates=10)
+    assert (config.schedule, config.num_pretrain_labels) == ("paper_mujoco", 175)
+
+
 def test_an_unknown_preset_is_refused() -> None:
     with pytest.raises(ConfigError, match="default or paper"):
         from_options({"env_id": "ShortHopper-v1", "predictor": "rl", "name": "x", "preset": "best"})
