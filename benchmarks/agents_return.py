@@ -7,20 +7,19 @@ that a run ends with plays 20 episodes, seeded apart from training, its actions 
 is the interquartile mean (IQM) of their mean returns over the seeds, with a 95 % bootstrap interval (Agarwal
 et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice").
 
-    python benchmarks/agents_return.py --plot returns.png                     from the results that are kept
-    python benchmarks/agents_return.py --results new.jsonl --workers 2        all anew, over an hour of CPU
-    python benchmarks/agents_return.py --results new.jsonl --sides ours --seeds 1 2
+    python -m benchmarks.agents_return --plot returns.png                     from the results that are kept
+    python -m benchmarks.agents_return --results new.jsonl --workers 2        all anew, over an hour of CPU
+    python -m benchmarks.agents_return --results new.jsonl --sides ours --seeds 1 2
 
 Every finished run is kept as a line of the results file, and runs that it has are not made again.
 """
 
 import argparse
 import itertools
-import json
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,6 @@ from numpy.typing import NDArray  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.progress import track  # noqa: E402
 from rich.table import Table  # noqa: E402
-from scipy.stats import trim_mean  # noqa: E402
 from stable_baselines3.common.callbacks import BaseCallback  # noqa: E402
 from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
 from stable_baselines3.common.vec_env import VecNormalize  # noqa: E402
@@ -49,6 +47,7 @@ from agents.defaults import defaults_for  # noqa: E402
 from agents.on_policy import OnPolicyAgent  # noqa: E402
 from agents.ppo import PPO  # noqa: E402
 from agents.trpo import TRPO  # noqa: E402
+from benchmarks.results import Curve, append, bootstrap, curve_steps, interval, iqm, load  # noqa: E402
 from teacher.envs.make import make_env  # noqa: E402
 from teacher.envs.tasks import describe_task, make_vector_env  # noqa: E402
 
@@ -65,8 +64,6 @@ AS_THEY_ARE = ("Pendulum-v1", "CartPole-v1")
 ALGORITHMS = ("ppo", "trpo")
 SIDES = ("ours", "theirs")
 EVALUATION_EPISODES = 20
-CURVE_POINTS = 20
-RESAMPLES = 10_000
 COLORS = {"ours": "#1b6ac9", "theirs": "#d9730d"}
 LABELS = {"ours": "RL-Teacher", "theirs": "Stable-Baselines3, sb3-contrib"}
 
@@ -82,23 +79,6 @@ class Job:
     side: str
     seed: int
     steps: int
-
-
-@dataclass
-class Curve:
-    """Mean return of the episodes that ended in each twentieth of a run."""
-
-    steps: int
-    returns: list[list[float]] = field(default_factory=lambda: [[] for _ in range(CURVE_POINTS)])
-
-    def add(self, step: int, episode_return: float) -> None:
-        """Take in an episode that ended when the run had made ``step`` steps."""
-        point = (step - 1) * CURVE_POINTS // self.steps
-        self.returns[min(point, CURVE_POINTS - 1)].append(episode_return)
-
-    def means(self) -> list[float | None]:
-        """None where no episode ended."""
-        return [round(float(np.mean(some)), 3) if some else None for some in self.returns]
 
 
 def train_ours(job: Job) -> tuple[Policy, Curve]:
@@ -220,17 +200,11 @@ def missing(options: argparse.Namespace, results: Sequence[dict[str, Any]]) -> l
     return [job for job in jobs if job not in made]
 
 
-def load(path: Path) -> list[dict[str, Any]]:
-    """The results that an earlier call left, none where there is no such file."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def make_runs(jobs: Sequence[Job], workers: int, path: Path) -> Iterator[dict[str, Any]]:
     """The results as they come, each written down first."""
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
         for result in pool.imap_unordered(run, jobs):
-            with path.open("a") as file:
-                file.write(json.dumps(result) + "\n")
+            append(path, result)
             yield result
 
 
@@ -248,23 +222,6 @@ class Comparison:
     def verdict(self) -> str:
         low, high = self.difference
         return "above" if low > 0 else "below" if high < 0 else "level"
-
-
-def iqm(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean of the middle half along the last axis; of five values, of the middle three."""
-    means: NDArray[np.float64] = trim_mean(values, 0.25, axis=-1)
-    return means
-
-
-def bootstrap(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """IQMs ``(RESAMPLES, ...)`` of ``values`` ``(..., seeds)`` over seeds drawn with replacement."""
-    drawn = rng.integers(values.shape[-1], size=(RESAMPLES, values.shape[-1]))
-    return iqm(np.moveaxis(values[..., drawn], -2, 0))
-
-
-def interval(resampled: NDArray[np.float64]) -> tuple[float, float]:
-    low, high = np.quantile(resampled, (0.025, 0.975))
-    return float(low), float(high)
 
 
 def select(results: Sequence[dict[str, Any]], env_id: str, algorithm: str, side: str) -> list[dict[str, Any]]:
@@ -336,7 +293,7 @@ def draw_side(
 ) -> None:
     """IQM over the seeds with its interval: a line with a band, and a point with a bar."""
     steps, color = STEPS[comparison.env_id], COLORS[side]
-    at = (np.arange(CURVE_POINTS) + 0.5) * steps / CURVE_POINTS
+    at = curve_steps(steps)
     curves = np.array([result["curve"] for result in results], dtype=np.float64).T  # None becomes nan
     known = ~np.isnan(curves).any(axis=1)
     middle = iqm(curves[known])
@@ -352,7 +309,9 @@ def draw_side(
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.agents_return",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--envs", nargs="+", choices=STEPS, default=STEPS)
     parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=ALGORITHMS)

@@ -34,6 +34,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.results import append, load
+from benchmarks.teaching_plots import draw
 from benchmarks.teaching_points import (
     SIDES,
     STANDARD_TASKS,
@@ -44,7 +45,7 @@ from benchmarks.teaching_points import (
     parse_variant,
     point_of,
 )
-from benchmarks.teaching_report import print_tables
+from benchmarks.teaching_report import print_tables, rows
 from teacher.arguments import INTERRUPTED
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
@@ -161,6 +162,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="that has imitation installed; without it, its runs are left out",
     )
     add("--show", action="store_true", help="make no runs")
+    add("--plot", type=Path, metavar="FOLDER", help="draw the results into it")
     return parser
 
 
@@ -194,7 +196,10 @@ def main() -> int:
     except KeyboardInterrupt:
         print("interrupted; what was finished is kept, and the same command goes on")
         return INTERRUPTED
-    print_tables(load(options.results))
+    table = list(rows(load(options.results)))
+    print_tables(table)
+    if options.plot:
+        print(*draw(table, options.plot))
     return 1 if failed else 0
 
 

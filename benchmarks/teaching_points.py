@@ -65,7 +65,10 @@ SIDES: Mapping[str, Side] = {
     "rl": Side("true reward", taught=False),
     "oracle": Side("oracle", all_budgets=True),
     "pretraining": Side("its pretraining labels alone"),
-    "coin": Side("coin flips"),
+    "coin": Side("coin flips", options="teacher=mistake:0.5"),
+    "mistakes-10": Side("10 % mistakes", options="teacher=mistake:0.1"),
+    "mistakes-30": Side("30 % mistakes", options="teacher=mistake:0.3"),
+    "paper": Side("the paper's setting", options="preset=paper"),
     "imitation": Side("imitation, oracle", all_budgets=True, tasks=("Pendulum",)),
 }
 
@@ -100,7 +103,7 @@ class Point:
         Raises:
             ConfigError: the options of the side do not fit.
         """
-        words = ["-e", TASKS[self.task].env_id, "-n", self.side.replace(" ", "-"), "-s", str(self.seed)]
+        words = ["-e", TASKS[self.task].env_id, "-n", "run", "-s", str(self.seed)]
         words += ["-t", str(self.steps), "--runs_dir", runs_dir, "-V"]
         if self.side == "rl":
             return parse_arguments([*words, "-p", "rl"])[0]

@@ -1,7 +1,7 @@
 """What the runs of the benchmark of teaching say together: a table for each task, in Markdown."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -126,10 +126,10 @@ _HEAD = (
 )
 
 
-def print_tables(results: Sequence[Result]) -> None:
+def print_tables(rows: Iterable[Row]) -> None:
     """One for each task and length of its runs."""
     shown = None
-    for row in rows(results):
+    for row in rows:
         if shown != (row.task, row.steps):
             shown = row.task, row.steps
             print(f"\n{row.task}: {TASKS[row.task].env_id}, {row.steps:,} steps\n\n{_HEAD}")

@@ -27,8 +27,6 @@ from benchmarks.imitation_client import Imitation
 from benchmarks.results import Curve
 from benchmarks.teaching_points import TASKS, Point
 from teacher.assembly import build_run, check, prepared_directory
-from teacher.client import Decision
-from teacher.collectors.synthetic import SyntheticTeacher
 from teacher.envs.episodes import Trajectory
 from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.ledger import Ledger
@@ -68,8 +66,6 @@ def built(point: Point, runs_dir: str) -> Iterator[Run]:
     config, run_id, console = point.config(runs_dir), uuid.uuid4(), Console(quiet=True)
     task = check(config, console)
     with prepared_directory(config, run_id, resumed=False), build_run(config, run_id, task, console) as run:
-        if run.teaching is not None and point.side == "coin":
-            run.teaching.collector = SyntheticTeacher(run.teaching.ledger, point.seed, judge=flip_coin)
         yield run
 
 
@@ -105,12 +101,6 @@ def _train_imitation(point: Point, python: str) -> dict[str, Any]:
         "curve": curve.means(),
         **{name: answer[name] for name in ("seconds", "cpu_seconds", "versions")},
     }
-
-
-def flip_coin(first: Segment, second: Segment) -> Decision:
-    """The control's answer: heads or tails, fixed by the segments so that a run repeats exactly."""
-    coin = np.random.default_rng(np.array([first.true_return, second.true_return]).view(np.uint64))
-    return "first" if coin.random() < 0.5 else "second"
 
 
 @dataclass
