@@ -47,6 +47,7 @@ from benchmarks.teaching_points import (
 )
 from benchmarks.teaching_report import print_tables, rows
 from teacher.arguments import INTERRUPTED
+from teacher.errors import ConfigError
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 ROOT = Path(__file__).parents[1]
@@ -173,12 +174,12 @@ def _variant(text: str) -> tuple[str, Any]:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def main() -> int:
-    """Make the missing runs, and show what there is; returns the exit status."""
-    parser = build_parser()
-    options = parser.parse_args()
-    if "imitation" in (options.side or ()) and not options.imitation:
-        parser.error("the side imitation needs --imitation PYTHON")
+def select(options: argparse.Namespace) -> list[Point]:
+    """All points that the command line names.
+
+    Raises:
+        ConfigError: ``teach`` refuses the options of a side.
+    """
     chosen = options.side or [name for name in SIDES if options.imitation or name != "imitation"]
     if options.variant and not options.side:
         chosen = []
@@ -189,10 +190,24 @@ def main() -> int:
         seeds=options.seeds,
         steps=None if options.steps is None else int(options.steps),
     )
+    points = list(selection.points())
+    for point in {(point.side, point.labels): point for point in points if point.is_ours}.values():
+        point.config("runs")
+    return points
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the missing runs, and show what there is; returns the exit status."""
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    if "imitation" in (options.side or ()) and not options.imitation:
+        parser.error("the side imitation needs --imitation PYTHON")
     made = {point_of(result) for result in load(options.results)}
-    missing = [] if options.show else [point for point in selection.points() if point not in made]
     try:
+        missing = [] if options.show else [point for point in select(options) if point not in made]
         failed = make_runs(missing, options)
+    except ConfigError as error:
+        parser.error(str(error))
     except KeyboardInterrupt:
         print("interrupted; what was finished is kept, and the same command goes on")
         return INTERRUPTED

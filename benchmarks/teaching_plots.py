@@ -149,7 +149,7 @@ def _draw_labels(axes: Axes, rows: Sequence[Row]) -> None:
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(lambda labels, _: f"{labels:,.0f}")
-    room = (ticks[-1] / ticks[0]) ** 0.35 if len(ticks) > 1 else 3.0
+    room = (ticks[-1] / ticks[0]) ** 0.42 if len(ticks) > 1 else 3.0
     axes.set_xlim(ticks[0] / 1.25, ticks[-1] * room)
     axes.set_ylim(min(axes.get_ylim()[0], -0.1), max(axes.get_ylim()[1], 1.15))
     axes.set_xlabel("labels")
@@ -186,5 +186,12 @@ def _label_marks(axes: Axes, labels: float, names: Sequence[tuple[float, str, st
     for place, (_, name, color) in zip(places, ordered, strict=True):
         beside = axes.transData + ScaledTranslation(7 / 72, 0, axes.figure.dpi_scale_trans)
         axes.text(
-            labels, place, name, color=color, fontsize=8.5, transform=beside, verticalalignment="center"
+            labels,
+            place,
+            name,
+            color=color,
+            fontsize=8.5,
+            transform=beside,
+            verticalalignment="center",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8},
         )

@@ -68,6 +68,7 @@ SIDES: Mapping[str, Side] = {
     "coin": Side("coin flips", options="teacher=mistake:0.5"),
     "mistakes-10": Side("10 % mistakes", options="teacher=mistake:0.1"),
     "mistakes-30": Side("30 % mistakes", options="teacher=mistake:0.3"),
+    "active": Side("active queries", options="queries.selection=active"),
     "paper": Side("the paper's setting", options="preset=paper"),
     "imitation": Side("imitation, oracle", all_budgets=True, tasks=("Pendulum",)),
 }
@@ -88,6 +89,11 @@ class Point:
     steps: int
     seed: int
     options: str = ""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether ``teach`` makes it."""
+        return self.side not in ("random", "imitation")
 
     def command(self) -> str:
         """What repeats this run, and appends its result to another file."""

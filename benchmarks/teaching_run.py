@@ -13,9 +13,10 @@ import tempfile
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,6 @@ from benchmarks.teaching_points import TASKS, Point
 from teacher.assembly import build_run, check, prepared_directory
 from teacher.envs.episodes import Trajectory
 from teacher.envs.tasks import describe_task, make_vector_env
-from teacher.ledger import Ledger
 from teacher.loop import train
 from teacher.metrics import correlation, rank_correlation
 from teacher.run import Run, Teaching
@@ -161,7 +161,8 @@ def judge_predictor(teaching: Teaching, episodes: Sequence[Trajectory], seed: in
     """
     pool = SegmentPool(teaching.pool.length, capacity=10**9, seed=seed)
     pool.extend(episodes)
-    segments = held_out(pool.segments, teaching.ledger)
+    asked = [(preference.first, preference.second) for preference in teaching.ledger.preferences()]
+    segments = held_out(pool.segments, chain(*asked))
     chosen = np.linspace(0, len(segments) - 1, min(HELD_OUT_SEGMENTS, len(segments))).astype(int)
     segments = [segments[index] for index in chosen]
     true = np.array([segment.true_return for segment in segments])
@@ -177,16 +178,15 @@ def judge_predictor(teaching: Teaching, episodes: Sequence[Trajectory], seed: in
     }
 
 
-def held_out(segments: Sequence[Segment], ledger: Ledger) -> list[Segment]:
+def held_out(segments: Iterable[Segment], asked: Iterable[Segment]) -> list[Segment]:
     """Those that share no step with a segment that was asked about."""
-    asked = defaultdict(list)
-    for preference in ledger.preferences():
-        for segment in (preference.first, preference.second):
-            asked[segment.recipe.seed].append(segment.start)
+    starts = defaultdict[int, list[int]](list)
+    for segment in asked:
+        starts[segment.recipe.seed].append(segment.start)
     return [
         segment
         for segment in segments
-        if all(abs(start - segment.start) >= len(segment) for start in asked[segment.recipe.seed])
+        if all(abs(start - segment.start) >= len(segment) for start in starts[segment.recipe.seed])
     ]
 
 

@@ -1,0 +1,42 @@
+"""What many seeds say: learning curves, interquartile means and bootstrap intervals."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from benchmarks.results import Curve, append, bootstrap, curve_steps, interval, iqm, load
+
+
+def test_a_curve_averages_the_episodes_of_each_twentieth() -> None:
+    curve = Curve(steps=200)
+    for step, episode_return in [(1, 1.0), (10, 3.0), (11, 5.0), (200, 7.0), (204, 8.0)]:
+        curve.add(step, episode_return)
+    assert curve.means() == [2.0, 5.0, *[None] * 17, 7.5]
+    assert curve_steps(200)[[0, 1, -1]].tolist() == [5, 15, 195]
+
+
+def test_the_iqm_is_the_mean_of_the_middle_half() -> None:
+    assert iqm(np.array([9.0, 1.0, 2.0, -70.0, 3.0])) == pytest.approx(2.0)
+    assert iqm(np.arange(8.0)) == pytest.approx(3.5)
+
+
+def test_the_interval_is_that_of_scipy() -> None:
+    values = np.random.default_rng(1).normal(100, 10, size=8)
+    expected = stats.bootstrap(
+        (values,),
+        lambda drawn, axis: stats.trim_mean(drawn, 0.25, axis=axis),
+        n_resamples=20_000,
+        method="percentile",
+        rng=np.random.default_rng(2),
+    ).confidence_interval
+    assert interval(bootstrap(values, np.random.default_rng(3))) == pytest.approx(tuple(expected), abs=0.5)
+
+
+def test_results_are_kept_line_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    assert load(path) == []
+    append(path, {"return": 1.5})
+    append(path, {"return": None})
+    assert load(path) == [{"return": 1.5}, {"return": None}]

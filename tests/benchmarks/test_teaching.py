@@ -1,0 +1,183 @@
+"""The benchmark of teaching makes what is missing, measures what it says, and tells how to repeat it."""
+
+import shlex
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.results import append, load
+from benchmarks.teaching import build_parser, main, select
+from benchmarks.teaching_plots import LABELS_NAME, RETURNS_NAME, draw, spread
+from benchmarks.teaching_points import SIDES, TASKS, Point, Selection, line_of, parse_variant, point_of
+from benchmarks.teaching_report import as_markdown, rows
+from benchmarks.teaching_run import accuracy_by_margin, held_out
+from teacher.envs.random_episodes import random_trajectories
+from teacher.envs.tasks import describe_task
+from teacher.segments import SegmentPool
+
+STEPS = TASKS["Pendulum"].steps
+
+
+def result(side: str, seed: int, reached: float, labels: int = 0, options: str = "") -> dict[str, Any]:
+    point = Point("Pendulum", side, labels, STEPS, seed, options)
+    curve = {} if side == "random" else {"curve": [None, *[reached / 2] * 19]}
+    return line_of(point, {"return": reached, **curve})
+
+
+def test_what_is_missing_is_made_and_what_fails_is_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "results.jsonl"
+    kept = line_of(Point("Reacher", "random", 0, 2000, 1), {"return": -9.5})
+    append(path, kept)
+    command = ["--task", "Reacher", "--side", "random", "oracle", "--variant", "long: segment_steps=99"]
+    command += ["--labels", "8", "--steps", "2000", "--seeds", "1", "--results", str(path)]
+    assert main(command) == 1
+    told = capfd.readouterr().out
+    assert "Reacher long 8, seed 1: failed: " in told
+    assert "pass --segment_steps 50 or less" in told
+    assert "| oracle | 8 | 1 |" in told
+    first, oracle = load(path)
+    assert first == kept
+    assert point_of(oracle) == Point("Reacher", "oracle", 8, 2000, 1)
+    assert oracle["command"] == Point("Reacher", "oracle", 8, 2000, 1).command()
+    assert oracle["asked"] == 8
+    assert len(oracle["accuracy"]) == 4
+    assert min(oracle["accuracy"]) > 0.3
+    assert all(-1 <= oracle[name] <= 1 for name in ("spearman", "late_spearman", "pearson"))
+    assert -50 < oracle["return"] < 0
+    assert oracle["curve"][-1] is not None
+
+
+def test_options_that_teach_refuses_are_refused_before_any_run(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--variant", "none: reward.members=0"])
+    assert "--reward.members: expected 1 or more; got 0" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--side", "imitation"])
+    assert "--imitation PYTHON" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["no options", "name:", ": a=1", "oracle: reward.members=5"])
+def test_a_variant_has_a_name_of_its_own_and_options(text: str) -> None:
+    with pytest.raises(ValueError, match="a new name"):
+        parse_variant(text)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        Point("Hopper", "random", 0, 1_000_000, 3),
+        Point("Cheetah", "oracle", 1400, 1_000_000, 1),
+        Point("Reacher", "paper", 350, 7, 2),
+        Point("Pendulum", "two words", 50, 100, 12, "reward.weight_decay=0.5 reward.hidden=32"),
+    ],
+)
+def test_the_command_of_a_point_repeats_it(point: Point) -> None:
+    python, *words = shlex.split(point.command())
+    assert [python, *words[:2]] == ["python", "-m", "benchmarks.teaching"]
+    assert select(build_parser().parse_args(words[2:])) == [point]
+
+
+def test_by_default_the_oracle_has_every_budget_and_the_others_the_standard_one() -> None:
+    points = list(Selection(tasks=["Cheetah", "Pendulum"], sides=SIDES).points())
+    assert {point.labels for point in points if point.side == "oracle" and point.task == "Cheetah"} == {
+        *(100, 350, 700, 1400)
+    }
+    assert {point.labels for point in points if point.side == "coin"} == {700, 200}
+    assert {point.task for point in points if point.side == "imitation"} == {"Pendulum"}
+    assert {point.seed for point in points if point.task == "Pendulum"} == set(range(1, 9))
+    assert len(points) == len(set(points))
+
+
+def test_sides_are_settings_of_teach(tmp_path: Path) -> None:
+    configs = {
+        side: Point("Pendulum", side, 200, 100, 1).config(str(tmp_path))
+        for side in SIDES
+        if side not in ("random", "imitation")
+    }
+    assert configs["rl"].predictor == "rl"
+    assert configs["oracle"].teacher == "oracle"
+    assert configs["coin"].teacher == "mistake:0.5"
+    assert configs["active"].queries.selection == "active"
+    assert configs["pretraining"].n_labels == configs["pretraining"].num_pretrain_labels == 50
+    variant = Point("Pendulum", "narrow", 200, 100, 1, "reward.hidden=8 allow_variable_horizon")
+    assert variant.config(str(tmp_path)).reward.hidden == 8
+    assert variant.config(str(tmp_path)).allow_variable_horizon
+
+
+def test_f_is_the_share_of_the_way_from_random_actions_to_the_true_reward() -> None:
+    results = [result("random", seed, -1000.0 - seed) for seed in (0, 1, -1)]
+    results += [result("rl", seed, -200.0 - seed) for seed in (0, 1, -1)]
+    results += [result("oracle", seed, -400.0 - 40 * seed, labels=50) for seed in (0, 1, -1)]
+    results += [result("decay", 1, -300.0, labels=50, options="reward.weight_decay=1")]
+    random, rl, oracle, decay = rows(results)
+    assert (random.f, rl.f) == (None, None)
+    assert oracle.f is not None
+    assert oracle.f.value == pytest.approx(600 / 800)
+    low, high = oracle.f.bounds
+    assert 0.69 < low < 0.75 < high < 0.81
+    assert oracle.worst == pytest.approx(560 / 800)
+    assert oracle.area is not None
+    assert oracle.area.value == pytest.approx((-200 + 1000) / (-100 + 1000))
+    assert decay.f is not None
+    assert decay.f.value == pytest.approx(700 / 800)
+    assert as_markdown(decay).startswith("| decay | 50 | 1 | -300 (-300 to -300) | 0.88 (0.87 to 0.88)")
+
+
+def test_runs_of_another_length_are_not_compared() -> None:
+    short = Point("Pendulum", "oracle", 50, 10, 1)
+    results = [result("random", 1, -1000.0), result("rl", 1, -200.0), line_of(short, {"return": -500.0})]
+    assert next(row for row in rows(results) if row.steps == 10).f is None
+
+
+def test_accuracy_is_told_by_quartile_of_the_margin() -> None:
+    true = np.arange(100.0)
+    rng = np.random.default_rng
+    assert accuracy_by_margin(true, 2 * true - 5, rng(0)) == [1.0] * 4
+    assert accuracy_by_margin(true, -true, rng(0)) == [0.0] * 4
+    blurred = accuracy_by_margin(true, np.floor(true / 10), rng(0))  # ties count as "the second is better"
+    assert 0.6 < blurred[0] < 1
+    assert blurred[1:] == [1.0] * 3
+
+
+def test_pairs_of_equal_true_returns_do_not_count() -> None:
+    true = np.repeat([0.0, 1.0], 50)
+    assert accuracy_by_margin(true, true, np.random.default_rng(0)) == [1.0] * 4
+
+
+def test_segments_that_share_a_step_with_one_asked_about_are_not_held_out() -> None:
+    episodes = list(islice(random_trajectories(describe_task("Pendulum-v1"), seed=1), 2))
+    pools = [SegmentPool(20, capacity=1000, seed=seed) for seed in (1, 2)]
+    for pool in pools:
+        pool.extend(episodes)
+    asked = pools[0].segments[3]
+    held = held_out(pools[1].segments, [asked])
+    steps = set(range(asked.start, asked.start + 20))
+
+    def shares(segment: Any) -> bool:
+        return segment.recipe.seed == asked.recipe.seed and bool(
+            steps & set(range(segment.start, segment.start + 20))
+        )
+
+    assert held == [segment for segment in pools[1].segments if not shares(segment)]
+    assert len(pools[1]) - 2 <= len(held) < len(pools[1])
+
+
+def test_labels_in_a_picture_keep_apart_and_stay_near() -> None:
+    assert spread([0.1, 0.5, 0.9], 0.2) == pytest.approx([0.1, 0.5, 0.9])
+    assert spread([0.5, 0.5, 0.5], 0.1) == pytest.approx([0.4, 0.5, 0.6])
+    assert spread([0.0, 0.5, 0.55, 0.9], 0.1) == pytest.approx([0.0, 0.475, 0.575, 0.9])
+
+
+def test_both_pictures_are_drawn_from_what_there_is(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    for seed in (1, 2, 3):
+        for side, reached, labels in [("random", -1200.0, 0), ("rl", -200.0, 0), ("oracle", -300.0, 50)]:
+            append(path, result(side, seed, reached + seed, labels))
+    assert draw(list(rows(load(path))), tmp_path) == [tmp_path / RETURNS_NAME, tmp_path / LABELS_NAME]
+    assert all((tmp_path / name).stat().st_size > 5000 for name in (RETURNS_NAME, LABELS_NAME))
+    assert draw([], tmp_path) == []
