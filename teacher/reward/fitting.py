@@ -1,62 +1,25 @@
 """Fitting the ensemble to preferences: minibatches of whole pairs, all members at once."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from teacher.options import RewardConfig
-from teacher.preferences import PreferenceDataset, bootstrap_weights
-from teacher.reward.features import Features
-from teacher.reward.loss import discounts, preference_loss
-from teacher.reward.network import RewardNetwork
+from teacher.reward.augmentation import crop
+from teacher.reward.gradient import Batch, add_gradient, add_gradient_by_hand
+from teacher.reward.loss import discounts, preference_loss, smoothed
+from teacher.reward.network import RewardEnsemble, RewardNetwork
+from teacher.reward.optimizer import Adam, FlatParameters
+from teacher.reward.pairs import Pairs
+from teacher.reward.regularisation import Regulariser
 
-_EVALUATION_BATCH = 256
-_CHECK_EVERY = 10  # updates; looking at all pairs after each would cost as much as the updates
-_BYTES_AT_ONCE = 2**28  # of a dataset's features
+_EVALUATION_BATCH = 64
+_CHECK_EVERY = 10  # updates; looking at the held-out pairs after each would cost as much as the updates
 _LEAST_GAIN = 1e-3  # nats; smaller gains would keep a fit to clear-cut answers going for ever
-
-
-class Pairs:
-    """A dataset as the network sees it: rows of two segments, their values, and each member's weights.
-
-    What the network reads of a large dataset is not kept, but made anew for each minibatch.
-
-    Attributes:
-        values: ``(n,)``.
-        weights: ``(members, n)``.
-    """
-
-    def __init__(
-        self, dataset: PreferenceDataset, features: Features, members: int, device: torch.device
-    ) -> None:
-        self._dataset = dataset
-        self._features = features
-        self._device = device
-        self.values = torch.from_numpy(dataset.values).to(device)
-        self.weights = torch.from_numpy(bootstrap_weights(dataset.ids, members)).to(device)
-        bytes_per_pair = 2 * dataset.segment_length * features.size * torch.float32.itemsize
-        self._chunk = max(1, _BYTES_AT_ONCE // bytes_per_pair)
-        self._kept = features(dataset.steps()).to(device) if len(self) <= self._chunk else None
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def features(self, rows: Tensor) -> Tensor:
-        """``(*rows.shape, 2, length, inputs)``."""
-        if self._kept is not None:
-            return self._kept[rows]
-        return self._features(self._dataset.steps(rows.cpu().numpy())).to(self._device)
-
-    def chunks(self) -> Iterator[Tensor]:
-        """The features of all pairs in parts that fit into memory, each ``(rows, 2, length, inputs)``."""
-        if self._kept is not None:
-            yield self._kept
-            return
-        for rows in torch.split(torch.arange(len(self)), self._chunk):
-            yield self.features(rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,34 +54,60 @@ class Fitter:
         self._network = network
         self._config = config
         self._generator = generator
-        self._device = next(network.parameters()).device
-        self._optimizer = torch.optim.AdamW(
-            network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+        self._parameters = FlatParameters(network)
+        self._optimizer = Adam(self._parameters)
+        self._regulariser = Regulariser(config, self._parameters)
+        self._add_gradient: Callable[[Batch], None] = (
+            partial(add_gradient_by_hand, network, noise=config.label_noise)
+            if isinstance(network, RewardEnsemble) and network.dropout == 0
+            else partial(add_gradient, network, noise=config.label_noise)
         )
+        network.eval()
         _keep_freed_memory()
 
     def epoch(self, pairs: Pairs, max_updates: int | None = None) -> int:
         """Take each member once through its training pairs; returns the number of updates made."""
         batches = self._batches(pairs.weights)[:max_updates]
+        self._network.train()
         for rows in batches:
-            self._optimizer.zero_grad()
-            self.loss(pairs, rows).backward()  # type: ignore[no-untyped-call]
-            self._optimizer.step()
+            self._parameters.gradient.zero_()
+            for batch in self.minibatches(pairs, rows):
+                self._add_gradient(batch)
+            self._regulariser.apply(self._config.learning_rate)
+            self._optimizer.step(self._config.learning_rate)
+        self._network.eval()
+        if self._config.adapt and batches:
+            evaluation = self.evaluate(pairs)
+            self._regulariser.adapt(evaluation.training, evaluation.validation)
         return len(batches)
 
-    def loss(self, pairs: Pairs, rows: Tensor) -> Tensor:
-        """Sum over members of the weighted mean loss of their ``rows``, ``(members, batch)``.
+    def minibatches(self, pairs: Pairs, rows: Tensor) -> Sequence[Batch]:
+        """One update's pairs, ``(members, batch)``, in ``accumulate`` parts.
 
-        A held-out pair has weight 0, so no gradient.
+        Their losses add up to the sum over members of the weighted mean loss of all of their pairs. A
+        held-out pair has weight 0, so no gradient.
         """
-        inputs = self._network.standardise(pairs.features(rows))
-        logits = self._network.logits(inputs, self._step_weights(inputs.shape[3]))
-        losses = preference_loss(logits, pairs.values[rows], self._config.label_noise)
         weights = pairs.weights.gather(1, rows)
-        return ((weights * losses).sum(dim=1) / weights.sum(dim=1).clamp(min=1)).sum()
+        weights = weights / weights.sum(dim=1, keepdim=True).clamp(min=1)
+        parts = min(self._config.accumulate, rows.shape[1])
+        return [
+            self._batch(pairs, *part)
+            for part in zip(rows.tensor_split(parts, dim=1), weights.tensor_split(parts, dim=1), strict=True)
+        ]
 
-    def _step_weights(self, length: int) -> Tensor:
-        return discounts(length, self._config.discount).to(self._device)
+    def _batch(self, pairs: Pairs, rows: Tensor, weights: Tensor) -> Batch:
+        step_weights = self._step_weights(pairs)
+        if self._config.shortest_crop < 1:
+            members, size = rows.shape
+            step_weights = crop(step_weights, (members, size), self._config.shortest_crop, self._generator)
+        return Batch(pairs.inputs(rows), step_weights, self._targets(pairs)[rows], weights)
+
+    def _targets(self, pairs: Pairs) -> Tensor:
+        return smoothed(pairs.values, self._config.label_smoothing)
+
+    def _step_weights(self, pairs: Pairs) -> Tensor:
+        """How much each step of a segment counts, ``(length,)``."""
+        return discounts(pairs.length, self._config.discount).to(pairs.values)
 
     def _batches(self, weights: Tensor) -> Sequence[Tensor]:
         """Each member's training pairs in random order, in batches ``(members, b)`` as even as can be.
@@ -127,11 +116,8 @@ class Fitter:
         which weigh nothing.
         """
         order = torch.rand(weights.shape, generator=self._generator).to(weights.device)
-        rows = torch.where(weights > 0, order, torch.inf).argsort(dim=1)
-        longest = int((weights > 0).sum(dim=1).max())
-        if longest == 0:
-            return ()
-        return rows[:, :longest].tensor_split(-(-longest // self._config.batch_size), dim=1)
+        rows = _taken_first(weights, order)
+        return rows.tensor_split(-(-rows.shape[1] // self._config.batch_size), dim=1) if rows.numel() else ()
 
     def converge(self, pairs: Pairs, max_updates: int, progress: Callable[[int], None] | None = None) -> int:
         """Fit until no member gets better on what it does not train on; leave each at its best.
@@ -140,14 +126,15 @@ class Fitter:
         """
         learned = self._network.learned()
         kept = [tensor.detach().clone() for tensor in learned]
-        best = _score(self.evaluate(pairs))
+        judged = _judged(pairs.weights)
+        best = self._mean_losses(pairs, judged)
         updates = stale = 0
         while stale < self._config.patience and updates < max_updates:
             made = self._some_epochs(pairs, max_updates - updates)
             if made == 0:  # no member trains on any of these pairs
                 break
             updates += made
-            score = _score(self.evaluate(pairs))
+            score = self._mean_losses(pairs, judged)
             better = score < best - _LEAST_GAIN
             best = torch.where(better, score, best)
             for tensor, keep in zip(learned, kept, strict=True):
@@ -170,30 +157,39 @@ class Fitter:
         return updates
 
     @torch.no_grad()
+    def _mean_losses(self, pairs: Pairs, weights: Tensor) -> Tensor:
+        """Each member's weighted mean loss, ``(members,)``; pairs of weight 0 are not looked at."""
+        losses = []
+        rows = _taken_first(weights, torch.zeros_like(weights))
+        for chunk in torch.split(rows, _EVALUATION_BATCH, dim=1):
+            logits = self._network.logits(pairs.inputs(chunk), self._step_weights(pairs))
+            losses.append(preference_loss(logits, self._targets(pairs)[chunk], self._config.label_noise))
+        return _mean(torch.cat(losses, dim=1), weights.gather(1, rows))
+
+    @torch.no_grad()
     def evaluate(self, pairs: Pairs) -> Evaluation:
         """All pairs, by all members."""
         rows = torch.arange(len(pairs), device=pairs.values.device)
-        chunks = torch.split(rows, _EVALUATION_BATCH)
-        standardise = self._network.standardise
-        outputs = torch.cat([self._network(standardise(pairs.features(chunk))) for chunk in chunks], dim=1)
-        returns = outputs @ self._step_weights(outputs.shape[-1])
+        chunks = [self._network(pairs.inputs(chunk)) for chunk in torch.split(rows, _EVALUATION_BATCH)]
+        outputs = torch.cat(chunks, dim=1)
+        returns = outputs @ self._step_weights(pairs)
         logits = returns[..., 0] - returns[..., 1]
-        losses = preference_loss(logits, pairs.values, self._config.label_noise)
+        losses = preference_loss(logits, self._targets(pairs), self._config.label_noise)
         held_out = (pairs.weights == 0).float()
         return Evaluation(outputs, logits, losses, _mean(losses, pairs.weights), _mean(losses, held_out))
 
     def state_dict(self) -> dict[str, Any]:
-        """Moments and step counts of the optimizer, one entry per parameter."""
-        entries = self._optimizer.state_dict()["state"].values()
-        return {"optimizer": [{name: value.clone() for name, value in entry.items()} for entry in entries]}
+        """Moments and step counts of the optimizer, one entry per parameter, and strengths that adapt."""
+        state: dict[str, Any] = {"optimizer": self._optimizer.state_dict()}
+        if self._config.adapt:
+            state["regulariser"] = self._regulariser.state_dict()
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Read back :meth:`state_dict`; arrays will do for tensors."""
-        entries = {
-            index: {name: torch.as_tensor(value) for name, value in entry.items()}
-            for index, entry in enumerate(state["optimizer"])
-        }
-        self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": entries})
+        self._optimizer.load_state_dict(state["optimizer"])
+        if self._config.adapt:
+            self._regulariser.load_state_dict(state["regulariser"])
 
 
 def _keep_freed_memory() -> None:
@@ -205,10 +201,18 @@ def _keep_freed_memory() -> None:
     torch.empty(8_000_000, dtype=torch.float32)
 
 
+def _taken_first(weights: Tensor, order: Tensor) -> Tensor:
+    """Each member's rows of weight, in ascending ``order``: ``(members, n)``, filled up with other rows."""
+    rows = torch.where(weights > 0, order, torch.inf).argsort(dim=1)
+    return rows[:, : int((weights > 0).sum(dim=1).max())]
+
+
+def _judged(weights: Tensor) -> Tensor:
+    """How much each pair counts in judging a fit: those held out, or the others where there are none."""
+    held_out = (weights == 0).to(weights)
+    return torch.where(held_out.any(dim=1, keepdim=True), held_out, weights)
+
+
 def _mean(values: Tensor, weights: Tensor) -> Tensor:
     """Weighted mean over the last dimension; NaN where all weights are 0."""
     return (values * weights).sum(dim=-1) / weights.sum(dim=-1)
-
-
-def _score(evaluation: Evaluation) -> Tensor:
-    return torch.where(evaluation.validation.isnan(), evaluation.training, evaluation.validation)

@@ -58,14 +58,19 @@ class RewardEnsemble(RewardNetwork):
         members: number of networks.
         inputs: features per step.
         hidden: units per hidden layer.
-        generator: draws the initial parameters, differently for each member.
+        generator: draws the initial parameters, differently for each member, and what drops out.
+        dropout: probability that a unit of a hidden layer is silent for one step while training.
     """
 
     input_mean: Tensor
     input_std: Tensor
 
-    def __init__(self, members: int, inputs: int, hidden: int, generator: torch.Generator) -> None:
+    def __init__(
+        self, members: int, inputs: int, hidden: int, generator: torch.Generator, dropout: float = 0.0
+    ) -> None:
         super().__init__()
+        self.dropout = dropout
+        self._generator = generator
         layers = [(inputs, hidden), (hidden, hidden), (hidden, 1)]
         # nn.Linear's default initialisation.
         self.weights = nn.ParameterList(
@@ -93,8 +98,11 @@ class RewardEnsemble(RewardNetwork):
         """
         batch = inputs.shape[:-1]
         shared = inputs.reshape(1, -1, inputs.shape[-1]).expand(len(self.biases[0]), -1, -1)
-        outputs = torch.baddbmm(self.biases[-1], self._hidden(shared), self.weights[-1])
-        return outputs.reshape(-1, *batch)
+        hidden, weights = self._hidden(shared), self.weights[-1][..., 0]
+        # Member by member: torch's batched product with single columns is six times slower.
+        outputs = [torch.mv(units, weight) for units, weight in zip(hidden, weights, strict=True)]
+        rewards: Tensor = torch.stack(outputs) + self.biases[-1][..., 0]
+        return rewards.view(-1, *batch)
 
     def logits(self, inputs: Tensor, step_weights: Tensor) -> Tensor:
         """Difference of the two segments' returns by each member.
@@ -104,16 +112,18 @@ class RewardEnsemble(RewardNetwork):
         where both segments' weights have one sum.
         """
         members, pairs, _, length, size = inputs.shape
-        hidden = self._hidden(inputs.reshape(members, -1, size)).view(members * pairs, 2 * length, -1)
+        hidden = self._hidden(inputs.reshape(members, -1, size))
         signed = signed_weights(step_weights, (members, pairs, 2, length))
-        difference = torch.bmm(signed.view(members * pairs, 1, 2 * length), hidden)
-        return torch.bmm(difference.view(members, pairs, -1), self.weights[-1]).squeeze(-1)
+        return torch.bmm(difference_of_sums(hidden, signed), self.weights[-1]).squeeze(-1)
 
     def _hidden(self, inputs: Tensor) -> Tensor:
         """``(members, n, inputs)`` to the last hidden layer's ``(members, n, hidden)``."""
         hidden = inputs
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             hidden = functional.leaky_relu(torch.baddbmm(bias, hidden, weight), inplace=True)
+            if self.training and self.dropout > 0:
+                heard = torch.rand(hidden.shape, generator=self._generator) >= self.dropout
+                hidden = hidden * heard.to(hidden) / (1 - self.dropout)
         return hidden
 
     def adapt(self, features: Iterable[Tensor]) -> None:
@@ -152,6 +162,21 @@ def signed_weights(step_weights: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Weights of steps with the second segment's turned negative, ``shape`` being ``(..., 2, length)``."""
     sign = step_weights.new_tensor([[1.0], [-1.0]])
     return (step_weights * sign).expand(shape).contiguous()
+
+
+def difference_of_sums(hidden: Tensor, signed: Tensor) -> Tensor:
+    """Sums over each pair's steps by their signed weights.
+
+    Args:
+        hidden: ``(members, pairs * 2 * length, units)``.
+        signed: ``(members, pairs, 2, length)``.
+
+    Returns:
+        ``(members, pairs, units)``.
+    """
+    members, pairs = signed.shape[:2]
+    of_pairs = hidden.view(members * pairs, -1, hidden.shape[-1])
+    return torch.bmm(signed.view(members * pairs, 1, -1), of_pairs).view(members, pairs, -1)
 
 
 def _uniform(shape: tuple[int, ...], fan_in: int, generator: torch.Generator) -> nn.Parameter:

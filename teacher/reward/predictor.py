@@ -14,9 +14,10 @@ from torch import Tensor
 from teacher.options import RewardConfig
 from teacher.preferences import PreferenceDataset
 from teacher.reward.features import Features, Steps, Transitions
-from teacher.reward.fitting import Evaluation, Fitter, Pairs
+from teacher.reward.fitting import Evaluation, Fitter
 from teacher.reward.loss import discounts
 from teacher.reward.network import RewardEnsemble
+from teacher.reward.pairs import Pairs
 from teacher.segments import Segment
 
 _SMALLEST_STD = 1e-6
@@ -66,7 +67,9 @@ class RewardPredictor:
         self._generator = torch.Generator().manual_seed(seed)
         self.inputs = frozenset(config.inputs.split(","))
         self._features = Features(observation_space, action_space, self.inputs)
-        network = RewardEnsemble(config.members, self._features.size, config.hidden, self._generator)
+        network = RewardEnsemble(
+            config.members, self._features.size, config.hidden, self._generator, config.dropout
+        )
         self._network = network.to(self._device)
         self._fitter = Fitter(self._network, config, self._generator)
         self._output_mean = torch.zeros(config.members, device=self._device)
@@ -176,6 +179,7 @@ class RewardPredictor:
         """The dataset as tensors; inputs are standardised anew with its statistics."""
         pairs = Pairs(dataset, self._features, self.config.members, self._device)
         self._network.adapt(pairs.chunks())
+        pairs.standardise(self._network.standardise)
         return pairs
 
     def _normalise(self, outputs: Tensor) -> None:

@@ -1,6 +1,8 @@
 """Minibatches and their loss, against the definition written out for one member and pair at a time."""
 
+import dataclasses
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -11,8 +13,10 @@ from gymnasium import spaces
 from teacher.options import RewardConfig
 from teacher.preferences import Preference, PreferenceDataset
 from teacher.reward.features import Features
-from teacher.reward.fitting import Fitter, Pairs
+from teacher.reward.fitting import Fitter
+from teacher.reward.gradient import add_gradient, batch_loss
 from teacher.reward.network import RewardEnsemble
+from teacher.reward.pairs import Pairs
 from teacher.segments import Segment
 
 MakeSegment = Callable[..., Segment]
@@ -49,21 +53,21 @@ def test_the_loss_is_each_members_weighted_mean(
     for member in range(3):
         total = 0.0
         for row in rows[member].tolist():
-            returns = (
-                network(network.standardise(pairs.features(torch.tensor(row))))[member].sum(dim=-1).tolist()
-            )
+            returns = network(pairs.inputs(torch.tensor([row])))[member, 0].sum(dim=-1).tolist()
             chosen = 0.9 / (1 + np.exp(returns[1] - returns[0])) + 0.05
             value = float(pairs.values[row])
             loss = -value * np.log(chosen) - (1 - value) * np.log(1 - chosen)
             total += float(pairs.weights[member, row]) * loss
         expected += total / float(pairs.weights[member, rows[member]].sum())
-    assert fitter.loss(pairs, rows).item() == pytest.approx(expected, rel=1e-5)
+    (batch,) = fitter.minibatches(pairs, rows)
+    assert batch_loss(network, batch, CONFIG.label_noise).item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_held_out_pairs_have_no_gradient(fitter: Fitter, network: RewardEnsemble, pairs: Pairs) -> None:
     held_out = torch.stack([(weights == 0).nonzero()[:5, 0] for weights in pairs.weights])
     trained = torch.stack([(weights > 0).nonzero()[:5, 0] for weights in pairs.weights])
-    fitter.loss(pairs, torch.cat([held_out[:1], trained[1:]])).backward()  # type: ignore[no-untyped-call]
+    (batch,) = fitter.minibatches(pairs, torch.cat([held_out[:1], trained[1:]]))
+    add_gradient(network, batch, CONFIG.label_noise)
     for parameter in list(network.parameters())[:-1]:  # the last bias cancels in every difference
         assert parameter.grad is not None
         assert not parameter.grad[0].any()
@@ -98,3 +102,83 @@ def test_an_evaluation_tells_training_from_held_out(fitter: Fitter, pairs: Pairs
         held_out = losses[member][weights[member] == 0]
         assert float(evaluation.validation[member]) == pytest.approx(held_out.mean(), rel=1e-5)
     assert evaluation.outputs.shape == (3, 40, 2, 6)
+
+
+@pytest.mark.parametrize("parts", [2, 5, 100])
+def test_minibatches_accumulated_have_the_gradient_of_the_whole(
+    network: RewardEnsemble, pairs: Pairs, parts: int
+) -> None:
+    rows = torch.arange(33).reshape(3, 11)
+    gradients = []
+    for config in (CONFIG, dataclasses.replace(CONFIG, accumulate=parts)):
+        batches = Fitter(network, config, torch.Generator()).minibatches(pairs, rows)
+        assert len(batches) == min(config.accumulate, 11)
+        for batch in batches:
+            add_gradient(network, batch, CONFIG.label_noise)
+        gradients.append([parameter.grad.clone() for parameter in network.parameters()])  # type: ignore[union-attr]
+    for whole, accumulated in zip(*gradients, strict=True):
+        torch.testing.assert_close(accumulated, whole, rtol=1e-6, atol=1e-6)
+
+
+def test_a_network_that_drops_out_does_so_while_it_is_fitted_alone(pairs: Pairs) -> None:
+    config = dataclasses.replace(CONFIG, dropout=0.5)
+    network = RewardEnsemble(3, FEATURES.size, 16, torch.Generator().manual_seed(1), dropout=0.5)
+    fitter = Fitter(network, config, torch.Generator().manual_seed(2))
+    everything = pairs.inputs(torch.arange(len(pairs)))
+    assert (network(everything) == network(everything)).all()
+    fitter.epoch(pairs)
+    assert (network(everything) == network(everything)).all()
+    network.train()
+    assert not (network(everything) == network(everything)).all()
+
+
+def test_dropout_keeps_what_units_say_on_average() -> None:
+    network = RewardEnsemble(1, 2, 1000, torch.Generator().manual_seed(1), dropout=0.3)
+    for parameter in network.parameters():
+        parameter.data.abs_()  # without kinks
+    inputs = torch.ones(1, 2)
+    expected = network.eval()._hidden(inputs[None]).mean()
+    network.train()
+    heard = torch.stack([network._hidden(inputs[None]) for _ in range(20)])
+    assert float((heard == 0).float().mean()) == pytest.approx(0.3, abs=0.01)
+    assert float(heard.mean().detach()) == pytest.approx(float(expected.detach()), rel=0.1)
+
+
+def test_a_strength_that_adapts_grows_where_the_fit_goes_beyond_the_labels(
+    network: RewardEnsemble, pairs: Pairs
+) -> None:
+    """Labels that mean nothing: training loss falls, held-out loss does not."""
+    config = dataclasses.replace(CONFIG, adapt=True, strength=1e-3, regularisation="l2", learning_rate=0.01)
+    fitter = Fitter(network, config, torch.Generator().manual_seed(2))
+    for _ in range(100):
+        fitter.epoch(pairs)
+    saved = fitter.state_dict()
+    assert (saved["regulariser"]["strengths"] > 2e-3).all()
+    restored = Fitter(network, config, torch.Generator())
+    restored.load_state_dict(saved)
+    assert (restored.state_dict()["regulariser"]["strengths"] == saved["regulariser"]["strengths"]).all()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"shortest_crop": 0.5}, {"label_smoothing": 0.05}, {"dropout": 0.2}, {"regularisation": "l1"}],
+)
+def test_every_way_of_fitting_lowers_the_loss(
+    make_segment: MakeSegment, network: RewardEnsemble, changes: dict[str, Any]
+) -> None:
+    config = dataclasses.replace(CONFIG, **{"strength": 1e-4, "learning_rate": 0.01, **changes})
+    if config.dropout:
+        network = RewardEnsemble(3, FEATURES.size, 16, torch.Generator().manual_seed(1), config.dropout)
+    dataset = PreferenceDataset()
+    for number in range(60):
+        first, second = make_segment(2 * number), make_segment(2 * number + 1)
+        value = float(first.true_return > second.true_return)
+        dataset.upsert([Preference(UUID(int=number), first, second, value)])
+    pairs = Pairs(dataset, FEATURES, 3, torch.device("cpu"))
+    fitter = Fitter(network, config, torch.Generator().manual_seed(2))
+    before = fitter.evaluate(pairs)
+    for _ in range(20):
+        fitter.epoch(pairs)
+    after = fitter.evaluate(pairs)
+    assert (after.validation < 0.8 * before.validation).all()
+    assert (after.training < 0.8 * before.training).all()

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from teacher.reward.loss import preference_loss
+from teacher.reward.loss import preference_loss, preference_slope, smoothed
 
 moderate = st.floats(-15, 15)
 shares = st.floats(0, 1)
@@ -21,6 +21,11 @@ def loss_and_gradient(logit: float, value: float, noise: float) -> tuple[float, 
     return loss.item(), logits.grad.item()
 
 
+def slope_by_hand(logit: float, value: float, noise: float) -> float:
+    logits, values = (torch.tensor([number], dtype=torch.float64) for number in (logit, value))
+    return preference_slope(logits, values, noise).item()
+
+
 @given(moderate, shares, noises)
 def test_it_is_the_mixture_of_bradley_terry_and_chance(logit: float, value: float, noise: float) -> None:
     sigmoid = 1 / (1 + np.exp(-logit))
@@ -30,6 +35,7 @@ def test_it_is_the_mixture_of_bradley_terry_and_chance(logit: float, value: floa
     loss, gradient = loss_and_gradient(logit, value, noise)
     assert loss == pytest.approx(-(value * np.log(first) + (1 - value) * np.log(second)), abs=1e-9)
     assert gradient == pytest.approx(-value * slope / first + (1 - value) * slope / second, abs=1e-9)
+    assert slope_by_hand(logit, value, noise) == pytest.approx(gradient, abs=1e-9)
 
 
 @given(moderate, st.sampled_from([0.0, 1.0]), noises)
@@ -58,6 +64,7 @@ def test_without_noise_a_confidently_wrong_prediction_keeps_its_full_gradient(lo
     loss, gradient = loss_and_gradient(logit, 1.0, 0.0)
     assert loss == pytest.approx(-logit)
     assert gradient == pytest.approx(-1.0)
+    assert slope_by_hand(logit, 1.0, 0.0) == pytest.approx(-1.0)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
@@ -72,6 +79,7 @@ def test_extreme_predictions_stay_finite_in_single_precision(
     assert logits.grad is not None
     assert loss.isfinite()
     assert logits.grad.isfinite()
+    torch.testing.assert_close(preference_slope(logits.detach(), torch.tensor(value), noise), logits.grad)
 
 
 def test_with_noise_no_single_answer_costs_more_than_one_given_by_chance() -> None:
@@ -82,3 +90,19 @@ def test_equal_is_best_where_the_returns_are_equal() -> None:
     assert loss_and_gradient(0.0, 0.5, 0.1) == pytest.approx((np.log(2), 0.0))
     assert loss_and_gradient(3.0, 0.5, 0.1)[1] > 0
     assert loss_and_gradient(-3.0, 0.5, 0.1)[1] < 0
+
+
+@pytest.mark.parametrize("smoothing", [0.1, 0.3])
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_smoothed_labels_are_best_at_a_finite_difference(value: float, smoothing: float) -> None:
+    target = smoothed(torch.tensor(value, dtype=torch.float64), smoothing).item()
+    best = np.log((1 - smoothing) / smoothing) * (1 if value else -1)
+    assert loss_and_gradient(best, target, 0.0)[1] == pytest.approx(0, abs=1e-9)
+    assert loss_and_gradient(2 * best, target, 0.0)[1] * best > 0
+    assert loss_and_gradient(best / 2, target, 0.0)[1] * best < 0
+
+
+def test_smoothing_leaves_equal_as_it_is_and_nothing_is_smoothed_by_nothing() -> None:
+    assert smoothed(torch.tensor(0.5), 0.2).item() == pytest.approx(0.5)
+    values = torch.tensor([0.0, 0.3, 1.0])
+    assert (smoothed(values, 0.0) == values).all()

@@ -1,0 +1,63 @@
+"""A dataset of preferences as the network reads it."""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from teacher.preferences import PreferenceDataset, bootstrap_weights
+from teacher.reward.features import Features
+
+_BYTES_AT_ONCE = 2**28  # of a dataset's features
+
+Standardise = Callable[[Tensor], Tensor]
+
+
+class Pairs:
+    """A dataset as the network sees it: rows of two segments, their values, and each member's weights.
+
+    What the network reads of a large dataset is not kept, but made anew for each minibatch.
+
+    Attributes:
+        length: steps of each segment.
+        values: ``(n,)``.
+        weights: ``(members, n)``.
+    """
+
+    def __init__(
+        self, dataset: PreferenceDataset, features: Features, members: int, device: torch.device
+    ) -> None:
+        self._dataset = dataset
+        self._features = features
+        self._device = device
+        self.values = torch.from_numpy(dataset.values).to(device)
+        self.weights = torch.from_numpy(bootstrap_weights(dataset.ids, members)).to(device)
+        self.length = dataset.segment_length
+        bytes_per_pair = 2 * self.length * features.size * torch.float32.itemsize
+        self._chunk = max(1, _BYTES_AT_ONCE // bytes_per_pair)
+        self._kept = features(dataset.steps()).to(device) if len(self) <= self._chunk else None
+        self._standardise: Standardise | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def standardise(self, standardise: Standardise) -> None:
+        """Make inputs of the network of features in this way from now on."""
+        self._standardise = standardise
+        if self._kept is not None:  # once for the whole fit
+            self._kept = standardise(self._kept)
+
+    def inputs(self, rows: Tensor) -> Tensor:
+        """What the network reads, ``(*rows.shape, 2, length, ...)``; before :meth:`standardise`, features."""
+        if self._kept is not None:
+            return self._kept.index_select(0, rows.flatten()).view(*rows.shape, *self._kept.shape[1:])
+        features = self._features(self._dataset.steps(rows.cpu().numpy())).to(self._device)
+        return features if self._standardise is None else self._standardise(features)
+
+    def chunks(self) -> Iterator[Tensor]:
+        """What the network reads of all pairs in parts that fit into memory, ``(rows, 2, length, ...)``."""
+        if self._kept is not None:
+            yield self._kept
+            return
+        for rows in torch.split(torch.arange(len(self)), self._chunk):
+            yield self.inputs(rows)

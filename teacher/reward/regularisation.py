@@ -1,0 +1,71 @@
+"""What keeps the reward networks from fitting every label: weight decay or a penalty, fixed or adapted."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from teacher.options import RewardConfig
+from teacher.reward.optimizer import FlatParameters
+
+_RATIOS = (1.1, 1.5)  # Christiano et al. 2017, section 2.2.3
+_FACTOR = 1.1
+_FURTHEST = 100.0
+
+
+class Regulariser:
+    """Pulls parameters to zero before each step of the optimizer.
+
+    ``weight_decay`` shrinks them by ``learning_rate * strength`` (AdamW: Loshchilov, Hutter 2019); ``l1`` or
+    ``l2`` adds ``strength`` times the sum of their absolute values or of their squares to each member's loss.
+
+    Attributes:
+        strengths: ``(members,)``; they change where the configuration says ``adapt``.
+    """
+
+    def __init__(self, config: RewardConfig, parameters: FlatParameters) -> None:
+        self._config = config
+        self._parameters = parameters
+        self.strengths = torch.full((config.members,), config.strength, dtype=torch.float64)
+
+    def apply(self, learning_rate: float) -> None:
+        """Change the gradient, or the parameters themselves."""
+        values, gradient = self._parameters.values, self._parameters.gradient
+        strength = self._of_parameters()
+        match self._config.regularisation:
+            case "weight_decay":
+                values.mul_(1 - learning_rate * strength)
+            case "l1":
+                gradient.add_(values.sign().mul_(strength))
+            case "l2":
+                gradient.add_(values * (2 * strength))
+
+    def _of_parameters(self) -> Tensor | float:
+        if self._config.adapt:
+            return self._parameters.of_members(self.strengths)
+        return self._config.strength
+
+    def adapt(self, training: Tensor, validation: Tensor) -> None:
+        """Strengthen it for members that overfit, and weaken it for those that could fit better.
+
+        The paper keeps the validation loss between 1.1 and 1.5 times the training loss, without saying how.
+        Here each member's strength goes by 10 % at a time, and no further than to a hundred times more or
+        less than configured. Nothing changes for a member without held-out pairs.
+
+        Args:
+            training: ``(members,)``, mean loss of the pairs a member is trained on.
+            validation: ``(members,)``, mean loss of those held out from it; NaN where there are none.
+        """
+        ratio = (validation / training).cpu()
+        self.strengths[ratio > _RATIOS[1]] *= _FACTOR
+        self.strengths[ratio < _RATIOS[0]] /= _FACTOR
+        strength, most = self._config.strength, 1 / self._config.learning_rate  # beyond, signs would change
+        self.strengths.clamp_(strength / _FURTHEST, min(strength * _FURTHEST, most))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The strengths."""
+        return {"strengths": self.strengths.clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Read back :meth:`state_dict`; arrays will do for tensors."""
+        self.strengths.copy_(torch.as_tensor(state["strengths"]))

@@ -1,0 +1,119 @@
+"""Adam and regularisation on flat parameters, against torch's own optimizers."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from teacher.options import RewardConfig
+from teacher.reward.optimizer import Adam, FlatParameters
+from teacher.reward.regularisation import Regulariser
+
+LEARNING_RATE = 0.01
+
+
+class Cubes(nn.Module):
+    """Three members' parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        random = torch.Generator().manual_seed(1)
+        self.matrix = nn.Parameter(torch.randn(3, 4, 2, generator=random, dtype=torch.float64))
+        self.bias = nn.Parameter(torch.randn(3, 1, 2, generator=random, dtype=torch.float64))
+
+    def forward(self) -> Tensor:
+        return (self.matrix**3).sum() + self.bias.cos().sum() * 10
+
+
+def ours(steps: int, **settings: Any) -> Cubes:
+    module = Cubes()
+    parameters = FlatParameters(module)
+    config = RewardConfig(**{"strength": 0.0, **settings})
+    optimizer, regulariser = Adam(parameters), Regulariser(config, parameters)
+    for _ in range(steps):
+        parameters.gradient.zero_()
+        module().backward()
+        regulariser.apply(LEARNING_RATE)
+        optimizer.step(LEARNING_RATE)
+    return module
+
+
+def torchs(steps: int, *, decay: float = 0.0, l1: float = 0.0, l2: float = 0.0) -> Cubes:
+    module = Cubes()
+    optimizer = torch.optim.AdamW(module.parameters(), lr=LEARNING_RATE, weight_decay=decay)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        penalty = sum(l1 * p.abs().sum() + l2 * p.square().sum() for p in module.parameters())
+        (module() + penalty).backward()
+        optimizer.step()
+    return module
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, {}),
+        ({"strength": 2.0}, {"decay": 2.0}),
+        ({"regularisation": "l1", "strength": 0.7}, {"l1": 0.7}),
+        ({"regularisation": "l2", "strength": 0.7}, {"l2": 0.7}),
+        ({"strength": 2.0, "adapt": True}, {"decay": 2.0}),
+        ({"regularisation": "l2", "strength": 0.7, "adapt": True}, {"l2": 0.7}),
+    ],
+)
+def test_parameters_go_where_torch_takes_them(settings: dict[str, Any], expected: dict[str, float]) -> None:
+    for found, wanted in zip(
+        ours(30, **settings).parameters(), torchs(30, **expected).parameters(), strict=True
+    ):
+        torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_a_saved_optimizer_goes_on_exactly() -> None:
+    module = ours(0)
+    parameters = FlatParameters(module)
+    optimizer = Adam(parameters)
+    for step in range(6):
+        if step == 3:
+            state = optimizer.state_dict()
+            optimizer = Adam(parameters)
+            optimizer.load_state_dict(state)
+        parameters.gradient.zero_()
+        module().backward()
+        optimizer.step(LEARNING_RATE)
+    for found, wanted in zip(module.parameters(), torchs(6).parameters(), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_what_torchs_optimizer_saved_is_read_also_where_it_skipped_the_last_parameter() -> None:
+    theirs, module = Cubes(), Cubes()
+    optimizer = torch.optim.AdamW(theirs.parameters(), weight_decay=0.0, lr=LEARNING_RATE)
+    (theirs.matrix**3).sum().backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    restored = Adam(FlatParameters(module))
+    restored.load_state_dict(list(optimizer.state_dict()["state"].values()))
+    matrix, bias = restored.state_dict()
+    saved = optimizer.state_dict()["state"][0]
+    assert float(matrix["step"]) == float(saved["step"]) == 1.0
+    torch.testing.assert_close(matrix["exp_avg"], saved["exp_avg"])
+    torch.testing.assert_close(matrix["exp_avg_sq"], saved["exp_avg_sq"])
+    assert not bias["exp_avg"].any()
+
+
+def test_the_strength_follows_each_members_ratio_of_losses_and_not_too_far() -> None:
+    regulariser = Regulariser(RewardConfig(strength=2.0, adapt=True), FlatParameters(Cubes()))
+    training = torch.tensor([1.0, 1.0, 1.0])
+    regulariser.adapt(training, torch.tensor([1.6, 1.3, 1.0]))
+    assert regulariser.strengths.tolist() == pytest.approx([2.2, 2.0, 2.0 / 1.1])
+    regulariser.adapt(training, torch.tensor([torch.nan, 1.3, 1.0]))
+    assert regulariser.strengths.tolist() == pytest.approx([2.2, 2.0, 2.0 / 1.21])
+    for _ in range(200):
+        regulariser.adapt(training, torch.tensor([9.0, 9.0, 0.1]))
+    assert regulariser.strengths.tolist() == pytest.approx([200.0, 200.0, 0.02])
+
+
+def test_a_strength_of_a_member_is_that_of_all_its_parameters() -> None:
+    parameters = FlatParameters(Cubes())
+    matrix, bias = parameters.views(parameters.of_members(torch.tensor([1.0, 2.0, 3.0])))
+    for member in range(3):
+        assert (matrix[member] == member + 1).all()
+        assert (bias[member] == member + 1).all()
