@@ -4,7 +4,8 @@
 most of them tuned), ``SB3`` and ``sb3-contrib`` for the default arguments of PPO and TRPO there. A row has
 one number of environments for both algorithms: where the source has another, rollouts are as large as there.
 
-Left out of rl-zoo: PPO on MuJoCo, tuned for a million steps of one environment and mostly other networks;
+Left out of rl-zoo: PPO on MuJoCo, tuned for a million steps of one environment and mostly other networks,
+but for the ``gamma`` of Reacher, without which no agent here learns to stop at the target;
 MountainCarContinuous, which rests on state-dependent exploration (gSDE) and an initial standard deviation;
 gSDE elsewhere (Pendulum, CarRacing); a clipping range that falls with the learning rate (CartPole,
 BipedalWalkerHardcore, Atari); ``gamma`` of 0.9999 on Swimmer. CartPole's observations are normalised here,
@@ -108,6 +109,12 @@ _LUNAR_LANDER = TaskDefaults(
 
 BY_NAME: Mapping[str, TaskDefaults] = {
     "HalfCheetah": replace(GENERAL, trpo=replace(_TRPO_MUJOCO, target_kl=0.04)),
+    "Reacher": replace(
+        GENERAL,
+        ppo=replace(GENERAL.ppo, gamma=0.9),
+        trpo=replace(_TRPO_MUJOCO, gamma=0.9),
+        source="the general row, gamma: rl-zoo's for PPO",
+    ),
     "CartPole": TaskDefaults(
         num_envs=8,
         ppo=PPOConfig(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from agents.defaults import defaults_for
+from agents.defaults import TaskDefaults, defaults_for
 from agents.distributed import Ranks
 from agents.on_policy import OnPolicyAgent
 from agents.ppo import PPO
@@ -23,6 +23,7 @@ from teacher.config import TeachConfig
 from teacher.crew import Crew
 from teacher.envs.episodes import EpisodeRecorder, Trajectory
 from teacher.envs.exploration import Explorer
+from teacher.envs.families import base_env_id
 from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.judges import Value, true_return
 from teacher.ledger import Ledger
@@ -250,12 +251,17 @@ class Run:
             self.teaching.load_state_dict(state["teaching"])
 
 
+def _defaults(env_id: str) -> TaskDefaults:
+    """The hyperparameters of a task; rl-teacher's tasks have those of what they are made of."""
+    return defaults_for(base_env_id(env_id))
+
+
 def make_envs(
     config: TeachConfig, task: TaskInfo, seed: int | Sequence[int], ranks: Ranks
 ) -> EpisodeRecorder:
     """This rank's environments, as many as suit the task."""
     part = (ranks.rank, ranks.size)
-    return make_vector_env(task, defaults_for(task.env_id).num_envs, seed, config.workers, part=part)
+    return make_vector_env(task, _defaults(task.env_id).num_envs, seed, config.workers, part=part)
 
 
 def make_predictor(config: TeachConfig, task: TaskInfo) -> RewardPredictor:
@@ -273,7 +279,7 @@ def predicted_rewards(predictor: RewardPredictor, rollout: Rollout) -> NDArray[n
 
 def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> OnPolicyAgent:
     """The algorithm by the task's defaults; only true rewards come in a scale of the environment's own."""
-    row, scale = defaults_for(envs.env_id), config.predictor == "rl"
+    row, scale = _defaults(envs.env_id), config.predictor == "rl"
     if config.agent == "trpo":
         trpo = row.trpo_for(envs.single_action_space, normalize_rewards=scale)
         return TRPO(envs, trpo, config.seed, config.device)

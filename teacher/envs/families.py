@@ -151,7 +151,7 @@ def make_family(family: str, **kwargs: Any) -> FamilyRules:
 def plain_class(spec: EnvSpec) -> str | None:
     """The class that a family's or Gymnasium's id makes, with default arguments; None where it has others."""
     if spec.entry_point == _ENTRY_POINT and spec.kwargs.keys() == {"family"}:
-        spec = gym.spec(FAMILIES[spec.kwargs["family"]].base_id)
+        spec = gym.spec(base_env_id(spec.id))
     return spec.entry_point if isinstance(spec.entry_point, str) and not spec.kwargs else None
 
 
@@ -168,6 +168,14 @@ def register_tasks() -> None:
                     disable_env_checker=True,
                     kwargs={"family": name},
                 )
+
+
+def base_env_id(env_id: str) -> str:
+    """The Gymnasium environment underneath one of these tasks; any other id comes back unchanged."""
+    spec = gym.registry.get(env_id)
+    if spec is None or spec.entry_point != _ENTRY_POINT:
+        return env_id
+    return FAMILIES[spec.kwargs["family"]].base_id
 
 
 def old_names() -> dict[str, str]:

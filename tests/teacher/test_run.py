@@ -29,6 +29,7 @@ HALF_CHEETAH = BY_NAME["HalfCheetah"].trpo
         ({"env_id": "ShortHopper-v1"}, 8, PPOConfig(normalize_rewards=True)),
         ({"env_id": "ShortHopper-v1", "predictor": "synth", "n_labels": 60}, 8, PPOConfig()),
         ({"env_id": "CartPole-v1"}, 8, CARTPOLE),
+        ({"env_id": "ShortReacher-v1", "predictor": "synth", "n_labels": 60}, 8, BY_NAME["Reacher"].ppo),
         ({"env_id": "Pendulum-v1", "predictor": "synth", "n_labels": 60}, 4, BY_NAME["Pendulum"].ppo),
         (
             {"env_id": "HalfCheetah-v5", "predictor": "synth", "n_labels": 60, "agent": "trpo"},
