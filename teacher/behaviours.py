@@ -6,7 +6,7 @@ segments add up to that of the whole, so that a reward of single steps can accou
 
 import numpy as np
 
-from teacher.judges import Steps
+from teacher.segments import Steps
 
 _HEIGHT, _PITCH = 0, 1  # of a hopper's observation
 _TARGET, _FINGERTIP_FROM_TARGET = slice(4, 6), slice(8, 10)  # of a reacher's

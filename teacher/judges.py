@@ -6,48 +6,26 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from teacher.client import Decision
 from teacher.errors import BehaviourError, ConfigError, described, one_line
-from teacher.segments import Segment, SegmentPair
+from teacher.segments import RewardedSteps, Segment, SegmentPair
 from teacher.teachers import Answerer, Manner
 
 Judge = Callable[[Segment, Segment], Decision | float]
 """Which is better, or the probability that the first one is."""
 
 _MAX_SKIPPED_IN_A_ROW = 1000
-_DECISIONS: dict[float | None, Decision] = {1.0: "first", 0.0: "second", 0.5: "equal", None: "cant_tell"}
+_PROBABILITIES: dict[Decision, float | None] = {"first": 1.0, "second": 0.0, "equal": 0.5, "cant_tell": None}
 
 
-class Steps(Protocol):
-    """What a segment and a whole episode have in common: so many steps of one environment."""
-
-    @property
-    def observations(self) -> NDArray[Any]:
-        """``(steps, *observation_shape)``, raw, each before its step."""
-
-    @property
-    def next_observations(self) -> NDArray[Any]:
-        """``(steps, *observation_shape)``, raw, each after its step."""
-
-    @property
-    def actions(self) -> NDArray[Any]:
-        """``(steps, *action_shape)``, as executed."""
-
-    @property
-    def true_rewards(self) -> NDArray[np.float64]:
-        """``(steps,)`` of the environment's own reward."""
+Value = Callable[[RewardedSteps], float]
+"""How good the steps of a segment or an episode are."""
 
 
-Value = Callable[[Steps], float]
-"""How good the steps are."""
-
-
-def true_return(steps: Steps) -> float:
+def true_return(steps: RewardedSteps) -> float:
     """Sum of the environment's reward."""
     return float(steps.true_rewards.sum())
 
@@ -80,6 +58,27 @@ def value_of(manner: Manner) -> Value:
     return goal_of(manner)
 
 
+def probability_of(answer: Decision | float) -> float | None:
+    """The probability that the first is better, which an answer says; None where nobody can tell.
+
+    Raises:
+        BehaviourError: it is no answer.
+    """
+    probability = _PROBABILITIES.get(answer, math.nan) if isinstance(answer, str) else answer
+    if probability is not None and not 0 <= probability <= 1:
+        raise BehaviourError(
+            f"expected {', '.join(_PROBABILITIES)} or a probability from a judge, got {one_line(answer)}"
+        )
+    return probability
+
+
+def decision_of(probability: float | None) -> Decision:
+    """The reverse: the outcome that a probability stands for."""
+    if probability is None:
+        return "cant_tell"
+    return "equal" if probability == 0.5 else "first" if probability > 0.5 else "second"
+
+
 class ScriptedTeacher:
     """A :data:`Judge` that answers in a manner; what it errs in follows from the seed and the two segments.
 
@@ -110,7 +109,7 @@ class ScriptedTeacher:
                 f"--teacher: expected answers, but skip:{self._manner.skip:g} gave none to "
                 f"{_MAX_SKIPPED_IN_A_ROW} pairs in a row; lower it, below 0 where returns are negative"
             )
-        return value if value is not None and value not in _DECISIONS else _DECISIONS[value]
+        return decision_of(value) if value is None or value in (0.0, 0.5, 1.0) else value
 
 
 class Behaviour:
@@ -135,7 +134,7 @@ class Behaviour:
         if not callable(self._function):
             raise ConfigError(f"--teacher: expected a function, but {name} is {one_line(self._function)}")
 
-    def __call__(self, steps: Steps) -> float:
+    def __call__(self, steps: RewardedSteps) -> float:
         """The function's value. Raises :class:`BehaviourError` where that is no finite number."""
         try:
             value = float(self._function(steps))
@@ -154,7 +153,7 @@ class _Discounted:
     def __init__(self, discount: float, *, from_end: bool) -> None:
         self._discount, self._from_end = discount, from_end
 
-    def __call__(self, steps: Steps) -> float:
+    def __call__(self, steps: RewardedSteps) -> float:
         weights = self._discount ** np.arange(len(steps.true_rewards))
         return float(steps.true_rewards @ (weights[::-1] if self._from_end else weights))
 

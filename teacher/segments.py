@@ -3,13 +3,12 @@
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.envs.episodes import Trajectory
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError
 
@@ -19,6 +18,48 @@ NOTHING_AFTER = (
     "expected segments with what came after their last step, got one recorded without: leave next_state and "
     "terminated out of --reward.inputs, or begin a new run"
 )
+
+
+class Steps(Protocol):
+    """Steps in arrays of the same leading dimensions ``*batch``: a segment, an episode, rows of a dataset."""
+
+    @property
+    def observations(self) -> NDArray[Any]:
+        """``(*batch, *observation_shape)``, raw, each before its step."""
+
+    @property
+    def actions(self) -> NDArray[Any]:
+        """``(*batch, *action_shape)``, as executed."""
+
+    @property
+    def next_observations(self) -> NDArray[Any]:
+        """``(*batch, *observation_shape)``, raw, each after its step."""
+
+    @property
+    def terminations(self) -> NDArray[np.bool_]:
+        """``(*batch,)``, whether the environment ended the episode with that step."""
+
+
+class RewardedSteps(Steps, Protocol):
+    """Steps with what the environment's own reward says of them."""
+
+    @property
+    def true_rewards(self) -> NDArray[np.float64]:
+        """``(*batch,)``."""
+
+
+class Episode(RewardedSteps, Protocol):
+    """What segments are cut from: an episode, perhaps still growing."""
+
+    def __len__(self) -> int:
+        """Steps so far."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has ended."""
+
+    def recipe(self, upto: int | None = None) -> EpisodeRecipe:
+        """How to play the first ``upto`` steps again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +219,7 @@ class SegmentPool:
         self._entries: list[_Entry] = []
         self._round = 0
         self._asked: list[SegmentPair] = []
-        self._next_start: WeakKeyDictionary[Trajectory, int] = WeakKeyDictionary()
+        self._next_start: WeakKeyDictionary[Episode, int] = WeakKeyDictionary()
         self._random = np.random.default_rng(seed)
 
     def __len__(self) -> int:
@@ -204,7 +245,7 @@ class SegmentPool:
         """The pairs that were asked about, of segments that are both still here."""
         return self._asked
 
-    def extend(self, trajectories: Iterable[Trajectory], *, explored: bool = False) -> int:
+    def extend(self, trajectories: Iterable[Episode], *, explored: bool = False) -> int:
         """Cut what is new in these trajectories into segments; returns how many.
 
         The segments of an episode follow one another from a random offset on, so that none overlaps another
@@ -275,7 +316,7 @@ class SegmentPool:
             here = set(self.segments)
             self._asked = [pair for pair in self._asked if here.issuperset(pair)]
 
-    def _cut(self, trajectory: Trajectory) -> list[Segment]:
+    def _cut(self, trajectory: Episode) -> list[Segment]:
         start = self._next_start.get(trajectory)
         if start is None:
             start = self._offset(trajectory)
@@ -288,7 +329,7 @@ class SegmentPool:
         self._next_start[trajectory] = start
         return segments
 
-    def _offset(self, trajectory: Trajectory) -> int | None:
+    def _offset(self, trajectory: Episode) -> int | None:
         """Where the first segment begins; None while the episode is too short to say.
 
         Any offset below ``length`` is possible that leaves room for one segment.
@@ -300,7 +341,7 @@ class SegmentPool:
         return int(self._random.integers(min(self.length, len(trajectory) - self.length + 1)))
 
 
-def _slice(trajectory: Trajectory, start: int, stop: int) -> Segment:
+def _slice(trajectory: Episode, start: int, stop: int) -> Segment:
     recipe = trajectory.recipe(stop)
     return Segment(
         recipe,

@@ -3,14 +3,12 @@
 from collections.abc import Mapping, Sequence
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from teacher.client import Decision, FeedItem, Phase
+from teacher.client import FeedItem, Phase
 from teacher.collectors.base import CollectorStatus
-from teacher.judges import Judge, oracle
+from teacher.judges import Judge, decision_of, oracle, probability_of
 from teacher.ledger import Comparison, Ledger
 from teacher.preferences import Preference
 from teacher.segments import SegmentPair
-
-_PROBABILITIES: dict[Decision, float] = {"first": 1.0, "equal": 0.5, "second": 0.0}
 
 
 class SyntheticTeacher:
@@ -67,8 +65,5 @@ class SyntheticTeacher:
             self._answered += self._ledger.preferences([item.comparison for item in decisions])
 
     def _decide(self, comparison: Comparison, seq: int) -> FeedItem:
-        answer = self._judge(comparison.first, comparison.second)
-        if isinstance(answer, str):
-            return FeedItem(seq, comparison.uuid, answer, _PROBABILITIES.get(answer), n_labels=1)
-        decision: Decision = "equal" if answer == 0.5 else "first" if answer > 0.5 else "second"
-        return FeedItem(seq, comparison.uuid, decision, answer, n_labels=1)
+        probability = probability_of(self._judge(comparison.first, comparison.second))
+        return FeedItem(seq, comparison.uuid, decision_of(probability), probability, n_labels=1)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,28 +13,9 @@ from torch import Tensor
 
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, one_line
 from teacher.options import INPUTS
+from teacher.segments import Steps
 
 Space = spaces.Space[Any]
-
-
-class Steps(Protocol):
-    """Steps in arrays of the same leading dimensions ``*batch``: a segment, an episode, rows of a dataset."""
-
-    @property
-    def observations(self) -> NDArray[Any]:
-        """``(*batch, *observation_shape)``, raw, each before its step."""
-
-    @property
-    def actions(self) -> NDArray[Any]:
-        """``(*batch, *action_shape)``, as executed."""
-
-    @property
-    def next_observations(self) -> NDArray[Any]:
-        """``(*batch, *observation_shape)``, raw, each after its step."""
-
-    @property
-    def terminations(self) -> NDArray[np.bool_]:
-        """``(*batch,)``, whether the environment ended the episode with that step."""
 
 
 @dataclass(frozen=True, eq=False)

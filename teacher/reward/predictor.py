@@ -13,12 +13,12 @@ from torch import Tensor
 
 from teacher.options import RewardConfig
 from teacher.preferences import PreferenceDataset
-from teacher.reward.features import Features, Steps, Transitions
+from teacher.reward.features import Features, Transitions
 from teacher.reward.fitting import Evaluation, Fitter
 from teacher.reward.loss import discounts
 from teacher.reward.network import RewardEnsemble
 from teacher.reward.pairs import Pairs
-from teacher.segments import Segment
+from teacher.segments import Segment, Steps
 
 _SMALLEST_STD = 1e-6
 

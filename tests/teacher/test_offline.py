@@ -1,0 +1,162 @@
+"""A reward learned from episodes that are there already; and the standing controls of what labels do."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from teacher.demonstrations import record_demonstrations
+from teacher.envs.episodes import Trajectory
+from teacher.envs.random_episodes import policy_trajectories, random_trajectories
+from teacher.envs.tasks import TaskInfo, describe_task
+from teacher.errors import BehaviourError, DataError
+from teacher.judges import Judge, ScriptedTeacher, oracle
+from teacher.metrics import rank_correlation
+from teacher.offline import Lesson, RecordedEpisode, ask, demonstrated_episodes, learn_reward
+from teacher.reward.predictor import RewardPredictor
+from teacher.segments import Segment, SegmentPool
+from teacher.teachers import Manner
+
+STEPS = 15
+SEEDS = (1, 2)
+
+
+def swing_up(observations: NDArray[Any]) -> NDArray[Any]:
+    """Pumps energy into Gymnasium's pendulum and holds it up: about -140 a episode, where random is -1290."""
+    cos, sin, speed = observations.T
+    energy = speed**2 / 6 + 9.81 / 2 * (cos - 1)
+    torque = np.where(cos > 0.9, -12 * np.arctan2(sin, cos) - 2.5 * speed, -3 * energy * np.sign(speed))
+    return np.asarray(torque.clip(-2, 2)[:, None], np.float32)
+
+
+@pytest.fixture(scope="module")
+def pendulum() -> TaskInfo:
+    return describe_task("Pendulum-v1")
+
+
+@pytest.fixture(scope="module")
+def fumbling(pendulum: TaskInfo) -> list[Trajectory]:
+    return list(itertools.islice(random_trajectories(pendulum, seed=1), 60))
+
+
+@pytest.fixture(scope="module")
+def skilled(pendulum: TaskInfo) -> list[Trajectory]:
+    return list(itertools.islice(policy_trajectories(pendulum, 1, swing_up), 60))
+
+
+Learn = Callable[..., RewardPredictor]
+
+
+@pytest.fixture(scope="module")
+def learn(pendulum: TaskInfo) -> Learn:
+    def learn(episodes: Sequence[Any], judge: Judge, n_labels: int, seed: int = 1) -> RewardPredictor:
+        lesson = Lesson(n_labels=n_labels, segment_steps=STEPS, seed=seed, max_updates=150)
+        return learn_reward(episodes, judge, pendulum.observation_space, pendulum.action_space, lesson)
+
+    return learn
+
+
+def agreement(predictor: RewardPredictor, episodes: Sequence[Trajectory]) -> float:
+    """Rank correlation of predicted and true sums of an episode's segments."""
+    pool = SegmentPool(STEPS, seed=0)
+    pool.extend(episodes)
+    return rank_correlation(
+        predictor.segment_returns(pool.segments), [segment.true_return for segment in pool.segments]
+    )
+
+
+def test_oracle_labels_teach_and_coin_flips_do_not(fumbling: list[Trajectory], learn: Learn) -> None:
+    known, new = fumbling[:40], fumbling[40:]
+    taught = [agreement(learn(known, oracle, 300, seed), new) for seed in SEEDS]
+    coin = [
+        agreement(learn(known, ScriptedTeacher(Manner(mistake=0.5), seed), 300, seed), new) for seed in SEEDS
+    ]
+    assert min(taught) > 0.8
+    assert abs(np.mean(coin)) < 0.4
+    assert max(coin) < min(taught) - 0.3
+
+
+def test_labels_before_training_teach_little_about_a_policy_that_came_later(
+    fumbling: list[Trajectory], skilled: list[Trajectory], learn: Learn
+) -> None:
+    before, later = [], []
+    for seed in SEEDS:
+        first = learn(fumbling[:40], oracle, 75, seed)
+        assert agreement(first, fumbling[40:]) > 0.8
+        before.append(agreement(first, skilled[40:]))
+        later.append(agreement(learn([*fumbling[:40], *skilled[:40]], oracle, 300, seed), skilled[40:]))
+    assert np.mean(before) < np.mean(later) - 0.05
+
+
+def test_arrays_do_as_well_as_trajectories(fumbling: list[Trajectory], learn: Learn) -> None:
+    recorded = [
+        RecordedEpisode(
+            np.concatenate([episode.observations, episode.last_observation[None]]),
+            episode.actions,
+            episode.true_rewards,
+        )
+        for episode in fumbling[:10]
+    ]
+    expected, found = (learn(episodes, oracle, 20) for episodes in (fumbling[:10], recorded))
+    observations, actions = fumbling[11].observations, fumbling[11].actions
+    np.testing.assert_array_equal(
+        found.rewards(observations, actions), expected.rewards(observations, actions)
+    )
+
+
+def test_demonstrations_are_episodes_without_their_last_steps() -> None:
+    env = gym.make("CartPole-v1")
+    demonstrations = record_demonstrations(lambda _: 1, env, n_episodes=3, seed=1)
+    episodes = list(demonstrated_episodes(demonstrations, env.observation_space, env.action_space))
+    assert sum(len(episode) + 1 for episode in episodes) == len(demonstrations)
+    assert np.concatenate([episode.states for episode in episodes]).shape == demonstrations.obs.shape
+    assert {episode.actions.shape for episode in episodes} == {(len(episode),) for episode in episodes}
+    (first, *_), states = episodes, demonstrations.obs
+    np.testing.assert_array_equal(first.observations, states[: len(first)])
+    np.testing.assert_array_equal(first.next_observations, states[1 : len(first) + 1])
+    lesson = Lesson(n_labels=4, segment_steps=4, max_updates=10)
+    predictor = learn_reward(
+        episodes, lambda one, two: one.observations[-1, 2] < two.observations[-1, 2],
+        env.observation_space, env.action_space, lesson,
+    )  # fmt: skip
+    assert predictor.step_rewards(first).shape == (len(first),)
+    with pytest.raises(DataError, match="expected demonstrations of Box"):
+        list(demonstrated_episodes(demonstrations, gym.spaces.Box(-1, 1, (3,)), env.action_space))
+
+
+def test_states_are_one_more_than_actions() -> None:
+    with pytest.raises(DataError, match="expected one state more"):
+        RecordedEpisode(np.zeros((5, 3)), np.zeros((5, 1)), np.zeros(5))
+
+
+def test_other_pairs_are_asked_where_the_judge_cannot_tell(fumbling: list[Trajectory]) -> None:
+    pool, asked = SegmentPool(STEPS, seed=1), []
+    pool.extend(fumbling)
+
+    def unsure(first: Segment, second: Segment) -> Any:
+        asked.append((first, second))
+        return "cant_tell" if len(asked) % 3 else oracle(first, second)
+
+    dataset = ask(pool, unsure, 30)
+    assert len(dataset) == 30
+    assert len(asked) > 60
+
+
+@pytest.mark.parametrize(
+    ("judge", "episodes", "error", "says"),
+    [
+        (lambda *_: "cant_tell", 10, DataError, "expected 20 answers, got 0 to 200 questions"),
+        (lambda *_: "left", 10, BehaviourError, "expected first, second, equal, cant_tell or a probability"),
+        (lambda *_: 2.0, 10, BehaviourError, "a probability from a judge, got 2.0"),
+        (oracle, 0, DataError, "expected 2 or more segments of 15 steps, got 0"),
+    ],
+)
+def test_what_cannot_be_learned_from_is_refused(
+    fumbling: list[Trajectory], learn: Learn, judge: Any, episodes: int, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        learn(fumbling[:episodes], judge, 20)
