@@ -3,7 +3,7 @@
 It reads requests, JSON lines, from its standard input and prints what it measured as JSON lines. The reward
 model of a whole run is that of imitation's own training script with the option ``reward_ensemble``: networks
 with running normalisation of inputs and outputs, here of 64-64 units and as many as asked for. Where speed
-alone counts they do without normalisation, as the networks do by default, and are three times as fast.
+alone counts they do without normalisation, as the networks do by default, and are faster.
 """
 
 import contextlib

@@ -101,6 +101,8 @@ class Point:
         if self.labels:
             words += ["--labels", str(self.labels)]
         words += ["--variant", f"{self.side}: {self.options}"] if self.options else ["--side", self.side]
+        if self.side == "imitation":
+            words += ["--imitation", "PYTHON"]
         return shlex.join(["python", "-m", "benchmarks.teaching", *words, "--results", "again.jsonl"])
 
     def config(self, runs_dir: str) -> TeachConfig:

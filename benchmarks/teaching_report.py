@@ -122,7 +122,7 @@ def _row(row: Row, random: Sequence[Result] | None, rl: Sequence[Result] | None)
 
 _HEAD = (
     "| side | labels | seeds | return, IQM | f | f, worst seed | f, area | accuracy by margin, % "
-    "| Spearman | late | Pearson | s |"
+    "| Spearman | late | Pearson | CPU, s |"
 )
 
 
@@ -150,7 +150,7 @@ def as_markdown(row: Row) -> str:
         _with_bounds(row.area, 2) if row.area else "",
         " ".join(f"{100 * share:.0f}" for share in accuracy if not np.isnan(share)),
         *(_number(row.median(name), 2) for name in ("spearman", "late_spearman", "pearson")),
-        _number(row.median("seconds"), 0),
+        _number(row.median("cpu_seconds"), 0),
     ]
     return "| " + " | ".join(cells) + " |"
 

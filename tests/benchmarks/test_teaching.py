@@ -11,7 +11,7 @@ import pytest
 from benchmarks.results import append, load
 from benchmarks.teaching import build_parser, main, select
 from benchmarks.teaching_plots import LABELS_NAME, RETURNS_NAME, draw, spread
-from benchmarks.teaching_points import SIDES, TASKS, Point, Selection, line_of, parse_variant, point_of
+from benchmarks.teaching_points import SIDES, TASKS, Point, Selection, Task, line_of, parse_variant, point_of
 from benchmarks.teaching_report import as_markdown, rows
 from benchmarks.teaching_run import accuracy_by_margin, held_out
 from teacher.envs.random_episodes import random_trajectories
@@ -73,6 +73,7 @@ def test_a_variant_has_a_name_of_its_own_and_options(text: str) -> None:
         Point("Hopper", "random", 0, 1_000_000, 3),
         Point("Cheetah", "oracle", 1400, 1_000_000, 1),
         Point("Reacher", "paper", 350, 7, 2),
+        Point("Pendulum", "imitation", 50, 100_000, 8),
         Point("Pendulum", "two words", 50, 100, 12, "reward.weight_decay=0.5 reward.hidden=32"),
     ],
 )
@@ -80,6 +81,15 @@ def test_the_command_of_a_point_repeats_it(point: Point) -> None:
     python, *words = shlex.split(point.command())
     assert [python, *words[:2]] == ["python", "-m", "benchmarks.teaching"]
     assert select(build_parser().parse_args(words[2:])) == [point]
+
+
+@pytest.mark.parametrize("task", TASKS.values())
+def test_episodes_of_a_task_hold_a_segment_and_its_runs_many_episodes(task: Task) -> None:
+    described = describe_task(task.env_id)
+    assert described.env_id == task.env_id
+    assert 3 * described.fps <= 2 * described.horizon
+    assert task.steps >= 400 * described.horizon
+    assert task.standard in task.budgets
 
 
 def test_by_default_the_oracle_has_every_budget_and_the_others_the_standard_one() -> None:
