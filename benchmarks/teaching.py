@@ -12,7 +12,7 @@ them asked about, that the predictor orders rightly, by quartile of the true dif
     python -m benchmarks.teaching --show                          the kept results
     python -m benchmarks.teaching --processes 2                   what is missing of them, many hours
     python -m benchmarks.teaching --task Hopper --side rl oracle --labels 350 --seeds 1 2 --results new.jsonl
-    python -m benchmarks.teaching --task Reacher --variant "decay: reward.weight_decay=0.5"
+    python -m benchmarks.teaching --task Reacher --variant "five: reward.members=5"
 
 A variant is the oracle with other options of ``teach``. Runs that the results file has are not made again; an
 interrupted one is, from its beginning.

@@ -47,7 +47,7 @@ class Side:
 
     Attributes:
         title: in tables and pictures.
-        options: of ``teach``, as in ``reward.weight_decay=0.5 no_videos``.
+        options: of ``teach``, as in ``reward.members=5 no_videos``.
         taught: whether it learns from labels.
         all_budgets: whether it is tried with every number of labels, and not with the standard one alone.
         tasks: where it is tried, None for everywhere.
@@ -129,7 +129,7 @@ def _as_arguments(options: str) -> list[str]:
 
 
 def parse_variant(text: str) -> tuple[str, Side]:
-    """``name: reward.weight_decay=0.5 queries.selection=active`` as a side of that name."""
+    """``name: reward.members=5 queries.selection=active`` as a side of that name."""
     name, separator, options = text.partition(":")
     if not separator or not name.strip() or not options.strip() or name.strip() in SIDES:
         raise ValueError(f"expected 'a new name: option=value ...', got {text!r}")

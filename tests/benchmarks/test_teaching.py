@@ -74,7 +74,7 @@ def test_a_variant_has_a_name_of_its_own_and_options(text: str) -> None:
         Point("Cheetah", "oracle", 1400, 1_000_000, 1),
         Point("Reacher", "paper", 350, 7, 2),
         Point("Pendulum", "imitation", 50, 100_000, 8),
-        Point("Pendulum", "two words", 50, 100, 12, "reward.weight_decay=0.5 reward.hidden=32"),
+        Point("Pendulum", "two words", 50, 100, 12, "reward.members=5 reward.hidden=32"),
     ],
 )
 def test_the_command_of_a_point_repeats_it(point: Point) -> None:
@@ -123,8 +123,8 @@ def test_f_is_the_share_of_the_way_from_random_actions_to_the_true_reward() -> N
     results = [result("random", seed, -1000.0 - seed) for seed in (0, 1, -1)]
     results += [result("rl", seed, -200.0 - seed) for seed in (0, 1, -1)]
     results += [result("oracle", seed, -400.0 - 40 * seed, labels=50) for seed in (0, 1, -1)]
-    results += [result("decay", 1, -300.0, labels=50, options="reward.weight_decay=1")]
-    random, rl, oracle, decay = rows(results)
+    results += [result("five", 1, -300.0, labels=50, options="reward.members=5")]
+    random, rl, oracle, five = rows(results)
     assert (random.f, rl.f) == (None, None)
     assert oracle.f is not None
     assert oracle.f.value == pytest.approx(600 / 800)
@@ -133,9 +133,9 @@ def test_f_is_the_share_of_the_way_from_random_actions_to_the_true_reward() -> N
     assert oracle.worst == pytest.approx(560 / 800)
     assert oracle.area is not None
     assert oracle.area.value == pytest.approx((-200 + 1000) / (-100 + 1000))
-    assert decay.f is not None
-    assert decay.f.value == pytest.approx(700 / 800)
-    assert as_markdown(decay).startswith("| decay | 50 | 1 | -300 (-300 to -300) | 0.88 (0.87 to 0.88)")
+    assert five.f is not None
+    assert five.f.value == pytest.approx(700 / 800)
+    assert as_markdown(five).startswith("| five | 50 | 1 | -300 (-300 to -300) | 0.88 (0.87 to 0.88)")
 
 
 def test_runs_of_another_length_are_not_compared() -> None:
