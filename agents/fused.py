@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from agents.batch import Batch
+from agents.critic import FusedCritic
 from agents.distributed import ALONE, Ranks
 from agents.flat import Adam, Array, FlatParameters
 from agents.policy import ActorCritic, CategoricalHead, GaussianHead, Head, TanhActorCritic
@@ -195,6 +196,10 @@ class FusedStep:
         scale = self._config.max_grad_norm / (math.sqrt(gradient @ gradient) + 1e-6)
         if scale < 1.0:
             gradient *= scale
+
+    def critic_alone(self, learning_rate: float) -> FusedCritic:
+        """As :meth:`agents.ppo.TorchStep.critic_alone`."""
+        return FusedCritic(self._parameters, learning_rate)
 
     def state_dict(self) -> dict[str, Any]:
         """As :meth:`agents.ppo.TorchStep.state_dict`."""

@@ -1,19 +1,18 @@
 """What an update of TRPO computes of small tanh networks, by hand in numpy.
 
-:class:`agents.trpo.TorchSurrogate` and :class:`agents.trpo.TorchCritic` are what this repeats. The Fisher
-product needs no second derivatives: with J the derivative of the actor's outputs by its parameters and F the
-Fisher matrix of the distribution by these outputs it is ``J^T F J v`` (Martens 2014, "New insights and
-perspectives on the natural gradient method"): forward mode, then backward.
+:class:`agents.trpo.TorchSurrogate` is what this repeats. The Fisher product needs no second derivatives:
+with J the derivative of the actor's outputs by its parameters and F the Fisher matrix of the distribution by
+these outputs it is ``J^T F J v`` (Martens 2014, "New insights and perspectives on the natural gradient
+method"): forward mode, then backward.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from agents.batch import Batch
 from agents.distributed import Ranks
-from agents.flat import Adam, Array, FlatParameters
+from agents.flat import Array, FlatParameters
 from agents.fused import density_of
 from agents.policy import ActorCritic
 from agents.tanh_network import TanhNetwork
@@ -72,35 +71,3 @@ class FusedSurrogate:
         log_probs = self._density.log_probs(outputs, batch.actions)
         gains: Array = batch.advantages[batch.own] * np.exp(log_probs - batch.log_probs)
         return gains
-
-
-class FusedCritic:
-    """As :class:`agents.trpo.TorchCritic`, for a policy that :func:`agents.fused.can_fuse` approves.
-
-    The critic's parameters become views of one flat array.
-    """
-
-    def __init__(self, policy: ActorCritic, learning_rate: float) -> None:
-        tensors = policy.named_parameters()
-        self._parameters = FlatParameters(
-            {name: tensor for name, tensor in tensors if name.startswith("critic.")}
-        )
-        self._critic = TanhNetwork(self._parameters, "critic")
-        self._adam = Adam(self._parameters)
-        self._learning_rate = learning_rate
-
-    def step(self, batch: Batch, ranks: Ranks) -> float:
-        """As :meth:`agents.trpo.TorchCritic.step`."""
-        errors = self._critic.forward(batch.observations)[:, 0] - batch.returns
-        self._critic.backward((errors * (2.0 / batch.size))[:, None])
-        ranks.sum(self._parameters.gradient)
-        self._adam.step(self._learning_rate)
-        return float(errors @ errors / batch.size)
-
-    def state_dict(self) -> dict[str, Any]:
-        """As :meth:`agents.trpo.TorchCritic.state_dict`."""
-        return self._adam.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """As :meth:`agents.trpo.TorchCritic.load_state_dict`."""
-        self._adam.load_state_dict(state)

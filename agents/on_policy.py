@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agents.batch import Batch
+from agents.critic import Critic
 from agents.distributed import ALONE
 from agents.errors import InvalidConfigError, ShapeError, StateMismatchError
 from agents.normalize import ObservationNormalizer, ObservationPreparation, RewardScaler
@@ -30,6 +31,7 @@ class OnPolicyConfig:
 
     Attributes:
         num_steps: steps of each environment in a rollout.
+        minibatch_size: transitions per gradient step, at least.
         gamma: discount factor per step.
         gae_lambda: bias against variance in the advantages: 0 is one-step, 1 Monte Carlo.
         normalize_observations: bring each component of a vector to mean 0 and variance 1, by what was seen so
@@ -39,6 +41,7 @@ class OnPolicyConfig:
     """
 
     num_steps: int = 256
+    minibatch_size: int = 64
     gamma: float = 0.99
     gae_lambda: float = 0.95
     normalize_observations: bool = True
@@ -46,7 +49,7 @@ class OnPolicyConfig:
 
     def __post_init__(self) -> None:
         # Four steps hold at least two valid transitions: an advantage needs company to be normalised.
-        require_at_least(self, {"num_steps": 4})
+        require_at_least(self, {"num_steps": 4, "minibatch_size": 1})
         for name in ("gamma", "gae_lambda"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InvalidConfigError(f"Expected {name} between 0 and 1, got {getattr(self, name)}.")
@@ -90,6 +93,8 @@ class OnPolicyAgent(abc.ABC):
     config: OnPolicyConfig
     shares_trunk: ClassVar[bool]
     """Whether the actor and the critic of images look through the same convolutions."""
+    _fused: bool
+    """Whether batches are trained on as arrays, not as tensors."""
 
     def __init__(
         self,
@@ -137,11 +142,17 @@ class OnPolicyAgent(abc.ABC):
             outputs = outputs + head.perturbation(self.acting_rng, (len(outputs),))
         return head.executed(head.choose(outputs))
 
-    def update(self, rollout: Rollout, rewards: NDArray[Any]) -> dict[str, float]:
+    def update(self, rollout: Rollout, rewards: NDArray[Any], *, critic_epochs: int = 0) -> dict[str, float]:
         """Train on ``rollout`` with the given ``rewards`` ``(num_steps, num_envs)``.
 
         Dummy transitions, and whatever reward they are given, have no influence. The rollout's observations
         enter the normalisation only afterwards.
+
+        Args:
+            rollout: of the present policy.
+            rewards: in place of the rollout's own.
+            critic_epochs: passes over the rollout in which the critic alone is trained, before advantages are
+                estimated with it: for rewards that mean something else than those it knows.
 
         Returns:
             What the algorithm reports (in nats where it is about probabilities), and ``explained_variance``,
@@ -150,25 +161,50 @@ class OnPolicyAgent(abc.ABC):
         Raises:
             NonFiniteError: a reward is NaN or infinite; the agent is unchanged.
         """
-        advantages = self._advantages(rollout, rewards)
+        rewards = self._prepared_rewards(rollout, rewards)
+        if critic_epochs:
+            rollout = self._with_new_values(rollout, rewards, critic_epochs)
+        valid = rollout.valid
+        batch, advantages, returns = self._batch(rollout, rewards)
+        metrics = self._train(batch)
+        self.normalizer.update(rollout.observations[valid], self.ranks)
+        unexplained, variance = advantages.var(), returns.var()
+        metrics["explained_variance"] = float(1.0 - unexplained / variance) if variance > 0 else 0.0
+        return metrics
+
+    def _with_new_values(self, rollout: Rollout, rewards: NDArray[np.float64], epochs: int) -> Rollout:
+        """Train the critic alone; the rollout with what it says then.
+
+        Returns reach beyond the rollout by the critic's own values, so they are estimated anew in each epoch.
+        """
+        critic = self._critic_alone()
+        for _ in range(epochs):
+            batch, _, _ = self._batch(rollout, rewards)
+            if self._fused:
+                batch = batch.numpy()
+            for minibatch in batch.minibatches(self.config.minibatch_size, self.minibatch_rng):
+                critic.step(minibatch, self.ranks)
+            rollout = self.sampler.revalued(rollout)
+        return rollout
+
+    def _batch(
+        self, rollout: Rollout, rewards: NDArray[np.float64]
+    ) -> tuple[Batch, NDArray[np.float64], NDArray[np.float64]]:
+        """The valid transitions to train on, and the advantages and returns of those of all ranks."""
+        advantages = generalized_advantages(rollout, rewards, self.config.gamma, self.config.gae_lambda)
         returns = advantages + rollout.values
         valid, tensor = rollout.valid, self.policy.tensor
         all_advantages, all_returns, own = self._of_all_ranks(advantages, returns, valid)
-        metrics = self._train(
-            Batch(
-                observations=tensor(self.normalizer(rollout.observations[valid])),
-                actions=tensor(rollout.actions[valid]),
-                log_probs=tensor(rollout.log_probs[valid]),
-                values=tensor(rollout.values[valid]),
-                returns=tensor(returns[valid]),
-                advantages=tensor(all_advantages),
-                own=own,
-            )
+        batch = Batch(
+            observations=tensor(self.normalizer(rollout.observations[valid])),
+            actions=tensor(rollout.actions[valid]),
+            log_probs=tensor(rollout.log_probs[valid]),
+            values=tensor(rollout.values[valid]),
+            returns=tensor(returns[valid]),
+            advantages=tensor(all_advantages),
+            own=own,
         )
-        self.normalizer.update(rollout.observations[valid], self.ranks)
-        unexplained, variance = all_advantages.var(), all_returns.var()
-        metrics["explained_variance"] = float(1.0 - unexplained / variance) if variance > 0 else 0.0
-        return metrics
+        return batch, all_advantages, all_returns
 
     def _of_all_ranks(
         self, advantages: NDArray[np.float64], returns: NDArray[np.float64], valid: NDArray[np.bool_]
@@ -190,6 +226,10 @@ class OnPolicyAgent(abc.ABC):
     def _train(self, batch: Batch) -> dict[str, float]:
         """Change the policy, and say how it went."""
 
+    @abc.abstractmethod
+    def _critic_alone(self) -> Critic:
+        """Trains the critic and nothing else."""
+
     @property
     @abc.abstractmethod
     def _optimized(self) -> Sequence[Tensor]:
@@ -203,14 +243,15 @@ class OnPolicyAgent(abc.ABC):
     def _load_optimizer_state(self, state: Mapping[str, Any]) -> None:
         """Continue from :meth:`_optimizer_state`."""
 
-    def _advantages(self, rollout: Rollout, rewards: NDArray[Any]) -> NDArray[np.float64]:
+    def _prepared_rewards(self, rollout: Rollout, rewards: NDArray[Any]) -> NDArray[np.float64]:
+        """Checked, 0 where the rollout is not valid, and scaled where the configuration says so."""
         if rewards.shape != rollout.rewards.shape:
             raise ShapeError(f"Expected rewards of shape {rollout.rewards.shape}, got {rewards.shape}.")
         rewards = np.where(rollout.valid, rewards, 0.0)
         require_finite("rewards (step, environment)", rewards)
         if self.config.normalize_rewards:
             rewards = self.reward_scaler(rewards, rollout.ended, rollout.valid, self.ranks)
-        return generalized_advantages(rollout, rewards, self.config.gamma, self.config.gae_lambda)
+        return rewards
 
     def state_dict(self) -> dict[str, Any]:
         """All that training continues from, as copies: nested dictionaries of arrays and JSON scalars."""

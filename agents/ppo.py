@@ -9,6 +9,7 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor, nn
 
 from agents.batch import Batch, mean_of, standardized
+from agents.critic import Critic, TorchCritic
 from agents.distributed import ALONE, Ranks
 from agents.fused import FusedStep, can_fuse
 from agents.on_policy import (
@@ -26,7 +27,6 @@ class PPOConfig(OnPolicyConfig):
     """Hyperparameters, named as in CleanRL; the first ones are those of :class:`OnPolicyConfig`.
 
     Attributes:
-        minibatch_size: transitions per gradient step, at least.
         update_epochs: passes over each rollout.
         learning_rate: of Adam.
         clip_coef: the probability ratio is clipped to ``1 - clip_coef .. 1 + clip_coef``.
@@ -39,7 +39,6 @@ class PPOConfig(OnPolicyConfig):
         anneal_timesteps: environment steps over which the learning rate falls linearly to 0; None: it stays.
     """
 
-    minibatch_size: int = 64
     update_epochs: int = 10
     learning_rate: float = 3e-4
     clip_coef: float = 0.2
@@ -115,6 +114,10 @@ class TorchStep:
             "clip_fraction": ((ratio - 1).abs() > config.clip_coef).float().sum() / batch.size,
         }
 
+    def critic_alone(self, learning_rate: float) -> TorchCritic:
+        """The critic with a new optimizer of its own; what it shares with the actor stays as it is."""
+        return TorchCritic(self._policy, learning_rate)
+
     def state_dict(self) -> dict[str, Any]:
         """Adam's moments by the number of the parameter, as copies."""
         return save_adam(self._optimizer)
@@ -150,6 +153,10 @@ class PPO(OnPolicyAgent):
         self.config = config
         self._fused = fuse and can_fuse(self.policy)
         self._step = (FusedStep if self._fused else TorchStep)(self.policy, config)
+
+    def _critic_alone(self) -> Critic:
+        # At the full rate also towards the end: how far rewards changed does not depend on the time.
+        return self._step.critic_alone(self.config.learning_rate)
 
     def _train(self, batch: Batch) -> dict[str, float]:
         if self._fused:

@@ -1,5 +1,6 @@
 """Stepping vector environments with a policy."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,34 +112,61 @@ class RolloutSampler:
             was_ended: ``(num_envs,)``, the step before ended the episode.
             final: ``(n, *obs)``, final observations of the episodes that ended, by time, then environment.
         """
-        shape, num_envs = steps.rewards.shape, self.envs.num_envs
+        shape = steps.rewards.shape
         rewards = steps.rewards.astype(np.float64, copy=False)
         if not np.isfinite(rewards).all():
             for of_step in rewards:
                 require_finite("rewards (environment)", of_step)
         # The dummy is the step after an episode's last.
-        ended, cut_off = steps.terminated | steps.truncated, steps.truncated & ~steps.terminated
-        dummy = np.vstack([was_ended, ended[:-1]])
+        dummy = np.vstack([was_ended, (steps.terminated | steps.truncated)[:-1]])
         dummy &= self.autoreset_mode is AutoresetMode.NEXT_STEP
         with torch.no_grad():
             log_probs, _, values = self.policy.evaluate(
                 self._inputs(steps.observations).flatten(0, 1),
                 self.policy.tensor(steps.actions).flatten(0, 1),
             )
-            later = np.concatenate([np.asarray(self._observations), final[cut_off[ended]]])
-            later_values = self.policy.values(self._inputs(later)).cpu().numpy()
-        bootstrap_values = np.zeros(shape, later_values.dtype)
-        bootstrap_values[cut_off] = later_values[num_envs:]
+        last = np.array(self._observations)
+        bootstrap_values, last_values = self._later_values(last, final, steps.terminated, steps.truncated)
         return Rollout(
             **steps._replace(rewards=rewards)._asdict(),
             valid=~dummy,
             log_probs=log_probs.cpu().numpy().reshape(shape),
             values=values.cpu().numpy().reshape(shape),
             bootstrap_values=bootstrap_values,
-            last_values=later_values[:num_envs],
-            last_observations=later[:num_envs],
+            last_values=last_values,
+            last_observations=last,
             final_observations=final,
         )
+
+    def revalued(self, rollout: Rollout) -> Rollout:
+        """The rollout with what the critic says of it now."""
+        with torch.no_grad():
+            values = self.policy.values(self._inputs(rollout.observations).flatten(0, 1)).cpu().numpy()
+        bootstrap_values, last_values = self._later_values(
+            rollout.last_observations, rollout.final_observations, rollout.terminated, rollout.truncated
+        )
+        return replace(
+            rollout,
+            values=values.reshape(rollout.values.shape),
+            bootstrap_values=bootstrap_values,
+            last_values=last_values,
+        )
+
+    @torch.no_grad()
+    def _later_values(
+        self,
+        last: NDArray[Any],
+        final: NDArray[Any],
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """``bootstrap_values`` and ``last_values`` of a rollout with these observations after steps."""
+        cut_off = truncated & ~terminated
+        later = np.concatenate([last, final[cut_off[terminated | truncated]]])
+        values = self.policy.values(self._inputs(later)).cpu().numpy()
+        bootstrap_values = np.zeros(truncated.shape, values.dtype)
+        bootstrap_values[cut_off] = values[len(last) :]
+        return bootstrap_values, values[: len(last)]
 
     def _inputs(self, observations: NDArray[Any]) -> Tensor:
         return self.policy.tensor(self.normalizer(observations))

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from agents.batch import Batch, standardized
+from agents.critic import Critic, FusedCritic, TorchCritic
 from agents.distributed import ALONE, Ranks
 from agents.fused import can_fuse
-from agents.fused_trpo import FusedCritic, FusedSurrogate
+from agents.fused_trpo import FusedSurrogate
 from agents.on_policy import (
     OnPolicyAgent,
     OnPolicyConfig,
@@ -21,7 +22,6 @@ from agents.on_policy import (
     require_positive,
 )
 from agents.policy import ActorCritic
-from agents.states import load_adam, save_adam
 
 Vector = TypeVar("Vector", Tensor, NDArray[Any])
 
@@ -39,7 +39,7 @@ class TRPOConfig(OnPolicyConfig):
         line_search_shrinking_factor: by which a step that is refused gets shorter.
         line_search_max_iter: tries until the policy stays as it was.
         n_critic_updates: passes over each rollout that train the critic.
-        minibatch_size: transitions per gradient step of the critic, at least.
+        minibatch_size: of the critic.
         learning_rate: of the critic's Adam.
     """
 
@@ -54,7 +54,7 @@ class TRPOConfig(OnPolicyConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        counts = ("cg_max_steps", "line_search_max_iter", "n_critic_updates", "minibatch_size")
+        counts = ("cg_max_steps", "line_search_max_iter", "n_critic_updates")
         require_at_least(self, {"cg_damping": 0, **dict.fromkeys(counts, 1)})
         require_positive(self, "target_kl", "learning_rate", "line_search_shrinking_factor")
 
@@ -106,33 +106,6 @@ class TorchSurrogate:
         return gains.sum() / batch.size, head.kl(self._old, outputs).sum() / batch.size
 
 
-class TorchCritic:
-    """The critic and its optimizer."""
-
-    def __init__(self, policy: ActorCritic, learning_rate: float) -> None:
-        self._policy = policy
-        self._parameters = list(policy.critic.parameters())
-        self._optimizer = torch.optim.Adam(self._parameters, lr=learning_rate, eps=1e-5, fused=True)
-
-    def step(self, batch: Batch, ranks: Ranks) -> float:
-        """Train on a minibatch, of which each rank has its own part; this rank's share of the loss before."""
-        errors: Tensor = self._policy.values(batch.observations) - batch.returns
-        loss = errors.square().sum() / batch.size
-        self._optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        ranks.sum_gradients(self._parameters)
-        self._optimizer.step()
-        return float(loss.item())
-
-    def state_dict(self) -> dict[str, Any]:
-        """Adam's moments by the number of the parameter, as copies."""
-        return save_adam(self._optimizer)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from :meth:`state_dict`."""
-        load_adam(self._optimizer, state)
-
-
 class TRPO(OnPolicyAgent):
     """See :class:`OnPolicyAgent`.
 
@@ -157,9 +130,12 @@ class TRPO(OnPolicyAgent):
         super().__init__(envs, config, seed, device, dtype)
         self.config = config
         self._fused = fuse and can_fuse(self.policy)
-        surrogate, critic = (FusedSurrogate, FusedCritic) if self._fused else (TorchSurrogate, TorchCritic)
+        surrogate, critic = (FusedSurrogate, FusedCritic.of) if self._fused else (TorchSurrogate, TorchCritic)
         self._surrogate = surrogate(self.policy, config.cg_damping)
         self._critic = critic(self.policy, config.learning_rate)
+
+    def _critic_alone(self) -> Critic:
+        return self._critic
 
     def _train(self, batch: Batch) -> dict[str, float]:
         batch = batch._replace(advantages=standardized(batch.advantages))

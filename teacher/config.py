@@ -68,6 +68,9 @@ class TeachConfig:
     ] = "oracle"
     num_timesteps: Annotated[int, "environment steps to train for; 5e6 is understood", "-t"] = 5_000_000
     agent: Annotated[AgentName, "the learning algorithm", "-a"] = "ppo"
+    value_refit: Annotated[
+        int, "epochs in which the critic alone learns the rewards of a predictor that was fitted anew"
+    ] = 0
     pretrain_iters: Annotated[int, "at most this many updates of the predictor before training", "-i"] = (
         10_000
     )
@@ -150,6 +153,7 @@ class TeachConfig:
                 self.queries.selection == "random" or self.reward.members > 1,
                 "active compares the predictor's members, so it needs --reward.members of 2 or more",
             ),
+            ("value_refit", self.value_refit >= 0, "expected 0 or more"),
             ("pretrain_iters", self.pretrain_iters >= 1, "expected 1 or more"),
             ("segment_seconds", 0 < self.segment_seconds <= 60, "expected more than 0 and at most 60"),
             ("segment_steps", self.segment_steps is None or self.segment_steps >= 1, "expected 1 or more"),

@@ -36,10 +36,10 @@ class Crew:
         yield
         self._listening = True
 
-    def share(self, predictor: RewardPredictor) -> None:
-        """Give the others the predictor for the rollout of this round."""
+    def share(self, predictor: RewardPredictor, critic_epochs: int) -> None:
+        """Give the others the predictor for the rollout of this round, and how long its critic is trained."""
         if self.ranks.size > 1:
-            self._tell(predictor.state_dict())
+            self._tell({"predictor": predictor.state_dict(), "critic_epochs": critic_epochs})
 
     def dismiss(self, status: int) -> None:
         """Have the others end with that exit status; those cut off in a round end by themselves."""

@@ -46,9 +46,10 @@ def _take_part(ranks: Ranks, beginning: State) -> int:
         while "status" not in (word := hear(ranks)):
             rollout = agent.collect()
             envs.drain()
-            rewards = rollout.rewards
+            rewards, critic_epochs = rollout.rewards, 0
             if predictor is not None:
-                predictor.load_state_dict(hear(ranks))
-                rewards = predicted_rewards(predictor, rollout)
-            agent.update(rollout, rewards)
+                shared = hear(ranks)
+                predictor.load_state_dict(shared["predictor"])
+                rewards, critic_epochs = predicted_rewards(predictor, rollout), shared["critic_epochs"]
+            agent.update(rollout, rewards, critic_epochs=critic_epochs)
     return int(word["status"])

@@ -81,15 +81,17 @@ def iterate(run: Run, *, correlate: bool) -> dict[str, float]:
     rollout = run.agent.collect()
     trajectories = run.envs.drain()
     run.remember(trajectories)
-    rewards, values = rollout.rewards, {}
+    rewards, values, critic_epochs = rollout.rewards, {}, 0
     if run.teaching is not None:
         values = teach(run, run.teaching, trajectories)
-        run.crew.share(run.teaching.predictor)
+        critic_epochs = run.config.value_refit if run.teaching.changed else 0
+        run.crew.share(run.teaching.predictor, critic_epochs)
         rewards = predicted_rewards(run.teaching.predictor, rollout)
         if correlate:
             values["predictor/correlation"] = episode_correlation(run, run.teaching)
-    losses = run.agent.update(rollout, rewards)
+    losses = run.agent.update(rollout, rewards, critic_epochs=critic_epochs)
     if run.teaching is not None:
+        run.teaching.changed = False
         run.teaching.seconds += time.monotonic() - started
     return run.report(values, losses)
 

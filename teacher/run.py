@@ -47,6 +47,7 @@ class Teaching:
         seconds: of joint training so far, without the time spent waiting for people; for schedules by time.
         pretrained: whether the predictor was fitted on the pretraining labels.
         stale: whether there are answers that the predictor was not fitted on, or a fit was interrupted.
+        changed: whether the predictor was fitted since the agent was last trained on its rewards.
         address: where people label; empty where nobody does.
         welcome: lines to print once, such as how to enter the admin.
     """
@@ -62,6 +63,7 @@ class Teaching:
     seconds: float = 0.0
     pretrained: bool = False
     stale: bool = False
+    changed: bool = False
     address: str = ""
     welcome: Sequence[str] = ()
 
@@ -77,7 +79,7 @@ class Teaching:
         """Fit the predictor on all answers; its TensorBoard values."""
         self.stale = True  # until it is done, should it be interrupted
         report = self.predictor.fit(self.dataset, **limits)
-        self.stale = False
+        self.stale, self.changed = False, True
         return {
             "predictor/loss": report.loss,
             "predictor/validation_loss": report.validation_loss,

@@ -107,6 +107,15 @@ def test_it_learns_to_follow_a_square() -> None:
     np.testing.assert_array_equal(agent.act(images, deterministic=True), np.repeat([1, 2, 3], 3))
 
 
+def test_training_the_critic_alone_leaves_what_it_shares_with_the_actor() -> None:
+    agent = ppo()
+    iterate(agent, 1)
+    before, rollout = parameters(agent), agent.collect()
+    agent._with_new_values(rollout, rollout.rewards, epochs=2)
+    moved = {name for name, value in parameters(agent).items() if (value != before[name]).any()}
+    assert moved == {"critic.0.weight", "critic.0.bias"}
+
+
 @pytest.mark.parametrize("make", [Follow, partial(Follow, (4, SIDE, SIDE)), Steered])
 def test_an_update_gives_the_parameters_that_stable_baselines3_gives(
     make: Callable[[], Follow],

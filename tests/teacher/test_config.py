@@ -29,6 +29,7 @@ def make_config(**changes: Any) -> TeachConfig:
         ({"pretrain_labels": 41}, "no more than --n_labels"),
         ({"pretrain_labels": 0}, "1 or more"),
         ({"num_timesteps": 0}, "1 or more"),
+        ({"value_refit": -1}, "0 or more"),
         ({"schedule": "daily"}, "exponential, constant, hyperbolic"),
         ({"schedule": "constant", "n_labels": None, "predictor": "human"}, "needs one, such as -l"),
         ({"agent": "dqn"}, "ppo or trpo"),

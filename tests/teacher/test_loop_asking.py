@@ -1,5 +1,6 @@
 """The loop around a synthetic teacher: what it asks about, what it tells, and what it leaves alone."""
 
+import dataclasses
 import io
 import uuid
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from teacher.envs.episodes import replay
 from teacher.options import QueryConfig
 from teacher.queries import disagreement
 from teacher.run import Run, Teaching
+from teacher.schedules import RateSchedule
 from teacher.segments import Segment, SegmentPair, SegmentPool
 
 MakeRun = Callable[..., tuple[Run, Teaching]]
@@ -60,6 +62,12 @@ def asked(teaching: Teaching) -> list[SegmentPair]:
     """The pairs in the ledger, but for those before training."""
     pairs = [(preference.first, preference.second) for preference in teaching.ledger.preferences()]
     return pairs[PRETRAINING:]
+
+
+def said(run: Run) -> str:
+    """What was printed."""
+    assert isinstance(run.console.file, io.StringIO)
+    return run.console.file.getvalue()
 
 
 def known_by(segment: Segment) -> tuple[int, int]:
@@ -134,7 +142,7 @@ def test_segments_too_few_for_the_comparisons_are_told_once(
 ) -> None:
     run, _ = make_run(n_labels=labels, num_timesteps=3900, schedule="constant")
     assert loop.train(run)
-    lines = [line for line in run.console.file.getvalue().splitlines() if "segments are few" in line]  # type: ignore[attr-defined]
+    lines = [line for line in said(run).splitlines() if "segments are few" in line]
     assert len(lines) == warnings
     assert all("--segment_steps" in line for line in lines)
 
@@ -145,9 +153,9 @@ def test_a_rollout_is_rewarded_by_one_predictor(make_run: MakeRun) -> None:
     seen: list[tuple[Rollout, NDArray[Any]]] = []
     update = run.agent.update
 
-    def watching(rollout: Rollout, rewards: NDArray[Any]) -> dict[str, float]:
+    def watching(rollout: Rollout, rewards: NDArray[Any], **more: Any) -> dict[str, float]:
         seen.append((rollout, rewards))
-        return update(rollout, rewards)
+        return update(rollout, rewards, **more)
 
     run.agent.update = watching  # type: ignore[method-assign]
     for _ in range(2):
@@ -159,3 +167,51 @@ def test_a_rollout_is_rewarded_by_one_predictor(make_run: MakeRun) -> None:
             for step in zip(rollout.observations, rollout.executed_actions, strict=True)
         ]
         np.testing.assert_allclose(by_step, rewards, atol=1e-6)
+
+
+def test_the_critic_learns_new_rewards_where_the_predictor_was_fitted(make_run: MakeRun) -> None:
+    run, teaching = make_run(value_refit=3)
+    epochs: list[int] = []
+    update = run.agent.update
+
+    def watching(rollout: Rollout, rewards: NDArray[Any], *, critic_epochs: int = 0) -> dict[str, float]:
+        epochs.append(critic_epochs)
+        return update(rollout, rewards, critic_epochs=critic_epochs)
+
+    run.agent.update = watching  # type: ignore[method-assign]
+    loop.pretrain(run, teaching)
+    loop.iterate(run, correlate=False)
+    teaching.schedule = RateSchedule(60, 60, 1900, lambda progress: 1.0)  # which asks for no more
+    loop.iterate(run, correlate=False)
+    assert epochs == [3, 0]
+
+
+def test_episodes_that_begin_to_end_early_are_told_once(make_run: MakeRun) -> None:
+    for allowed in (False, True):
+        run, _ = make_run(name=f"allowed-{allowed}", allow_variable_horizon=allowed)
+        run.agent.collect()
+        finished = [trajectory for trajectory in run.envs.drain() if trajectory.finished]
+        run.remember(finished)
+        assert "end early" not in said(run)
+        finished[0].terminated = True
+        run.remember(finished)
+        run.remember(finished)
+        assert said(run).count("end early now, and their length leaks the reward") == (not allowed)
+
+
+def test_a_resumed_run_goes_on_asking_of_new_segments(make_run: MakeRun) -> None:
+    """Also of explored ones, which come from environments that are not saved."""
+    queries = QueryConfig(exploration_frac=0.5, selection="active", recency=2.0, diversity=2)
+    run, _ = make_run(n_labels=40, queries=queries)
+    assert loop.train(run)
+    run.save()
+    config = dataclasses.replace(run.config, num_timesteps=3900, n_labels=60)
+    resumed = build_run(config, uuid.uuid4(), run.task, run.console)
+    with resumed:
+        assert loop.train(resumed)
+        assert resumed.teaching is not None
+        pairs = asked(resumed.teaching)
+    assert len(pairs) == 60 - PRETRAINING
+    segments = [known_by(segment) for pair in pairs for segment in pair]
+    before, after = set(segments[:56]), set(segments[56:])
+    assert before.isdisjoint(after)

@@ -19,7 +19,7 @@ from agents.on_policy import OnPolicyAgent
 from agents.ppo import PPO, PPOConfig
 from agents.trpo import TRPO, TRPOConfig
 
-NUM_ENVS, ROLLOUTS = 6, 3
+NUM_ENVS = 6
 PPO_CONFIG = PPOConfig(
     num_steps=40,
     minibatch_size=12,
@@ -71,10 +71,10 @@ def train(name: str, ranks: Ranks) -> dict[str, Any]:
     agent = make(SyncVectorEnv([lambda: gymnasium.make(env_id)] * (NUM_ENVS // ranks.size)))
     agent.ranks = ranks
     metrics, valid = [], []
-    for _ in range(ROLLOUTS):
+    for epochs in (0, 2, 0):  # of the critic alone
         rollout = agent.collect()
         valid.append(rollout.num_valid)
-        metrics.append(list(agent.update(rollout, rollout.rewards).values()))
+        metrics.append(list(agent.update(rollout, rollout.rewards, critic_epochs=epochs).values()))
     statistics = agent.normalizer.statistics
     return {
         **{f"policy.{key}": value.numpy() for key, value in agent.policy.state_dict().items()},
