@@ -33,8 +33,10 @@ class RewardConfig:
     """How the predictor is built and fitted."""
 
     inputs: Annotated[
-        str, f"what it reads of each step: one or more of {','.join(INPUTS)}, joined by commas"
-    ] = "state,action"
+        str | None,
+        f"what it reads of each step: one or more of {','.join(INPUTS)}, joined by commas (state,action "
+        "without it, and state where that is an image)",
+    ] = None
     members: Annotated[int, "networks in the ensemble"] = 3
     hidden: Annotated[int, "units in each of a network's two hidden layers"] = 64
     dropout: Annotated[float, "probability that a hidden unit is silent for a step while fitting"] = 0.0
@@ -65,10 +67,12 @@ class RewardConfig:
     # Small, so that returns are of the order of 1 and a value function that starts at 0 finds them within a
     # few rollouts.
     reward_std: Annotated[float, "standard deviation that predicted rewards are scaled to"] = 0.05
+    image_dropout: Annotated[float, "share of each convolution's outputs dropped in training on images"] = 0.5
+    no_image_batch_norm: Annotated[bool, "normalise no minibatches after the convolutions on images"] = False
     max_preferences: Annotated[int | None, "fit to this many labels at most, those given last"] = None
 
     def __post_init__(self) -> None:
-        read = self.inputs.split(",")
+        read = INPUTS[:1] if self.inputs is None else self.inputs.split(",")
         checks: list[Check] = [
             (
                 "inputs",
@@ -78,6 +82,7 @@ class RewardConfig:
             ("members", self.members >= 1, "expected 1 or more"),
             ("hidden", self.hidden >= 1, "expected 1 or more"),
             ("dropout", 0 <= self.dropout < 1, "expected 0 or more and less than 1"),
+            ("image_dropout", 0 <= self.image_dropout < 1, "expected 0 or more and less than 1"),
             ("label_noise", 0 <= self.label_noise < 1, "expected 0 or more and less than 1"),
             ("discount", 0 < self.discount <= 1, "expected more than 0 and at most 1"),
             ("learning_rate", 0 < self.learning_rate < math.inf, "expected more than 0"),

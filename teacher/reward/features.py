@@ -1,9 +1,9 @@
 """What a reward model reads of steps, as flat numbers."""
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -44,6 +44,25 @@ def _given(name: str, what: str, array: NDArray[Any] | None) -> NDArray[Any]:
     return array
 
 
+class Reader(Protocol):
+    """Turns steps into what a network's ``standardise`` takes."""
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        """Which of ``INPUTS`` it reads; what is not among them is never asked for."""
+
+    @property
+    def bytes_per_step(self) -> int:
+        """How much memory the result takes."""
+
+    def __call__(self, steps: Steps) -> Tensor:
+        """``(*batch, ...)``, on the CPU, in memory of its own.
+
+        Raises:
+            DataError: the steps are not of the reader's environment.
+        """
+
+
 class Features:
     """Turns batches of raw steps into float32 vectors, of one or more parts in the order of ``INPUTS``.
 
@@ -52,13 +71,14 @@ class Features:
     Args:
         observation_space: of one environment.
         action_space: of one environment.
-        inputs: which of ``INPUTS`` to read; what is not among them is never asked for.
+        inputs: which of ``INPUTS`` to read, joined by commas; without it ``state,action``.
 
     Raises:
         EnvironmentUnsuitableError: a space is neither Box nor Discrete.
     """
 
-    def __init__(self, observation_space: Space, action_space: Space, inputs: Collection[str]) -> None:
+    def __init__(self, observation_space: Space, action_space: Space, inputs: str | None = None) -> None:
+        self.inputs = frozenset((inputs or "state,action").split(","))
         states, actions = _Vectors("observations", observation_space), _Vectors("actions", action_space)
         readers: dict[str, tuple[int, Callable[[Steps], NDArray[Any]]]] = {
             "state": (states.size, lambda steps: states(steps.observations)),
@@ -66,16 +86,13 @@ class Features:
             "next_state": (states.size, lambda steps: states(steps.next_observations)),
             "terminated": (1, lambda steps: np.asarray(steps.terminations)[..., None]),
         }
-        read = [readers[name] for name in INPUTS if name in inputs]
+        read = [readers[name] for name in INPUTS if name in self.inputs]
         self.size = sum(size for size, _ in read)
+        self.bytes_per_step = self.size * np.dtype(np.float32).itemsize
         self._readers = [reader for _, reader in read]
 
     def __call__(self, steps: Steps) -> Tensor:
-        """``(*batch, size)``, on the CPU, in memory of its own.
-
-        Raises:
-            DataError: the steps are not of these spaces.
-        """
+        """``(*batch, size)``; see :class:`Reader`."""
         parts = [reader(steps) for reader in self._readers]
         with np.errstate(over="ignore"):  # the network limits its inputs
             return torch.from_numpy(np.concatenate(parts, axis=-1, dtype=np.float32, casting="same_kind"))

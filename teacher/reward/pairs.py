@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from teacher.preferences import PreferenceDataset, bootstrap_weights
-from teacher.reward.features import Features
+from teacher.reward.features import Reader
 
 _BYTES_AT_ONCE = 2**28  # of a dataset's features
 
@@ -24,18 +24,15 @@ class Pairs:
         weights: ``(members, n)``.
     """
 
-    def __init__(
-        self, dataset: PreferenceDataset, features: Features, members: int, device: torch.device
-    ) -> None:
+    def __init__(self, dataset: PreferenceDataset, read: Reader, members: int, device: torch.device) -> None:
         self._dataset = dataset
-        self._features = features
+        self._read = read
         self._device = device
         self.values = torch.from_numpy(dataset.values).to(device)
         self.weights = torch.from_numpy(bootstrap_weights(dataset.ids, members)).to(device)
         self.length = dataset.segment_length
-        bytes_per_pair = 2 * self.length * features.size * torch.float32.itemsize
-        self._chunk = max(1, _BYTES_AT_ONCE // bytes_per_pair)
-        self._kept = features(dataset.steps()).to(device) if len(self) <= self._chunk else None
+        self._chunk = max(1, _BYTES_AT_ONCE // (2 * self.length * read.bytes_per_step))
+        self._kept = read(dataset.steps()).to(device) if len(self) <= self._chunk else None
         self._standardise: Standardise | None = None
 
     def __len__(self) -> int:
@@ -51,7 +48,7 @@ class Pairs:
         """What the network reads, ``(*rows.shape, 2, length, ...)``; before :meth:`standardise`, features."""
         if self._kept is not None:
             return self._kept.index_select(0, rows.flatten()).view(*rows.shape, *self._kept.shape[1:])
-        features = self._features(self._dataset.steps(rows.cpu().numpy())).to(self._device)
+        features = self._read(self._dataset.steps(rows.cpu().numpy())).to(self._device)
         return features if self._standardise is None else self._standardise(features)
 
     def chunks(self) -> Iterator[Tensor]:

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from teacher.options import RewardConfig
 from teacher.preferences import PreferenceDataset
-from teacher.reward.features import Features, Transitions
+from teacher.reward.features import Features, Reader, Transitions
 from teacher.reward.fitting import Evaluation, Fitter
+from teacher.reward.images import ImageEnsemble, Images, is_image_space
 from teacher.reward.loss import discounts
-from teacher.reward.network import RewardEnsemble
+from teacher.reward.network import RewardEnsemble, RewardNetwork
 from teacher.reward.pairs import Pairs
 from teacher.segments import Segment, Steps
 
@@ -44,7 +45,7 @@ class RewardPredictor:
     """Predicts the reward of each step from preferences between segments.
 
     Args:
-        observation_space: of one environment, Box or Discrete.
+        observation_space: of one environment, Box or Discrete. Three dimensions of bytes are an image.
         action_space: of one environment, Box or Discrete.
         config: see :class:`RewardConfig`.
         seed: of initial parameters and minibatches.
@@ -65,11 +66,8 @@ class RewardPredictor:
         self.config = config
         self._device = torch.device(device)
         self._generator = torch.Generator().manual_seed(seed)
-        self.inputs = frozenset(config.inputs.split(","))
-        self._features = Features(observation_space, action_space, self.inputs)
-        network = RewardEnsemble(
-            config.members, self._features.size, config.hidden, self._generator, config.dropout
-        )
+        self._read, network = _model(observation_space, action_space, config, self._generator)
+        self.inputs = self._read.inputs
         self._network = network.to(self._device)
         self._fitter = Fitter(self._network, config, self._generator)
         self._output_mean = torch.zeros(config.members, device=self._device)
@@ -139,7 +137,7 @@ class RewardPredictor:
 
     def step_rewards(self, steps: Steps) -> NDArray[np.float64]:
         """The same for the steps of a segment or an episode."""
-        return self._rewards(self._features(steps))
+        return self._rewards(self._read(steps))
 
     def segment_returns(self, segments: Sequence[Segment]) -> NDArray[np.float64]:
         """Sum of the predicted rewards of each segment: ``(len(segments),)``; all of one length."""
@@ -164,7 +162,7 @@ class RewardPredictor:
 
     def _stacked(self, segments: Sequence[Segment]) -> Tensor:
         """Features of segments, ``(len(segments), length, ...)``."""
-        return torch.stack([self._features(segment) for segment in segments])
+        return torch.stack([self._read(segment) for segment in segments])
 
     @torch.no_grad()
     def _rewards(self, features: Tensor) -> NDArray[np.float64]:
@@ -177,7 +175,7 @@ class RewardPredictor:
 
     def _pairs(self, dataset: PreferenceDataset) -> Pairs:
         """The dataset as tensors; inputs are standardised anew with its statistics."""
-        pairs = Pairs(dataset, self._features, self.config.members, self._device)
+        pairs = Pairs(dataset, self._read, self.config.members, self._device)
         self._network.adapt(pairs.chunks())
         pairs.standardise(self._network.standardise)
         return pairs
@@ -217,6 +215,20 @@ class RewardPredictor:
         self._output_mean = torch.as_tensor(state["output_mean"], device=self._device)
         self._output_std = torch.as_tensor(state["output_std"], device=self._device)
         self._scale = float(state["scale"])
+
+
+def _model(
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    config: RewardConfig,
+    generator: torch.Generator,
+) -> tuple[Reader, RewardNetwork]:
+    """What is read of steps, and the untrained network that reads it."""
+    if is_image_space(observation_space):
+        images = Images(observation_space, config.inputs)
+        return images, ImageEnsemble(images.shape, config, generator)
+    features = Features(observation_space, action_space, config.inputs)
+    return features, RewardEnsemble(config.members, features.size, config.hidden, generator, config.dropout)
 
 
 def _accuracy(evaluation: Evaluation, pairs: Pairs) -> float:

@@ -39,7 +39,7 @@ ALL_SETS = [chosen for size in range(1, 5) for chosen in combinations(INPUTS, si
 
 @pytest.mark.parametrize("inputs", ALL_SETS, ids="+".join)
 def test_any_inputs_stand_side_by_side_in_their_order(inputs: tuple[str, ...]) -> None:
-    features = Features(GRID, CHOICE, inputs[::-1])
+    features = Features(GRID, CHOICE, ",".join(inputs[::-1]))
     expected = np.hstack([PARTS[name] for name in inputs])
     found = features(STEPS).numpy()
     assert found.dtype == np.float32
@@ -50,9 +50,9 @@ def test_any_inputs_stand_side_by_side_in_their_order(inputs: tuple[str, ...]) -
 @pytest.mark.parametrize(("name", "message"), [("next_state", "next observ"), ("terminated", "the ends of")])
 def test_what_is_read_must_be_given_and_nothing_else(name: str, message: str) -> None:
     bare = Transitions(STEPS.observations, STEPS.actions)
-    assert Features(GRID, CHOICE, ("state", "action"))(bare).shape == (3, 7)
+    assert Features(GRID, CHOICE)(bare).shape == (3, 7)
     with pytest.raises(ConfigError, match=rf"^expected {message}.*{name} among its inputs.*$"):
-        Features(GRID, CHOICE, ("state", name))(bare)
+        Features(GRID, CHOICE, f"state,{name}")(bare)
 
 
 @given(st.lists(st.integers(1, 3), max_size=3))
@@ -64,7 +64,7 @@ def test_any_leading_dimensions_are_kept(batch: list[int]) -> None:
         None,
         np.arange(count).reshape(batch) % 2 == 0,
     )
-    found = Features(GRID, CHOICE, ("state", "action", "terminated"))(steps)
+    found = Features(GRID, CHOICE, "state,action,terminated")(steps)
     assert found.shape == (*batch, 8)
     np.testing.assert_array_equal(found[..., :4].ravel(), np.arange(4.0 * count))
 
@@ -83,12 +83,12 @@ def test_steps_of_another_environment_are_refused_in_one_line(
     actions: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
 ) -> None:
     with pytest.raises(DataError, match=r"^expected (observations|actions) of .*, got .*; use data of .*$"):
-        Features(GRID, CHOICE, ("state", "action"))(Transitions(observations, actions))
+        Features(GRID, CHOICE)(Transitions(observations, actions))
 
 
 def test_another_kind_of_space_is_refused_in_one_line() -> None:
     with pytest.raises(EnvironmentUnsuitableError, match=r"expected a Box or Discrete space .* MultiBinary"):
-        Features(GRID, spaces.MultiBinary(3), ("state", "action"))
+        Features(GRID, spaces.MultiBinary(3))
 
 
 @pytest.mark.parametrize("inputs", ["", "state,", "states", "state,state", "state action"])

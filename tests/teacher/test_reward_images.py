@@ -1,0 +1,209 @@
+"""The predictor of images: its members against networks of torch's own, and what it learns."""
+
+from collections.abc import Callable
+from uuid import UUID
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from agents import pixels
+from agents.errors import UnsupportedSpaceError
+from teacher.envs.recipe import EpisodeRecipe
+from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
+from teacher.options import RewardConfig
+from teacher.preferences import Preference, PreferenceDataset
+from teacher.reward.features import Transitions
+from teacher.reward.images import ImageEnsemble, Images, is_image_space
+from teacher.reward.predictor import RewardPredictor
+from teacher.segments import Segment
+
+MEMBERS = 2
+SMALL = spaces.Box(0, 255, (48, 50, 3), np.uint8)
+MakeEnsemble = Callable[..., ImageEnsemble]
+
+
+@pytest.fixture
+def make_ensemble() -> MakeEnsemble:
+    def make(shape: tuple[int, ...] = (3, 48, 50), **options: float) -> ImageEnsemble:
+        config = RewardConfig(members=MEMBERS, **options)  # type: ignore[arg-type]
+        return ImageEnsemble(shape, config, torch.Generator().manual_seed(1))
+
+    return make
+
+
+def images(*batch: int, shape: tuple[int, ...] = (3, 48, 50), seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(256, (*batch, *shape), generator=generator, dtype=torch.uint8)
+
+
+def reference(ensemble: ImageEnsemble, member: int) -> nn.Sequential:
+    """The paper's network for 48 x 50 images, with the numbers of one member."""
+    layers: list[nn.Module] = []
+    for channels, kernel, stride in ((3, 7, 3), (16, 5, 2), (16, 3, 1), (16, 3, 1)):
+        layers += [nn.Conv2d(channels, 16, kernel, stride), nn.BatchNorm2d(16), nn.LeakyReLU(0.01)]
+    network = nn.Sequential(*layers, nn.Flatten(), nn.Linear(32, 64), nn.LeakyReLU(0.01), nn.Linear(64, 1))
+    names = [name for name in network.state_dict() if name.startswith("0.")]
+    assert names == ["0.weight", "0.bias"]
+    own = iter(sorted_states(ensemble, member))
+    network.load_state_dict({name: next(own) for name in network.state_dict()})
+    return network
+
+
+def sorted_states(ensemble: ImageEnsemble, member: int) -> list[Tensor]:
+    """One member's numbers by layer, in the order in which torch's layers name theirs."""
+    order = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+
+    def position(name: str) -> tuple[int, int]:
+        layer, _, part = name.removeprefix("weights.").partition("_")
+        return int(layer), order.index(part)
+
+    state = ensemble.state_dict()
+    return [state[name][member].clone() for name in sorted(state, key=position)]
+
+
+def test_each_member_is_the_papers_network(make_ensemble: MakeEnsemble) -> None:
+    ensemble = make_ensemble(image_dropout=0.0)
+    pictures = images(4, 2)
+    rewards = ensemble(pictures)
+    assert rewards.shape == (MEMBERS, 4, 2)
+    for member in range(MEMBERS):
+        expected = reference(ensemble, member).eval()(pictures.flatten(0, 1) / 255)
+        torch.testing.assert_close(rewards[member].flatten(), expected.flatten(), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(rewards[0], rewards[1], atol=1e-3)
+    assert ensemble(images()).shape == (MEMBERS,)
+
+
+def test_an_atari_frame_stack_comes_down_to_784_numbers(make_ensemble: MakeEnsemble) -> None:
+    """As the paper's strides do; 64 units follow."""
+    ensemble = make_ensemble((4, 84, 84))
+    shapes = {tuple(weight.shape[1:]) for weight in ensemble.parameters()}
+    assert {(16, 4, 7, 7), (16, 16, 5, 5), (16, 16, 3, 3), (64, 784), (1, 64)} <= shapes
+
+
+def test_training_is_that_of_each_members_network(make_ensemble: MakeEnsemble) -> None:
+    """Logits, gradients and the statistics of batch normalisation, each from its own minibatch."""
+    ensemble = make_ensemble(image_dropout=0.0)
+    members = [reference(ensemble, member).train() for member in range(MEMBERS)]
+    inputs, weights = images(MEMBERS, 3, 2, 4), torch.tensor([1.0, 0.5, 0.25, 0.1])
+    ensemble.train()
+    logits = ensemble.logits(inputs, weights)
+    logits.sum().backward()  # type: ignore[no-untyped-call]
+    ensemble.eval()
+    for member, network in enumerate(members):
+        rewards = network(inputs[member].flatten(0, 2) / 255).view(3, 2, 4)
+        expected = (rewards * weights).sum(dim=-1)
+        expected = expected[:, 0] - expected[:, 1]
+        torch.testing.assert_close(logits[member], expected, rtol=1e-3, atol=1e-4)
+        expected.sum().backward()
+        gradient = network[0].weight.grad
+        assert isinstance(gradient, Tensor)
+        found = ensemble.weights["0_weight"].grad
+        assert found is not None
+        torch.testing.assert_close(found[member], gradient, rtol=1e-3, atol=1e-4)
+        for ours, theirs in zip(sorted_states(ensemble, member), network.state_dict().values(), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_acts_in_training_only_and_follows_from_the_seed(make_ensemble: MakeEnsemble) -> None:
+    inputs, weights = images(MEMBERS, 2, 2, 3), torch.ones(3)
+    first, second = make_ensemble(), make_ensemble()
+    before = first(inputs[0])
+    for ensemble in (first, second):
+        ensemble.train()
+    torch.manual_seed(5)  # whatever else draws random numbers
+    drawn = [first.logits(inputs, weights), first.logits(inputs, weights)]
+    torch.manual_seed(6)
+    again = [second.logits(inputs, weights), second.logits(inputs, weights)]
+    assert not torch.allclose(drawn[0], drawn[1], rtol=1e-2)
+    for one, other in zip(drawn, again, strict=True):
+        torch.testing.assert_close(one, other)
+    first.eval()
+    torch.testing.assert_close(first(inputs[0]), first(inputs[0]))
+    assert not torch.equal(first(inputs[0]), before)  # the statistics have moved
+
+
+def test_without_batch_normalisation_nothing_but_parameters_is_learned(make_ensemble: MakeEnsemble) -> None:
+    ensemble = make_ensemble(no_image_batch_norm=True)
+    assert len(list(ensemble.buffers())) == 0
+    assert len(ensemble.learned()) == 12
+    assert all(len(tensor) == MEMBERS for tensor in make_ensemble().learned())
+
+
+@pytest.mark.parametrize("shape", [(48, 50, 3), (3, 48, 50), (84, 84, 1), (4, 84, 84)])
+def test_channels_are_found_on_either_side(shape: tuple[int, ...]) -> None:
+    read = Images(spaces.Box(0, 255, shape, np.uint8))
+    pictures = np.random.default_rng(0).integers(256, size=(2, 3, *shape), dtype=np.uint8)
+    found = read(Transitions(pictures, np.zeros((2, 3))))
+    channels = min(shape)
+    assert found.shape == (2, 3, *read.shape)
+    assert read.shape[0] == channels
+    assert found.dtype == torch.uint8
+    for channel in range(channels):
+        expected = np.take(pictures, channel, axis=2 + shape.index(channels))
+        np.testing.assert_array_equal(found[:, :, channel], expected)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        SMALL,
+        spaces.Box(0, 255, (3, 48, 50), np.uint8),
+        spaces.Box(0, 255, (48, 3, 50), np.uint8),
+        spaces.Box(0, 255, (3, 48, 3), np.uint8),
+        spaces.Box(0, 255, (4, 30, 84), np.uint8),
+        spaces.Box(0, 255, (48, 50), np.uint8),
+        spaces.Box(0, 1, (48, 50, 3), np.float32),
+        spaces.Discrete(4),
+    ],
+    ids=str,
+)
+def test_it_takes_for_images_what_agents_do(space: spaces.Space[object]) -> None:
+    assert is_image_space(space) == pixels.is_image_space(space)
+    if not is_image_space(space):
+        return
+    try:
+        theirs = pixels.ImagePreparation(space).image_shape
+    except UnsupportedSpaceError:
+        with pytest.raises(EnvironmentUnsuitableError, match=r"^expected images whose .*: transpose.*$"):
+            Images(space)
+    else:
+        assert Images(space).shape == theirs
+
+
+def test_images_of_another_environment_or_other_inputs_are_refused() -> None:
+    with pytest.raises(DataError, match="expected images of shape"):
+        Images(SMALL)(Transitions(np.zeros((5, 48, 48, 3), np.uint8), np.zeros(5)))
+    with pytest.raises(DataError, match="and float32; use data"):
+        Images(SMALL)(Transitions(np.zeros((5, 48, 50, 3), np.float32), np.zeros(5)))
+    with pytest.raises(ConfigError, match=r"^--reward\.inputs: expected state where that is an image; got"):
+        RewardPredictor(SMALL, spaces.Discrete(4), RewardConfig(inputs="state,action"), seed=1)
+
+
+def picture_segment(seed: int) -> Segment:
+    """Noise of a random brightness, which is the true reward."""
+    random = np.random.default_rng(seed)
+    brightness = np.full(2, random.integers(40, 200))
+    noise = random.integers(-40, 40, size=(2, *(SMALL.shape or ())))
+    pictures = (brightness[:, None, None, None] + noise).astype(np.uint8)
+    actions = random.integers(4, size=2)
+    return Segment(EpisodeRecipe("Any-v0", {}, seed, actions), 0, pictures, actions, brightness / 255)
+
+
+def test_it_learns_that_brighter_is_better() -> None:
+    dataset = PreferenceDataset()
+    for number in range(30):
+        first, second = picture_segment(2 * number), picture_segment(2 * number + 1)
+        value = float(first.true_return > second.true_return)
+        dataset.upsert([Preference(UUID(int=number * 7919), first, second, value)])
+    assert dataset.observations.dtype == np.uint8
+    config = RewardConfig(members=MEMBERS, batch_size=8, image_dropout=0.1)
+    predictor = RewardPredictor(SMALL, spaces.Discrete(4), config, seed=1)
+    predictor.fit(dataset, max_epochs=15)
+    fresh = [picture_segment(seed) for seed in range(1000, 1020)]
+    correlation = np.corrcoef(predictor.segment_returns(fresh), [segment.true_return for segment in fresh])[
+        0, 1
+    ]
+    assert correlation > 0.85
