@@ -21,6 +21,7 @@ interrupted one is, from its beginning.
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -77,6 +78,7 @@ class Attempt:
                 stderr=errors,
                 cwd=ROOT,
                 env={**os.environ, **single, "TMPDIR": str(folder)},
+                start_new_session=True,  # so that what it has started ends with it
             )
 
     @property
@@ -94,7 +96,7 @@ class Attempt:
 
     def stop(self) -> None:
         """End it, finished or not."""
-        self._process.kill()
+        os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
 
 
