@@ -21,7 +21,14 @@ from teacher.clips import ClipRenderer
 from teacher.collectors.human import HumanCollector
 from teacher.collectors.publisher import Publication
 from teacher.collectors.synthetic import SyntheticTeacher
-from teacher.config import REDIS_VARIABLE, TeachConfig, read_redis_url, save_config
+from teacher.config import (
+    CONFIG_NAME,
+    REDIS_VARIABLE,
+    TeachConfig,
+    load_config,
+    read_redis_url,
+    save_config,
+)
 from teacher.crew import Crew
 from teacher.embedded_site import ensure_site
 from teacher.envs.exploration import Explorer
@@ -43,6 +50,41 @@ if TYPE_CHECKING:
 
 LEDGER_NAME = "ledger.sqlite3"
 TOKEN_VARIABLE = "TEACHER_TOKEN"  # noqa: S105 (the name of a variable)
+
+
+@contextlib.contextmanager
+def open_run(source: TeachConfig | Path, console: Console | None = None) -> Iterator[Run]:
+    """A new run from its settings, or an earlier one from its directory; saved and closed at the end.
+
+    ::
+
+        with open_run(TeachConfig(env_id="ShortHopper-v1", predictor="synth", name="a", n_labels=300)) as run:
+            train(run)
+
+    Raises:
+        ConfigError, EnvironmentUnsuitableError, DataError, BehaviourError: in one line, what to change.
+    """
+    console = console or Console(soft_wrap=True)
+    if isinstance(source, Path):
+        config, run_id = load_config(source)
+    else:
+        config, run_id = source, uuid.uuid4()
+        refuse_existing(config)
+    task = check(config, console)
+    with (
+        prepared_directory(config, run_id, resumed=isinstance(source, Path)),
+        build_run(config, run_id, task, console) as run,
+    ):
+        yield run
+        run.save()
+
+
+def refuse_existing(config: TeachConfig) -> None:
+    """Raise :class:`ConfigError` where there is a run of this name already."""
+    if (config.run_dir / CONFIG_NAME).exists():
+        raise ConfigError(
+            f"{config.run_dir} exists; go on with teach --resume {config.run_dir}, or choose another -n"
+        )
 
 
 def check(config: TeachConfig, console: Console) -> TaskInfo:

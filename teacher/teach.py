@@ -17,8 +17,8 @@ from rich.console import Console
 from agents.distributed import Ranks, joined_ranks
 from agents.errors import AgentError
 from teacher.arguments import INTERRUPTED, OneLineParser, add_options
-from teacher.assembly import build_run, check, prepared_directory
-from teacher.config import CONFIG_NAME, PARTS, TeachConfig, from_options, load_config
+from teacher.assembly import build_run, check, prepared_directory, refuse_existing
+from teacher.config import PARTS, TeachConfig, from_options, load_config
 from teacher.crew import Crew
 from teacher.errors import ConfigError, SiteRefusedError, SiteUnreachableError, StorageError, TeacherError
 from teacher.follower import follow
@@ -77,10 +77,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[TeachConfig, uuid.UUID, b
     if missing:
         raise ConfigError(f"expected {', '.join(missing)}, or --resume RUN_DIR")
     config = from_options(given)
-    if (config.run_dir / CONFIG_NAME).exists():
-        raise ConfigError(
-            f"{config.run_dir} exists; go on with teach --resume {config.run_dir}, or choose another -n"
-        )
+    refuse_existing(config)
     return config, uuid.uuid4(), False
 
 

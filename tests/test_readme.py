@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,13 @@ import pytest
 from teacher import record
 from teacher.ledger import Ledger
 from teacher.teach import main, parse_arguments
+from teacher.teachers import Manner
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-DEMONSTRATIONS = (ROOT / "docs" / "demonstrations.md").read_text()
+DEMONSTRATIONS, FROM_PYTHON, TEACHERS = (
+    (ROOT / "docs" / f"{name}.md").read_text() for name in ("demonstrations", "python", "teachers")
+)
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 COMMANDS = [
     line.split("#")[0].strip()
@@ -48,7 +52,7 @@ def test_every_setting_in_the_readme_is_accepted(
 
 def test_a_run_learns_from_synthetic_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (command,) = [command for command in COMMANDS if "-p synth" in command]
+    (command,) = [command for command in COMMANDS if "-p synth" in command and "--teacher" not in command]
     assert main([*arguments_of(command), *FEW_STEPS]) == 0
 
 
@@ -67,11 +71,42 @@ def test_a_run_on_the_true_reward_is_an_expert_to_begin_from(
         assert main([*arguments_of(command), *FEW_STEPS, *"-p synth -l 20".split()]) == 0
 
 
+def run_programs(page: str, folder: Path) -> str:
+    """Run the programs of a page one after the other in one process; returns what they print."""
+    programs = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    command = [sys.executable, "-W", "error", "-c", "\n".join(programs)]
+    ended = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
 def test_the_programs_about_demonstrations_run(tmp_path: Path) -> None:
-    programs = re.findall(r"^```python\n(.*?)^```", DEMONSTRATIONS, re.DOTALL | re.MULTILINE)
-    assert len(programs) == 2
-    subprocess.run([sys.executable, "-c", "\n".join(programs)], cwd=tmp_path, check=True, capture_output=True)
+    run_programs(DEMONSTRATIONS, tmp_path)
     assert (tmp_path / "returns.png").exists()
+
+
+def test_the_programs_about_python_run_and_learn(tmp_path: Path) -> None:
+    *_, last = run_programs(FROM_PYTHON, tmp_path).splitlines()
+    accuracy, correlation = map(float, last.split())
+    assert accuracy > 0.7
+    assert correlation > 0.8
+    assert (tmp_path / "runs" / "teacher-ShortReacher-v1" / "look" / "checkpoint.npz").exists()
+
+
+def test_every_teacher_on_its_page_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"^teach .*", TEACHERS, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        assert parse_arguments(shlex.split(command)[1:])[0].teacher.partition(":")[2]
+    (wishes,) = re.findall(r"^# my_wishes.py\n(.*?)^```", TEACHERS, re.DOTALL | re.MULTILINE)
+    (tmp_path / "my_wishes.py").write_text(wishes)
+    assert main([*shlex.split(commands[1])[1:], *FEW_STEPS, "-l", "20"]) == 0
+
+
+def test_every_part_of_a_teacher_is_on_its_page() -> None:
+    listed = {row.partition(":")[0] for row in re.findall(r"^\| `([^`]+)` \|", TEACHERS, re.MULTILINE)}
+    assert listed == {"oracle", "module", *(field.name for field in fields(Manner))} - {"function"}
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("make ")])

@@ -12,10 +12,10 @@ from rich.console import Console
 from agents.defaults import BY_NAME
 from agents.on_policy import OnPolicyConfig
 from agents.ppo import PPOConfig
-from teacher.assembly import build_run, check, prepared_directory
+from teacher.assembly import build_run, check, open_run, prepared_directory
 from teacher.behaviours import counter_clockwise
 from teacher.config import TeachConfig
-from teacher.errors import BehaviourError
+from teacher.errors import BehaviourError, ConfigError
 from teacher.loop import train
 
 QUIET = Console(quiet=True)
@@ -89,3 +89,21 @@ def test_a_function_is_tried_before_anything_starts(tmp_path: Path, monkeypatch:
     )
     with pytest.raises(BehaviourError, match="short_wishes:first_half failed: IndexError"):
         check(config, QUIET)
+
+
+def test_a_run_opened_from_python_is_saved_and_opened_again(tmp_path: Path) -> None:
+    config = TeachConfig(
+        env_id="Pendulum-v1",
+        predictor="rl",
+        name="x",
+        num_timesteps=4096,
+        no_videos=True,
+        runs_dir=str(tmp_path),
+    )
+    with open_run(config, QUIET) as run:
+        train(run)
+        made = run.agent.total_steps
+    with open_run(config.run_dir, QUIET) as run:
+        assert run.agent.total_steps == made >= 4096
+    with pytest.raises(ConfigError, match="exists; go on with teach --resume"), open_run(config, QUIET):
+        pass
