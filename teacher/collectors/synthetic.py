@@ -62,7 +62,10 @@ class SyntheticTeacher:
         decisions = [self._decide(comparison, seq) for seq, comparison in enumerate(comparisons, start)]
         if decisions:
             self._ledger.record(decisions, cursor=decisions[-1].seq)
-            self._answered += self._ledger.preferences([item.comparison for item in decisions])
+            self._answered += [
+                Preference(comparison.uuid, comparison.first, comparison.second, decision.probability)
+                for comparison, decision in zip(comparisons, decisions, strict=True)
+            ]
 
     def _decide(self, comparison: Comparison, seq: int) -> FeedItem:
         probability = probability_of(self._judge(comparison.first, comparison.second))
