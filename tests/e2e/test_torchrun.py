@@ -76,7 +76,9 @@ def start_ranks(line: list[str], folder: Path) -> list[Launched]:
 
 
 def test_two_ranks_make_one_run(tmp_path: Path, launched: list[Launched]) -> None:
-    launched += start_ranks([*SETTINGS, "-n", "two", "-t", "6000"], tmp_path)
+    # Options of which one rank alone would make steps, choose, or train the critic.
+    asking = "--queries.selection active --queries.exploration_frac 0.3 --value_refit 2".split()
+    launched += start_ranks([*SETTINGS, *asking, "-n", "two", "-t", "6000"], tmp_path)
 
     assert [rank.wait() for rank in launched] == [0, 0], launched[0].said
 
