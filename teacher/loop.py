@@ -10,16 +10,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+from teacher.config import TeachConfig
 from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import TRIAL_EPISODES, policy_trajectories, random_trajectories
 from teacher.metrics import correlation, progress, rank_correlation, waiting
 from teacher.queries import select_pairs
-from teacher.run import Run, Teaching, predicted_rewards
+from teacher.run import Run, Teaching, predicted_rewards, steps_of
 from teacher.segments import SegmentPair, SegmentPool
 
 PRETRAIN_SHARE = 0.75  # of the pretraining labels must be in before joint training starts
-MAX_REFIT_EPOCHS = 10
 MIN_OPEN_COMPARISONS = 20
 OPEN_COMPARISONS_PER_LABELER = 4
 CORRELATE_EVERY = 10
@@ -84,6 +85,7 @@ def iterate(run: Run, *, correlate: bool) -> dict[str, float]:
     rewards, values, critic_epochs = rollout.rewards, {}, 0
     if run.teaching is not None:
         values = teach(run, run.teaching, trajectories)
+        run.teaching.predictor.follow(steps_of(rollout, run.teaching.predictor))
         critic_epochs = run.config.value_refit if run.teaching.changed else 0
         run.crew.share(run.teaching.predictor, critic_epochs)
         rewards = predicted_rewards(run.teaching.predictor, rollout)
@@ -103,8 +105,26 @@ def teach(run: Run, teaching: Teaching, trajectories: Sequence[Trajectory]) -> d
     ask(run, teaching)
     teaching.receive()
     if teaching.stale:
-        values |= teaching.fit(max_epochs=MAX_REFIT_EPOCHS)
+        values |= learn(run, teaching)
     return values
+
+
+def learn(run: Run, teaching: Teaching, **limits: Any) -> dict[str, float]:
+    """Fit the predictor to the answers so far, and say where that failed."""
+    values = teaching.fit(**limits)
+    if teaching.diverged:
+        run.warn_once(
+            "a fit of the reward predictor came to numbers that are none, and what it was before is kept; "
+            "a smaller --reward.learning_rate helps",
+            about="divergence",
+        )
+    return values
+
+
+def first_limits(config: TeachConfig) -> dict[str, int]:
+    """How far the first fit goes."""
+    epochs = config.reward.initial_epochs
+    return {"max_updates": config.pretrain_iters} if epochs is None else {"max_epochs": epochs}
 
 
 def ask(run: Run, teaching: Teaching) -> None:
@@ -226,7 +246,7 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
     run.tell_waiting(None)
     teaching.receive()
     with progress(run.console, "training the predictor", run.config.pretrain_iters) as show:
-        teaching.fit(max_updates=run.config.pretrain_iters, progress=show)
+        learn(run, teaching, **first_limits(run.config), progress=show)
     teaching.pretrained = True
     return True
 

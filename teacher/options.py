@@ -16,6 +16,7 @@ Check = tuple[str, bool, str]
 """The name of a field, whether its value fits, and what was expected."""
 
 Regularisation = Literal["weight_decay", "l1", "l2"]
+NormalisedBy = Literal["preferences", "running", "none"]
 
 INPUTS = ("state", "action", "next_state", "terminated")
 """What a reward predictor may read of a step."""
@@ -61,12 +62,23 @@ class RewardConfig:
     ] = 1.0
     batch_size: Annotated[int, "pairs in a minibatch, at most"] = 32
     accumulate: Annotated[int, "parts of a minibatch that are looked at one after the other"] = 1
+    epochs: Annotated[int, "times to go through all labels in each fit after the first"] = 10
+    initial_epochs: Annotated[int | None, "the same in the first fit, instead of to convergence"] = None
+    converge: Annotated[bool, "go on to convergence in the other fits, too"] = False
     patience: Annotated[
         int, "updates without a better held-out loss after which fitting to convergence ends"
     ] = 200
     # Small, so that returns are of the order of 1 and a value function that starts at 0 finds them within a
     # few rollouts.
     reward_std: Annotated[float, "standard deviation that predicted rewards are scaled to"] = 0.05
+    normalisation: Annotated[
+        NormalisedBy,
+        "steps over which rewards have mean 0 and a known deviation: those of the preferences, or those they "
+        "were used for (running); none = whatever members say",
+    ] = "preferences"
+    uncertainty_bonus: Annotated[
+        float, "standard deviations of the members that the reward is above their mean"
+    ] = 0.0
     image_dropout: Annotated[float, "share of each convolution's outputs dropped in training on images"] = 0.5
     no_image_batch_norm: Annotated[bool, "normalise no minibatches after the convolutions on images"] = False
     max_preferences: Annotated[int | None, "fit to this many labels at most, those given last"] = None
@@ -101,8 +113,25 @@ class RewardConfig:
             ("shortest_crop", 0 < self.shortest_crop <= 1, "expected more than 0 and at most 1"),
             ("accumulate", self.accumulate >= 1, "expected 1 or more"),
             ("batch_size", self.batch_size >= 1, "expected 1 or more"),
+            ("epochs", self.epochs >= 1, "expected 1 or more"),
+            (
+                "initial_epochs",
+                self.initial_epochs is None or self.initial_epochs >= 1,
+                "expected 1 or more",
+            ),
             ("patience", self.patience >= 1, "expected 1 or more"),
             ("reward_std", 0 < self.reward_std < math.inf, "expected more than 0"),
+            (
+                "normalisation",
+                self.normalisation in get_args(NormalisedBy),
+                f"expected {', '.join(get_args(NormalisedBy))}",
+            ),
+            ("uncertainty_bonus", math.isfinite(self.uncertainty_bonus), "expected a number"),
+            (
+                "uncertainty_bonus",
+                self.uncertainty_bonus == 0 or self.members >= 2,
+                "expected 0 where there is one member",
+            ),
             (
                 "max_preferences",
                 self.max_preferences is None or self.max_preferences >= 1,

@@ -151,6 +151,11 @@ class PreferenceDataset:
         return self._column("values")
 
     @property
+    def true_returns(self) -> NDArray[np.float32]:
+        """``(n, 2)``, of both segments by the environment's reward."""
+        return self._column("true_returns")
+
+    @property
     def ids(self) -> NDArray[np.uint64]:
         """``(n, 2)``, the halves of each UUID."""
         return self._column("ids")
@@ -204,6 +209,7 @@ class PreferenceDataset:
             "terminated": np.array([segment.terminated for segment in pair]),
             "complete": np.array(all(segment.last_observation is not None for segment in pair)),
             "values": np.array(value, np.float32),
+            "true_returns": np.array([segment.true_return for segment in pair], np.float32),
             "ids": np.array([number >> 64, number & (2**64 - 1)], np.uint64),
         }
         row = len(self)

@@ -29,9 +29,10 @@ from teacher.judges import Value, true_return
 from teacher.ledger import Ledger
 from teacher.metrics import BEHAVIOUR_TAG, Metrics
 from teacher.preferences import PreferenceDataset
+from teacher.reward.features import Transitions
 from teacher.reward.predictor import RewardPredictor
 from teacher.schedules import LabelSchedule
-from teacher.segments import SegmentPool
+from teacher.segments import SegmentPool, Steps
 from teacher.videos import EpisodeVideos
 
 EPISODES_REMEMBERED = 100
@@ -47,6 +48,7 @@ class Teaching:
         seconds: of joint training so far, without the time spent waiting for people; for schedules by time.
         pretrained: whether the predictor was fitted on the pretraining labels.
         stale: whether there are answers that the predictor was not fitted on, or a fit was interrupted.
+        diverged: whether the last fit came to numbers that are none.
         changed: whether the predictor was fitted since the agent was last trained on its rewards.
         address: where people label; empty where nobody does.
         welcome: lines to print once, such as how to enter the admin.
@@ -63,6 +65,7 @@ class Teaching:
     seconds: float = 0.0
     pretrained: bool = False
     stale: bool = False
+    diverged: bool = False
     changed: bool = False
     address: str = ""
     welcome: Sequence[str] = ()
@@ -79,10 +82,11 @@ class Teaching:
         """Fit the predictor on all answers; its TensorBoard values."""
         self.stale = True  # until it is done, should it be interrupted
         report = self.predictor.fit(self.dataset, **limits)
-        self.stale, self.changed = False, True
+        self.stale, self.changed, self.diverged = False, True, report.diverged
         return {
             "predictor/loss": report.loss,
             "predictor/validation_loss": report.validation_loss,
+            "predictor/true_reward_loss": report.true_loss,
             "predictor/accuracy": report.accuracy,
         }
 
@@ -274,9 +278,14 @@ def make_predictor(config: TeachConfig, task: TaskInfo) -> RewardPredictor:
 
 
 def predicted_rewards(predictor: RewardPredictor, rollout: Rollout) -> NDArray[np.float64]:
-    """``(num_steps, num_envs)``; what is laborious to tell of a step is told where the predictor reads it."""
+    """``(num_steps, num_envs)``."""
+    return predictor.step_rewards(steps_of(rollout, predictor))
+
+
+def steps_of(rollout: Rollout, predictor: RewardPredictor) -> Steps:
+    """What is laborious to tell of a step is told where the predictor reads it."""
     after = rollout.next_observations if "next_state" in predictor.inputs else None
-    return predictor.rewards(rollout.observations, rollout.executed_actions, after, rollout.terminated)
+    return Transitions(rollout.observations, rollout.executed_actions, after, rollout.terminated)
 
 
 def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> OnPolicyAgent:

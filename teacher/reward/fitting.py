@@ -178,6 +178,10 @@ class Fitter:
         held_out = (pairs.weights == 0).float()
         return Evaluation(outputs, logits, losses, _mean(losses, pairs.weights), _mean(losses, held_out))
 
+    def is_sound(self) -> bool:
+        """Whether all numbers that the next fit starts from are finite."""
+        return bool(self._parameters.values.isfinite().all()) and self._optimizer.is_sound()
+
     def state_dict(self) -> dict[str, Any]:
         """Moments and step counts of the optimizer, one entry per parameter, and strengths that adapt."""
         state: dict[str, Any] = {"optimizer": self._optimizer.state_dict()}

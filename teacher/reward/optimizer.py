@@ -64,6 +64,10 @@ class Adam:
         deviation = self._square.sqrt().div_(square_share**0.5).add_(_EPSILON)
         self._parameters.values.addcdiv_(self._mean, deviation, value=-learning_rate / mean_share)
 
+    def is_sound(self) -> bool:
+        """Whether all moments are finite."""
+        return bool(self._mean.isfinite().all()) and bool(self._square.isfinite().all())
+
     def state_dict(self) -> list[dict[str, Any]]:
         """Moments and the count of steps for each parameter, named as torch does."""
         means, squares = (self._parameters.views(flat.clone()) for flat in (self._mean, self._square))

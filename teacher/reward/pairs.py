@@ -22,6 +22,7 @@ class Pairs:
         length: steps of each segment.
         values: ``(n,)``.
         weights: ``(members, n)``.
+        true_returns: ``(n, 2)``, by the environment's reward.
     """
 
     def __init__(self, dataset: PreferenceDataset, read: Reader, members: int, device: torch.device) -> None:
@@ -30,6 +31,7 @@ class Pairs:
         self._device = device
         self.values = torch.from_numpy(dataset.values).to(device)
         self.weights = torch.from_numpy(bootstrap_weights(dataset.ids, members)).to(device)
+        self.true_returns = torch.from_numpy(dataset.true_returns).to(device)
         self.length = dataset.segment_length
         self._chunk = max(1, _BYTES_AT_ONCE // (2 * self.length * read.bytes_per_step))
         self._kept = read(dataset.steps()).to(device) if len(self) <= self._chunk else None

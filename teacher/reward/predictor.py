@@ -1,8 +1,7 @@
 """The reward predictor: an ensemble fitted to preferences, its outputs normalised and averaged."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import nan
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,31 +13,16 @@ from torch import Tensor
 from teacher.options import RewardConfig
 from teacher.preferences import PreferenceDataset
 from teacher.reward.features import Features, Reader, Transitions
-from teacher.reward.fitting import Evaluation, Fitter
+from teacher.reward.fitting import Fitter
 from teacher.reward.images import ImageEnsemble, Images, is_image_space
 from teacher.reward.loss import discounts
 from teacher.reward.network import RewardEnsemble, RewardNetwork
+from teacher.reward.normalisation import Normalisation
 from teacher.reward.pairs import Pairs
+from teacher.reward.report import FitReport, report_of
 from teacher.segments import Segment, Steps
 
-_SMALLEST_STD = 1e-6
-
-
-@dataclass(frozen=True)
-class FitReport:
-    """How a fit came out; NaN where there was nothing to measure.
-
-    Attributes:
-        updates: optimizer steps made.
-        loss: mean over members of the loss on their training pairs.
-        validation_loss: mean over members of the loss on the pairs held out from them.
-        accuracy: share of held-out pairs that members order as the label does; equal pairs do not count.
-    """
-
-    updates: int
-    loss: float
-    validation_loss: float
-    accuracy: float
+_MAX_UPDATES = 10_000  # of a refit to convergence
 
 
 class RewardPredictor:
@@ -70,44 +54,50 @@ class RewardPredictor:
         self.inputs = self._read.inputs
         self._network = network.to(self._device)
         self._fitter = Fitter(self._network, config, self._generator)
-        self._output_mean = torch.zeros(config.members, device=self._device)
-        self._output_std = torch.ones(config.members, device=self._device)
-        self._scale = 1.0
+        self._normalise = Normalisation(config, self._device)
 
     def fit(
         self,
         dataset: PreferenceDataset,
         *,
-        max_epochs: int = 10,
+        max_epochs: int | None = None,
         max_updates: int | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> FitReport:
-        """Go on fitting from where the last fit ended.
+        """Go on fitting from where the last fit ended, as far as the settings say.
 
         Args:
             dataset: the preferences.
-            max_epochs: go so often through them, unless ``max_updates`` is given.
+            max_epochs: instead, go so often through them.
             max_updates: instead, fit to convergence: until no member improves any more on the pairs held out
                 from it, in at most so many updates; each member is left at its best.
-            progress: called during such a fit with the number of updates made.
+            progress: called during a fit to convergence with the number of updates made.
 
-        Without any preference (all may have been undone) nothing changes.
+        Without any preference (all may have been undone) nothing changes. Where the fit diverges, the last
+        good parameters stay: the best so far in a fit to convergence, else those before.
         """
         if len(dataset) == 0:
-            return FitReport(0, nan, nan, nan)
+            return FitReport()
+        if max_epochs is None and max_updates is None and self.config.converge:
+            max_updates = _MAX_UPDATES
+        before = self._fitted_state()
         pairs = self._pairs(dataset)
         if max_updates is None:
-            updates = sum(self._fitter.epoch(pairs) for _ in range(max_epochs))
+            epochs = self.config.epochs if max_epochs is None else max_epochs
+            updates = sum(self._fitter.epoch(pairs) for _ in range(epochs))
         else:
             updates = self._fitter.converge(pairs, max_updates, progress)
         evaluation = self._fitter.evaluate(pairs)
-        self._normalise(evaluation.outputs)
-        return FitReport(
-            updates,
-            float(evaluation.training.nanmean()),
-            float(evaluation.validation.nanmean()),
-            _accuracy(evaluation, pairs),
-        )
+        learned = bool(evaluation.outputs.isfinite().all())
+        sound = learned and self._fitter.is_sound()
+        if not sound:
+            self._fitter.load_state_dict(before["fitter"])
+        if not learned:
+            self._network.load_state_dict(before["network"])
+            return FitReport(updates, diverged=True)
+        self._normalise.fit(evaluation.outputs)
+        report = report_of(updates, evaluation, pairs, self.config.label_noise)
+        return replace(report, diverged=not sound)
 
     def rewards(
         self,
@@ -139,6 +129,12 @@ class RewardPredictor:
         """The same for the steps of a segment or an episode."""
         return self._rewards(self._read(steps))
 
+    @torch.no_grad()
+    def follow(self, steps: Steps) -> None:
+        """Take note of the steps of a rollout that is about to get rewards, where these are normalised so."""
+        if self.config.normalisation == "running":
+            self._normalise.follow(self._outputs(self._read(steps)))
+
     def segment_returns(self, segments: Sequence[Segment]) -> NDArray[np.float64]:
         """Sum of the predicted rewards of each segment: ``(len(segments),)``; all of one length."""
         returns: NDArray[np.float64] = self._rewards(self._stacked(segments)).sum(axis=1)
@@ -166,7 +162,7 @@ class RewardPredictor:
 
     @torch.no_grad()
     def _rewards(self, features: Tensor) -> NDArray[np.float64]:
-        return np.asarray(self._combine(self._outputs(features)).cpu().numpy(), np.float64)
+        return np.asarray(self._normalise(self._outputs(features)).cpu().numpy(), np.float64)
 
     def _outputs(self, features: Tensor) -> Tensor:
         """``(members, *batch)`` raw rewards."""
@@ -180,41 +176,28 @@ class RewardPredictor:
         pairs.standardise(self._network.standardise)
         return pairs
 
-    def _normalise(self, outputs: Tensor) -> None:
-        """Set mean and spread of each member, and the scale of their average, from ``(members, ...)``."""
-        std, mean = torch.std_mean(outputs.flatten(1), dim=1, correction=0)
-        self._output_mean, self._output_std = mean, std.clamp(min=_SMALLEST_STD)
-        self._scale = 1.0
-        spread = float(self._combine(outputs).std(correction=0))
-        self._scale = self.config.reward_std / max(spread, _SMALLEST_STD)
-
-    def _combine(self, outputs: Tensor) -> Tensor:
-        """``(members, *batch)`` raw rewards to ``(*batch,)``."""
-        per_member = (-1, *[1] * (outputs.ndim - 1))
-        normalised = (outputs - self._output_mean.view(per_member)) / self._output_std.view(per_member)
-        return normalised.mean(dim=0) * self._scale
-
     def state_dict(self) -> dict[str, Any]:
         """Everything that :meth:`load_state_dict` needs to go on exactly."""
         return {
-            "network": {name: value.clone() for name, value in self._network.state_dict().items()},
-            "fitter": self._fitter.state_dict(),
+            **self._fitted_state(),
             "generator": self._generator.get_state(),
-            "output_mean": self._output_mean,
-            "output_std": self._output_std,
-            "scale": self._scale,
+            **self._normalise.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Read back :meth:`state_dict`; arrays will do for tensors."""
-        self._network.load_state_dict(
-            {name: torch.as_tensor(value) for name, value in state["network"].items()}
-        )
+        network = {name: torch.as_tensor(value) for name, value in state["network"].items()}
+        self._network.load_state_dict(network)
         self._fitter.load_state_dict(state["fitter"])
         self._generator.set_state(torch.as_tensor(state["generator"]))
-        self._output_mean = torch.as_tensor(state["output_mean"], device=self._device)
-        self._output_std = torch.as_tensor(state["output_std"], device=self._device)
-        self._scale = float(state["scale"])
+        self._normalise.load_state_dict(state)
+
+    def _fitted_state(self) -> dict[str, Any]:
+        """A copy of all that a fit changes before it is known to have gone well."""
+        return {
+            "network": {name: value.clone() for name, value in self._network.state_dict().items()},
+            "fitter": self._fitter.state_dict(),
+        }
 
 
 def _model(
@@ -229,9 +212,3 @@ def _model(
         return images, ImageEnsemble(images.shape, config, generator)
     features = Features(observation_space, action_space, config.inputs)
     return features, RewardEnsemble(config.members, features.size, config.hidden, generator, config.dropout)
-
-
-def _accuracy(evaluation: Evaluation, pairs: Pairs) -> float:
-    counted = (pairs.weights == 0) & (pairs.values != 0.5)
-    right = (evaluation.logits > 0) == (pairs.values > 0.5)
-    return float(right[counted].float().mean())

@@ -77,6 +77,10 @@ def test_a_bad_value_is_refused_with_its_field_and_the_expectation(
         ({"label_smoothing": 0.5}, "less than 0.5"),
         ({"shortest_crop": 0.0}, "more than 0"),
         ({"accumulate": 0}, "1 or more"),
+        ({"epochs": 0}, "1 or more"),
+        ({"initial_epochs": 0}, "1 or more"),
+        ({"normalisation": "batch"}, "preferences, running, none"),
+        ({"uncertainty_bonus": float("inf")}, "a number"),
         ({"batch_size": 0}, "1 or more"),
         ({"patience": 0}, "1 or more"),
         ({"reward_std": float("inf")}, "more than 0"),
@@ -121,6 +125,11 @@ def test_one_member_cannot_disagree_with_itself() -> None:
         ConfigError, match=r"^--queries\.selection: .*--reward\.members of 2 or more; got 'active'"
     ):
         make_config(queries=active, reward=RewardConfig(members=1))
+
+
+def test_one_member_cannot_disagree() -> None:
+    with pytest.raises(ConfigError, match="0 where there is one member"):
+        RewardConfig(members=1, uncertainty_bonus=0.5)
 
 
 @pytest.mark.parametrize(

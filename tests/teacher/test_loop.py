@@ -1,5 +1,6 @@
 """The loop around people: how much it asks, when it waits, and what it obeys."""
 
+import io
 import threading
 import time
 import uuid
@@ -19,6 +20,7 @@ from teacher.collectors.base import CollectorStatus
 from teacher.config import TeachConfig
 from teacher.judges import oracle
 from teacher.ledger import Comparison, Ledger
+from teacher.options import RewardConfig
 from teacher.preferences import Preference
 from teacher.run import Run
 from teacher.segments import Segment, SegmentPair
@@ -285,3 +287,24 @@ def test_answers_that_come_while_training_holds_are_learned_from(make_run: MakeR
     loop.iterate(run, correlate=False)
     loop.iterate(run, correlate=False)
     assert fitted == [answered]
+
+
+def test_a_fit_that_diverges_is_told_in_a_line_and_training_goes_on(make_run: MakeRun) -> None:
+    reward = RewardConfig(learning_rate=1e30, regularisation="l2", strength=0.0)
+    run, _ = make_run(pace="free", reward=reward, num_timesteps=4000)
+    run.console = Console(file=io.StringIO(), soft_wrap=True)
+    assert loop.train(run)
+    said = run.console.file.getvalue()  # type: ignore[attr-defined]
+    assert said.count("--reward.learning_rate") == 1
+    assert run.agent.total_steps >= 4000
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [({}, {"max_updates": 20}), ({"initial_epochs": 7}, {"max_epochs": 7})],
+)
+def test_the_first_fit_goes_to_convergence_or_so_often_through_the_labels(
+    make_run: MakeRun, settings: dict[str, int], expected: dict[str, int]
+) -> None:
+    run, _ = make_run(reward=RewardConfig(**settings))  # type: ignore[arg-type]
+    assert loop.first_limits(run.config) == expected

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
+from scipy import stats
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from teacher.metrics import Metrics, correlation, progress, rank_correlation, waiting
@@ -20,6 +21,8 @@ def test_correlations_follow_their_definitions() -> None:
     covariance = np.mean((np.array(a) - np.mean(a)) * (np.array(b) - np.mean(b)))
     assert correlation(a, b) == pytest.approx(covariance / (np.std(a) * np.std(b)))
     assert rank_correlation(a, b) == pytest.approx(np.corrcoef(ranks(a), ranks(b))[0, 1])
+    assert rank_correlation(a, b) == pytest.approx(stats.spearmanr(a, b)[0])
+    assert correlation(a, b) == pytest.approx(stats.pearsonr(a, b)[0])
 
 
 @pytest.mark.parametrize(

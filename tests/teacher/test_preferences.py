@@ -112,6 +112,13 @@ def test_segments_are_copied_and_floats_halved(make_segment: MakeSegment) -> Non
     assert dataset.actions.shape == (1, 2, 6, 2)
 
 
+def test_true_returns_are_kept_beside_the_answers(make_segment: MakeSegment) -> None:
+    dataset, pair = PreferenceDataset(), (make_segment(1), make_segment(2))
+    dataset.upsert([Preference(uuid4(), *pair, 1.0)])
+    expected = [[segment.true_return for segment in pair]]
+    np.testing.assert_array_equal(dataset.true_returns, np.array(expected, np.float32))
+
+
 def test_whole_numbers_keep_their_type() -> None:
     dataset = PreferenceDataset()
     actions = np.array([3, 4])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -29,8 +30,8 @@ def uuid_with(trained: bool) -> UUID:
     raise AssertionError
 
 
-def predictor(seed: int = 1, **settings: float) -> RewardPredictor:
-    return RewardPredictor(OBSERVATIONS, ACTIONS, RewardConfig(**settings), seed)  # type: ignore[arg-type]
+def predictor(seed: int = 1, **settings: Any) -> RewardPredictor:
+    return RewardPredictor(OBSERVATIONS, ACTIONS, RewardConfig(**settings), seed)
 
 
 def truthful(make_segment: MakeSegment, indices: Sequence[int]) -> list[Preference]:
@@ -291,6 +292,86 @@ def test_an_answer_held_out_from_everyone_trains_nobody(make_segment: MakeSegmen
     after = model.state_dict()["network"]
     assert (before["weights.1"] == after["weights.1"]).all()
     assert (before["weights.2"] == after["weights.2"]).all()
+
+
+@pytest.mark.parametrize("limits", [{"max_epochs": 1}, {"max_epochs": 3}, {"max_updates": 30}])
+def test_a_fit_that_diverges_is_told_and_changes_nothing(
+    make_segment: MakeSegment, limits: dict[str, Any]
+) -> None:
+    answers = dataset(truthful(make_segment, range(20)))
+    model = predictor(learning_rate=1e30, regularisation="l2", strength=0.0)
+    model.fit(answers, max_epochs=0)
+    segments = [make_segment(seed) for seed in range(4)]
+    before, state = model.segment_returns(segments), model.state_dict()
+    assert model.fit(answers, **limits).diverged
+    assert (model.segment_returns(segments) == before).all()
+    after = model.state_dict()
+    assert all((after["network"][name] == value).all() for name, value in state["network"].items())
+    for found, wanted in zip(after["fitter"]["optimizer"], state["fitter"]["optimizer"], strict=True):
+        assert all((found[name] == wanted[name]).all() for name in wanted)
+
+
+def test_a_fit_goes_as_far_as_the_settings_say(make_segment: MakeSegment) -> None:
+    answers = dataset(truthful(make_segment, range(20)))
+    assert predictor(epochs=4).fit(answers).updates == predictor().fit(answers, max_epochs=4).updates == 4
+    converged = predictor(converge=True, patience=20).fit(answers)
+    assert converged == predictor(patience=20).fit(answers, max_updates=10_000)
+    assert converged.updates > 20
+
+
+@pytest.mark.parametrize(("difference", "right"), [(0.3, True), (-0.3, True), (2.0, False), (-2.0, False)])
+def test_equal_is_said_rightly_by_a_probability_near_one_half(
+    make_segment: MakeSegment, difference: float, right: bool
+) -> None:
+    """0.3 and 2 are the logits of 0.57 and 0.88."""
+    first, second = make_segment(1), make_segment(2)
+    model = predictor(label_noise=0.0)
+    scale_to(model, difference, first, second)
+    report = model.fit(dataset([Preference(uuid_with(trained=False), first, second, 0.5)]), max_epochs=0)
+    assert report.accuracy == float(right)
+
+
+@pytest.mark.parametrize(
+    ("difference", "value", "right"), [(0.1, 0.8, True), (0.1, 0.0, False), (-3.0, 0.0, True)]
+)
+def test_other_labels_are_said_rightly_by_the_side(
+    make_segment: MakeSegment, difference: float, value: float, right: bool
+) -> None:
+    first, second = make_segment(1), make_segment(2)
+    model = predictor()
+    scale_to(model, difference, first, second)
+    report = model.fit(dataset([Preference(uuid_with(trained=False), first, second, value)]), max_epochs=0)
+    assert report.accuracy == float(right)
+
+
+def scale_to(model: RewardPredictor, difference: float, first: Segment, second: Segment) -> None:
+    """Multiply what each member says, so that the first's return is so much above the second's."""
+    state = model.state_dict()
+    first_returns, second_returns = model.member_returns([first, second]).T
+    for member, factor in enumerate(difference / (first_returns - second_returns)):
+        for name in ("weights.2", "biases.2"):
+            state["network"][name][member] *= factor
+    model.load_state_dict(state)
+
+
+def test_the_loss_of_the_true_reward_is_that_of_its_returns(make_segment: MakeSegment) -> None:
+    preferences = truthful(make_segment, range(30))
+    differences = np.array([p.first.true_return - p.second.true_return for p in preferences])
+    chosen = 0.9 / (1 + np.exp(-np.abs(differences))) + 0.05  # these labels never err
+    report = predictor().fit(dataset(preferences), max_epochs=0)
+    assert report.true_loss == pytest.approx(-np.log(chosen).mean(), rel=1e-4)
+
+
+def test_following_a_rollout_changes_rewards_where_these_are_normalised_so(make_segment: MakeSegment) -> None:
+    answers, rollout = dataset(truthful(make_segment, range(20))), make_segment(500, length=300)
+    for by, follows in (("running", True), ("preferences", False)):
+        model = predictor(normalisation=by)
+        model.fit(answers)
+        before = model.step_rewards(rollout)
+        model.follow(rollout)
+        after = model.step_rewards(rollout)
+        assert (before == after).all() != follows
+        assert (abs(after.mean()) < 1e-6) == follows
 
 
 def test_a_feature_that_never_varied_does_no_harm(make_segment: MakeSegment) -> None:

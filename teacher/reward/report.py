@@ -1,0 +1,56 @@
+"""How a fit came out, in a few numbers."""
+
+from dataclasses import dataclass
+from math import nan
+
+import torch
+from torch import Tensor
+
+from teacher.reward.fitting import Evaluation
+from teacher.reward.loss import preference_loss
+from teacher.reward.pairs import Pairs
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """How a fit came out; NaN where there was nothing to measure.
+
+    Attributes:
+        updates: optimizer steps made.
+        loss: mean over members of the loss on their training pairs.
+        validation_loss: mean over members of the loss on the pairs held out from them.
+        accuracy: share of held-out pairs of which members say what the label does. An ``equal`` pair counts
+            as right where the predicted probability is nearer to one half than to 0 and 1, any other where
+            the side that the label prefers has more than one half.
+        true_loss: the loss of all pairs with the true rewards for predictions, a yardstick. Labels that err
+            and rewards of another scale than the likelihood's leave it above 0.
+        diverged: the fit came to numbers that are none, and its last good parameters were kept.
+    """
+
+    updates: int = 0
+    loss: float = nan
+    validation_loss: float = nan
+    accuracy: float = nan
+    true_loss: float = nan
+    diverged: bool = False
+
+
+def report_of(updates: int, evaluation: Evaluation, pairs: Pairs, noise: float) -> FitReport:
+    """The report of a fit to ``pairs``, which assumed ``noise`` in their labels."""
+    true_returns = pairs.true_returns
+    true_logits = true_returns[:, 0] - true_returns[:, 1]
+    return FitReport(
+        updates,
+        float(evaluation.training.nanmean()),
+        float(evaluation.validation.nanmean()),
+        _accuracy(evaluation.logits, pairs, noise),
+        float(preference_loss(true_logits, pairs.values, noise).mean()),
+    )
+
+
+def _accuracy(logits: Tensor, pairs: Pairs, noise: float) -> float:
+    predicted = (1 - noise) * torch.sigmoid(logits) + noise / 2
+    undecided = (predicted - 0.5).abs() < 0.25
+    on_its_side = (predicted > 0.5) == (pairs.values > 0.5)
+    right = torch.where(pairs.values == 0.5, undecided, on_its_side)
+    return float(right[pairs.weights == 0].float().mean())

@@ -1,0 +1,97 @@
+"""From raw rewards of members to one reward, against numpy."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from teacher.options import RewardConfig
+from teacher.reward.normalisation import Normalisation
+
+
+def normalisation(**settings: Any) -> Normalisation:
+    return Normalisation(RewardConfig(**{"reward_std": 0.5, **settings}), torch.device("cpu"))
+
+
+def outputs(seed: int, steps: int = 50) -> Tensor:
+    """Members of very different scale."""
+    random = torch.Generator().manual_seed(seed)
+    return torch.randn(3, steps, generator=random) * torch.tensor([[1.0], [10.0], [0.1]]) + seed
+
+
+def by_numpy(raw: Tensor, of: Tensor) -> Any:
+    """Each member's deviations from its mean over ``of``, ``(3, steps)``."""
+    values, reference = raw.numpy(), of.numpy()
+    return (values - reference.mean(1, keepdims=True)) / reference.std(1, keepdims=True)
+
+
+def test_by_preferences_members_are_normalised_averaged_and_scaled() -> None:
+    ours = normalisation()
+    ours.fit(outputs(1))
+    means = by_numpy(outputs(2), of=outputs(1)).mean(0)
+    expected = means * 0.5 / by_numpy(outputs(1), of=outputs(1)).mean(0).std()
+    np.testing.assert_allclose(ours(outputs(2)), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_bonus_is_so_many_deviations_of_the_members() -> None:
+    plain, bonus = normalisation(), normalisation(uncertainty_bonus=2.0)
+    for ours in (plain, bonus):
+        ours.fit(outputs(1))
+    members = by_numpy(outputs(2), of=outputs(1))
+    scale = 0.5 / by_numpy(outputs(1), of=outputs(1)).mean(0).std()
+    expected = plain(outputs(2)).numpy() + 2 * scale * members.std(0, ddof=1)
+    np.testing.assert_allclose(bonus(outputs(2)), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("bonus", [0.0, 1.0])
+def test_running_is_by_all_steps_that_rewards_were_used_for(bonus: float) -> None:
+    ours, rollouts = (
+        normalisation(normalisation="running", uncertainty_bonus=bonus),
+        [outputs(2), outputs(3, 90)],
+    )
+    ours.fit(outputs(1))
+    for rollout in rollouts:
+        ours.follow(rollout)
+    rewards = np.concatenate([ours(rollout) for rollout in rollouts])
+    assert rewards.mean() == pytest.approx(0, abs=1e-5)
+    assert rewards.std() == pytest.approx(0.5, rel=1e-4)
+
+
+def test_running_is_by_preferences_before_anything_else_and_is_not_forgotten_in_a_refit() -> None:
+    ours, by_preferences = normalisation(normalisation="running"), normalisation()
+    for each in (ours, by_preferences):
+        each.fit(outputs(1))
+    assert (ours(outputs(2)) == by_preferences(outputs(2))).all()
+    ours.follow(outputs(2))
+    before = ours(outputs(3))
+    ours.fit(outputs(1))
+    torch.testing.assert_close(ours(outputs(3)), before)
+
+
+def test_none_leaves_the_average_of_the_members() -> None:
+    ours = normalisation(normalisation="none")
+    ours.fit(outputs(1))
+    torch.testing.assert_close(ours(outputs(2)), outputs(2).mean(0))
+
+
+@pytest.mark.parametrize("by", ["preferences", "running"])
+def test_a_saved_one_goes_on_exactly(by: str) -> None:
+    ours, restored = normalisation(normalisation=by), normalisation(normalisation=by)
+    ours.fit(outputs(1))
+    if by == "running":
+        ours.follow(outputs(2))
+    restored.load_state_dict(ours.state_dict())
+    for each in (ours, restored):
+        if by == "running":
+            each.follow(outputs(3))
+    assert (ours(outputs(4)) == restored(outputs(4))).all()
+
+
+def test_what_was_saved_before_there_was_a_choice_is_read() -> None:
+    ours, restored = normalisation(), normalisation()
+    ours.fit(outputs(1))
+    state = ours.state_dict()
+    restored.load_state_dict({name: state[name] for name in ("output_mean", "output_std", "scale")})
+    assert (ours(outputs(4)) == restored(outputs(4))).all()
