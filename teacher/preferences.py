@@ -1,6 +1,6 @@
 """Preferences: what the reward predictor is trained on, and the growing set of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -8,6 +8,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
+from teacher.columns import Column
 from teacher.errors import DataError
 from teacher.segments import NOTHING_AFTER, Segment
 
@@ -67,7 +68,8 @@ class PairSteps:
     """The steps of some pairs; leading dimensions are ``*rows``, the two segments, and the segment's length.
 
     Attributes:
-        states: ``(*rows, 2, length + 1, *observation_shape)``, the observations and the one after the last.
+        states: ``(*rows, 2, length + 1, *observation_shape)``, the observations and the one after the last
+            step.
         actions: ``(*rows, 2, length, *action_shape)``.
         terminated: ``(*rows, 2)``, whether the environment ended the episode with the last step.
         complete: ``(*rows,)``, whether the observation after the last step is known, and that.
@@ -116,24 +118,52 @@ class PairSteps:
 class PreferenceDataset:
     """All preferences that count now, as arrays that grow in place; one row per comparison.
 
-    Segments are copied in, so the dataset keeps no episode alive. Floating-point observations and actions are
-    stored as float32, others as they are.
+    Segments are copied in, so the dataset keeps no episode alive; a large one lies on the disk (see
+    :class:`Column`). Floating-point observations and actions are stored as float32, others as they are.
 
     Args:
         max_size: preferences kept; the one decided longest ago goes first.
+
+    Attributes:
+        env_id: where all segments come from; None while there are none.
     """
 
     def __init__(self, max_size: int | None = None) -> None:
         self.max_size = max_size
+        self.env_id: str | None = None
         self._rows: dict[UUID, int] = {}  # in the order of decision
         self._uuids: list[UUID] = []
-        self._columns: dict[str, NDArray[Any]] = {}
+        self._columns: dict[str, Column] = {}
+
+    @classmethod
+    def of_columns(cls, env_id: str, columns: Mapping[str, Column]) -> "PreferenceDataset":
+        """A dataset of :attr:`columns`, in the order of decision, without copying them."""
+        dataset = cls()
+        dataset.env_id = env_id
+        dataset._columns = dict(columns)
+        dataset._uuids = [UUID(int=(high << 64) | low) for high, low in columns["ids"].rows.tolist()]
+        dataset._rows = {uuid: row for row, uuid in enumerate(dataset._uuids)}
+        return dataset
 
     def __len__(self) -> int:
         return len(self._uuids)
 
     def __contains__(self, uuid: UUID) -> bool:
         return uuid in self._rows
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """What there is of each preference.
+
+        ``observations`` as :attr:`PairSteps.states`, ``actions``, ``terminated`` and ``complete`` as there,
+        ``values``, ``true_returns``, ``ids``.
+
+        Raises:
+            DataError: there is no preference yet.
+        """
+        if not self._columns:
+            raise DataError("the dataset holds no preference yet; wait for the first answer")
+        return self._columns
 
     @property
     def observations(self) -> NDArray[Any]:
@@ -143,32 +173,37 @@ class PreferenceDataset:
     @property
     def actions(self) -> NDArray[Any]:
         """``(n, 2, length, *action_shape)``."""
-        return self._column("actions")
+        return self.columns["actions"].rows
 
     @property
     def values(self) -> NDArray[np.float32]:
         """``(n,)``, the probability that the first is preferred."""
-        return self._column("values")
+        return self.columns["values"].rows
 
     @property
     def true_returns(self) -> NDArray[np.float32]:
         """``(n, 2)``, of both segments by the environment's reward."""
-        return self._column("true_returns")
+        return self.columns["true_returns"].rows
 
     @property
     def ids(self) -> NDArray[np.uint64]:
         """``(n, 2)``, the halves of each UUID."""
-        return self._column("ids")
+        return self.columns["ids"].rows
 
     @property
     def segment_length(self) -> int:
         """Steps of every segment."""
         return int(self.actions.shape[2])
 
+    @property
+    def by_decision(self) -> NDArray[np.intp]:
+        """``(n,)``, the rows from the one decided longest ago to the last."""
+        return np.fromiter(self._rows.values(), np.intp, len(self))
+
     def steps(self, rows: NDArray[np.integer[Any]] | None = None) -> PairSteps:
         """The steps of these rows, copied; of all rows, as views, without them."""
-        columns = [self._column(name) for name in ("states", "actions", "terminated", "complete")]
-        return PairSteps(*columns if rows is None else (column[rows] for column in columns))
+        columns = [self.columns[name] for name in ("observations", "actions", "terminated", "complete")]
+        return PairSteps(*(column.rows if rows is None else column.take(rows) for column in columns))
 
     def upsert(self, preferences: Iterable[Preference]) -> int:
         """Add new preferences, change revised ones, drop those whose value is None.
@@ -180,6 +215,7 @@ class PreferenceDataset:
 
         Raises:
             DataError: a segment's shape differs from those already here, or its environment does.
+            StorageError: the disk is full.
         """
         return sum(self._upsert(preference) for preference in preferences)
 
@@ -192,7 +228,7 @@ class PreferenceDataset:
         if row is not None:
             if self.values[row] == np.float32(preference.value):
                 return False
-            self.values[row] = preference.value
+            self._columns["values"].replace(row, preference.value)
             self._rows[preference.uuid] = self._rows.pop(preference.uuid)
             return True
         self._append(preference, preference.value)
@@ -204,7 +240,7 @@ class PreferenceDataset:
         pair = _alike(preference.first, preference.second)
         number = preference.uuid.int
         entries = {
-            "states": np.stack([_compact(_states(segment)) for segment in pair]),
+            "observations": np.stack([_compact(_states(segment)) for segment in pair]),
             "actions": np.stack([_compact(segment.actions) for segment in pair]),
             "terminated": np.array([segment.terminated for segment in pair]),
             "complete": np.array(all(segment.last_observation is not None for segment in pair)),
@@ -212,45 +248,45 @@ class PreferenceDataset:
             "true_returns": np.array([segment.true_return for segment in pair], np.float32),
             "ids": np.array([number >> 64, number & (2**64 - 1)], np.uint64),
         }
-        row = len(self)
+        env_id = preference.first.recipe.env_id
+        if not self._columns:
+            self.env_id = env_id
+            self._columns = {name: Column(entry.shape, entry.dtype) for name, entry in entries.items()}
         for name, entry in entries.items():
-            column = self._columns.get(name)
-            if column is None:
-                column = np.empty((64, *entry.shape), entry.dtype)
-            if column.shape[1:] != entry.shape:
+            kept = self._columns[name].rows
+            if (entry.shape, entry.dtype, env_id) != (kept.shape[1:], kept.dtype, self.env_id):
                 raise DataError(
-                    f"comparison {preference.uuid} has {name} of shape {entry.shape}, the others have "
-                    f"{column.shape[1:]}; all segments of a run have one length and one environment"
+                    f"comparison {preference.uuid} has {name} of shape {entry.shape} and {entry.dtype} from "
+                    f"{env_id}, the others have {kept.shape[1:]} and {kept.dtype} from {self.env_id}; all "
+                    "segments of a run have one length and one environment"
                 )
-            if row == len(column):
-                column = np.concatenate([column, np.empty_like(column)])
-            column[row] = entry
-            self._columns[name] = column
-        self._rows[preference.uuid] = row
+        for column in self._columns.values():
+            column.reserve(len(self) + 1)  # of all, before any is changed
+        for name, entry in entries.items():
+            self._columns[name].extend(entry[None])
+        self._rows[preference.uuid] = len(self)
         self._uuids.append(preference.uuid)
 
     def _drop(self, row: int) -> None:
         """Remove a row by moving the last one into its place."""
         last = len(self) - 1
         for column in self._columns.values():
-            column[row] = column[last]
+            if row != last:
+                column.replace(row, column.rows[last])
+            column.pop()
         del self._rows[self._uuids[row]]
         moved = self._uuids.pop()
         if row != last:
             self._uuids[row] = moved
             self._rows[moved] = row
 
-    def _column(self, name: str) -> NDArray[Any]:
-        if name not in self._columns:
-            raise DataError("the dataset holds no preference yet; wait for the first answer")
-        return self._columns[name][: len(self)]
-
 
 def _alike(first: Segment, second: Segment) -> tuple[Segment, Segment]:
-    if first.observations.shape != second.observations.shape or first.actions.shape != second.actions.shape:
+    places = [(one.observations.shape, one.actions.shape, one.recipe.env_id) for one in (first, second)]
+    if places[0] != places[1]:
         raise DataError(
-            f"a comparison's segments differ in shape: {first.observations.shape} and "
-            f"{second.observations.shape}; both must come from one environment and have one length"
+            f"a comparison's segments differ: observations, actions and environment are {places[0]} and "
+            f"{places[1]}; both must come from one environment and have one length"
         )
     return first, second
 

@@ -1,8 +1,11 @@
 """The set of answers that count now, and who trains on which."""
 
 import dataclasses
+import gc
+import weakref
 from collections import Counter
 from collections.abc import Callable
+from itertools import islice
 from uuid import UUID, uuid4
 
 import numpy as np
@@ -11,10 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.recipe import EpisodeRecipe
+from teacher.envs.tasks import describe_task
 from teacher.errors import DataError
 from teacher.preferences import Preference, PreferenceDataset, bootstrap_weights
-from teacher.segments import Segment
+from teacher.segments import Segment, SegmentPool
 
 MakeSegment = Callable[..., Segment]
 
@@ -129,6 +134,19 @@ def test_whole_numbers_keep_their_type() -> None:
     assert dataset.actions.tolist() == [[[3, 4], [3, 4]]]
 
 
+def test_it_keeps_no_segment_and_no_episode_alive() -> None:
+    trajectories = list(islice(random_trajectories(describe_task("ShortReacher-v1"), seed=0), 4))
+    pool, dataset = SegmentPool(10), PreferenceDataset()
+    pool.extend(trajectories)
+    kept = [weakref.ref(one) for one in (*trajectories, *pool.segments)]
+    dataset.upsert([Preference(uuid4(), *pair, 1.0) for pair in pool.sample_pairs(3)])
+    expected = dataset.observations.copy()
+    del trajectories, pool
+    gc.collect()
+    assert [one() for one in kept] == [None] * len(kept)
+    np.testing.assert_array_equal(dataset.observations, expected)
+
+
 def test_segments_of_another_length_or_environment_are_refused(make_segment: MakeSegment) -> None:
     dataset = PreferenceDataset()
     dataset.upsert([Preference(uuid4(), make_segment(1), make_segment(2), 1.0)])
@@ -136,6 +154,13 @@ def test_segments_of_another_length_or_environment_are_refused(make_segment: Mak
     other = make_segment(3, observation_size=4), make_segment(4, observation_size=4)
     for pair in (longer, other):
         with pytest.raises(DataError, match="one length and one environment"):
+            dataset.upsert([Preference(uuid4(), *pair, 1.0)])
+    abroad = [
+        dataclasses.replace(one, recipe=dataclasses.replace(one.recipe, env_id="Other-v0"))
+        for one in (make_segment(5), make_segment(6))
+    ]
+    for pair in ((abroad[0], abroad[1]), (abroad[0], make_segment(6)), (make_segment(5), abroad[1])):
+        with pytest.raises(DataError, match=r"Other-v0.*one environment"):
             dataset.upsert([Preference(uuid4(), *pair, 1.0)])
     with pytest.raises(DataError, match="both must come from one environment"):
         dataset.upsert([Preference(uuid4(), make_segment(3), longer[0], 1.0)])

@@ -1,0 +1,147 @@
+"""Arrays that grow by rows: in memory while they are small, beyond that in a file that is mapped into it.
+
+Of a mapped array only what is being worked on takes up memory, and the system can take that back whenever it
+is short of it. It is given back here after a while anyway, so that the process stays small.
+"""
+
+import mmap
+import os
+import tempfile
+import weakref
+from collections.abc import Iterator
+from typing import IO, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from teacher.errors import DataError, StorageError
+
+_FEWEST_ROWS = 64
+
+
+class Column:
+    """Rows of one shape and type, in the order they were appended.
+
+    A large one lies in a file without a name in the folder ``TMPDIR``, or in ``/var/tmp``.
+
+    Args:
+        row_shape: of one row.
+        dtype: of its numbers.
+
+    Attributes:
+        MAX_IN_MEMORY: bytes; what is larger lies in a file.
+        MAX_AT_WORK: bytes of a file that are read or written before their memory is given back.
+    """
+
+    MAX_IN_MEMORY: ClassVar[int] = 2**28
+    MAX_AT_WORK: ClassVar[int] = 2**27
+
+    def __init__(self, row_shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._length = 0
+        self._room: NDArray[Any] = np.empty((0, *row_shape), dtype)
+        self._file: IO[bytes] | None = None  # of our own
+        self._mapping: mmap.mmap | None = None
+        self._at_work = 0
+
+    @classmethod
+    def of_file(cls, file: IO[bytes], offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> "Column":
+        """The array that a file holds from ``offset`` on, mapped; changes go into a copy, never into it."""
+        column = cls(shape[1:], dtype)
+        column._mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        column._room = np.ndarray(shape, dtype, column._mapping, offset)
+        column._length = shape[0]
+        return column
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def rows(self) -> NDArray[Any]:
+        """All of them, as a view."""
+        return self._room[: self._length]
+
+    @property
+    def row_bytes(self) -> int:
+        """Of one row."""
+        return self._room.itemsize * int(np.prod(self._room.shape[1:]))
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many may be in memory."""
+        return max(1, self.MAX_AT_WORK // max(1, self.row_bytes))
+
+    def take(self, rows: NDArray[np.integer[Any]]) -> NDArray[Any]:
+        """Copies of these rows, ``(*rows.shape, *row_shape)``."""
+        taken: NDArray[Any] = self.rows[rows]
+        self._worked_on(taken.nbytes)
+        return taken
+
+    def parts(self, rows: NDArray[np.integer[Any]]) -> Iterator[NDArray[Any]]:
+        """Copies of these rows, in turn, of so many of them at once as may be in memory."""
+        for start in range(0, len(rows), self.rows_at_once):
+            yield self.take(rows[start : start + self.rows_at_once])
+
+    def extend(self, rows: NDArray[Any]) -> None:
+        """Append rows; see :meth:`reserve`."""
+        stop = self._length + len(rows)
+        self.reserve(stop)
+        self._room[self._length : stop] = rows
+        self._length = stop
+        self._worked_on(rows.nbytes)
+
+    def replace(self, row: int, value: Any) -> None:
+        """Change one row; see :meth:`reserve`."""
+        self.reserve(self._length)
+        self._room[row] = value
+
+    def pop(self) -> None:
+        """Remove the last row."""
+        self._length -= 1
+
+    def reserve(self, length: int) -> None:
+        """Have room for so many rows; after this, appending that many does not fail.
+
+        Raises:
+            StorageError: the disk is full.
+        """
+        if length <= len(self._room) and self._room.flags.writeable:
+            return
+        if self._file is not None:  # a file grows without being copied, so it need not by much
+            self._map(self._file, length + length // 4)
+            return
+        before, length = self.rows, max(_FEWEST_ROWS, 2 * length)
+        if length * self.row_bytes > self.MAX_IN_MEMORY:
+            folder = None if "TMPDIR" in os.environ else "/var/tmp"  # noqa: S108 (the file has no name)
+            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed with the column)
+            weakref.finalize(self, self._file.close)
+            self._map(self._file, length)
+        else:
+            self._mapping, self._room = None, np.empty((length, *self._room.shape[1:]), self._room.dtype)
+        for start in range(0, self._length, self.rows_at_once):
+            part = before[start : start + self.rows_at_once]
+            self._room[start : start + len(part)] = part
+            self._worked_on(part.nbytes)
+
+    def _map(self, file: IO[bytes], length: int) -> None:
+        size = length * self.row_bytes
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)  # or writing into memory would be what fails
+        except OSError as error:
+            raise StorageError(
+                f"cannot keep {size / 1e9:.1f} GB of labelled segments on the disk: {error.strerror}; free "
+                "space, or set TMPDIR to a folder that has it"
+            ) from error
+        self._mapping = mmap.mmap(file.fileno(), size)
+        self._room = np.ndarray((length, *self._room.shape[1:]), self._room.dtype, self._mapping)
+
+    def _worked_on(self, size: int) -> None:
+        self._at_work += size
+        if self._mapping is not None and self._at_work > self.MAX_AT_WORK:
+            self._mapping.madvise(mmap.MADV_DONTNEED)  # what was written stays in the file
+            self._at_work = 0
+
+
+def require_numbers(name: str, array: NDArray[Any]) -> None:
+    """Raise :class:`DataError` for a NaN or an infinity."""
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise DataError(f"{name} holds a NaN or an infinity")

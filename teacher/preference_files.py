@@ -1,0 +1,185 @@
+"""Preferences as files for other programs: ``.npz`` or Parquet, neither of them with anything pickled.
+
+Both hold what :attr:`PreferenceDataset.columns` does, in the order of decision, and a JSON object that says
+where it comes from. What is large is never in memory as a whole.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from teacher import archives, parquet
+from teacher.columns import Column
+from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, StorageError, one_line
+from teacher.files import DAMAGED_ARCHIVE, written_whole
+from teacher.preferences import PreferenceDataset
+
+Space = spaces.Space[Any]
+
+_FORMAT = "rl-teacher preferences"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class _FileType:
+    """How a description and columns, these in the order of some rows, are written and read."""
+
+    write: Callable[[IO[bytes], str, Mapping[str, Column], NDArray[np.intp]], None]
+    read_description: Callable[[IO[bytes]], str]
+    read_columns: Callable[[IO[bytes], Mapping[str, Any]], dict[str, Column]]
+
+
+_FILE_TYPES = {
+    ".npz": _FileType(archives.write, archives.read_description, archives.read_columns),
+    ".parquet": _FileType(parquet.write, parquet.read_description, parquet.read_columns),
+}
+
+
+def save_preferences(
+    path: Path, dataset: PreferenceDataset, observation_space: Space, action_space: Space
+) -> None:
+    """Write a dataset into a new or existing ``.npz`` or ``.parquet`` file, whole or not at all.
+
+    Raises:
+        ConfigError: the file's name ends in neither, or pyarrow, which Parquet needs, is not installed.
+        DataError: there is no preference, or they are not of these spaces.
+        StorageError: the file cannot be written.
+    """
+    about = json.dumps(_description(dataset, observation_space, action_space))
+    try:
+        with written_whole(path) as file:
+            _file_type(path).write(file, about, dataset.columns, dataset.by_decision)
+    except OSError as error:
+        raise StorageError(f"cannot write the preferences {path}: {error.strerror or error}") from error
+
+
+def load_preferences(
+    path: Path,
+    *,
+    env_id: str | None = None,
+    observation_space: Space | None = None,
+    action_space: Space | None = None,
+) -> PreferenceDataset:
+    """Read a dataset back.
+
+    Args:
+        path: what :func:`save_preferences` wrote.
+        env_id: refuse preferences of another environment.
+        observation_space: refuse those of another space.
+        action_space: the same.
+
+    Raises:
+        ConfigError: as :func:`save_preferences`.
+        DataError: the file is missing, damaged, written by a newer version, of another environment, or holds
+            what nobody can learn from.
+    """
+    file_type = _file_type(path)
+    try:
+        with path.open("rb") as file:
+            about = _checked_description(file_type.read_description(file))
+            columns = file_type.read_columns(file, about["columns"])
+        _check_columns(columns, about)
+    except DataError as error:
+        raise DataError(f"{path} holds no preferences: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or one_line(error)}") from error
+    except DAMAGED_ARCHIVE as error:
+        raise DataError(f"{path} is damaged, or no file of preferences: {one_line(error)}") from error
+    wanted = {
+        "env_id": env_id,
+        "observation_space": observation_space and _space(observation_space),
+        "action_space": action_space and _space(action_space),
+    }
+    for name, value in wanted.items():
+        if value is not None and about[name] != value:
+            raise DataError(
+                f"{path} is of another environment: its {name} is {about[name]}, expected {value}"
+            )
+    return PreferenceDataset.of_columns(about["env_id"], columns)
+
+
+def _file_type(path: Path) -> _FileType:
+    if path.suffix not in _FILE_TYPES:
+        raise ConfigError(f"expected a file of preferences named *{' or *'.join(_FILE_TYPES)}, got {path}")
+    return _FILE_TYPES[path.suffix]
+
+
+def _description(dataset: PreferenceDataset, observation_space: Space, action_space: Space) -> dict[str, Any]:
+    """Where the preferences come from, and what their arrays look like."""
+    rows = {name: column.rows for name, column in dataset.columns.items()}
+    for name, space in (("observations", observation_space), ("actions", action_space)):
+        if rows[name].shape[3:] != (space.shape or ()):
+            raise DataError(
+                f"expected {name} of {one_line(space)}, got shape {rows[name].shape[3:]}; pass the spaces of "
+                f"{dataset.env_id}"
+            )
+    if len(dataset) == 0:
+        raise DataError("the dataset holds no preference any more; wait for the next answer")
+    return {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "env_id": dataset.env_id,
+        "segment_length": dataset.segment_length,
+        "observation_space": _space(observation_space),
+        "action_space": _space(action_space),
+        "preferences": len(dataset),
+        "columns": {
+            name: {"dtype": array.dtype.str, "shape": list(array.shape[1:])} for name, array in rows.items()
+        },
+    }
+
+
+def _space(space: Space) -> dict[str, Any]:
+    match space:
+        case spaces.Discrete():
+            return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
+        case spaces.Box():
+            return {"kind": "Box", "shape": list(space.shape), "dtype": str(space.dtype)}
+    raise EnvironmentUnsuitableError(f"expected a Box or Discrete space, got {one_line(space)}; wrap it")
+
+
+def _checked_description(text: str) -> dict[str, Any]:
+    about = json.loads(text)
+    if not isinstance(about, dict) or about.get("format") != _FORMAT:
+        raise DataError("it is a file of something else")
+    if about["version"] > _VERSION:
+        raise DataError(
+            f"it has version {about['version']}, this program reads up to {_VERSION}; update the program"
+        )
+    return about
+
+
+def _check_columns(columns: Mapping[str, Column], about: Mapping[str, Any]) -> None:
+    """Raise :class:`DataError` unless the arrays fit each other and their description."""
+    count, length = int(about["preferences"]), int(about["segment_length"])
+    shapes = {
+        "observations": (count, 2, length + 1),
+        "actions": (count, 2, length),
+        "terminated": (count, 2),
+        "complete": (count,),
+        "values": (count,),
+        "true_returns": (count, 2),
+        "ids": (count, 2),
+    }
+    for name, shape in shapes.items():
+        found, said = columns[name].rows, about["columns"][name]
+        if found.shape[: len(shape)] != shape or list(found.shape[1:]) != said["shape"]:
+            raise DataError(
+                f"expected {name} of {count} pairs of {length} steps, {shape}, got {found.shape}: segments "
+                "must have one length"
+            )
+        if found.dtype != np.dtype(said["dtype"]):
+            raise DataError(f"expected {name} of {said['dtype']}, got {found.dtype}")
+    values = columns["values"].rows
+    if count == 0:
+        raise DataError("it is empty; save it again when there are answers")
+    if not ((values >= 0) & (values <= 1)).all():  # not so for a NaN
+        raise DataError(f"expected values from 0 to 1, got {values.min()} to {values.max()}")
+    if len(np.unique(columns["ids"].rows, axis=0)) != count:
+        raise DataError("expected each preference once, got two of one UUID")

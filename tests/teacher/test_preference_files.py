@@ -1,0 +1,306 @@
+"""Preferences on disk: nothing is lost on the way, other programs can read them, what is wrong is said."""
+
+import contextlib
+import json
+import resource
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from teacher.columns import Column
+from teacher.envs.recipe import EpisodeRecipe
+from teacher.errors import ConfigError, DataError, StorageError
+from teacher.options import RewardConfig
+from teacher.preference_files import load_preferences, save_preferences
+from teacher.preferences import Preference, PreferenceDataset
+from teacher.reward.predictor import RewardPredictor
+from teacher.segments import Segment
+
+MakeSegment = Callable[..., Segment]
+SPACES = spaces.Box(-np.inf, np.inf, (3,)), spaces.Box(-1, 1, (2,), np.float32)
+needs_pyarrow = pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow, an extra, is not installed")
+SUFFIXES = (".npz", pytest.param(".parquet", marks=needs_pyarrow))
+
+
+@pytest.fixture
+def dataset(make_segment: MakeSegment) -> PreferenceDataset:
+    """Of 20 preferences, decided in another order than they lie in memory."""
+    dataset = PreferenceDataset()
+    for number in range(22):
+        first, second = make_segment(number), make_segment(number + 50)
+        dataset.upsert([Preference(UUID(int=(number << 70) + number), first, second, (number % 3) / 2)])
+    for number, value in ((3, None), (0, None), (7, 0.25)):
+        uuid = UUID(int=(number << 70) + number)
+        dataset.upsert([Preference(uuid, make_segment(number), make_segment(number + 50), value)])
+    assert (dataset.by_decision != np.arange(20)).any()
+    return dataset
+
+
+@pytest.fixture
+def mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read from now on is taken to be large."""
+    monkeypatch.setattr(Column, "MAX_IN_MEMORY", 1100)
+    monkeypatch.setattr(Column, "MAX_AT_WORK", 1000)
+
+
+def assert_same(found: PreferenceDataset, expected: PreferenceDataset) -> None:
+    """Also in the order of decision."""
+    rows = found.by_decision, expected.by_decision
+    assert found.env_id == expected.env_id
+    for name, column in expected.columns.items():
+        assert found.columns[name].rows.dtype == column.rows.dtype
+        np.testing.assert_array_equal(found.columns[name].rows[rows[0]], column.rows[rows[1]], err_msg=name)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_dataset_comes_back_as_it_was(dataset: PreferenceDataset, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"labels{suffix}"
+    save_preferences(path, dataset, *SPACES)
+    assert_same(load_preferences(path), dataset)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    again = load_preferences(path, env_id="Any-v0", observation_space=SPACES[0], action_space=SPACES[1])
+    save_preferences(path, again, *SPACES)  # over the file that it was read from
+    assert_same(load_preferences(path), dataset)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.usefixtures("mapped")
+def test_a_large_dataset_is_the_same_and_can_go_on(
+    dataset: PreferenceDataset, make_segment: MakeSegment, tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"labels{suffix}"
+    save_preferences(path, dataset, *SPACES)
+    large, before = load_preferences(path), path.read_bytes()
+    in_memory = [name for name, column in large.columns.items() if column._mapping is None]
+    assert in_memory == ["terminated", "complete", "values", "true_returns", "ids"]
+    assert_same(large, dataset)
+    known, undone = UUID(int=(5 << 70) + 5), UUID(int=(8 << 70) + 8)
+    for changed in (large, dataset):
+        for uuid, value in ((UUID(int=99), 1.0), (known, 0.75), (undone, None)):
+            changed.upsert([Preference(uuid, make_segment(1), make_segment(2), value)])
+    assert_same(large, dataset)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.usefixtures("mapped")
+def test_a_predictor_learns_the_same_from_a_large_dataset(
+    dataset: PreferenceDataset, make_segment: MakeSegment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each member trains on the same pairs as before, in the same minibatches."""
+    save_preferences(tmp_path / "labels.npz", dataset, *SPACES)
+    read = load_preferences(tmp_path / "labels.npz")
+    save_preferences(tmp_path / "again.npz", read, *SPACES)
+    large = load_preferences(tmp_path / "again.npz")
+    predictors = [RewardPredictor(*SPACES, RewardConfig(), seed=1) for _ in range(2)]
+    predictors[0].fit(read, max_epochs=5)
+    monkeypatch.setattr("teacher.reward.pairs._BYTES_AT_ONCE", 2000)  # two pairs
+    predictors[1].fit(large, max_epochs=5)
+    returns = [predictor.segment_returns([make_segment(n) for n in range(9)]) for predictor in predictors]
+    np.testing.assert_allclose(returns[0], returns[1], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize(
+    ("observation_space", "action_space"),
+    [
+        (spaces.Box(0, 255, (4, 5, 2), np.uint8), spaces.Discrete(3)),
+        (spaces.Discrete(9), spaces.Discrete(3, start=-1)),
+        (spaces.Box(-1, 1, (2, 2)), spaces.Box(-1, 1, (), np.float64)),
+    ],
+    ids=["image", "discrete", "grid"],
+)
+def test_all_spaces_keep_their_type(
+    observation_space: spaces.Space[Any], action_space: spaces.Space[Any], tmp_path: Path, suffix: str
+) -> None:
+    dataset = PreferenceDataset()
+    for number in range(3):
+        pair = [sampled_segment(observation_space, action_space, 2 * number + i) for i in range(2)]
+        dataset.upsert([Preference(UUID(int=number), pair[0], pair[1], 0.5)])
+    path = tmp_path / f"labels{suffix}"
+    save_preferences(path, dataset, observation_space, action_space)
+    found = load_preferences(path, observation_space=observation_space, action_space=action_space)
+    assert_same(found, dataset)
+    with pytest.raises(DataError, match="is of another environment: its action_space is"):
+        load_preferences(path, action_space=spaces.Discrete(4))
+
+
+def sampled_segment(
+    observation_space: spaces.Space[Any], action_space: spaces.Space[Any], seed: int
+) -> Segment:
+    observation_space.seed(seed)
+    action_space.seed(seed)
+    observations = np.array([observation_space.sample() for _ in range(5)])
+    actions = np.array([action_space.sample() for _ in range(4)])
+    recipe = EpisodeRecipe("Any-v0", {}, seed, actions)
+    return Segment(recipe, 0, observations[:4], actions, np.zeros(4), np.array(observations[4]))
+
+
+@needs_pyarrow
+def test_other_programs_read_what_the_files_say(dataset: PreferenceDataset, tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    for suffix in (".npz", ".parquet"):
+        save_preferences(tmp_path / f"labels{suffix}", dataset, *SPACES)
+    with np.load(tmp_path / "labels.npz", allow_pickle=False) as archive:
+        about = json.loads(str(archive["about"]))
+        arrays = {name: archive[name] for name in archive.files if name != "about"}
+    table = parquet.read_table(tmp_path / "labels.parquet")
+    assert about == json.loads(table.schema.metadata[b"rl-teacher"])
+    assert {name: about[name] for name in ("env_id", "segment_length", "preferences", "version")} == {
+        "env_id": "Any-v0",
+        "segment_length": 6,
+        "preferences": 20,
+        "version": 1,
+    }
+    assert arrays["observations"].shape == (20, 2, 7, 3)
+    row = table.slice(4, 1).to_pylist()[0]
+    assert UUID(row["uuid"]).int == (int(arrays["ids"][4, 0]) << 64) + int(arrays["ids"][4, 1])
+    np.testing.assert_array_equal(row["observations"], arrays["observations"][4].ravel())
+    np.testing.assert_array_equal(row["actions"], arrays["actions"][4].ravel())
+    assert row["values"] == arrays["values"][4]
+
+
+def rewritten(path: Path, **changes: NDArray[Any] | None) -> None:
+    """Write an .npz again with other arrays; None leaves one out."""
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = {**{name: archive[name] for name in archive.files}, **changes}
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+
+
+def changed(array: NDArray[Any], number: float) -> NDArray[Any]:
+    array = array.copy()
+    array.flat[-1] = number
+    return array
+
+
+WRONG: dict[str, Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any] | None]]] = {
+    "NaN or an infinity": lambda old: {"observations": changed(old["observations"], np.nan)},
+    "actions.npy holds a NaN": lambda old: {"actions": changed(old["actions"], -np.inf)},
+    "values from 0 to 1": lambda old: {"values": changed(old["values"], 1.5)},
+    "one length": lambda old: {"actions": old["actions"][:, :, :-1]},
+    "expected values of 20 pairs": lambda old: {"values": old["values"][:-1]},
+    "expected observations of <f4": lambda old: {"observations": old["observations"].astype(np.float64)},
+    "each preference once": lambda old: {"ids": np.repeat(old["ids"][:1], 20, axis=0)},
+    "expected rows of numbers": lambda old: {"values": np.array(["yes"] * 20)},
+    "damaged": lambda old: {"terminated": None},
+    "something else": lambda old: {"about": np.array('{"format": "recipes"}')},
+    "update the program": lambda old: {"about": newer(old["about"], version=2)},
+    "is damaged": lambda old: {"about": np.array("not json")},
+    "it is empty": lambda old: {
+        **{name: array[:0] for name, array in old.items() if name != "about"},
+        "about": newer(old["about"], preferences=0),
+    },
+}
+
+
+def newer(about: NDArray[Any], **changes: object) -> NDArray[Any]:
+    return np.array(json.dumps({**json.loads(str(about)), **changes}))
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_what_nobody_can_learn_from_is_refused_in_one_line(
+    dataset: PreferenceDataset, tmp_path: Path, message: str
+) -> None:
+    path = tmp_path / "labels.npz"
+    save_preferences(path, dataset, *SPACES)
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    rewritten(path, **WRONG[message](arrays))
+    with pytest.raises(DataError, match=rf"^{path}.*{message}.*$"):
+        load_preferences(path)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_file_that_is_cut_off_or_changed_is_refused(
+    dataset: PreferenceDataset, tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"labels{suffix}"
+    save_preferences(path, dataset, *SPACES)
+    intact = path.read_bytes()
+    for length in (0, 3, 100, len(intact) // 2, len(intact) - 30, len(intact) - 1):
+        path.write_bytes(intact[:length])
+        with pytest.raises(DataError, match=rf"^{path} .*$"):
+            load_preferences(path)
+    for position in range(0, len(intact), 997):
+        path.write_bytes(intact[:position] + bytes([intact[position] ^ 0xFF]) + intact[position + 1 :])
+        with contextlib.suppress(DataError):
+            assert_same(load_preferences(path), dataset)  # changed where nobody reads
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_preferences_of_another_environment_are_refused(
+    dataset: PreferenceDataset, tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"labels{suffix}"
+    save_preferences(path, dataset, *SPACES)
+    with pytest.raises(DataError, match="another environment: its env_id is Any-v0, expected Other-v0"):
+        load_preferences(path, env_id="Other-v0")
+    with pytest.raises(DataError, match="another environment: its observation_space is"):
+        load_preferences(path, observation_space=spaces.Box(-1, 1, (4,)))
+    with pytest.raises(DataError, match=r"expected actions of Discrete.*pass the spaces of Any-v0"):
+        save_preferences(path, dataset, SPACES[0], spaces.Discrete(3))
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_what_is_no_such_file_is_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"labels{suffix}"
+    with pytest.raises(DataError, match=r"cannot be read: No such file"):
+        load_preferences(path)
+    path.write_text("labels of last summer")
+    with pytest.raises(DataError, match="it is cut off, or no"):
+        load_preferences(path)
+
+
+def test_other_files_are_refused(dataset: PreferenceDataset, tmp_path: Path) -> None:
+    np.savez(tmp_path / "labels.npz", observations=np.zeros(3))
+    with pytest.raises(DataError, match=r"is damaged, or no file of preferences"):
+        load_preferences(tmp_path / "labels.npz")
+    for use in (load_preferences, lambda path: save_preferences(path, dataset, *SPACES)):
+        with pytest.raises(ConfigError, match=r"named \*\.npz or \*\.parquet, got .*labels\.csv"):
+            use(tmp_path / "labels.csv")
+
+
+def test_nothing_to_save_is_said(
+    dataset: PreferenceDataset, make_segment: MakeSegment, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match="wait for the first answer"):
+        save_preferences(tmp_path / "labels.npz", PreferenceDataset(), *SPACES)
+    for uuid in list(dataset._uuids):
+        dataset.upsert([Preference(uuid, make_segment(1), make_segment(2), None)])
+    with pytest.raises(DataError, match="wait for the next answer"):
+        save_preferences(tmp_path / "labels.npz", dataset, *SPACES)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_full_disk_leaves_the_old_file(dataset: PreferenceDataset, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"labels{suffix}"
+    path.write_bytes(b"old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
+    try:
+        with pytest.raises(StorageError, match=r"^cannot write the preferences .*: File too large$"):
+            save_preferences(path, dataset, *SPACES)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert path.read_bytes() == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_parquet_without_pyarrow_is_one_line(
+    dataset: PreferenceDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "labels.parquet"
+    path.write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for use in (load_preferences, lambda path: save_preferences(path, dataset, *SPACES)):
+        with pytest.raises(ConfigError, match=r"^expected pyarrow .*pip install 'rl-teacher\[parquet\]'$"):
+            use(path)
