@@ -212,7 +212,7 @@ def _teaching(
 ) -> Teaching:
     ledger = parts.enter_context(contextlib.closing(Ledger(config.run_dir / LEDGER_NAME)))
     dataset = PreferenceDataset(config.reward.max_preferences)
-    dataset.upsert(ledger.preferences())
+    dataset.upsert(ledger.targets())
     predictor = make_predictor(config, task)
     pool = SegmentPool(segment_length(config, task), seed=config.seed)
     schedule, goal = make_schedule(config), goal_of(config.manner)

@@ -41,6 +41,8 @@ _SCHEMA = (
     f"PRAGMA user_version = {_VERSION}",
 )
 _USABLE = "(decision IN ('first', 'second', 'equal'))"
+_TARGETS = "SELECT uuid, probability, first, second, seq FROM comparison JOIN pair ON pair.comparison = id"
+_TARGETS_AT_ONCE = 64
 _OPEN = "(decision IS NULL AND status IN ('written', 'registered'))"
 
 
@@ -185,18 +187,26 @@ class Ledger:
 
         Args:
             uuids: these comparisons, in this order, also where they have no target (value None). Without it:
-                all that have one, in the order they were decided.
+                all of :meth:`targets`.
         """
-        query = "SELECT uuid, probability, first, second FROM comparison JOIN pair ON pair.comparison = id "
         if uuids is None:
-            rows = self._rows(query + f"WHERE {_USABLE} ORDER BY seq")
-        else:
-            wanted = dict.fromkeys(uuid.bytes for uuid in uuids)
-            rows = [row for uuid in wanted for row in self._rows(query + "WHERE uuid = ?", (uuid,))]
-        return [
-            Preference(UUID(bytes=uuid), *self._segments(first, second), probability)
-            for uuid, probability, first, second in rows
-        ]
+            return list(self.targets())
+        wanted = dict.fromkeys(uuid.bytes for uuid in uuids)
+        rows = [row for uuid in wanted for row in self._rows(f"{_TARGETS} WHERE uuid = ?", (uuid,))]
+        return [self._preference(row) for row in rows]
+
+    def targets(self) -> Iterator[Preference]:
+        """All decisions that give a target, in the order they were made; a few at a time are in memory."""
+        after = -1
+        while rows := self._rows(
+            f"{_TARGETS} WHERE {_USABLE} AND seq > ? ORDER BY seq LIMIT {_TARGETS_AT_ONCE}", (after,)
+        ):
+            yield from map(self._preference, rows)
+            after = rows[-1][-1]
+
+    def _preference(self, row: Sequence[Any]) -> Preference:
+        uuid, probability, first, second, _ = row
+        return Preference(UUID(bytes=uuid), *self._segments(first, second), probability)
 
     def decided_pairs(self, count: int) -> list[SegmentPair]:
         """The last ``count`` pairs that were decided, also those nobody can tell apart; oldest first."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from teacher import archives, parquet
 from teacher.columns import Column
+from teacher.envs.families import resolve_env_id
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, StorageError, one_line
 from teacher.files import DAMAGED_ARCHIVE, written_whole
 from teacher.preferences import PreferenceDataset
@@ -92,7 +93,7 @@ def load_preferences(
     except DAMAGED_ARCHIVE as error:
         raise DataError(f"{path} is damaged, or no file of preferences: {one_line(error)}") from error
     wanted = {
-        "env_id": env_id,
+        "env_id": env_id and resolve_env_id(env_id),
         "observation_space": observation_space and _space(observation_space),
         "action_space": action_space and _space(action_space),
     }

@@ -86,12 +86,17 @@ def test_each_decision_gives_its_target(ledger: Ledger, ask: Ask) -> None:
     assert_same_segment(everything[4].second, asked[0].second)
 
 
-def test_preferences_come_in_the_order_of_their_decisions(ledger: Ledger, ask: Ask) -> None:
+def test_preferences_come_in_the_order_of_their_decisions(
+    ledger: Ledger, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """So that a resumed run keeps the ones decided last, as the run itself did."""
     asked = [ask() for _ in range(4)]
     ledger.record([item(seq, asked[index], "first") for seq, index in enumerate((2, 0, 3, 1), 1)], 4)
     ledger.record([item(5, asked[0], "second")], 5)
-    assert [preference.uuid for preference in ledger.preferences()] == [asked[n].uuid for n in (2, 3, 1, 0)]
+    expected = [asked[n].uuid for n in (2, 3, 1, 0)]
+    assert [preference.uuid for preference in ledger.preferences()] == expected
+    monkeypatch.setattr("teacher.ledger._TARGETS_AT_ONCE", 3)
+    assert [preference.uuid for preference in ledger.targets()] == expected
 
 
 def test_cant_tell_failed_and_cancelled_do_not_use_up_the_budget(ledger: Ledger, ask: Ask) -> None:
