@@ -63,6 +63,8 @@ class RewardConfig:
     batch_size: Annotated[int, "pairs in a minibatch, at most"] = 32
     accumulate: Annotated[int, "parts of a minibatch that are looked at one after the other"] = 1
     epochs: Annotated[int, "times to go through all labels in each fit after the first"] = 10
+    # Each fit goes through all labels, so that one for every label would take longer than the rest of a run.
+    refit_after: Annotated[float, "new labels after which it is fitted again, as a share of all"] = 0.02
     initial_epochs: Annotated[int | None, "the same in the first fit, instead of to convergence"] = None
     converge: Annotated[bool, "go on to convergence in the other fits, too"] = False
     patience: Annotated[
@@ -114,6 +116,7 @@ class RewardConfig:
             ("accumulate", self.accumulate >= 1, "expected 1 or more"),
             ("batch_size", self.batch_size >= 1, "expected 1 or more"),
             ("epochs", self.epochs >= 1, "expected 1 or more"),
+            ("refit_after", 0 <= self.refit_after < math.inf, "expected 0 or more"),
             (
                 "initial_epochs",
                 self.initial_epochs is None or self.initial_epochs >= 1,

@@ -47,7 +47,7 @@ class Teaching:
         goal: what those who answer want more of, where a function says it; reports compare with it.
         seconds: of joint training so far, without the time spent waiting for people; for schedules by time.
         pretrained: whether the predictor was fitted on the pretraining labels.
-        stale: whether there are answers that the predictor was not fitted on, or a fit was interrupted.
+        unfitted: answers, new or changed, that the predictor was not fitted on.
         diverged: whether the last fit came to numbers that are none.
         changed: whether the predictor was fitted since the agent was last trained on its rewards.
         address: where people label; empty where nobody does.
@@ -64,7 +64,7 @@ class Teaching:
     goal: Value = true_return
     seconds: float = 0.0
     pretrained: bool = False
-    stale: bool = False
+    unfitted: int = 0
     diverged: bool = False
     changed: bool = False
     address: str = ""
@@ -73,16 +73,19 @@ class Teaching:
     def receive(self) -> bool:
         """Take in the answers that have come since the last call; whether there were any."""
         preferences = self.collector.receive()
-        if preferences:
-            self.dataset.upsert(preferences)
-            self.stale = True
+        self.dataset.upsert(preferences)
+        self.unfitted += len(preferences)
         return bool(preferences)
+
+    @property
+    def stale(self) -> bool:
+        """Whether there are so many answers to learn from that fitting to all anew is worth its time."""
+        return self.unfitted > 0 and self.unfitted >= self.predictor.config.refit_after * len(self.dataset)
 
     def fit(self, **limits: Any) -> dict[str, float]:
         """Fit the predictor on all answers; its TensorBoard values."""
-        self.stale = True  # until it is done, should it be interrupted
         report = self.predictor.fit(self.dataset, **limits)
-        self.stale, self.changed, self.diverged = False, True, report.diverged
+        self.unfitted, self.changed, self.diverged = 0, True, report.diverged
         return {
             "predictor/loss": report.loss,
             "predictor/validation_loss": report.validation_loss,
@@ -105,7 +108,7 @@ class Teaching:
         self.pool.load_state_dict(state["pool"])
         self.seconds = state["seconds"]
         self.pretrained = state["pretrained"]
-        self.stale = True  # the ledger may hold answers that came after the checkpoint
+        self.unfitted = len(self.dataset)  # the ledger may hold answers that came after the checkpoint
 
 
 class Run:

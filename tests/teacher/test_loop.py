@@ -1,6 +1,7 @@
 """The loop around people: how much it asks, when it waits, and what it obeys."""
 
 import io
+import math
 import threading
 import time
 import uuid
@@ -287,6 +288,22 @@ def test_answers_that_come_while_training_holds_are_learned_from(make_run: MakeR
     loop.iterate(run, correlate=False)
     loop.iterate(run, correlate=False)
     assert fitted == [answered]
+
+
+def test_the_predictor_is_fitted_again_when_enough_new_answers_have_come(make_run: MakeRun) -> None:
+    run, person = make_run(pace="free", reward=RewardConfig(refit_after=0.3))
+    teaching = run.teaching
+    assert teaching is not None
+    loop.pretrain(run, teaching)
+    before = len(teaching.dataset)
+    while not teaching.stale:
+        person.submit(loop.first_pairs(run, 1), "training", 0)
+        while not teaching.receive():
+            time.sleep(0.01)
+    new = len(teaching.dataset) - before
+    assert new == teaching.unfitted == math.ceil(0.3 * (before + new))
+    teaching.fit()
+    assert not teaching.stale
 
 
 def test_a_fit_that_diverges_is_told_in_a_line_and_training_goes_on(make_run: MakeRun) -> None:
