@@ -8,7 +8,8 @@ from torch import Tensor
 from teacher.preferences import PreferenceDataset, bootstrap_weights
 from teacher.reward.features import Reader
 
-_BYTES_AT_ONCE = 2**28  # of a dataset's features
+BYTES_AT_ONCE = 2**28
+"""Of what a network reads: more is made in parts."""
 
 Standardise = Callable[[Tensor], Tensor]
 
@@ -33,7 +34,7 @@ class Pairs:
         self.weights = torch.from_numpy(bootstrap_weights(dataset.ids, members)).to(device)
         self.true_returns = torch.from_numpy(dataset.true_returns).to(device)
         self.length = dataset.segment_length
-        self._chunk = max(1, _BYTES_AT_ONCE // (2 * self.length * read.bytes_per_step))
+        self._chunk = max(1, BYTES_AT_ONCE // (2 * self.length * read.bytes_per_step))
         self._kept = read(dataset.steps()).to(device) if len(self) <= self._chunk else None
         self._standardise: Standardise | None = None
 

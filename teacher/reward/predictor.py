@@ -18,7 +18,7 @@ from teacher.reward.images import ImageEnsemble, Images, is_image_space
 from teacher.reward.loss import discounts
 from teacher.reward.network import RewardEnsemble, RewardNetwork
 from teacher.reward.normalisation import Normalisation
-from teacher.reward.pairs import Pairs
+from teacher.reward.pairs import BYTES_AT_ONCE, Pairs
 from teacher.reward.report import FitReport, report_of
 from teacher.segments import Segment, Steps
 
@@ -137,7 +137,8 @@ class RewardPredictor:
 
     def segment_returns(self, segments: Sequence[Segment]) -> NDArray[np.float64]:
         """Sum of the predicted rewards of each segment: ``(len(segments),)``; all of one length."""
-        returns: NDArray[np.float64] = self._rewards(self._stacked(segments)).sum(axis=1)
+        rewards = self._normalise(self._segment_outputs(segments)).cpu().numpy()
+        returns: NDArray[np.float64] = rewards.astype(np.float64).sum(axis=1)
         return returns
 
     @torch.no_grad()
@@ -152,13 +153,19 @@ class RewardPredictor:
         Returns:
             ``(members, len(segments))``.
         """
-        outputs = self._outputs(self._stacked(segments))
+        outputs = self._segment_outputs(segments)
         steps = discounts(outputs.shape[-1], self.config.discount).to(self._device)
         return np.asarray((outputs @ steps).cpu().numpy(), np.float64)
 
-    def _stacked(self, segments: Sequence[Segment]) -> Tensor:
-        """Features of segments, ``(len(segments), length, ...)``."""
-        return torch.stack([self._read(segment) for segment in segments])
+    @torch.no_grad()
+    def _segment_outputs(self, segments: Sequence[Segment]) -> Tensor:
+        """``(members, len(segments), length)`` raw rewards; so many segments at once as fit into memory."""
+        at_once = max(1, BYTES_AT_ONCE // (len(segments[0]) * self._read.bytes_per_step))
+        outputs = [
+            self._outputs(torch.stack([self._read(segment) for segment in segments[start : start + at_once]]))
+            for start in range(0, len(segments), at_once)
+        ]
+        return torch.cat(outputs, dim=1)
 
     @torch.no_grad()
     def _rewards(self, features: Tensor) -> NDArray[np.float64]:

@@ -101,7 +101,7 @@ def test_a_predictor_learns_the_same_from_a_large_dataset(
     large = load_preferences(tmp_path / "again.npz")
     predictors = [RewardPredictor(*SPACES, RewardConfig(), seed=1) for _ in range(2)]
     predictors[0].fit(read, max_epochs=5)
-    monkeypatch.setattr("teacher.reward.pairs._BYTES_AT_ONCE", 2000)  # two pairs
+    monkeypatch.setattr("teacher.reward.pairs.BYTES_AT_ONCE", 2000)  # two pairs
     predictors[1].fit(large, max_epochs=5)
     returns = [predictor.segment_returns([make_segment(n) for n in range(9)]) for predictor in predictors]
     np.testing.assert_allclose(returns[0], returns[1], rtol=1e-3, atol=1e-5)

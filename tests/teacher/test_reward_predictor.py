@@ -216,6 +216,16 @@ def test_what_members_think_of_segments_is_the_logit_of_their_preference(make_se
     assert report.loss == pytest.approx(expected, rel=1e-3)
 
 
+def test_many_segments_are_judged_in_parts(
+    make_segment: MakeSegment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segments, model = [make_segment(seed) for seed in range(7)], predictor()
+    returns, by_member = model.segment_returns(segments), model.member_returns(segments)
+    monkeypatch.setattr("teacher.reward.predictor.BYTES_AT_ONCE", 300)  # two segments
+    np.testing.assert_allclose(model.segment_returns(segments), returns, rtol=1e-4)
+    np.testing.assert_allclose(model.member_returns(segments), by_member, rtol=1e-4)
+
+
 def test_the_same_seed_gives_the_same_predictor_and_another_seed_another(make_segment: MakeSegment) -> None:
     answers = dataset(truthful(make_segment, range(20)))
     segment = make_segment(500)
