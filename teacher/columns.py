@@ -34,7 +34,7 @@ class Column:
     """
 
     MAX_IN_MEMORY: ClassVar[int] = 2**28
-    MAX_AT_WORK: ClassVar[int] = 2**27
+    MAX_AT_WORK: ClassVar[int] = 2**24
 
     def __init__(self, row_shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._length = 0
@@ -135,6 +135,7 @@ class Column:
         self._room = np.ndarray((length, *self._room.shape[1:]), self._room.dtype, self._mapping)
 
     def _worked_on(self, size: int) -> None:
+        # The system maps several times as much as was asked for, around it; so this is done early.
         self._at_work += size
         if self._mapping is not None and self._at_work > self.MAX_AT_WORK:
             self._mapping.madvise(mmap.MADV_DONTNEED)  # what was written stays in the file
