@@ -41,6 +41,7 @@ class RewardConfig:
     members: Annotated[int, "networks in the ensemble"] = 3
     hidden: Annotated[int, "units in each of a network's two hidden layers"] = 64
     dropout: Annotated[float, "probability that a hidden unit is silent for a step while fitting"] = 0.0
+    flat_start: Annotated[bool, "begin with the same reward everywhere instead of a random one"] = False
     label_noise: Annotated[float, "share of labels assumed to be given at random"] = 0.1
     discount: Annotated[float, "of each further step in the return of a segment that a label is about"] = 1.0
     learning_rate: Annotated[float, "of AdamW"] = 1e-3

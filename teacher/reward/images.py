@@ -118,6 +118,12 @@ class ImageEnsemble(RewardNetwork):
     def adapt(self, features: Iterable[Tensor]) -> None:
         """Nothing: the values of all images lie in the same bounds."""
 
+    @torch.no_grad()
+    def flatten(self) -> None:
+        """Give every image the same reward, 0."""
+        for parameter in list(self.weights.values())[-2:]:  # of the last layer
+            parameter.zero_()
+
     def forward(self, inputs: Tensor) -> Tensor:
         """Raw reward of each image by each member.
 

@@ -26,6 +26,10 @@ class RewardNetwork(nn.Module, ABC):
     def adapt(self, features: Iterable[Tensor]) -> None:
         """Get ready to be fitted to features, given in parts, and compute the same function as before."""
 
+    @abstractmethod
+    def flatten(self) -> None:
+        """Give every step the same reward, 0, by all members."""
+
     def learned(self) -> Sequence[Tensor]:
         """What fitting changes; the first dimension of each goes by member."""
         return list(self.parameters())
@@ -125,6 +129,12 @@ class RewardEnsemble(RewardNetwork):
                 heard = torch.rand(hidden.shape, generator=self._generator) >= self.dropout
                 hidden = hidden * heard.to(hidden) / (1 - self.dropout)
         return hidden
+
+    @torch.no_grad()
+    def flatten(self) -> None:
+        """Give every step the same reward, 0; the hidden layers stay as different as members are."""
+        self.weights[-1].zero_()
+        self.biases[-1].zero_()
 
     def adapt(self, features: Iterable[Tensor]) -> None:
         """Standardise inputs with the statistics of these features."""

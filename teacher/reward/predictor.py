@@ -52,6 +52,8 @@ class RewardPredictor:
         self._generator = torch.Generator().manual_seed(seed)
         self._read, network = _model(observation_space, action_space, config, self._generator)
         self.inputs = self._read.inputs
+        if config.flat_start:
+            network.flatten()
         self._network = network.to(self._device)
         self._fitter = Fitter(self._network, config, self._generator)
         self._normalise = Normalisation(config, self._device)
