@@ -41,6 +41,11 @@ class RewardConfig:
     members: Annotated[int, "networks in the ensemble"] = 3
     hidden: Annotated[int, "units in each of a network's two hidden layers"] = 64
     dropout: Annotated[float, "probability that a hidden unit is silent for a step while fitting"] = 0.0
+    shaping: Annotated[
+        float | None,
+        "add the gain in a potential of states, learned along and discounted by this; --reward.inputs needs "
+        "state, next_state and terminated",
+    ] = None
     flat_start: Annotated[bool, "begin with the same reward everywhere instead of a random one"] = False
     label_noise: Annotated[float, "share of labels assumed to be given at random"] = 0.1
     discount: Annotated[float, "of each further step in the return of a segment that a label is about"] = 1.0
@@ -98,6 +103,12 @@ class RewardConfig:
             ("hidden", self.hidden >= 1, "expected 1 or more"),
             ("dropout", 0 <= self.dropout < 1, "expected 0 or more and less than 1"),
             ("image_dropout", 0 <= self.image_dropout < 1, "expected 0 or more and less than 1"),
+            ("shaping", self.shaping is None or 0 < self.shaping <= 1, "expected more than 0 and at most 1"),
+            (
+                "inputs",
+                self.shaping is None or {"state", "next_state", "terminated"} <= set(read),
+                "--reward.shaping needs state, next_state and terminated among them",
+            ),
             ("label_noise", 0 <= self.label_noise < 1, "expected 0 or more and less than 1"),
             ("discount", 0 < self.discount <= 1, "expected more than 0 and at most 1"),
             ("learning_rate", 0 < self.learning_rate < math.inf, "expected more than 0"),
@@ -211,11 +222,17 @@ Preset = Literal["default", "paper"]
 
 PRESETS: Mapping[Preset, Mapping[str, Any]] = {
     "default": {},
-    # Christiano et al. 2017, sections 2.2.3 and A.1 (MuJoCo).
+    # Christiano et al. 2017, sections 2.2 and A.1 (MuJoCo). With which strength the adapted l2 begins, and
+    # how long a fit goes on, is not said there.
     "paper": {
+        "agent": "trpo",
         "reward.members": 3,
         "reward.hidden": 64,
         "reward.label_noise": 0.1,
+        "reward.regularisation": "l2",
+        "reward.strength": 1e-4,
+        "reward.adapt": True,
+        "reward.reward_std": 1.0,
         "segment_seconds": 1.5,
         "schedule": "paper_mujoco",
         "queries.selection": "active",

@@ -1,5 +1,6 @@
 """What a reward model reads of steps, as flat numbers."""
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -73,6 +74,10 @@ class Features:
         action_space: of one environment.
         inputs: which of ``INPUTS`` to read, joined by commas; without it ``state,action``.
 
+    Attributes:
+        size: of a vector.
+        columns: where each input is in it.
+
     Raises:
         EnvironmentUnsuitableError: a space is neither Box nor Discrete.
     """
@@ -86,10 +91,12 @@ class Features:
             "next_state": (states.size, lambda steps: states(steps.next_observations)),
             "terminated": (1, lambda steps: np.asarray(steps.terminations)[..., None]),
         }
-        read = [readers[name] for name in INPUTS if name in self.inputs]
-        self.size = sum(size for size, _ in read)
+        read = {name: readers[name] for name in INPUTS if name in self.inputs}
+        ends = list(itertools.accumulate(size for size, _ in read.values()))
+        self.columns = {name: slice(end - read[name][0], end) for name, end in zip(read, ends, strict=True)}
+        self.size = ends[-1]
         self.bytes_per_step = self.size * np.dtype(np.float32).itemsize
-        self._readers = [reader for _, reader in read]
+        self._readers = [reader for _, reader in read.values()]
 
     def __call__(self, steps: Steps) -> Tensor:
         """``(*batch, size)``; see :class:`Reader`."""

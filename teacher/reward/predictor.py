@@ -20,6 +20,7 @@ from teacher.reward.network import RewardEnsemble, RewardNetwork
 from teacher.reward.normalisation import Normalisation
 from teacher.reward.pairs import BYTES_AT_ONCE, Pairs
 from teacher.reward.report import FitReport, report_of
+from teacher.reward.shaping import ShapedEnsemble
 from teacher.segments import Segment, Steps
 
 _MAX_UPDATES = 10_000  # of a refit to convergence
@@ -220,4 +221,6 @@ def _model(
         images = Images(observation_space, config.inputs)
         return images, ImageEnsemble(images.shape, config, generator)
     features = Features(observation_space, action_space, config.inputs)
+    if config.shaping is not None:
+        return features, ShapedEnsemble(features, config, config.shaping, generator)
     return features, RewardEnsemble(config.members, features.size, config.hidden, generator, config.dropout)

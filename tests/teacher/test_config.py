@@ -69,6 +69,7 @@ def test_a_bad_value_is_refused_with_its_field_and_the_expectation(
         ({"hidden": 0}, "1 or more"),
         ({"label_noise": 1.0}, "less than 1"),
         ({"discount": 0.0}, "at most 1"),
+        ({"shaping": 1.5}, "at most 1"),
         ({"learning_rate": 0.0}, "more than 0"),
         ({"dropout": 1.0}, "less than 1"),
         ({"regularisation": "l3"}, "weight_decay, l1, l2"),
@@ -125,6 +126,12 @@ def test_one_member_cannot_disagree_with_itself() -> None:
         ConfigError, match=r"^--queries\.selection: .*--reward\.members of 2 or more; got 'active'"
     ):
         make_config(queries=active, reward=RewardConfig(members=1))
+
+
+@pytest.mark.parametrize("inputs", [None, "state,action", "state,next_state"])
+def test_shaping_needs_what_it_reads(inputs: str | None) -> None:
+    with pytest.raises(ConfigError, match="needs state, next_state and terminated"):
+        RewardConfig(inputs=inputs, shaping=0.99)
 
 
 def test_one_member_cannot_disagree() -> None:
@@ -204,6 +211,14 @@ def test_what_is_given_counts_more_than_the_preset(name: str) -> None:
     assert other == dataclasses.replace(
         preset, segment_seconds=3.0, reward=dataclasses.replace(preset.reward, members=7)
     )
+
+
+def test_the_papers_preset_fits_as_the_paper_does() -> None:
+    reward = from_options(
+        {"env_id": "Hopper-v5", "predictor": "synth", "name": "x", "n_labels": 40, "preset": "paper"}
+    ).reward
+    assert (reward.regularisation, reward.adapt) == ("l2", True)
+    assert (reward.members, reward.hidden, reward.label_noise, reward.reward_std) == (3, 64, 0.1, 1.0)
 
 
 def test_the_papers_preset_asks_as_the_paper_does() -> None:

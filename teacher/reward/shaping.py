@@ -1,0 +1,77 @@
+"""Potential-based shaping (Ng, Harada, Russell 1999), learned along with the reward."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from teacher.options import RewardConfig
+from teacher.reward.features import Features
+from teacher.reward.network import RewardEnsemble, RewardNetwork
+
+
+class ShapedEnsemble(RewardNetwork):
+    """Members whose reward is r + discount * potential(next state) - potential(state).
+
+    What a label says about where a segment ends or begins can go into the potential, which changes no optimal
+    policy. A state after which the episode has ended has none. As imitation's ``BasicShapedRewardNet``.
+
+    Args:
+        features: with ``state``, ``next_state`` and ``terminated``.
+        config: members, hidden units and dropout.
+        discount: of the potential.
+        generator: draws the initial parameters.
+    """
+
+    def __init__(
+        self, features: Features, config: RewardConfig, discount: float, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self._discount = discount
+        self._state, self._next_state = features.columns["state"], features.columns["next_state"]
+        size = self._state.stop - self._state.start
+        self._sizes = [features.size, size, size, 1]
+        members, hidden, dropout = config.members, config.hidden, config.dropout
+        self.reward = RewardEnsemble(members, features.size, hidden, generator, dropout)
+        self.potential = RewardEnsemble(members, size, hidden, generator, dropout)
+        with torch.no_grad():
+            self.potential.biases[-1].zero_()  # logits leave it out, and so nothing moves it from there
+
+    def standardise(self, features: Tensor) -> Tensor:
+        """What the reward, the potential before and that after read, and whether the episode has ended."""
+        return torch.cat(
+            [
+                self.reward.standardise(features),
+                self.potential.standardise(features[..., self._state]),
+                self.potential.standardise(features[..., self._next_state]),
+                features[..., -1:],
+            ],
+            dim=-1,
+        )
+
+    def adapt(self, features: Iterable[Tensor]) -> None:
+        """See :meth:`RewardNetwork.adapt`; the states after steps are taken to be as those before."""
+        self.reward.adapt(features)
+        self.potential.restandardise(self.reward.input_mean[self._state], self.reward.input_std[self._state])
+
+    def flatten(self) -> None:
+        """See :meth:`RewardNetwork.flatten`."""
+        self.reward.flatten()
+        self.potential.flatten()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """See :meth:`RewardNetwork.forward`."""
+        steps, before, after, ended = torch.split(inputs, self._sizes, dim=-1)
+        shaping = self._lasting(ended) * self.potential(after) - self.potential(before)
+        rewards: Tensor = self.reward(steps) + shaping
+        return rewards
+
+    def logits(self, inputs: Tensor, step_weights: Tensor) -> Tensor:
+        """See :meth:`RewardNetwork.logits`."""
+        steps, before, after, ended = torch.split(inputs, self._sizes, dim=-1)
+        gained = self.potential.logits(after, step_weights * self._lasting(ended))
+        return self.reward.logits(steps, step_weights) + gained - self.potential.logits(before, step_weights)
+
+    def _lasting(self, ended: Tensor) -> Tensor:
+        """The discount, or 0 where the episode has ended: ``(*batch, 1)`` to ``(*batch,)``."""
+        return self._discount * (1 - ended.squeeze(-1))

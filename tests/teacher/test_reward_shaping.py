@@ -1,0 +1,94 @@
+"""Rewards with a learned potential, against their definition."""
+
+from collections.abc import Callable
+from uuid import UUID
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from teacher.options import RewardConfig
+from teacher.preferences import Preference, PreferenceDataset
+from teacher.reward.features import Features
+from teacher.reward.predictor import RewardPredictor
+from teacher.reward.shaping import ShapedEnsemble
+from teacher.segments import Segment
+
+MakeSegment = Callable[..., Segment]
+INPUTS = "state,action,next_state,terminated"
+SPACES = spaces.Box(-np.inf, np.inf, (3,)), spaces.Box(-1, 1, (2,), np.float32)
+CONFIG = RewardConfig(inputs=INPUTS, shaping=0.9, hidden=8)
+STEPS = (5, 2, 6)
+
+
+@pytest.fixture
+def network() -> ShapedEnsemble:
+    network = ShapedEnsemble(Features(*SPACES, INPUTS), CONFIG, 0.9, torch.Generator().manual_seed(1))
+    return network.double()
+
+
+def features(*shape: int) -> Tensor:
+    """State, action, next state, and an end of the episode now and then."""
+    random = torch.Generator().manual_seed(2)
+    numbers = torch.randn(*shape, 9, generator=random, dtype=torch.float64)
+    numbers[..., -1] = (numbers[..., -1] > 1).double()
+    return numbers
+
+
+def expected_rewards(network: ShapedEnsemble, steps: Tensor) -> Tensor:
+    before, after = (
+        network.potential(network.potential.standardise(states))
+        for states in (steps[..., :3], steps[..., 5:8])
+    )
+    plain: Tensor = network.reward(network.reward.standardise(steps))
+    shaped: Tensor = plain + 0.9 * after * (1 - steps[..., -1]) - before
+    return shaped
+
+
+def test_the_reward_is_shaped_by_the_discounted_gain_in_potential(network: ShapedEnsemble) -> None:
+    steps = features(*STEPS)
+    rewards = network(network.standardise(steps))
+    assert rewards.shape == (3, *STEPS)
+    torch.testing.assert_close(rewards, expected_rewards(network, steps))
+
+
+def test_logits_are_differences_of_its_returns(network: ShapedEnsemble) -> None:
+    steps, weights = features(3, *STEPS), torch.rand(6, dtype=torch.float64)
+    returns = torch.stack([expected_rewards(network, steps[member])[member] for member in range(3)]) @ weights
+    logits = network.logits(network.standardise(steps), weights)
+    torch.testing.assert_close(logits, returns[..., 0] - returns[..., 1])
+
+
+def test_new_statistics_do_not_change_the_function(network: ShapedEnsemble) -> None:
+    steps = features(*STEPS)
+    before = network(network.standardise(steps))
+    network.adapt([3 * steps + 1])
+    torch.testing.assert_close(network(network.standardise(steps)), before)
+    assert not (network.potential.input_mean == 0).any()
+
+
+def test_without_discount_returns_keep_the_potential_of_both_ends_only(network: ShapedEnsemble) -> None:
+    network._discount = 1.0
+    steps = features(7)
+    steps[:, -1] = 0
+    steps[:-1, 5:8] = steps[1:, :3]
+    shaped = network(network.standardise(steps)).sum(dim=-1)
+    plain = network.reward(network.reward.standardise(steps)).sum(dim=-1)
+    ends = network.potential(network.potential.standardise(torch.stack([steps[0, :3], steps[-1, 5:8]])))
+    torch.testing.assert_close(shaped - plain, ends[:, 1] - ends[:, 0])
+
+
+def test_a_shaped_predictor_learns_and_goes_on_from_its_state(make_segment: MakeSegment) -> None:
+    dataset = PreferenceDataset()
+    for number in range(60):
+        first, second = make_segment(2 * number), make_segment(2 * number + 1)
+        value = float(first.true_return > second.true_return)
+        dataset.upsert([Preference(UUID(int=number), first, second, value)])
+    models = [RewardPredictor(*SPACES, CONFIG, seed) for seed in (1, 2)]
+    before = models[0].fit(dataset, max_epochs=0)
+    report = models[0].fit(dataset, max_epochs=60)
+    assert report.validation_loss < 0.9 * before.validation_loss
+    models[1].load_state_dict(models[0].state_dict())
+    assert models[0].fit(dataset) == models[1].fit(dataset)
