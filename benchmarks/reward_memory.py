@@ -2,7 +2,7 @@
 
 ::
 
-    python benchmarks/reward_memory.py                   # 100,000 pairs of 60 steps of Humanoid-v5: 17.7 GB
+    python benchmarks/reward_memory.py                   # 100,000 pairs of 60 steps of Humanoid-v5: 17.8 GB
     python benchmarks/reward_memory.py --pairs 5000      # the same memory, a twentieth of disk and time
     python benchmarks/reward_memory.py --saved           # from a file of teacher.preference_files instead
 
