@@ -1,6 +1,7 @@
 """The predictor of images: its members against networks of torch's own, and what it learns."""
 
 from collections.abc import Callable
+from pathlib import Path
 from uuid import UUID
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from agents import pixels
 from agents.errors import UnsupportedSpaceError
+from teacher.checkpoint import load_state, save_state
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
 from teacher.options import RewardConfig
@@ -192,12 +194,30 @@ def picture_segment(seed: int) -> Segment:
     return Segment(EpisodeRecipe("Any-v0", {}, seed, actions), 0, pictures, actions, brightness / 255)
 
 
-def test_it_learns_that_brighter_is_better() -> None:
+def brightness_preferences(count: int) -> PreferenceDataset:
     dataset = PreferenceDataset()
-    for number in range(30):
+    for number in range(count):
         first, second = picture_segment(2 * number), picture_segment(2 * number + 1)
         value = float(first.true_return > second.true_return)
         dataset.upsert([Preference(UUID(int=number * 7919), first, second, value)])
+    return dataset
+
+
+def test_a_saved_predictor_of_images_goes_on_exactly(tmp_path: Path) -> None:
+    """With the statistics of batch normalisation, and what is dropped next."""
+    answers, config = brightness_preferences(6), RewardConfig(members=MEMBERS, batch_size=4)
+    model, restored = (RewardPredictor(SMALL, spaces.Discrete(4), config, seed) for seed in (1, 2))
+    model.fit(answers, max_epochs=2)
+    save_state(tmp_path / "state.npz", model.state_dict())
+    restored.load_state_dict(load_state(tmp_path / "state.npz"))
+    for _ in range(2):
+        assert model.fit(answers, max_epochs=1) == restored.fit(answers, max_epochs=1)
+        returns = [one.segment_returns([picture_segment(99)]) for one in (model, restored)]
+        assert returns[0] == returns[1]
+
+
+def test_it_learns_that_brighter_is_better() -> None:
+    dataset = brightness_preferences(30)
     assert dataset.observations.dtype == np.uint8
     config = RewardConfig(members=MEMBERS, batch_size=8, image_dropout=0.1)
     predictor = RewardPredictor(SMALL, spaces.Discrete(4), config, seed=1)
