@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -73,8 +74,7 @@ class Teaching:
     def receive(self) -> bool:
         """Take in the answers that have come since the last call; whether there were any."""
         preferences = self.collector.receive()
-        self.dataset.upsert(preferences)
-        self.unfitted += len(preferences)
+        self.unfitted += self.dataset.upsert(preferences)
         return bool(preferences)
 
     @property
@@ -285,10 +285,13 @@ def predicted_rewards(predictor: RewardPredictor, rollout: Rollout) -> NDArray[n
     return predictor.step_rewards(steps_of(rollout, predictor))
 
 
-def steps_of(rollout: Rollout, predictor: RewardPredictor) -> Steps:
-    """What is laborious to tell of a step is told where the predictor reads it."""
-    after = rollout.next_observations if "next_state" in predictor.inputs else None
-    return Transitions(rollout.observations, rollout.executed_actions, after, rollout.terminated)
+def steps_of(
+    rollout: Rollout, predictor: RewardPredictor, which: NDArray[np.bool_] | EllipsisType = ...
+) -> Steps:
+    """All steps or those of a mask; what is laborious to tell of one is told where the predictor reads it."""
+    after = rollout.next_observations[which] if "next_state" in predictor.inputs else None
+    observations, actions = rollout.observations[which], rollout.executed_actions[which]
+    return Transitions(observations, actions, after, rollout.terminated[which])
 
 
 def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> OnPolicyAgent:

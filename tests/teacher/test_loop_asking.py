@@ -18,7 +18,7 @@ from teacher import loop
 from teacher.assembly import build_run, check, prepared_directory
 from teacher.config import TeachConfig
 from teacher.envs.episodes import replay
-from teacher.options import QueryConfig
+from teacher.options import QueryConfig, RewardConfig
 from teacher.queries import disagreement
 from teacher.run import Run, Teaching
 from teacher.schedules import RateSchedule
@@ -184,6 +184,33 @@ def test_the_critic_learns_new_rewards_where_the_predictor_was_fitted(make_run: 
     teaching.schedule = RateSchedule(60, 60, 1900, lambda progress: 1.0)  # which asks for no more
     loop.iterate(run, correlate=False)
     assert epochs == [3, 0]
+
+
+def test_running_statistics_are_of_steps_really_made(make_run: MakeRun) -> None:
+    run, teaching = make_run(reward=RewardConfig(normalisation="running", inputs="state,action,next_state"))
+    loop.pretrain(run, teaching)
+    scales: list[tuple[float, float]] = []
+    update = run.agent.update
+
+    def watching(rollout: Rollout, rewards: NDArray[Any], *, critic_epochs: int = 0) -> dict[str, float]:
+        assert not rollout.valid.all()
+        scales.append((rewards[rollout.valid].mean(), rewards[rollout.valid].std()))
+        return update(rollout, rewards, critic_epochs=critic_epochs)
+
+    run.agent.update = watching  # type: ignore[method-assign]
+    loop.iterate(run, correlate=False)
+    assert scales == [(pytest.approx(0, abs=1e-6), pytest.approx(0.05, rel=1e-4))]
+
+
+def test_answers_that_teach_nothing_are_no_reason_to_fit(make_run: MakeRun) -> None:
+    run, teaching = make_run(teacher="skip:0.9")
+    loop.pretrain(run, teaching)
+    loop.iterate(run, correlate=False)
+    before, unfitted = len(teaching.dataset), teaching.unfitted
+    teaching.collector.submit(teaching.pool.sample_pairs(20), "training", run.agent.total_steps)
+    assert teaching.receive()
+    assert 0 < len(teaching.dataset) - before < 20
+    assert teaching.unfitted - unfitted == len(teaching.dataset) - before
 
 
 def test_episodes_that_begin_to_end_early_are_told_once(make_run: MakeRun) -> None:
