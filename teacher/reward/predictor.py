@@ -10,6 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
+from teacher.errors import DataError, one_line
 from teacher.options import RewardConfig
 from teacher.preferences import PreferenceDataset
 from teacher.reward.features import Features, Reader, Transitions
@@ -195,10 +196,20 @@ class RewardPredictor:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Read back :meth:`state_dict`; arrays will do for tensors."""
+        """Read back :meth:`state_dict`; arrays will do for tensors.
+
+        Raises:
+            DataError: it is that of a predictor with other settings.
+        """
         network = {name: torch.as_tensor(value) for name, value in state["network"].items()}
-        self._network.load_state_dict(network)
-        self._fitter.load_state_dict(state["fitter"])
+        try:
+            self._network.load_state_dict(network)
+            self._fitter.load_state_dict(state["fitter"])
+        except (RuntimeError, KeyError) as error:
+            raise DataError(
+                "expected the state of a predictor with these --reward settings, got that of another "
+                f"({one_line(error)}): put back those it was made with"
+            ) from error
         self._generator.set_state(torch.as_tensor(state["generator"]))
         self._normalise.load_state_dict(state)
 

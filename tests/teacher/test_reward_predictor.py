@@ -11,6 +11,7 @@ from gymnasium import spaces
 from scipy.stats import spearmanr
 
 from teacher.checkpoint import load_state, save_state
+from teacher.errors import DataError
 from teacher.options import RewardConfig
 from teacher.preferences import Preference, PreferenceDataset, bootstrap_weights
 from teacher.reward.predictor import RewardPredictor
@@ -250,6 +251,12 @@ def test_a_saved_predictor_goes_on_exactly(make_segment: MakeSegment, tmp_path: 
         expected = model.rewards(segment.observations, segment.actions)
         assert (restored.rewards(segment.observations, segment.actions) == expected).all()
         assert model.fit(answers) == restored.fit(answers)
+
+
+@pytest.mark.parametrize("settings", [{"members": 4}, {"hidden": 8}, {"inputs": "state"}, {"adapt": True}])
+def test_the_state_of_other_settings_is_refused_in_a_line(settings: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match=r"^expected the state of a predictor with these --reward.*$"):
+        predictor(**settings).load_state_dict(predictor().state_dict())
 
 
 def test_a_saved_state_does_not_change_with_the_predictor(make_segment: MakeSegment) -> None:
