@@ -74,6 +74,7 @@ def test_a_bad_value_is_refused_with_its_field_and_the_expectation(
         ({"dropout": 1.0}, "less than 1"),
         ({"regularisation": "l3"}, "weight_decay, l1, l2"),
         ({"strength": float("nan")}, "0 or more"),
+        ({"strength": 0.0, "adapt": True}, r"more than 0 for --reward\.adapt"),
         ({"strength": 1000.0}, r"less than 1 / --reward\.learning_rate"),
         ({"label_smoothing": 0.5}, "less than 0.5"),
         ({"shortest_crop": 0.0}, "more than 0"),
@@ -90,7 +91,7 @@ def test_a_bad_value_is_refused_with_its_field_and_the_expectation(
 def test_a_bad_value_of_the_reward_predictor_is_refused_with_its_option(
     changes: dict[str, Any], expectation: str
 ) -> None:
-    (name,) = changes
+    name = next(iter(changes))
     with pytest.raises(ConfigError, match=rf"^--reward\.{name}: expected .*{expectation}.*; got \S+$"):
         RewardConfig(**changes)
 
