@@ -13,6 +13,7 @@ from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError
 
 _LARGEST = float(np.finfo(np.float32).max)
+_DRAWN_AT_ONCE = 2**14  # pairs by weight, most of them of a segment with itself where one weighs most
 _LAST = "last_observation"
 NOTHING_AFTER = (
     "expected segments with what came after their last step, got one recorded without: leave next_state and "
@@ -296,8 +297,8 @@ class SegmentPool:
                 order = self._random.permutation(len(self))
                 rows = order[: len(order) // 2 * 2].reshape(-1, 2)
             else:
-                rows = self._random.choice(len(self), (n, 2), p=weights / weights.sum())
-                rows = rows[rows[:, 0] != rows[:, 1]]
+                drawn = self._random.choice(len(self), (max(n, _DRAWN_AT_ONCE), 2), p=weights / weights.sum())
+                rows = drawn[drawn[:, 0] != drawn[:, 1]][:n]
             pairs += [(segments[first], segments[second]) for first, second in rows.tolist()]
         return pairs[:n]
 

@@ -4,7 +4,7 @@ import gc
 import io
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice, pairwise
 from typing import Any
 
@@ -291,3 +291,22 @@ def test_bytes_of_something_else_are_refused() -> None:
     for data in (b"", b"PK", archive(start=np.array(0))):
         with pytest.raises(DataError, match="cannot be read"):
             Segment.from_bytes(data)
+
+
+def test_a_segment_that_outweighs_all_others_still_finds_a_partner(
+    make_segment: Callable[..., Segment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = SegmentPool(length=6)
+    pool.add([make_segment(1), make_segment(2)])
+    drawn: list[int] = []
+    unwatched = pool._random
+
+    class Watched:
+        def choice(self, *arguments: object, **options: object) -> object:
+            drawn.append(1)
+            assert len(drawn) < 1000
+            return unwatched.choice(*arguments, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(pool, "_random", Watched())
+    ((first, second),) = pool.sample_pairs(1, np.array([2.0**-20, 1.0]))
+    assert first is not second
