@@ -68,7 +68,7 @@ SIDES: Mapping[str, Side] = {
     "coin": Side("coin flips", options="teacher=mistake:0.5"),
     "mistakes-10": Side("10 % mistakes", options="teacher=mistake:0.1"),
     "mistakes-30": Side("30 % mistakes", options="teacher=mistake:0.3"),
-    "active": Side("active queries", options="queries.selection=active"),
+    "uniform": Side("any pairs, at random", options="queries.selection=random queries.recency=inf"),
     "paper": Side("the paper's setting", options="preset=paper"),
     "imitation": Side("imitation, oracle", all_budgets=True, tasks=("Pendulum",)),
 }

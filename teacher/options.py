@@ -171,7 +171,7 @@ class QueryConfig:
 
     selection: Annotated[
         Selection, "random, or active = the pairs on which the predictor's members disagree most"
-    ] = "random"
+    ] = "active"
     uncertainty: Annotated[
         Uncertainty, "what active compares members by: the predicted probability, its logit or the label"
     ] = "probability"
@@ -180,8 +180,8 @@ class QueryConfig:
         int, "so many times as many of the best candidates as are wanted, then those least alike; 1 = off"
     ] = 1
     recency: Annotated[
-        float | None, "rounds of the agent after which a segment is drawn half as often; without it all alike"
-    ] = None
+        float, "newer segments after which one is drawn half as often; inf = all are drawn alike"
+    ] = 150.0
     oversampling: Annotated[
         float | None,
         "draw from the newest segments only, so many times as many as are wanted; without it from 2000",
@@ -210,7 +210,7 @@ class QueryConfig:
                 self.diversity <= self.candidates,
                 f"expected no more than --queries.candidates ({self.candidates})",
             ),
-            ("recency", self.recency is None or 0 < self.recency < math.inf, "expected more than 0"),
+            ("recency", self.recency > 0, "expected more than 0"),
             (
                 "oversampling",
                 self.oversampling is None or 1 <= self.oversampling < math.inf,
@@ -244,6 +244,7 @@ PRESETS: Mapping[Preset, Mapping[str, Any]] = {
         "queries.selection": "active",
         "queries.uncertainty": "probability",
         "queries.candidates": 10,
+        "queries.recency": math.inf,
     },
 }
 """What each preset sets, by the name of the option."""

@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from teacher.options import QueryConfig, Uncertainty
 from teacher.segments import Segment, SegmentPair, SegmentPool
 
+AT_RANDOM = QueryConfig(selection="random", recency=math.inf)
+"""All pairs alike."""
+
 _DRAWS = 20  # in vain, after which a pool is taken to have no further pair that is new
 _LEAST_WEIGHT = 2.0**-20  # of a segment against that of the newest, so that a small round finds partners
 _SMALLEST_STD = 1e-6
@@ -41,7 +44,7 @@ def select_pairs(
         config: how to choose; at random by default.
         predictor: for active selection; without one pairs are chosen at random.
     """
-    config = config or QueryConfig()
+    config = config or AT_RANDOM
     if count < 1 or len(pool) < 2:
         return []
     weights = _weights(pool, count, config)
@@ -83,13 +86,12 @@ def _weights(pool: SegmentPool, count: int, config: QueryConfig) -> Array | None
     """How often each segment of the pool is drawn, ``(len(pool),)``; None where all are alike."""
     explored = pool.explored
     mix = config.exploration_frac > 0 and explored.any()
-    if config.recency is None and config.oversampling is None and not mix:
+    if config.recency == math.inf and config.oversampling is None and not mix:
         return None
-    weights = np.ones(len(pool))
-    if config.recency is not None:
-        weights = np.maximum(0.5 ** (pool.ages / config.recency), _LEAST_WEIGHT)
+    newer = np.arange(len(pool))[::-1]  # the oldest come first
+    weights = np.maximum(0.5 ** (newer / config.recency), _LEAST_WEIGHT)
     if config.oversampling is not None:
-        weights[: -math.ceil(2 * count * config.oversampling)] = 0.0  # the oldest come first
+        weights[: -math.ceil(2 * count * config.oversampling)] = 0.0
     if mix:
         for part, share in ((explored, config.exploration_frac), (~explored, 1 - config.exploration_frac)):
             weights[part] *= share / max(weights[part].sum(), _LEAST_WEIGHT)

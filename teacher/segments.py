@@ -195,10 +195,9 @@ SegmentPair = tuple[Segment, Segment]
 
 
 class _Entry(NamedTuple):
-    """A segment in the pool, the round in which it came, and whether actions were explored for it."""
+    """A segment in the pool, and whether actions were explored for it."""
 
     segment: Segment
-    round: int
     explored: bool
 
 
@@ -218,7 +217,6 @@ class SegmentPool:
         self.length = length
         self.capacity = capacity
         self._entries: list[_Entry] = []
-        self._round = 0
         self._asked: list[SegmentPair] = []
         self._next_start: WeakKeyDictionary[Episode, int] = WeakKeyDictionary()
         self._random = np.random.default_rng(seed)
@@ -230,11 +228,6 @@ class SegmentPool:
     def segments(self) -> Sequence[Segment]:
         """The segments, oldest first."""
         return [entry.segment for entry in self._entries]
-
-    @property
-    def ages(self) -> NDArray[np.int64]:
-        """``(len(self),)``: how many rounds of the agent's own steps were added after each segment's."""
-        return np.array([self._round - entry.round for entry in self._entries], np.int64)
 
     @property
     def explored(self) -> NDArray[np.bool_]:
@@ -255,7 +248,7 @@ class SegmentPool:
 
         Args:
             trajectories: new, or grown since they came last.
-            explored: they were made for questions only; otherwise this is the agent's next round.
+            explored: they were made for questions only.
         """
         cut = [segment for trajectory in trajectories for segment in self._cut(trajectory)]
         self.add(cut, explored=explored)
@@ -263,8 +256,7 @@ class SegmentPool:
 
     def add(self, segments: Iterable[Segment], *, explored: bool = False) -> None:
         """Take in segments that are cut already; see :meth:`extend`."""
-        self._round += not explored
-        self._keep(self._entries + [_Entry(segment, self._round, explored) for segment in segments])
+        self._keep(self._entries + [_Entry(segment, explored) for segment in segments])
 
     def absorb(self, other: "SegmentPool") -> None:
         """Take in the segments of another pool, and its room."""

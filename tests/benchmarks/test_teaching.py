@@ -16,6 +16,7 @@ from benchmarks.teaching_report import as_markdown, rows
 from benchmarks.teaching_run import accuracy_by_margin, held_out
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
+from teacher.queries import AT_RANDOM
 from teacher.segments import SegmentPool
 
 STEPS = TASKS["Pendulum"].steps
@@ -112,7 +113,7 @@ def test_sides_are_settings_of_teach(tmp_path: Path) -> None:
     assert configs["rl"].predictor == "rl"
     assert configs["oracle"].teacher == "oracle"
     assert configs["coin"].teacher == "mistake:0.5"
-    assert configs["active"].queries.selection == "active"
+    assert configs["uniform"].queries == AT_RANDOM
     assert configs["pretraining"].n_labels == configs["pretraining"].num_pretrain_labels == 50
     variant = Point("Pendulum", "narrow", 200, 100, 1, "reward.hidden=8 allow_variable_horizon")
     assert variant.config(str(tmp_path)).reward.hidden == 8

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import math
 import uuid
 from pathlib import Path
 from typing import Any
@@ -225,7 +226,9 @@ def test_the_papers_preset_fits_as_the_paper_does() -> None:
 def test_the_papers_preset_asks_as_the_paper_does() -> None:
     given = {"env_id": "Hopper-v5", "predictor": "synth", "name": "x", "n_labels": 700, "preset": "paper"}
     config = from_options(given)
-    assert config.queries == QueryConfig(selection="active", uncertainty="probability", candidates=10)
+    assert config.queries == QueryConfig(
+        selection="active", uncertainty="probability", candidates=10, recency=math.inf
+    )
     assert (config.schedule, config.num_pretrain_labels) == ("paper_mujoco", 175)
 
 

@@ -228,7 +228,7 @@ def test_episodes_that_begin_to_end_early_are_told_once(make_run: MakeRun) -> No
 
 def test_a_resumed_run_goes_on_asking_of_new_segments(make_run: MakeRun) -> None:
     """Also of explored ones, which come from environments that are not saved."""
-    queries = QueryConfig(exploration_frac=0.5, selection="active", recency=2.0, diversity=2)
+    queries = QueryConfig(exploration_frac=0.5, selection="active", recency=20.0, diversity=2)
     run, _ = make_run(n_labels=40, queries=queries)
     assert loop.train(run)
     run.save()

@@ -1,5 +1,6 @@
 """Which pairs are asked about."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import combinations
@@ -49,7 +50,7 @@ def test_pairs_are_of_two_segments_and_each_is_asked_about_once(pool: SegmentPoo
     assert len(pairs) == len(set(map(frozenset, pairs))) == 45
     # These were all pairs of ten segments.
     assert select_pairs(pool, 5) == []
-    assert select_pairs(pool, 5, QueryConfig(recency=1.0, diversity=3)) == []
+    assert select_pairs(pool, 5, QueryConfig(recency=10.0, diversity=3)) == []
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_pairs_are_of_two_segments_and_each_is_asked_about_once(pool: SegmentPoo
         QueryConfig(),
         QueryConfig(selection="active"),
         QueryConfig(diversity=5),
-        QueryConfig(recency=2.0),
+        QueryConfig(recency=100.0),
         QueryConfig(oversampling=1.0),
     ],
     ids=["random", "active", "diverse", "recent", "newest"],
@@ -132,7 +133,7 @@ def test_active_selection_asks_what_the_members_disagree_about_most(make_segment
 
 def test_without_a_predictor_selection_is_random(pool: SegmentPool, make_segment: MakeSegment) -> None:
     other = pool_of([make_segment(seed) for seed in range(10)])
-    active = select_pairs(pool, 5, QueryConfig(selection="active"))
+    active = select_pairs(pool, 5, QueryConfig(selection="active", recency=math.inf))
     assert seeds(active) == seeds(select_pairs(other, 5))
 
 
@@ -148,18 +149,17 @@ def test_more_candidates_bring_more_disagreement(make_segment: MakeSegment) -> N
     assert mean_disagreement(1) < 0.6 * mean_disagreement(10) < mean_disagreement(10)
 
 
-def test_recent_rounds_come_first_and_halve_with_their_age(make_segment: MakeSegment) -> None:
-    rounds = [[make_segment(20 * age + i) for i in range(20)] for age in (3, 2, 1, 0)]
+def test_recent_segments_come_first_and_halve_with_those_that_are_newer(make_segment: MakeSegment) -> None:
+    segments = [make_segment(number) for number in range(80)]
     drawn: Counter[int] = Counter()
     for seed in range(150):
         pool = SegmentPool(6, seed=seed)
-        for segments in rounds:
-            pool.add(segments)
-        for pair in select_pairs(pool, 1, QueryConfig(recency=1.0, candidates=1)):
+        pool.add(segments)
+        for pair in select_pairs(pool, 1, QueryConfig(recency=20.0, candidates=1)):
             drawn.update(segment.recipe.seed // 20 for segment in pair)
-    # 300 segments in proportions 8 : 4 : 2 : 1
-    for age, expected in enumerate((160, 80, 40, 20)):
-        assert abs(drawn[age] - expected) < 4 * np.sqrt(expected)
+    # 300 segments, each score of them twice as often as that before it
+    for score, expected in enumerate((20, 40, 80, 160)):
+        assert abs(drawn[score] - expected) < 4 * np.sqrt(expected)
 
 
 def test_oversampling_keeps_to_the_newest_segments(make_segment: MakeSegment) -> None:
@@ -175,7 +175,6 @@ def test_what_was_explored_has_its_share(make_segment: MakeSegment) -> None:
         pool = SegmentPool(6, seed=seed)
         pool.add([make_segment(i) for i in range(90)])
         pool.add([make_segment(100 + i) for i in range(10)], explored=True)
-        assert pool.ages.max() == 0
         pairs = select_pairs(pool, 2, QueryConfig(exploration_frac=0.3))
         explored += sum(segment.recipe.seed >= 100 for pair in pairs for segment in pair)
     assert 90 < explored < 150  # of 400
