@@ -1,9 +1,9 @@
 """Film what a run learned as an animated GIF, and say how much of a behaviour its episodes show.
 
-    python scripts/film.py runs/ShortHopper-v1/flip flip.gif teacher.behaviours:backflip --first 60 --steps 200
+    python scripts/film.py RUN_DIR flip.gif teacher.behaviours:backflip --first 60 --steps 200
 
-Plays episodes with the run's policy, its actions sampled, and films the one in the middle. Of a hopper it also
-counts the flips backward, and those of them in which nothing touches the ground while it is upside down.
+Plays episodes with the run's policy, its actions sampled, and films the one in the middle. Of a hopper it
+also counts the flips backward, and those of them in which nothing touches the ground while it is upside down.
 """
 
 import argparse
