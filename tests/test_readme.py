@@ -96,7 +96,7 @@ def test_the_programs_about_python_run_and_learn(tmp_path: Path) -> None:
 def test_every_teacher_on_its_page_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     commands = re.findall(r"^teach .*", TEACHERS, re.MULTILINE)
-    assert len(commands) == 2
+    assert len(commands) == 3
     for command in commands:
         assert parse_arguments(shlex.split(command)[1:])[0].teacher.partition(":")[2]
     (wishes,) = re.findall(r"^# my_wishes.py\n(.*?)^```", TEACHERS, re.DOTALL | re.MULTILINE)
