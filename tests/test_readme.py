@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from teacher import record
 from teacher.ledger import Ledger
@@ -99,9 +100,23 @@ def test_every_teacher_on_its_page_is_accepted(tmp_path: Path, monkeypatch: pyte
     assert len(commands) == 3
     for command in commands:
         assert parse_arguments(shlex.split(command)[1:])[0].teacher.partition(":")[2]
+    (own,) = [command for command in commands if "my_wishes" in command]
     (wishes,) = re.findall(r"^# my_wishes.py\n(.*?)^```", TEACHERS, re.DOTALL | re.MULTILINE)
     (tmp_path / "my_wishes.py").write_text(wishes)
-    assert main([*shlex.split(commands[1])[1:], *FEW_STEPS, "-l", "20"]) == 0
+    assert main([*shlex.split(own)[1:], *FEW_STEPS, "-l", "20"]) == 0
+
+
+def test_what_a_run_learned_is_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main("-p rl -e ShortHopper-v1 -n flip -t 2048 -V".split()) == 0
+    (command,) = re.findall(r"^python (scripts/film.py .*)", TEACHERS, re.MULTILINE)
+    program, *options = shlex.split(command)
+    line = [sys.executable, str(ROOT / program), *options, "--episodes", "2", "--steps", "30"]
+    said = subprocess.run(line, check=True, capture_output=True, text=True).stdout
+    assert "teacher.behaviours:backflip" in said
+    assert "flips backward an episode" in said
+    with Image.open("flip.gif") as film:
+        assert getattr(film, "n_frames", 1) == 10
 
 
 def test_every_part_of_a_teacher_is_on_its_page() -> None:
