@@ -8,8 +8,9 @@ import mmap
 import os
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, Any, ClassVar
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,6 +141,16 @@ class Column:
         if self._mapping is not None and self._at_work > self.MAX_AT_WORK:
             self._mapping.madvise(mmap.MADV_DONTNEED)  # what was written stays in the file
             self._at_work = 0
+
+
+def ids_of(uuids: Iterable[UUID]) -> NDArray[np.uint64]:
+    """UUIDs as rows of their upper and lower halves, ``(n, 2)``."""
+    return np.array([(uuid.int >> 64, uuid.int & (2**64 - 1)) for uuid in uuids], np.uint64)
+
+
+def uuids_of(ids: NDArray[np.uint64]) -> list[UUID]:
+    """The reverse."""
+    return [UUID(int=(high << 64) | low) for high, low in ids.tolist()]
 
 
 def require_numbers(name: str, array: NDArray[Any]) -> None:

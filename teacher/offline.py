@@ -11,6 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from teacher.demonstrations import Demonstrations
+from teacher.envs.episodes import terminations
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError
 from teacher.judges import Judge, probability_of
@@ -65,9 +66,7 @@ class RecordedEpisode:
     @property
     def terminations(self) -> NDArray[np.bool_]:
         """See :class:`Steps`."""
-        terminations = np.zeros(len(self), np.bool_)
-        terminations[-1:] = self.terminated
-        return terminations
+        return terminations((len(self),), self.terminated)
 
     @property
     def finished(self) -> bool:

@@ -10,7 +10,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.columns import Column, require_numbers
+from teacher.columns import Column, ids_of, require_numbers, uuids_of
 from teacher.errors import ConfigError, DataError, one_line
 
 _DESCRIPTION = b"rl-teacher"
@@ -32,7 +32,7 @@ def write(file: IO[bytes], description: str, columns: Mapping[str, Column], rows
     with arrow.parquet.ParquetWriter(file, schema, write_page_checksum=True) as writer:
         for start in range(0, len(rows), step):
             taken = {name: column.take(rows[start : start + step]) for name, column in columns.items()}
-            uuids = [str(UUID(int=(high << 64) | low)) for high, low in taken.pop(_IDS).tolist()]
+            uuids = [str(uuid) for uuid in uuids_of(taken.pop(_IDS))]
             arrays = [arrow.array(uuids), *map(_to_arrow, taken.values())]
             writer.write_batch(arrow.record_batch(arrays, schema=schema))
 
@@ -60,7 +60,11 @@ def read_columns(file: IO[bytes], names: Mapping[str, Any]) -> dict[str, Column]
         archive = _arrow().parquet.ParquetFile(file, page_checksum_verification=True)
         for batch in archive.iter_batches(batch_size=step):
             for name, column in columns.items():
-                rows = _ids(batch[_UUID]) if name == _IDS else _from_arrow(batch[name], column)
+                rows = (
+                    ids_of(map(UUID, batch[_UUID].to_pylist()))
+                    if name == _IDS
+                    else _from_arrow(batch[name], column)
+                )
                 require_numbers(name, rows)
                 column.extend(rows)
     except _arrow().ArrowException as error:
@@ -101,8 +105,3 @@ def _from_arrow(array: Any, column: Column) -> NDArray[Any]:
     if found.dtype != column.rows.dtype:
         raise DataError(f"expected numbers of {column.rows.dtype}, got {found.dtype}")
     return found.reshape(-1, *column.rows.shape[1:])
-
-
-def _ids(uuids: Any) -> NDArray[np.uint64]:
-    numbers = [UUID(text).int for text in uuids.to_pylist()]
-    return np.array([(number >> 64, number & (2**64 - 1)) for number in numbers], np.uint64)

@@ -8,7 +8,8 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.columns import Column
+from teacher.columns import Column, ids_of, uuids_of
+from teacher.envs.episodes import terminations
 from teacher.errors import DataError
 from teacher.segments import NOTHING_AFTER, Segment
 
@@ -103,9 +104,7 @@ class PairSteps:
             DataError: a segment was recorded without that.
         """
         self._require_complete()
-        terminations = np.zeros(self.actions.shape[: self.terminated.ndim + 1], np.bool_)
-        terminations[..., -1] = self.terminated
-        return terminations
+        return terminations(self.actions.shape[: self.terminated.ndim + 1], self.terminated)
 
     def _of_length(self, part: slice) -> NDArray[Any]:
         return self.states[(*[slice(None)] * self.terminated.ndim, part)]
@@ -141,7 +140,7 @@ class PreferenceDataset:
         dataset = cls()
         dataset.env_id = env_id
         dataset._columns = dict(columns)
-        dataset._uuids = [UUID(int=(high << 64) | low) for high, low in columns["ids"].rows.tolist()]
+        dataset._uuids = uuids_of(columns["ids"].rows)
         dataset._rows = {uuid: row for row, uuid in enumerate(dataset._uuids)}
         return dataset
 
@@ -238,7 +237,6 @@ class PreferenceDataset:
 
     def _append(self, preference: Preference, value: float) -> None:
         pair = _alike(preference.first, preference.second)
-        number = preference.uuid.int
         entries = {
             "observations": np.stack([_compact(_states(segment)) for segment in pair]),
             "actions": np.stack([_compact(segment.actions) for segment in pair]),
@@ -246,7 +244,7 @@ class PreferenceDataset:
             "complete": np.array(all(segment.last_observation is not None for segment in pair)),
             "values": np.array(value, np.float32),
             "true_returns": np.array([segment.true_return for segment in pair], np.float32),
-            "ids": np.array([number >> 64, number & (2**64 - 1)], np.uint64),
+            "ids": ids_of([preference.uuid])[0],
         }
         env_id = preference.first.recipe.env_id
         if not self._columns:

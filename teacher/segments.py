@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from teacher.envs.episodes import terminations
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError
 
@@ -152,9 +153,7 @@ class Segment:
         """
         if self.last_observation is None:
             raise DataError(NOTHING_AFTER)
-        terminations = np.zeros(len(self), np.bool_)
-        terminations[-1] = self.terminated
-        return terminations
+        return terminations((len(self),), self.terminated)
 
     def to_bytes(self) -> bytes:
         """The segment as an ``.npz`` archive without pickled objects."""

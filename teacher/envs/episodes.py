@@ -122,9 +122,7 @@ class Trajectory:
     @property
     def terminations(self) -> NDArray[np.bool_]:
         """``(steps,)``, whether the environment ended the episode with that step."""
-        terminations = np.zeros(self._length, np.bool_)
-        terminations[-1:] = self.terminated
-        return terminations
+        return terminations((self._length,), self.terminated)
 
     @property
     def true_rewards(self) -> NDArray[np.float64]:
@@ -152,6 +150,13 @@ class Trajectory:
         self._observations[start : self._length + 1] = observations
         self._actions[start : self._length] = actions
         self._rewards[start : self._length] = rewards
+
+
+def terminations(shape: tuple[int, ...], terminated: bool | NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Flags of shape ``(*batch, steps)`` that say ``terminated``, ``(*batch,)``, of the last step alone."""
+    flags = np.zeros(shape, np.bool_)
+    flags[..., -1:] = np.asarray(terminated)[..., None]
+    return flags
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
