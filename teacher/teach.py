@@ -157,6 +157,8 @@ def _train_or_save(run: Run, resume: str) -> bool:
     try:
         return train(run)
     except (TeacherError, AgentError, OSError):
+        # torchrun sends SIGTERM when another process has died: no reason to lose the error that says so.
+        signal.signal(signal.SIGTERM, _disregard)
         with contextlib.suppress(StorageError):
             run.save()
         run.console.print(f"To go on when that is mended: {resume}", style="yellow")
@@ -193,6 +195,10 @@ def _greet(run: Run) -> None:
 def _interrupt(*_: object) -> None:
     """A polite kill is a Ctrl-C."""
     raise KeyboardInterrupt
+
+
+def _disregard(*_: object) -> None:
+    """Unlike SIG_IGN, not passed on to programs that are started later."""
 
 
 def _interrupt_once(number: int, _: object) -> None:

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from agents.errors import RankLostError
 from teacher.checkpoint import load_state
 from teacher.config import PARTS, TeachConfig
 from teacher.errors import ConfigError
 from teacher.ledger import Ledger
+from teacher.run import Run
 from teacher.teach import main, parse_arguments
 
 TEACH = [sys.executable, "-m", "teacher.teach"]
@@ -224,3 +226,30 @@ def wait_for_events(run_dir: Path) -> None:
             return
         time.sleep(0.1)
     raise AssertionError(f"no iteration within two minutes in {run_dir}")
+
+
+def test_sigterm_while_a_failure_is_saved_does_not_hide_the_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """torchrun sends it as soon as one process has died; the others may know why by then."""
+
+    def fail(_: Run) -> bool:
+        raise RankLostError("Expected all processes of this run to go on; one ended (closed).")
+
+    def save_and_be_ended(run: Run) -> None:
+        save(run)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.chdir(tmp_path)
+    save = Run.save
+    monkeypatch.setattr("teacher.teach.train", fail)
+    monkeypatch.setattr(Run, "save", save_and_be_ended)
+
+    status = main("-p rl -e ShortHopper-v1 -n x".split())
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    assert status == 1
+    said = capsys.readouterr()
+    assert "one ended (closed)" in said.err
+    assert "interrupted" not in said.err
+    assert "To go on when that is mended" in said.out
