@@ -176,6 +176,7 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "ExperimentState": "human_feedback_site.feedback.models.Experiment.State",
         "ComparisonStatus": "human_feedback_site.feedback.models.Comparison.Status",
+        "LabelChoice": "human_feedback_site.feedback.models.Label.Choice",
         "LabelStatus": "human_feedback_site.feedback.models.Label.Status",
     },
 }

@@ -150,7 +150,10 @@ class LabelInline(ReadOnly, TabularInline):
     """Every answer ever given to a comparison."""
 
     model = models.Label
-    fields = ("labeler", "choice", "swapped", "verdict", "status", "response_ms", "created_at", "undone")
+    fields = (
+        *("labeler", "choice", "swapped", "verdict", "status"),
+        *("response_ms", "shown_ms", "created_at", "undone"),
+    )
     readonly_fields = ("verdict", "created_at", "undone")
     extra = 0
 
@@ -232,7 +235,7 @@ class LabelAdmin(ReadOnly, ModelAdmin):
 
     list_display = (
         *("created_at", "experiment", "labeler", "choice", "swapped", "verdict"),
-        *("status", "response_ms", "undone", "comparison"),
+        *("status", "response_ms", "shown_ms", "undone", "comparison"),
     )
     list_filter = ("status", "choice", "comparison__experiment", "labeler")
     list_select_related = ("comparison__experiment", "labeler", "undo")
@@ -304,6 +307,28 @@ class TrainingPointAdmin(ReadOnly, ModelAdmin):
     list_filter = ("experiment", "tag")
     list_select_related = ("experiment",)
     search_fields = ("tag", "experiment__name")
+
+
+@admin.register(models.Example)
+class ExampleAdmin(ModelAdmin):
+    """Pairs that explain the instruction, taken from comparisons that have their clips."""
+
+    list_display = ("experiment", "better", "explanation", "practice", "comparison")
+    list_filter = ("practice", "experiment")
+    list_select_related = ("experiment", "comparison")
+    search_fields = ("experiment__name", "explanation")
+    autocomplete_fields = ("experiment",)
+    raw_id_fields = ("comparison",)
+
+
+@admin.register(models.Episode)
+class EpisodeAdmin(ReadOnly, ModelAdmin):
+    """Films of whole episodes."""
+
+    list_display = ("experiment", "step", "key", "created_at")
+    list_filter = ("experiment",)
+    list_select_related = ("experiment",)
+    search_fields = ("experiment__name",)
 
 
 @admin.register(models.Labeler)

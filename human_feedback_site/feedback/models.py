@@ -9,6 +9,7 @@ import hashlib
 import uuid
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import F, Q
@@ -219,6 +220,9 @@ class Label(models.Model):
     swapped = models.BooleanField(help_text="The second clip was on the left.")
     status = models.CharField(max_length=10, choices=Status.choices)
     response_ms = models.PositiveIntegerField(null=True, blank=True)
+    shown_ms = models.PositiveIntegerField(
+        null=True, blank=True, help_text="How long both clips had been in sight, as the browser says."
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
@@ -293,6 +297,50 @@ class Decision(models.Model):
 
     def __str__(self) -> str:
         return f"{self.seq}: {self.decision or 'none'}"
+
+
+class Example(models.Model):
+    """A pair with a known answer, by which labelers learn what the instruction means."""
+
+    experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="examples")
+    comparison = models.ForeignKey(
+        Comparison, models.CASCADE, related_name="+", help_text="Whose clips are shown."
+    )
+    better = models.CharField(max_length=10, choices=Outcome.choices, help_text="The answer.")
+    explanation = models.TextField(max_length=500, blank=True, help_text="Why; labelers read it.")
+    practice = models.BooleanField(
+        default=False, help_text="Asked before a labeler's first pair. Otherwise it is shown with its answer."
+    )
+
+    class Meta:
+        ordering = ("id",)
+        constraints = (
+            models.UniqueConstraint(fields=("experiment", "comparison"), name="example_of_experiment"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.experiment_id}: {self.better}"
+
+    def clean(self) -> None:
+        """Refuse a comparison of another researcher: its clips are not for these labelers."""
+        comparison = Comparison.objects.select_related("experiment").filter(pk=self.comparison_id).first()
+        if comparison is not None and comparison.experiment.owner_id != self.experiment.owner_id:
+            raise ValidationError({"comparison": "Choose a comparison of an experiment of the same owner."})
+
+
+class Episode(models.Model):
+    """A film of a whole episode of the policy as it was at some step."""
+
+    experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="episodes")
+    step = models.PositiveBigIntegerField(help_text="Environment steps made when it ended.")
+    key = models.CharField(max_length=300)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("experiment", "step"), name="episode_of_experiment"),)
+
+    def __str__(self) -> str:
+        return f"{self.experiment_id}@{self.step}"
 
 
 class TrainingPoint(models.Model):

@@ -55,8 +55,11 @@ LABELS = Endpoint(
     "POST", "/labels", {"uuid": UUID_1, "lease": UUID_1, "choice": "left", "response_ms": 1}, labeler=True
 )
 UNDO = Endpoint("POST", f"/labels/{UUID_1}/undo", {"uuid": UUID_1}, labeler=True)
+EPISODES = Endpoint("POST", "/experiments/hopper/episodes", {"step": 5, "key": "hopper/episodes/5.mp4"})
 ENDPOINTS = [
-    *(PUT, REGISTER, CANCEL, POINTS, INVITES, LEASES, LABELS, UNDO),
+    *(PUT, REGISTER, CANCEL, POINTS, INVITES, EPISODES, LEASES, LABELS, UNDO),
+    Endpoint("GET", "/experiments/hopper/examples", labeler=True),
+    Endpoint("GET", "/experiments/hopper/progress", labeler=True),
     Endpoint("GET", "/experiments/hopper/comparisons"),
     Endpoint("GET", "/experiments/hopper/decisions"),
     Endpoint("GET", f"/experiments/hopper/leases/{UUID_1}"),
@@ -105,6 +108,9 @@ BAD = [
     *bad(LABELS, "lease", "no", None),
     *bad(LABELS, "choice", "first", None),
     *bad(LABELS, "response_ms", -1, 2**31, "fast"),
+    *bad(LABELS, "shown_ms", -1, 2**31, "long"),
+    *bad(EPISODES, "step", -1, None, "x"),
+    *bad(EPISODES, "key", "", None, "x" * 301),
     *bad(UNDO, "uuid", "no", None),
 ]
 RESEARCHER = [endpoint for endpoint in ENDPOINTS if not endpoint.labeler]

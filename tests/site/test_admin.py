@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
 
 MODELS = [model for model in admin.site._registry if model._meta.app_label == "feedback"]
-EVIDENCE = [models.Comparison, models.Lease, models.Label, models.Undo, models.Decision, models.TrainingPoint]
+EVIDENCE = [models.Comparison, models.Lease, models.Label, models.Undo, models.Decision]
+EVIDENCE += [models.TrainingPoint, models.Episode]
 
 
 @pytest.fixture
@@ -34,6 +35,11 @@ def story(trainer: Trainer, browser: Browser) -> None:
     """One of everything."""
     trainer.register(2)
     trainer.post(f"{trainer.path}/points", {"points": [{"step": 1, "values": {"a": 1}}]})
+    trainer.upload("hopper/episodes/1.mp4")
+    trainer.post(f"{trainer.path}/episodes", {"step": 1, "key": "hopper/episodes/1.mp4"})
+    models.Example.objects.create(
+        experiment=trainer.experiment, comparison=models.Comparison.objects.latest("pk"), better="first"
+    )
     browser.undo(browser.answer(browser.lease()[0]))
 
 

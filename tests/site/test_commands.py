@@ -18,7 +18,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from human_feedback_site.feedback.models import ApiToken
-from human_feedback_site.feedback.pages.views import account_key
+from human_feedback_site.feedback.pages.labeling import account_key
 from human_feedback_site.feedback.services.accounts import user_of_token
 
 if TYPE_CHECKING:

@@ -53,7 +53,14 @@ REQUESTS: Final[dict[str, Any]] = {
         "waiting_for": None,
     },
     "leases": {"count": 3, "held": [_LEASE], "shown": _LEASE},
-    "label": {"uuid": _LABEL, "lease": _LEASE, "choice": "left", "response_ms": 2140},
+    "label": {
+        "uuid": _LABEL,
+        "lease": _LEASE,
+        "choice": "left",
+        "response_ms": 2140,
+        "shown_ms": 2080,
+    },
+    "episode": {"step": 20480, "key": f"{_EXPERIMENT}/episodes/20480.mp4"},
     "undo": {"uuid": _UNDO},
 }
 RESPONSES: Final[dict[str, Any]] = {
@@ -115,6 +122,22 @@ RESPONSES: Final[dict[str, Any]] = {
     },
     "label": {"uuid": _LABEL, "status": "counted", "answered": 18},
     "undo": {"uuid": _UNDO, "lease": LEASE_VALUE, "answered": 17},
+    "examples": {
+        "items": [
+            {
+                "left": {"url": _LEFT},
+                "right": {"url": "/media/ImhvcHBlci1mbGlwM..."},
+                "better": "left",
+                "explanation": "It leaves the ground; the other only leans back.",
+                "practice": False,
+            }
+        ]
+    },
+    "progress": {
+        "answered": 120,
+        "wanted": 700,
+        "episode": {"step": 20480, "url": "/media/ImhvcHBlci1mbGlwN..."},
+    },
 }
 
 

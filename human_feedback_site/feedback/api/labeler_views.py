@@ -11,7 +11,7 @@ from django.conf import settings
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from human_feedback_site.feedback import selectors
+from human_feedback_site.feedback import labeling, selectors
 from human_feedback_site.feedback.api import serializers as s
 from human_feedback_site.feedback.api.schema import endpoint
 from human_feedback_site.feedback.api.views import LabelerView, user_of, valid
@@ -98,3 +98,29 @@ class UndoView(LabelerView):
             "answered": selectors.answers_given(labeler, undo.label.comparison.experiment),
         }
         return Response(s.UndoSerializer(answer).data, status=201 if created else 200)
+
+
+class ExamplesView(LabelerView):
+    """Pairs with known answers."""
+
+    @endpoint("list_examples", s.ExamplesSerializer, example="examples")
+    def get(self, request: Request, name: str) -> Response:
+        """Read the pairs that explain the instruction, and those to practise on."""
+        _, experiment = accounts.labeler_in(user_of(request), name)
+        items = [vars(example) for example in labeling.examples(experiment)]
+        return Response(s.ExamplesSerializer({"items": items}).data)
+
+
+class ProgressView(LabelerView):
+    """How far it is."""
+
+    @endpoint("read_progress", s.ProgressSerializer, example="progress")
+    def get(self, request: Request, name: str) -> Response:
+        """Read how far everybody's labeling is, and the newest film of the policy."""
+        _, experiment = accounts.labeler_in(user_of(request), name)
+        answer = {
+            "answered": labeling.answered_by_all(experiment),
+            "wanted": experiment.n_labels,
+            "episode": labeling.latest_episode(experiment),
+        }
+        return Response(s.ProgressSerializer(answer).data)

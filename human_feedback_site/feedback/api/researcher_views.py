@@ -201,6 +201,23 @@ class PointsView(TrainerView):
         return Response(s.StoredSerializer({"stored": stored}).data)
 
 
+class EpisodesView(TrainerView):
+    """Films of whole episodes."""
+
+    @endpoint(
+        "add_episode",
+        s.StoredSerializer,
+        example="stored",
+        body=(s.EpisodeRequestSerializer, "episode"),
+        statuses=(200, 422),
+    )
+    def post(self, request: Request, name: str) -> Response:
+        """Show labelers a film that is uploaded; one of the same step replaces it."""
+        body = valid(s.EpisodeRequestSerializer, request.data)
+        experiments.add_episode(self.experiment(name), body["step"], body["key"])
+        return Response(s.StoredSerializer({"stored": 1}).data)
+
+
 class LeaseDetailView(ResearcherView):
     """A lease, for scripted labelers."""
 

@@ -257,6 +257,13 @@ class LeaseDetailSerializer(serializers.Serializer[Any]):
     right = SideReturnSerializer()
 
 
+class EpisodeRequestSerializer(serializers.Serializer[Any]):
+    """An uploaded film of a whole episode."""
+
+    step = _step()
+    key = serializers.CharField(max_length=300, help_text="`<experiment>/episodes/<step>.mp4`")
+
+
 # Labelers
 
 
@@ -313,6 +320,9 @@ class LabelRequestSerializer(serializers.Serializer[Any]):
     lease = serializers.UUIDField()
     choice = serializers.ChoiceField(Label.Choice.choices)
     response_ms = _count(allow_null=True, default=None, help_text="From both clips playing to the answer.")
+    shown_ms = _count(
+        allow_null=True, default=None, help_text="How long both clips played or stood in sight meanwhile."
+    )
 
 
 class LabelSerializer(serializers.Serializer[Any]):
@@ -337,6 +347,37 @@ class UndoSerializer(serializers.Serializer[Any]):
     uuid = serializers.UUIDField()
     lease = LeaseSerializer(allow_null=True)
     answered = serializers.IntegerField()
+
+
+class ExampleSerializer(serializers.Serializer[Any]):
+    """A pair with its answer."""
+
+    left = SideSerializer()
+    right = SideSerializer()
+    better = serializers.ChoiceField(Label.Choice.choices, help_text="The answer.")
+    explanation = serializers.CharField(help_text="Why; may be empty.")
+    practice = serializers.BooleanField(help_text="To be asked before the first real pair.")
+
+
+class ExamplesSerializer(serializers.Serializer[Any]):
+    """What explains the instruction."""
+
+    items = ExampleSerializer(many=True)
+
+
+class EpisodeSerializer(serializers.Serializer[Any]):
+    """A film of a whole episode."""
+
+    step = serializers.IntegerField()
+    url = serializers.CharField()
+
+
+class ProgressSerializer(serializers.Serializer[Any]):
+    """How far everybody's labeling is, and the newest film of the policy."""
+
+    answered = serializers.IntegerField(help_text="Pairs of the experiment that have an answer.")
+    wanted = serializers.IntegerField(allow_null=True, help_text="Labels wanted in all; null: no limit.")
+    episode = EpisodeSerializer(allow_null=True)
 
 
 class ProblemErrorSerializer(serializers.Serializer[Any]):

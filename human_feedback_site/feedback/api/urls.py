@@ -11,6 +11,9 @@ _experiment = [
     path("decisions", researcher_views.DecisionsView.as_view()),
     path("cancel", researcher_views.CancelView.as_view()),
     path("points", researcher_views.PointsView.as_view()),
+    path("episodes", researcher_views.EpisodesView.as_view()),
+    path("examples", labeler_views.ExamplesView.as_view()),
+    path("progress", labeler_views.ProgressView.as_view()),
     path("leases", labeler_views.LeasesView.as_view()),
     path("leases/<uuid:uuid>", researcher_views.LeaseDetailView.as_view()),
 ]

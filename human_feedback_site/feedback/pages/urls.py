@@ -3,15 +3,18 @@
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
-from human_feedback_site.feedback.pages import views
+from human_feedback_site.feedback.pages import labeling, views
 
 urlpatterns = [
     path("", views.home, name="home"),
     path("experiments/<slug:name>/", views.experiment, name="experiment"),
-    path("experiments/<slug:name>/label", views.label, name="label"),
+    path("experiments/<slug:name>/label", labeling.label, name="label"),
+    path("experiments/<slug:name>/history", labeling.history, name="history"),
+    path("experiments/<slug:name>/history/<uuid:label_uuid>", labeling.change, name="change"),
+    path("experiments/<slug:name>/done", labeling.done, name="done"),
     path("experiments/<slug:name>/invite", views.invite, name="invite"),
     path("join/<str:token>", views.join, name="join"),
-    path("session", views.session, name="session"),
+    path("session", labeling.session, name="session"),
     path("accounts/login/", LoginView.as_view(), name="login"),
     path("accounts/logout/", LogoutView.as_view(), name="logout"),
     path("i18n/", include("django.conf.urls.i18n")),

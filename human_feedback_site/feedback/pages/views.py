@@ -1,27 +1,24 @@
 """The pages. Each reads through the selectors, writes through the services and renders one template."""
 
-from typing import Any
-
 from django.conf import settings
 from django.contrib.auth import login
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.models import AnonymousUser, User
+from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.core.signing import BadSignature, SignatureExpired
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.addresses import base_url
 from human_feedback_site.feedback.errors import NotFoundError, WithdrawnError
-from human_feedback_site.feedback.models import Experiment, Labeler, validate_labeler_name
+from human_feedback_site.feedback.models import Experiment, validate_labeler_name
 from human_feedback_site.feedback.pages.overview import (
     comparison_card,
     comparisons_to_list,
@@ -40,7 +37,7 @@ COMPARISONS_PER_PAGE = 20
 @never_cache
 def home(request: HttpRequest) -> HttpResponse:
     """List the experiments that the reader manages or may label."""
-    rows = experiment_rows(_signed_in(request))
+    rows = experiment_rows(signed_in(request))
     page = Paginator(rows, EXPERIMENTS_PER_PAGE).get_page(request.GET.get("page"))
     return render(request, "pages/home.html", {"page": page})
 
@@ -50,7 +47,7 @@ def home(request: HttpRequest) -> HttpResponse:
 @never_cache
 def experiment(request: HttpRequest, name: str) -> HttpResponse:
     """Show a researcher how labels and training go, and every comparison with its answers."""
-    user = _signed_in(request)
+    user = signed_in(request)
     managed = selectors.experiments_to_manage(user).annotate(away_since=trainer_away_since())
     found = managed.filter(name=name).first()
     if found is None:
@@ -77,81 +74,16 @@ def experiment(request: HttpRequest, name: str) -> HttpResponse:
 @never_cache
 def invite(request: HttpRequest, name: str) -> HttpResponse:
     """Invite a labeler to a researcher's experiment, and show the link."""
-    found = get_object_or_404(selectors.experiments_to_manage(_signed_in(request)), name=name)
+    found = get_object_or_404(selectors.experiments_to_manage(signed_in(request)), name=name)
     labeler_name = request.POST.get("labeler", "").strip()
     try:
         validate_labeler_name(labeler_name)
     except ValidationError as error:
-        return _message(request, 400, _("This cannot be a labeler’s name"), str(error.message))
+        return message(request, 400, _("This cannot be a labeler’s name"), str(error.message))
     accounts.invite(found, labeler_name)
     link = accounts.invite_url(found, labeler_name, base_url(request))
     context = {"experiment": found, "labeler_name": labeler_name, "link": link}
     return render(request, "pages/invited.html", context)
-
-
-@require_safe
-@login_required
-@never_cache
-@ensure_csrf_cookie
-def label(request: HttpRequest, name: str) -> HttpResponse:
-    """The labeling page; its script does the rest through the API."""
-    user = _signed_in(request)
-    found = get_object_or_404(Experiment, name=name)
-    try:
-        labeler = accounts.labeler_for(user, found)
-    except NotFoundError as error:
-        raise Http404 from error
-    login_url = f"{reverse('login')}?{urlencode({'next': request.path})}"
-    context = {
-        "experiment": found,
-        "labeler": labeler,
-        "page": _script_data(found, labeler),
-        "login_url": login_url,
-    }
-    return render(request, "pages/label.html", context)
-
-
-def _script_data(experiment: Experiment, labeler: Labeler) -> dict[str, Any]:
-    """Return what the labeling page's script has to know."""
-    return {
-        "experiment": experiment.name,
-        "account": account_key(labeler.user),
-        "answered": selectors.answers_given(labeler, experiment),
-        "csrf_cookie": settings.CSRF_COOKIE_NAME,
-        "urls": {
-            "leases": f"/api/v1/experiments/{experiment.name}/leases",
-            "labels": "/api/v1/labels",
-            "session": reverse("session"),
-        },
-        "messages": {
-            "answer_refused": _("The site did not take an answer:"),
-            "clips_away": _("The clips cannot be reached; trying again."),
-            "lost": _("That pair went to someone else; here is another."),
-            "nothing_to_undo": _("There is no answer to take back."),
-            "undo_later": _("The answer is taken back as soon as the site is reached."),
-            "undo_refused": _("The answer could not be taken back:"),
-            "undone_closed": _("The answer was taken back."),
-            "unplayable": _("One of these clips cannot be played: choose “Can’t tell”."),
-        },
-    }
-
-
-@require_safe
-@never_cache
-@ensure_csrf_cookie
-def session(request: HttpRequest) -> JsonResponse:
-    """Tell the labeling page who is signed in now, and give it a CSRF cookie."""
-    user = request.user
-    return JsonResponse({"account": None if isinstance(user, AnonymousUser) else account_key(user)})
-
-
-def account_key(user: User) -> str:
-    """Name the account under which a browser keeps unsaved answers.
-
-    The number alone would not do: on one machine the sites of several state folders may take turns at one
-    address, and each has a user 1.
-    """
-    return f"{user.pk}-{int(user.date_joined.timestamp())}"
 
 
 @require_http_methods(["GET", "POST"])
@@ -162,16 +94,16 @@ def join(request: HttpRequest, token: str) -> HttpResponseBase:
         labeler, invited_to = accounts.accept_invite(token)
     except SignatureExpired:
         heading, text = _("This invitation has expired"), _("Ask the researcher who sent it for a new one.")
-        return _message(request, 410, heading, text)
+        return message(request, 410, heading, text)
     except (BadSignature, NotFoundError):
         heading, text = (
             _("This invitation is not valid"),
             _("The address may be incomplete: copy the whole link."),
         )
-        return _message(request, 404, heading, text)
+        return message(request, 404, heading, text)
     except WithdrawnError:
         heading, text = _("This invitation was withdrawn"), _("Ask the researcher who sent it.")
-        return _message(request, 410, heading, text)
+        return message(request, 410, heading, text)
     if labeler.user.is_staff and request.user != labeler.user:  # a link is no key to the admin
         return redirect(f"{reverse('login')}?{urlencode({'next': reverse('label', args=[invited_to.name])})}")
     if request.method == "GET" and request.user.is_authenticated and request.user != labeler.user:
@@ -182,11 +114,12 @@ def join(request: HttpRequest, token: str) -> HttpResponseBase:
     return redirect("label", invited_to.name)
 
 
-def _message(request: HttpRequest, status: int, heading: str, text: str) -> HttpResponse:
+def message(request: HttpRequest, status: int, heading: str, text: str) -> HttpResponse:
+    """Return a page that says one thing."""
     return render(request, "pages/message.html", {"heading": heading, "text": text}, status=status)
 
 
-def _signed_in(request: HttpRequest) -> User:
+def signed_in(request: HttpRequest) -> User:
     """Return the user of a page behind ``login_required``."""
     assert isinstance(request.user, User)  # noqa: S101  (tells the type checker what the decorator ensures)
     return request.user

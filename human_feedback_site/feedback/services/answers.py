@@ -38,6 +38,7 @@ class Answer:
     lease: UUID
     choice: str
     response_ms: int | None
+    shown_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ def _record(labeler: Labeler, answer: Answer) -> tuple[Label, bool]:
         choice=answer.choice,
         swapped=lease.swapped,
         response_ms=answer.response_ms,
+        shown_ms=answer.shown_ms,
         status=Label.Status.COUNTED if counts else Label.Status.SURPLUS,
     )
     own = Lease.objects.filter(comparison=comparison, labeler=labeler, released_at=None)

@@ -16,7 +16,13 @@ from django.utils import timezone
 
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError, UnreadableClipsError
 from human_feedback_site.feedback.media import is_key_of, media_store
-from human_feedback_site.feedback.models import Comparison, Experiment, SequenceCounter, TrainingPoint
+from human_feedback_site.feedback.models import (
+    Comparison,
+    Episode,
+    Experiment,
+    SequenceCounter,
+    TrainingPoint,
+)
 
 _MEDIA_CONNECTIONS = 8
 _SIGN_OF_LIFE_EVERY = timedelta(seconds=30)
@@ -164,6 +170,12 @@ def store_points(experiment: Experiment, points: Iterable[TrainingPoint]) -> int
         update_fields=["value"],
     )
     return len(latest)
+
+
+def add_episode(experiment: Experiment, step: int, key: str) -> None:
+    """Note a film of a whole episode that is in the media store; raises :class:`UnreadableClipsError`."""
+    _refuse_unreadable(experiment, {"#/key": key})
+    Episode.objects.update_or_create(experiment=experiment, step=step, defaults={"key": key})
 
 
 def set_waiting_for(experiment: Experiment, waiting_for: int | None) -> None:

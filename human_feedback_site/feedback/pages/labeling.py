@@ -1,0 +1,165 @@
+"""The labeling page, and what a labeler has answered."""
+
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import AnonymousUser, User
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import ensure_csrf_cookie
+from django.views.decorators.http import require_POST, require_safe
+
+from human_feedback_site.feedback import labeling, selectors
+from human_feedback_site.feedback.errors import ConflictError, NotFoundError
+from human_feedback_site.feedback.media import media_store
+from human_feedback_site.feedback.models import Experiment, Label, Labeler
+from human_feedback_site.feedback.pages.views import message, signed_in
+from human_feedback_site.feedback.services import accounts
+from human_feedback_site.feedback.services.revisions import Revision, revise_answer
+
+ANSWERS_PER_PAGE = 20
+
+
+@require_safe
+@login_required
+@never_cache
+@ensure_csrf_cookie
+def label(request: HttpRequest, name: str) -> HttpResponse:
+    """The labeling page; its script does the rest through the API."""
+    labeler, experiment = _labeler_in(request, name)
+    context = {
+        "experiment": experiment,
+        "labeler": labeler,
+        "page": _script_data(experiment, labeler),
+        "login_url": f"{reverse('login')}?{urlencode({'next': request.path})}",
+    }
+    return render(request, "pages/label.html", context)
+
+
+def _script_data(experiment: Experiment, labeler: Labeler) -> dict[str, Any]:
+    """Return what the labeling page's script has to know."""
+    api = f"/api/v1/experiments/{experiment.name}"
+    return {
+        "experiment": experiment.name,
+        "account": account_key(labeler.user),
+        "answered": selectors.answers_given(labeler, experiment),
+        "recent": [str(each) for each in labeling.recent_answers(labeler, experiment)],
+        "fps": experiment.fps,
+        "practice": experiment.examples.filter(practice=True).exists(),
+        "csrf_cookie": settings.CSRF_COOKIE_NAME,
+        "urls": {
+            "leases": f"{api}/leases",
+            "examples": f"{api}/examples",
+            "progress": f"{api}/progress",
+            "labels": "/api/v1/labels",
+            "session": reverse("session"),
+        },
+        "messages": {
+            "answer_refused": _("The site did not take an answer:"),
+            "clips_away": _("The clips cannot be reached; trying again."),
+            "lost": _("That pair went to someone else; here is another."),
+            "nothing_to_undo": _("There is no answer to take back."),
+            "undo_later": _("The answer is taken back as soon as the site is reached."),
+            "undo_refused": _("The answer could not be taken back:"),
+            "undone_closed": _("The answer was taken back."),
+            "unplayable": _("One of these clips cannot be played: choose “Can’t tell”."),
+        },
+    }
+
+
+@require_safe
+@login_required
+@never_cache
+def history(request: HttpRequest, name: str) -> HttpResponse:
+    """Show a labeler's own answers that stand, newest first, each with a way to change it."""
+    labeler, experiment = _labeler_in(request, name)
+    answers = labeling.answers_of(labeler, experiment).select_related("comparison__experiment")
+    page = Paginator(answers, ANSWERS_PER_PAGE).get_page(request.GET.get("page"))
+    context = {"experiment": experiment, "page": page, "rows": [_row(each) for each in page]}
+    return render(request, "pages/history.html", context)
+
+
+@dataclass(frozen=True)
+class Row:
+    """An answer as it was given on the screen; ``next_uuid`` names the one that may take its place."""
+
+    label: Label
+    left_url: str | None
+    right_url: str | None
+    next_uuid: uuid.UUID
+
+
+def _row(label: Label) -> Row:
+    comparison = label.comparison
+    keys = [comparison.first_key, comparison.second_key]
+    left, right = reversed(keys) if label.swapped else keys
+    if comparison.clips_deleted:
+        return Row(label, None, None, uuid.uuid4())
+    return Row(label, media_store().url(left), media_store().url(right), uuid.uuid4())
+
+
+@require_POST
+@login_required
+@never_cache
+def change(request: HttpRequest, name: str, label_uuid: uuid.UUID) -> HttpResponse:
+    """Put another answer in the place of one that the history shows."""
+    labeler, _experiment = _labeler_in(request, name)
+    try:
+        revision = Revision(uuid.UUID(request.POST["uuid"]), label_uuid, request.POST["choice"])
+    except (KeyError, ValueError):
+        return message(request, 400, _("This is no answer"), _("Go back and try again."))
+    if revision.choice not in Label.Choice.values:
+        return message(request, 400, _("This is no answer"), _("Go back and try again."))
+    try:
+        answer = revise_answer(labeler, revision)
+    except NotFoundError as error:
+        raise Http404 from error
+    except ConflictError:
+        heading, text = _("This answer was changed elsewhere"), _("Go back and load the page again.")
+        return message(request, 409, heading, text)
+    page = urlencode({"page": request.POST.get("page", "1")})
+    return redirect(f"{reverse('history', args=[name])}?{page}#{answer.uuid}")
+
+
+@require_safe
+@login_required
+@never_cache
+def done(request: HttpRequest, name: str) -> HttpResponse:
+    """Thank a labeler who ends, because there is nothing to judge."""
+    labeler, experiment = _labeler_in(request, name)
+    answered = selectors.answers_given(labeler, experiment)
+    return render(request, "pages/done.html", {"experiment": experiment, "answered": answered})
+
+
+@require_safe
+@never_cache
+@ensure_csrf_cookie
+def session(request: HttpRequest) -> JsonResponse:
+    """Tell the labeling page who is signed in now, and give it a CSRF cookie."""
+    user = request.user
+    return JsonResponse({"account": None if isinstance(user, AnonymousUser) else account_key(user)})
+
+
+def account_key(user: User) -> str:
+    """Name the account under which a browser keeps unsaved answers.
+
+    The number alone would not do: on one machine the sites of several state folders may take turns at one
+    address, and each has a user 1.
+    """
+    return f"{user.pk}-{int(user.date_joined.timestamp())}"
+
+
+def _labeler_in(request: HttpRequest, name: str) -> tuple[Labeler, Experiment]:
+    experiment = get_object_or_404(Experiment, name=name)
+    try:
+        return accounts.labeler_for(signed_in(request), experiment), experiment
+    except NotFoundError as error:
+        raise Http404 from error

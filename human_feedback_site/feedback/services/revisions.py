@@ -1,0 +1,40 @@
+"""A change of mind: the old answer is withdrawn and another appended, both in one transaction."""
+
+from dataclasses import dataclass
+from uuid import UUID, uuid5
+
+from django.db import transaction
+
+from human_feedback_site.feedback.errors import NotFoundError
+from human_feedback_site.feedback.models import Label, Labeler
+from human_feedback_site.feedback.services.answers import Answer, record_answer, record_undo
+
+_WITHDRAWAL = UUID("6f6a2c07-4c0f-4f0c-9b0a-0b1f6a8f1d3e")
+
+
+@dataclass(frozen=True)
+class Revision:
+    """The answer that takes the place of ``label``; sending it again changes nothing."""
+
+    uuid: UUID
+    label: UUID
+    choice: str
+
+
+@transaction.atomic
+def revise_answer(labeler: Labeler, revision: Revision) -> Label:
+    """Put another answer in the place of one of the labeler's, on the same sides of the screen; return it.
+
+    The answer that is there already is kept as it is. Raises :class:`NotFoundError` for a label that is not
+    the labeler's, :class:`ConflictError` where that was withdrawn in another way meanwhile.
+    """
+    old = Label.objects.select_related("lease").filter(uuid=revision.label, labeler=labeler).first()
+    if old is None:
+        raise NotFoundError(f"There is no label {revision.label} of yours.")
+    if old.choice == revision.choice and not hasattr(old, "undo"):
+        return old
+    record_undo(labeler, old.uuid, uuid5(_WITHDRAWAL, str(revision.uuid)))
+    # By the old lease, which fixes the sides and the place in the history; the new one ends with the answer.
+    answer = Answer(revision.uuid, old.lease.uuid, revision.choice, response_ms=None)
+    label, _ = record_answer(labeler, answer)
+    return label
