@@ -85,7 +85,8 @@ def iterate(run: Run, *, correlate: bool) -> dict[str, float]:
     rewards, values, critic_epochs = rollout.rewards, {}, 0
     if run.teaching is not None:
         values = teach(run, run.teaching, trajectories)
-        run.teaching.predictor.follow(steps_of(rollout, run.teaching.predictor, rollout.valid))
+        if run.teaching.predictor.follows:
+            run.teaching.predictor.follow(steps_of(rollout, run.teaching.predictor, rollout.valid))
         critic_epochs = run.config.value_refit if run.teaching.changed else 0
         run.crew.share(run.teaching.predictor, critic_epochs)
         rewards = predicted_rewards(run.teaching.predictor, rollout)

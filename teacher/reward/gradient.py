@@ -61,11 +61,12 @@ def add_gradient_by_hand(network: RewardEnsemble, batch: Batch, noise: float) ->
 
     _gradient(weight_2).baddbmm_(difference.transpose(1, 2), slopes)
     # By what goes into the second layer, but for the weight of each unit in the last, which all steps share.
-    by_second = _leaky_relu_backward((slopes * signed).view(members, -1, 1), second)
+    by_second = _leaky_relu_backward_((slopes * signed).view(members, -1, 1), second, into=second)
     shared = weight_2.transpose(1, 2)
     _gradient(weight_1).addcmul_(torch.bmm(first.transpose(1, 2), by_second), shared)
     _gradient(bias_1).addcmul_(by_second.sum(dim=1, keepdim=True), shared)
-    by_first = _leaky_relu_backward(torch.bmm(by_second, (weight_1 * shared).transpose(1, 2)), first)
+    by_first = torch.bmm(by_second, (weight_1 * shared).transpose(1, 2))
+    _leaky_relu_backward_(by_first, first, into=by_first)
     _gradient(weight_0).baddbmm_(inputs.transpose(1, 2), by_first)
     _gradient(bias_0).add_(by_first.sum(dim=1, keepdim=True))
 
@@ -75,6 +76,8 @@ def _gradient(parameter: Tensor) -> Tensor:
     return parameter.grad
 
 
-def _leaky_relu_backward(by_outputs: Tensor, outputs: Tensor) -> Tensor:
-    by_inputs: Tensor = torch.ops.aten.leaky_relu_backward(by_outputs, outputs, _LEAK, True)
+def _leaky_relu_backward_(by_outputs: Tensor, outputs: Tensor, into: Tensor) -> Tensor:
+    by_inputs: Tensor = torch.ops.aten.leaky_relu_backward.grad_input(
+        by_outputs, outputs, _LEAK, True, grad_input=into
+    )
     return by_inputs

@@ -100,13 +100,15 @@ class RewardEnsemble(RewardNetwork):
         Returns:
             ``(members, *batch)``.
         """
-        batch = inputs.shape[:-1]
-        shared = inputs.reshape(1, -1, inputs.shape[-1]).expand(len(self.biases[0]), -1, -1)
-        hidden, weights = self._hidden(shared), self.weights[-1][..., 0]
-        # Member by member: torch's batched product with single columns is six times slower.
-        outputs = [torch.mv(units, weight) for units, weight in zip(hidden, weights, strict=True)]
+        rows = inputs.reshape(-1, inputs.shape[-1])
+        # Member by member: torch's products in batches are slower where all read the same, and six times
+        # slower with single columns.
+        outputs = [
+            torch.mv(self._hidden(rows, member), weight)
+            for member, weight in enumerate(self.weights[-1][..., 0])
+        ]
         rewards: Tensor = torch.stack(outputs) + self.biases[-1][..., 0]
-        return rewards.view(-1, *batch)
+        return rewards.view(-1, *inputs.shape[:-1])
 
     def logits(self, inputs: Tensor, step_weights: Tensor) -> Tensor:
         """Difference of the two segments' returns by each member.
@@ -120,11 +122,18 @@ class RewardEnsemble(RewardNetwork):
         signed = signed_weights(step_weights, (members, pairs, 2, length))
         return torch.bmm(difference_of_sums(hidden, signed), self.weights[-1]).squeeze(-1)
 
-    def _hidden(self, inputs: Tensor) -> Tensor:
-        """``(members, n, inputs)`` to the last hidden layer's ``(members, n, hidden)``."""
+    def _hidden(self, inputs: Tensor, member: int | None = None) -> Tensor:
+        """``(members, n, inputs)`` to the last hidden layer's ``(members, n, hidden)``.
+
+        For one member alone, both without their first dimension.
+        """
         hidden = inputs
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            hidden = functional.leaky_relu(torch.baddbmm(bias, hidden, weight), inplace=True)
+            if member is None:
+                hidden = torch.baddbmm(bias, hidden, weight)
+            else:
+                hidden = torch.addmm(bias[member], hidden, weight[member])
+            hidden = functional.leaky_relu(hidden, inplace=True)
             if self.training and self.dropout > 0:
                 heard = torch.rand(hidden.shape, generator=self._generator) >= self.dropout
                 hidden = hidden * heard.to(hidden) / (1 - self.dropout)

@@ -133,10 +133,15 @@ class RewardPredictor:
         """The same for the steps of a segment or an episode."""
         return self._rewards(self._read(steps))
 
+    @property
+    def follows(self) -> bool:
+        """Whether :meth:`follow` counts: rewards are normalised by the steps they are used for."""
+        return self.config.normalisation == "running"
+
     @torch.no_grad()
     def follow(self, steps: Steps) -> None:
         """Take note of the steps of a rollout that is about to get rewards, where these are normalised so."""
-        if self.config.normalisation == "running":
+        if self.follows:
             self._normalise.follow(self._outputs(self._read(steps)))
 
     def segment_returns(self, segments: Sequence[Segment]) -> NDArray[np.float64]:
