@@ -27,7 +27,8 @@ def add_options(
 ) -> None:
     """Add one option ``--prefix.field`` for each field of a dataclass but those left out.
 
-    A field is ``Annotated`` with its help text and, where it has one, its short flag.
+    A field is ``Annotated`` with its help text and, where it has one, its short flag; what else is there is
+    not for the command line.
     """
     hints = typing.get_type_hints(settings, include_extras=True)
     for field in dataclasses.fields(settings):
@@ -36,9 +37,9 @@ def add_options(
 
 
 def _add_option(
-    parser: argparse._ActionsContainer, name: str, default: object, kind: Any, help_text: str, *flags: str
+    parser: argparse._ActionsContainer, name: str, default: object, kind: Any, help_text: str, *others: object
 ) -> None:
-    names = (*flags, name)
+    names = (*(flag for flag in others if isinstance(flag, str)), name)
     if default not in (dataclasses.MISSING, None, False):
         help_text += f" (default: {default})"
     help_text = help_text.replace("%", "%%")

@@ -8,12 +8,22 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from teacher.errors import ConfigError
 from teacher.files import written_whole
-from teacher.options import Check, QueryConfig, RewardConfig, refuse_first, with_preset
+from teacher.options import (
+    COUNT,
+    NOT_NEGATIVE,
+    Check,
+    Fits,
+    QueryConfig,
+    RewardConfig,
+    field_checks,
+    refuse_first,
+    with_preset,
+)
 from teacher.teachers import Manner
 
 Predictor = Literal["rl", "synth", "human"]
@@ -35,25 +45,38 @@ _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 (compared, not bound)
 class TeachConfig:
     """Everything that decides how a run goes; raises :class:`ConfigError` where values do not fit.
 
-    Each field is annotated with its help text and, where it has one, its short flag.
+    Each field is annotated with its help text and, where it has them, its short flag and what fits.
     """
 
-    env_id: Annotated[str, "Gymnasium environment id, or module:Env-v0", "-e"]
+    env_id: Annotated[
+        str, "Gymnasium environment id, or module:Env-v0", "-e", Fits("an environment id", str.strip)
+    ]
     predictor: Annotated[
         Predictor,
         "where rewards come from: rl = the true one, synth = labels made from it, human = people",
         "-p",
     ]
-    name: Annotated[str, "name of this run: letters, digits, _ and -", "-n"]
-    seed: Annotated[int, "seed of everything random", "-s"] = 1
-    workers: Annotated[int, "threads that step environments; results do not depend on it", "-w"] = 1
-    n_labels: Annotated[int | None, "labels in all; without it one is asked every 3 s of training", "-l"] = (
-        None
-    )
+    name: Annotated[
+        str,
+        "name of this run: letters, digits, _ and -",
+        "-n",
+        Fits("letters, digits, _ and - only", _NAME.fullmatch),
+    ]
+    seed: Annotated[
+        int, "seed of everything random", "-s", Fits("0 to 2**32 - 1", lambda seed: 0 <= seed < 2**32)
+    ] = 1
+    workers: Annotated[int, "threads that step environments; results do not depend on it", "-w", COUNT] = 1
+    n_labels: Annotated[
+        int | None,
+        "labels in all; without it one is asked every 3 s of training",
+        "-l",
+        Fits("4 or more", lambda count: count >= 4),
+    ] = None
     pretrain_labels: Annotated[
         int | None,
         f"labels before training starts (a quarter of n_labels, or {DEFAULT_PRETRAIN_LABELS} without it)",
         "-L",
+        COUNT,
     ] = None
     schedule: Annotated[
         ScheduleName | None,
@@ -66,28 +89,42 @@ class TeachConfig:
         "how synth answers: oracle, mistake:P, noisy:T, soft:T, skip:X, equal:X, myopic:G, discount:G, "
         "module:function, several with commas; with human, what scripted labelers want",
     ] = "oracle"
-    num_timesteps: Annotated[int, "environment steps to train for; 5e6 is understood", "-t"] = 5_000_000
+    num_timesteps: Annotated[int, "environment steps to train for; 5e6 is understood", "-t", COUNT] = (
+        5_000_000
+    )
     agent: Annotated[AgentName, "the learning algorithm", "-a"] = "ppo"
     value_refit: Annotated[
-        int, "epochs in which the critic alone learns the rewards of a predictor that was fitted anew"
+        int,
+        "epochs in which the critic alone learns the rewards of a predictor that was fitted anew",
+        NOT_NEGATIVE,
     ] = 0
-    pretrain_iters: Annotated[int, "at most this many updates of the predictor before training", "-i"] = (
-        10_000
-    )
+    pretrain_iters: Annotated[
+        int, "at most this many updates of the predictor before training", "-i", COUNT
+    ] = 10_000
     policy: Annotated[str | None, "start from the policy of this run directory or checkpoint.npz"] = None
     demonstrations: Annotated[
         str | None,
         "start from a clone of these demonstrations, an .npz file; after --policy, if both are given",
     ] = None
     no_videos: Annotated[bool, "write no clips of whole episodes", "-V"] = False
-    prompt: Annotated[str, "the sentence labelers see"] = "Choose the clip in which the agent does better."
-    segment_seconds: Annotated[float, "length of a clip in seconds"] = 1.5
-    segment_steps: Annotated[int | None, "length of a clip in environment steps, instead of seconds"] = None
+    prompt: Annotated[
+        str,
+        "the sentence labelers see",
+        Fits("one sentence of at most 500 characters", lambda text: 0 < len(text.strip()) <= 500),
+    ] = "Choose the clip in which the agent does better."
+    segment_seconds: Annotated[
+        float,
+        "length of a clip in seconds",
+        Fits("more than 0 and at most 60", lambda seconds: 0 < seconds <= 60),
+    ] = 1.5
+    segment_steps: Annotated[
+        int | None, "length of a clip in environment steps, instead of seconds", COUNT
+    ] = None
     pace: Annotated[
         Pace | None,
         "labels = hold training while answers are too far behind (the rule with human); free = never wait",
     ] = None
-    max_episode_steps: Annotated[int | None, "end episodes after this many steps"] = None
+    max_episode_steps: Annotated[int | None, "end episodes after this many steps", COUNT] = None
     allow_variable_horizon: Annotated[
         bool, "accept an environment whose episodes end early, although their length leaks the reward"
     ] = False
@@ -104,25 +141,18 @@ class TeachConfig:
     queries: Annotated[QueryConfig, "the choice of pairs to ask about"] = field(default_factory=QueryConfig)
 
     def __post_init__(self) -> None:
+        refuse_first(self, field_checks(self))
         refuse_first(self, self._checks())
         refuse_first(self, self._teacher_checks())
 
     def _checks(self) -> list[Check]:
         labels = self.n_labels
         return [
-            ("env_id", bool(self.env_id.strip()), "expected an environment id"),
-            ("predictor", self.predictor in get_args(Predictor), "expected rl, synth or human"),
-            ("name", bool(_NAME.fullmatch(self.name)), "expected letters, digits, _ and - only"),
             (
                 "name",
                 len(self.experiment) <= _MAX_EXPERIMENT_NAME,
                 f"expected a shorter name: {self.experiment} has more than {_MAX_EXPERIMENT_NAME} characters",
             ),
-            ("seed", 0 <= self.seed < 2**32, "expected 0 to 2**32 - 1"),
-            ("workers", self.workers >= 1, "expected 1 or more"),
-            ("num_timesteps", self.num_timesteps >= 1, "expected 1 or more"),
-            ("agent", self.agent in get_args(AgentName), "expected ppo or trpo"),
-            ("n_labels", labels is None or labels >= 4, "expected 4 or more"),
             (
                 "n_labels",
                 labels is not None or self.predictor != "synth",
@@ -130,18 +160,8 @@ class TeachConfig:
             ),
             (
                 "pretrain_labels",
-                self.pretrain_labels is None or self.pretrain_labels >= 1,
-                "expected 1 or more",
-            ),
-            (
-                "pretrain_labels",
                 None in (self.pretrain_labels, labels) or (self.pretrain_labels or 0) <= (labels or 0),
                 f"expected no more than --n_labels ({labels})",
-            ),
-            (
-                "schedule",
-                self.schedule in (None, *get_args(ScheduleName)),
-                f"expected one of {', '.join(get_args(ScheduleName))}",
             ),
             (
                 "schedule",
@@ -152,21 +172,6 @@ class TeachConfig:
                 "queries.selection",
                 self.queries.selection == "random" or self.reward.members > 1,
                 "active compares the predictor's members, so it needs --reward.members of 2 or more",
-            ),
-            ("value_refit", self.value_refit >= 0, "expected 0 or more"),
-            ("pretrain_iters", self.pretrain_iters >= 1, "expected 1 or more"),
-            ("segment_seconds", 0 < self.segment_seconds <= 60, "expected more than 0 and at most 60"),
-            ("segment_steps", self.segment_steps is None or self.segment_steps >= 1, "expected 1 or more"),
-            ("pace", self.pace in (None, *get_args(Pace)), "expected labels or free"),
-            (
-                "prompt",
-                0 < len(self.prompt.strip()) <= 500,
-                "expected one sentence of at most 500 characters",
-            ),
-            (
-                "max_episode_steps",
-                self.max_episode_steps is None or self.max_episode_steps >= 1,
-                "expected 1 or more",
             ),
             ("site_url", self.site_url is None or _is_http_url(self.site_url), "expected http(s)://host"),
             (

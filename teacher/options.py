@@ -1,19 +1,43 @@
 """The settings of a run's parts, each a frozen dataclass that ``teach`` offers as ``--part.option``.
 
-Each field is annotated with its help text. A value that does not fit raises :class:`ConfigError`, which names
-the option. What several options set together is a preset.
+Each field is annotated with its help text and, where not every value will do, with what fits. A value that
+does not raises :class:`ConfigError`, which names the option. What several options set together is a preset.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from teacher.errors import ConfigError
 
 Check = tuple[str, bool, str]
 """The name of a field, whether its value fits, and what was expected."""
+
+
+@dataclass(frozen=True)
+class Fits:
+    """What a field's value has to be; None, where a field may be that, always fits.
+
+    Attributes:
+        expectation: in words.
+        holds: whether a value is so.
+    """
+
+    expectation: str
+    holds: Callable[[Any], bool]
+
+
+COUNT = Fits("1 or more", lambda value: value >= 1)
+POSITIVE = Fits("more than 0", lambda value: 0 < value < math.inf)
+NOT_NEGATIVE = Fits("0 or more", lambda value: 0 <= value < math.inf)
+FINITE = Fits("a number", math.isfinite)
+SHARE = Fits("0 to 1", lambda value: 0 <= value <= 1)
+SHARE_OF_LESS = Fits("0 or more and less than 1", lambda value: 0 <= value < 1)
+SHARE_OF_MORE = Fits("more than 0 and at most 1", lambda value: 0 < value <= 1)
 
 Regularisation = Literal["weight_decay", "l1", "l2"]
 NormalisedBy = Literal["preferences", "running", "none"]
@@ -29,6 +53,36 @@ def refuse_first(settings: object, checks: Sequence[Check], part: str = "") -> N
             raise ConfigError(f"--{part}{name}: {expectation}; got {attrgetter(name)(settings)!r}")
 
 
+def field_checks(settings: object) -> list[Check]:
+    """What the annotations of a dataclass's fields say about their values."""
+    values = ((name, fits, getattr(settings, name)) for name, fits in _fitting(type(settings)))
+    return [
+        (name, value is None or fits.holds(value), f"expected {fits.expectation}")
+        for name, fits, value in values
+    ]
+
+
+def _fitting(settings: type) -> Sequence[tuple[str, Fits]]:
+    return [
+        (name, fits)
+        for name, hint in typing.get_type_hints(settings, include_extras=True).items()
+        for fits in _fits(*get_args(hint))
+    ]
+
+
+def _fits(kind: Any, *annotations: object) -> Iterator[Fits]:
+    yield from (each for each in annotations if isinstance(each, Fits))
+    for choice in get_args(kind) if get_origin(kind) in (types.UnionType, typing.Union) else (kind,):
+        if get_origin(choice) is Literal:
+            *most, last = get_args(choice)
+            yield Fits(f"{', '.join(most)} or {last}", get_args(choice).__contains__)
+
+
+def _reads(inputs: str) -> bool:
+    read = inputs.split(",")
+    return set(read) <= set(INPUTS) and len(set(read)) == len(read)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RewardConfig:
     """How the predictor is built and fitted."""
@@ -37,87 +91,98 @@ class RewardConfig:
         str | None,
         f"what it reads of each step: one or more of {','.join(INPUTS)}, joined by commas (state,action "
         "without it, and state where that is an image)",
+        Fits(f"one or more of {','.join(INPUTS)}, each once, joined by commas", _reads),
     ] = None
-    members: Annotated[int, "networks in the ensemble"] = 3
-    hidden: Annotated[int, "units in each of a network's two hidden layers"] = 64
-    dropout: Annotated[float, "probability that a hidden unit is silent for a step while fitting"] = 0.0
+    members: Annotated[
+        int, "networks in the ensemble", COUNT, Fits("1000 or less", lambda value: value <= 1000)
+    ] = 3
+    hidden: Annotated[
+        int,
+        "units in each of a network's two hidden layers",
+        COUNT,
+        Fits("4096 or less", lambda value: value <= 4096),
+    ] = 64
+    dropout: Annotated[
+        float, "probability that a hidden unit is silent for a step while fitting", SHARE_OF_LESS
+    ] = 0.0
     shaping: Annotated[
         float | None,
         "add the gain in a potential of states, learned along and discounted by this; --reward.inputs needs "
         "state, next_state and terminated",
+        SHARE_OF_MORE,
     ] = None
     flat_start: Annotated[bool, "begin with the same reward everywhere instead of a random one"] = False
-    label_noise: Annotated[float, "share of labels assumed to be given at random"] = 0.1
-    discount: Annotated[float, "of each further step in the return of a segment that a label is about"] = 1.0
-    learning_rate: Annotated[float, "of AdamW"] = 1e-3
+    label_noise: Annotated[float, "share of labels assumed to be given at random", SHARE_OF_LESS] = 0.1
+    discount: Annotated[
+        float, "of each further step in the return of a segment that a label is about", SHARE_OF_MORE
+    ] = 1.0
+    learning_rate: Annotated[float, "of AdamW", POSITIVE] = 1e-3
     regularisation: Annotated[
         Regularisation,
         "AdamW's weight decay, or a penalty on absolute values (l1) or squares (l2) of parameters",
     ] = "weight_decay"
     # Strong: a few hundred answers are fitted perfectly anyway. On ShortHopper with 300 answers, two seeds,
     # the correlation with the true reward of a step rose from 0.89 (with 0.01) to 0.93.
-    strength: Annotated[float, "of the regularisation"] = 2.0
+    strength: Annotated[float, "of the regularisation", NOT_NEGATIVE] = 2.0
     adapt: Annotated[
         bool,
         "keep each member's held-out loss at 1.1 to 1.5 times its training loss by changing that strength",
     ] = False
-    label_smoothing: Annotated[float, "make no pair surer than 1 minus this"] = 0.0
+    label_smoothing: Annotated[
+        float,
+        "make no pair surer than 1 minus this",
+        Fits("0 or more and less than 0.5", lambda value: 0 <= value < 0.5),
+    ] = 0.0
     shortest_crop: Annotated[
         float,
         "fit to random parts of both segments of a pair, of at least this share; 1 = to whole segments",
+        SHARE_OF_MORE,
     ] = 1.0
-    batch_size: Annotated[int, "pairs in a minibatch, at most"] = 32
-    accumulate: Annotated[int, "parts of a minibatch that are looked at one after the other"] = 1
-    epochs: Annotated[int, "times to go through all labels in each fit after the first"] = 10
+    stride: Annotated[
+        int,
+        "fit to every so many-th step of both segments of a pair only, from a random one on; 1 = to all",
+        COUNT,
+    ] = 1
+    batch_size: Annotated[int, "pairs in a minibatch, at most", COUNT] = 32
+    accumulate: Annotated[int, "parts of a minibatch that are looked at one after the other", COUNT] = 1
+    epochs: Annotated[int, "times to go through all labels in each fit after the first", COUNT] = 10
     # Each fit goes through all labels, so that one for every label would take longer than the rest of a run.
-    refit_after: Annotated[float, "new labels after which it is fitted again, as a share of all"] = 0.02
-    initial_epochs: Annotated[int | None, "the same in the first fit, instead of to convergence"] = None
+    refit_after: Annotated[
+        float, "new labels after which it is fitted again, as a share of all", NOT_NEGATIVE
+    ] = 0.02
+    initial_epochs: Annotated[int | None, "the same in the first fit, instead of to convergence", COUNT] = (
+        None
+    )
     converge: Annotated[bool, "go on to convergence in the other fits, too"] = False
     patience: Annotated[
-        int, "updates without a better held-out loss after which fitting to convergence ends"
+        int, "updates without a better held-out loss after which fitting to convergence ends", COUNT
     ] = 200
     # Small, so that returns are of the order of 1 and a value function that starts at 0 finds them within a
     # few rollouts.
-    reward_std: Annotated[float, "standard deviation that predicted rewards are scaled to"] = 0.05
+    reward_std: Annotated[float, "standard deviation that predicted rewards are scaled to", POSITIVE] = 0.05
     normalisation: Annotated[
         NormalisedBy,
         "steps over which rewards have mean 0 and a known deviation: those of the preferences, or those they "
         "were used for (running); none = whatever members say",
     ] = "preferences"
     uncertainty_bonus: Annotated[
-        float, "standard deviations of the members that the reward is above their mean"
+        float, "standard deviations of the members that the reward is above their mean", FINITE
     ] = 0.0
-    image_dropout: Annotated[float, "share of each convolution's outputs dropped in training on images"] = 0.5
+    image_dropout: Annotated[
+        float, "share of each convolution's outputs dropped in training on images", SHARE_OF_LESS
+    ] = 0.5
     no_image_batch_norm: Annotated[bool, "normalise no minibatches after the convolutions on images"] = False
-    max_preferences: Annotated[int | None, "fit to this many labels at most, those given last"] = None
+    max_preferences: Annotated[int | None, "fit to this many labels at most, those given last", COUNT] = None
 
     def __post_init__(self) -> None:
-        read = INPUTS[:1] if self.inputs is None else self.inputs.split(",")
+        refuse_first(self, field_checks(self), "reward.")
+        read = {"state", "action"} if self.inputs is None else set(self.inputs.split(","))
         checks: list[Check] = [
             (
                 "inputs",
-                set(read) <= set(INPUTS) and len(set(read)) == len(read),
-                f"expected one or more of {','.join(INPUTS)}, each once, joined by commas",
-            ),
-            ("members", self.members >= 1, "expected 1 or more"),
-            ("hidden", self.hidden >= 1, "expected 1 or more"),
-            ("dropout", 0 <= self.dropout < 1, "expected 0 or more and less than 1"),
-            ("image_dropout", 0 <= self.image_dropout < 1, "expected 0 or more and less than 1"),
-            ("shaping", self.shaping is None or 0 < self.shaping <= 1, "expected more than 0 and at most 1"),
-            (
-                "inputs",
-                self.shaping is None or {"state", "next_state", "terminated"} <= set(read),
+                self.shaping is None or {"state", "next_state", "terminated"} <= read,
                 "--reward.shaping needs state, next_state and terminated among them",
             ),
-            ("label_noise", 0 <= self.label_noise < 1, "expected 0 or more and less than 1"),
-            ("discount", 0 < self.discount <= 1, "expected more than 0 and at most 1"),
-            ("learning_rate", 0 < self.learning_rate < math.inf, "expected more than 0"),
-            (
-                "regularisation",
-                self.regularisation in get_args(Regularisation),
-                f"expected {', '.join(get_args(Regularisation))}",
-            ),
-            ("strength", 0 <= self.strength < math.inf, "expected 0 or more"),
             (
                 "strength",
                 self.regularisation != "weight_decay" or self.strength * self.learning_rate < 1,
@@ -128,34 +193,10 @@ class RewardConfig:
                 self.strength > 0 or not self.adapt,
                 "expected more than 0 for --reward.adapt to change",
             ),
-            ("label_smoothing", 0 <= self.label_smoothing < 0.5, "expected 0 or more and less than 0.5"),
-            ("shortest_crop", 0 < self.shortest_crop <= 1, "expected more than 0 and at most 1"),
-            ("accumulate", self.accumulate >= 1, "expected 1 or more"),
-            ("batch_size", self.batch_size >= 1, "expected 1 or more"),
-            ("epochs", self.epochs >= 1, "expected 1 or more"),
-            ("refit_after", 0 <= self.refit_after < math.inf, "expected 0 or more"),
-            (
-                "initial_epochs",
-                self.initial_epochs is None or self.initial_epochs >= 1,
-                "expected 1 or more",
-            ),
-            ("patience", self.patience >= 1, "expected 1 or more"),
-            ("reward_std", 0 < self.reward_std < math.inf, "expected more than 0"),
-            (
-                "normalisation",
-                self.normalisation in get_args(NormalisedBy),
-                f"expected {', '.join(get_args(NormalisedBy))}",
-            ),
-            ("uncertainty_bonus", math.isfinite(self.uncertainty_bonus), "expected a number"),
             (
                 "uncertainty_bonus",
                 self.uncertainty_bonus == 0 or self.members >= 2,
                 "expected 0 where there is one member",
-            ),
-            (
-                "max_preferences",
-                self.max_preferences is None or self.max_preferences >= 1,
-                "expected 1 or more",
             ),
         ]
         refuse_first(self, checks, "reward.")
@@ -175,52 +216,34 @@ class QueryConfig:
     uncertainty: Annotated[
         Uncertainty, "what active compares members by: the predicted probability, its logit or the label"
     ] = "probability"
-    candidates: Annotated[int, "random pairs that each pair asked about is chosen from"] = 10
+    candidates: Annotated[int, "random pairs that each pair asked about is chosen from", COUNT] = 10
     diversity: Annotated[
-        int, "so many times as many of the best candidates as are wanted, then those least alike; 1 = off"
+        int,
+        "so many times as many of the best candidates as are wanted, then those least alike; 1 = off",
+        COUNT,
     ] = 1
     recency: Annotated[
-        float, "newer segments after which one is drawn half as often; inf = all are drawn alike"
+        float,
+        "newer segments after which one is drawn half as often; inf = all are drawn alike",
+        Fits("more than 0", lambda value: value > 0),
     ] = 150.0
     oversampling: Annotated[
         float | None,
         "draw from the newest segments only, so many times as many as are wanted; without it from 2000",
+        Fits("1 or more", lambda value: 1 <= value < math.inf),
     ] = None
     exploration_frac: Annotated[
-        float, "share of the segments that come from extra steps, some of them at random"
+        float, "share of the segments that come from extra steps, some of them at random", SHARE
     ] = 0.0
     switch_prob: Annotated[
-        float, "at such an extra step, probability of choosing anew who acts: the agent or chance"
+        float, "at such an extra step, probability of choosing anew who acts: the agent or chance", SHARE
     ] = 0.5
-    random_prob: Annotated[float, "probability that chance is chosen then"] = 0.5
+    random_prob: Annotated[float, "probability that chance is chosen then", SHARE] = 0.5
 
     def __post_init__(self) -> None:
-        in_unit = "expected 0 to 1"
-        checks: list[Check] = [
-            ("selection", self.selection in get_args(Selection), "expected random or active"),
-            (
-                "uncertainty",
-                self.uncertainty in get_args(Uncertainty),
-                "expected probability, logit or label",
-            ),
-            ("candidates", self.candidates >= 1, "expected 1 or more"),
-            ("diversity", self.diversity >= 1, "expected 1 or more"),
-            (
-                "diversity",
-                self.diversity <= self.candidates,
-                f"expected no more than --queries.candidates ({self.candidates})",
-            ),
-            ("recency", self.recency > 0, "expected more than 0"),
-            (
-                "oversampling",
-                self.oversampling is None or 1 <= self.oversampling < math.inf,
-                "expected 1 or more",
-            ),
-            ("exploration_frac", 0 <= self.exploration_frac <= 1, in_unit),
-            ("switch_prob", 0 <= self.switch_prob <= 1, in_unit),
-            ("random_prob", 0 <= self.random_prob <= 1, in_unit),
-        ]
-        refuse_first(self, checks, "queries.")
+        refuse_first(self, field_checks(self), "queries.")
+        no_more = f"expected no more than --queries.candidates ({self.candidates})"
+        refuse_first(self, [("diversity", self.diversity <= self.candidates, no_more)], "queries.")
 
 
 Preset = Literal["default", "paper"]

@@ -96,11 +96,16 @@ class Fitter:
         ]
 
     def _batch(self, pairs: Pairs, rows: Tensor, weights: Tensor) -> Batch:
-        step_weights = self._step_weights(pairs)
+        step_weights, steps = self._step_weights(pairs), slice(None)
         if self._config.shortest_crop < 1:
             members, size = rows.shape
             step_weights = crop(step_weights, (members, size), self._config.shortest_crop, self._generator)
-        return Batch(pairs.inputs(rows), step_weights, self._targets(pairs)[rows], weights)
+        stride = min(self._config.stride, pairs.length)
+        if stride > 1:  # a step is looked at once in so many updates, and counts for as many then
+            first = int(torch.randint(stride, (), generator=self._generator))
+            steps = slice(first, None, stride)
+            step_weights = step_weights[..., steps] * stride
+        return Batch(pairs.inputs(rows, steps), step_weights, self._targets(pairs)[rows], weights)
 
     def _targets(self, pairs: Pairs) -> Tensor:
         return smoothed(pairs.values, self._config.label_smoothing)

@@ -47,11 +47,16 @@ class Pairs:
         if self._kept is not None:  # once for the whole fit
             self._kept = standardise(self._kept)
 
-    def inputs(self, rows: Tensor) -> Tensor:
-        """What the network reads, ``(*rows.shape, 2, length, ...)``; before :meth:`standardise`, features."""
+    def inputs(self, rows: Tensor, steps: slice = slice(None)) -> Tensor:
+        """What the network reads of some steps of the pairs in some rows, ``(*rows.shape, 2, steps, ...)``.
+
+        Before :meth:`standardise`, features.
+        """
         if self._kept is not None:
-            return self._kept.index_select(0, rows.flatten()).view(*rows.shape, *self._kept.shape[1:])
-        features = self._read(self._dataset.steps(rows.cpu().numpy())).to(self._device)
+            kept = self._kept[:, :, steps]
+            return kept.index_select(0, rows.flatten()).view(*rows.shape, *kept.shape[1:])
+        features = self._read(self._dataset.steps(rows.cpu().numpy()))
+        features = features[(*[slice(None)] * (rows.ndim + 1), steps)].to(self._device)
         return features if self._standardise is None else self._standardise(features)
 
     def chunks(self) -> Iterator[Tensor]:

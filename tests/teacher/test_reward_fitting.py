@@ -118,6 +118,26 @@ def test_minibatches_accumulated_have_the_gradient_of_the_whole(
         torch.testing.assert_close(accumulated, whole, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("stride", [4, 100])
+def test_strided_pairs_are_the_whole_ones_on_average(
+    network: RewardEnsemble, pairs: Pairs, stride: int
+) -> None:
+    """Of 6 steps: each is in one of the parts that a stride leads to."""
+    rows = torch.arange(33).reshape(3, 11)
+    config = dataclasses.replace(CONFIG, stride=stride, discount=0.9)
+    whole, strided = (
+        Fitter(network, each, torch.Generator().manual_seed(3))
+        for each in (dataclasses.replace(config, stride=1), config)
+    )
+    (everything,) = whole.minibatches(pairs, rows)
+    by_first: dict[float, torch.Tensor] = {}
+    while len(by_first) < min(stride, 6):
+        (batch,) = strided.minibatches(pairs, rows)
+        by_first[float(batch.step_weights[0])] = network.logits(batch.inputs, batch.step_weights)
+    expected = network.logits(everything.inputs, everything.step_weights)
+    torch.testing.assert_close(torch.stack([*by_first.values()]).mean(dim=0), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_a_network_that_drops_out_does_so_while_it_is_fitted_alone(pairs: Pairs) -> None:
     config = dataclasses.replace(CONFIG, dropout=0.5)
     network = RewardEnsemble(3, FEATURES.size, 16, torch.Generator().manual_seed(1), dropout=0.5)
@@ -159,7 +179,14 @@ def test_a_strength_that_adapts_grows_where_the_fit_goes_beyond_the_labels(
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"shortest_crop": 0.5}, {"label_smoothing": 0.05}, {"dropout": 0.2}, {"regularisation": "l1"}],
+    [
+        {},
+        {"shortest_crop": 0.5},
+        {"stride": 3},
+        {"label_smoothing": 0.05},
+        {"dropout": 0.2},
+        {"regularisation": "l1"},
+    ],
 )
 def test_every_way_of_fitting_lowers_the_loss(
     make_segment: MakeSegment, network: RewardEnsemble, changes: dict[str, Any]
