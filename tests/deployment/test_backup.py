@@ -154,7 +154,7 @@ def s3(folder: Path, port: int) -> Iterator[S3]:
     service = server.service()
     process = subprocess.Popen(service.command(), env=service.environment, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not service.is_ready():
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -30,7 +30,7 @@ Environment = Callable[[str], dict[str, str]]
 _FIND = "import importlib.util as u, sys; print([name for name in sys.argv[1:] if u.find_spec(name)])"
 
 
-def wait_until(holds: Callable[[], bool], seconds: float = 90.0) -> None:
+def wait_until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline
@@ -58,7 +58,7 @@ def started(image: Any, command: Any, environment: Mapping[str, str]) -> Iterato
         print(process.communicate()[0])
         raise
     process.terminate()
-    said, _ = process.communicate(timeout=30)
+    said, _ = process.communicate(timeout=120)
     assert process.returncode == 0, said
     assert "Traceback" not in said
     if environment.get("LOG_FORMAT") == "json":
@@ -121,7 +121,7 @@ def healthy(image: Any, service: Any, environment: Mapping[str, str], *arguments
     kind, *probe = service["healthcheck"]["test"]
     assert kind == "CMD"
     process = image.start([*probe, *arguments], environment)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     return bool(process.returncode == 0)
 
 
@@ -150,11 +150,11 @@ def test_the_web_service_gets_healthy_serves_and_stops(
     assert not healthy(site_image, service, variables, url)
     with started(site_image, command, variables):
         wait_until(lambda: healthy(site_image, service, variables, url))
-        page = requests.get(f"{url}/accounts/login/", timeout=10)
+        page = requests.get(f"{url}/accounts/login/", timeout=60)
         assert page.status_code == 200
         style = page.text.split('rel="stylesheet" href="')[1].split('"')[0]
-        assert requests.get(url + style, timeout=10).headers["Content-Type"].startswith("text/css")
-        assert requests.get(f"{url}/livez", headers={"Host": "web:8000"}, timeout=10).status_code == 200
+        assert requests.get(url + style, timeout=60).headers["Content-Type"].startswith("text/css")
+        assert requests.get(f"{url}/livez", headers={"Host": "web:8000"}, timeout=60).status_code == 200
 
 
 @pytest.mark.usefixtures("set_up")
@@ -178,7 +178,7 @@ def test_a_render_worker_gets_healthy_puts_a_clip_into_the_store_and_stops(
         with started(render_image, render_image.command, variables):
             wait_until(lambda: healthy(render_image, service, variables))
             wait_until(answer.ready)
-            stored = answer.get(timeout=1)["bytes"]
+            stored = answer.get(timeout=60)["bytes"]
         assert queue.llen("render") == 0
     clip = s3_server.root / "made-by-setup" / "hopper/1b4e/first.mp4"
     assert clip.stat().st_size == stored > 500

@@ -38,6 +38,7 @@ CHROMIUM_ARGUMENTS = [
 ]
 PASSWORD = "a-long-enough-password"
 LONG_ENOUGH_MS = 450
+PATIENCE_MS = 60_000  # for what comes, however busy the machine is
 RED, BLUE = (200, 40, 40), (40, 40, 200)
 
 
@@ -154,6 +155,18 @@ class LabelingPage:
         expect(self.unsaved).to_be_hidden()
         expect(self.answered).to_have_text(str(answered))
 
+    def until_they_play_together(self, after: float, before: float = 1.0) -> list[dict[str, Any]]:
+        """Wait until both videos play between two times in seconds; return what they are doing then."""
+        self.page.wait_for_function(
+            """([after, before]) => {
+                const videos = [...document.querySelectorAll(".frame video")];
+                const [left, right] = videos.map((video) => video.paused ? NaN : video.currentTime);
+                return after < left && left < before && Math.abs(left - right) < 0.1;
+            }""",
+            arg=[after, before],
+        )
+        return self.videos()
+
     def videos(self) -> list[dict[str, Any]]:
         """Return what the two videos on screen are doing, and the colour of their first corner."""
         videos: list[dict[str, Any]] = self.page.evaluate(
@@ -199,6 +212,7 @@ def browser() -> Iterator[Browser]:
     """Chromium. Its driver keeps an event loop in this thread, so it must not outlive the module."""
     if CHROMIUM is None:
         pytest.fail("The browser tests need Chromium; install the package chromium.")
+    expect.set_options(timeout=PATIENCE_MS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # the loop is the driver's own: no view runs in it
         with sync_playwright() as playwright:
@@ -251,7 +265,7 @@ def new_page(browser: Browser, site: Site) -> Iterator[Callable[[str], Page]]:
     def new_page(locale: str) -> Page:
         context = browser.new_context(locale=locale, viewport={"width": 1280, "height": 800})
         contexts.append(context)
-        context.set_default_timeout(8_000)
+        context.set_default_timeout(PATIENCE_MS)
         context.on("weberror", lambda error: faults.append(str(error.error)))
         context.on(
             "console", lambda said: faults.append(said.text) if "Security Policy" in said.text else None

@@ -23,23 +23,12 @@ API = "**/api/v1/**"
 def test_both_clips_play_together_and_start_again_together(site: Site, labeling: LabelingPage) -> None:
     site.add(1)
     labeling.open(site.invite())
-    labeling.page.wait_for_timeout(300)
-    before = labeling.videos()
-    labeling.page.wait_for_timeout(200)
-    after = labeling.videos()
-    for video in after:
-        assert video["videoWidth"] > 0
-        assert video["muted"]
-        assert not video["paused"]
-    for early, late in zip(before, after, strict=True):
-        assert late["currentTime"] > early["currentTime"]
-    assert abs(after[0]["currentTime"] - after[1]["currentTime"]) < 0.1
+    playing = labeling.until_they_play_together(after=0.6)
+    assert all(video["videoWidth"] > 0 and video["muted"] for video in playing)
     labeling.page.keyboard.press("Space")
-    assert max(video["currentTime"] for video in labeling.videos()) < after[0]["currentTime"]
-    labeling.page.wait_for_timeout(1_300)
-    again = labeling.videos()
-    assert not any(video["paused"] for video in again)
-    assert abs(again[0]["currentTime"] - again[1]["currentTime"]) < 0.1
+    assert max(video["currentTime"] for video in labeling.videos()) < 0.6
+    labeling.until_they_play_together(after=0.6)
+    labeling.until_they_play_together(after=0.0, before=0.5)  # and now without a key
 
 
 def test_the_clip_that_was_chosen_is_the_one_preferred(site: Site, labeling: LabelingPage) -> None:
@@ -466,8 +455,7 @@ def test_a_researcher_plays_both_clips_of_a_comparison(site: Site, labeling: Lab
     play = page.get_by_role("button", name="Play or pause both clips")
     play.click()
     expect(page.locator(".clips.playing")).to_be_visible()
-    page.wait_for_timeout(400)
     videos = "[...document.querySelectorAll('video')]"
-    assert page.evaluate(f"{videos}.every((video) => video.videoWidth > 0 && video.currentTime > 0.1)")
+    page.wait_for_function(f"{videos}.every((video) => video.videoWidth > 0 && video.currentTime > 0.1)")
     play.click()
     assert page.evaluate(f"{videos}.every((video) => video.paused)")

@@ -36,7 +36,7 @@ class Watched:
         return self._said.getvalue()
 
     def look_until(self, process: Process, state: State) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while process.state is not state:
             assert time.monotonic() < deadline, process.state
             self.supervisor.look()
@@ -65,14 +65,14 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_for_the_end_of(*pids: int) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while any(map(is_alive, pids)):
         assert time.monotonic() < deadline, pids
         time.sleep(0.02)
 
 
 def wait_for(path: Path) -> str:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not (path.exists() and path.read_text()):
         assert time.monotonic() < deadline, path
         time.sleep(0.02)

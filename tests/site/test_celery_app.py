@@ -126,7 +126,7 @@ class Worker:
 
     def until(self, true: Callable[[], bool]) -> None:
         """Wait until something holds, as long as the worker lives."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not true():
             assert self.process.poll() is None, self.log
             assert time.monotonic() < deadline, self.log
@@ -254,7 +254,7 @@ def test_without_redis_a_worker_says_so_in_one_line(tmp_path: Path, variables: d
         **variables,
     }
     done = subprocess.run(
-        command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 1
     [line] = done.stderr.splitlines()

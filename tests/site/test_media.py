@@ -128,8 +128,8 @@ def test_s3_clips_are_served_by_the_store_at_its_public_address(s3: Any) -> None
     link = store.url(KEY)
     assert f"http://{urlsplit(link).netloc}" == store.origin
     assert store.origin.startswith("http://localhost:")
-    assert requests.get(link, timeout=10).content == CLIP
-    assert not requests.get(link.split("?", maxsplit=1)[0], timeout=10).ok
+    assert requests.get(link, timeout=60).content == CLIP
+    assert not requests.get(link.split("?", maxsplit=1)[0], timeout=60).ok
 
 
 @pytest.mark.parametrize("endpoint", [None, "https://clips.example.org"])
@@ -196,7 +196,7 @@ def test_comparisons_with_s3_clips_are_registered_and_leased(
         s3.put_object(Bucket="clips", Key=f"some/prefix/{comparison[side]['key']}", Body=CLIP)
     trainer.post(f"{trainer.path}/comparisons", body)
     [lease] = browser.lease()
-    assert requests.get(lease["left"]["url"], timeout=10).content == CLIP
+    assert requests.get(lease["left"]["url"], timeout=60).content == CLIP
 
 
 def test_s3_links_do_not_work_here(client: Client, link: str, s3: Any) -> None:

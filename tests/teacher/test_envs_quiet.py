@@ -63,7 +63,7 @@ def run(program: str, folder: Path, **environment: str) -> subprocess.CompletedP
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=120,
     )
 
 

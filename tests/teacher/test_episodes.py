@@ -119,7 +119,7 @@ def test_a_recipe_replays_in_another_process(tmp_path: Path) -> None:
         "assert steps[-1].env.get_wrapper_attr('_max_episode_steps') == 30\n"
         "numpy.save('observations.npy', numpy.stack([step.observation for step in steps]))\n"
     )
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=120)
     np.testing.assert_array_equal(np.load(tmp_path / "observations.npy"), trajectory.observations)
 
 

@@ -193,7 +193,7 @@ def test_a_paused_experiment_holds_training_until_it_runs_again(make_run: MakeRu
     held.join(0.3)
     assert held.is_alive()
     person.state = "running"
-    held.join(10)
+    held.join(60)
     assert not held.is_alive()
 
 

@@ -45,7 +45,7 @@ class Production:
         return subprocess.run(
             [sys.executable, *words],
             cwd=ROOT, env=self.environment | environment,
-            capture_output=True, text=True, check=False, timeout=60,
+            capture_output=True, text=True, check=False, timeout=120,
         )  # fmt: skip
 
     def migrate(self) -> str:
@@ -68,11 +68,11 @@ class Production:
     @property
     def url(self) -> str:
         """Where the server answers, once it does."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline and self._started[-1].poll() is None:
             address = re.search(r"Listening at: (http://[\d.:]+)", self.text())
             if address is not None:
-                requests.get(f"{address[1]}/livez", timeout=30)  # it listens before a worker is there
+                requests.get(f"{address[1]}/livez", timeout=60)  # it listens before a worker is there
                 return address[1]
             time.sleep(0.05)
         raise AssertionError(self.text())
@@ -89,7 +89,7 @@ class Production:
         """End what was started."""
         for process in self._started:
             process.terminate()
-            process.wait(20)
+            process.wait(60)
 
 
 @pytest.fixture(scope="session")

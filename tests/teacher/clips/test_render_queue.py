@@ -111,7 +111,7 @@ class Worker:
             processes = self.processes()
             self._process.kill()
             self._process.wait()
-            _, alive = psutil.wait_procs(processes, timeout=10)
+            _, alive = psutil.wait_procs(processes, timeout=60)
             assert not alive
 
 
@@ -138,7 +138,7 @@ class Scene:
 
     def maker(self, job: ClipJob, clip: "Future[Path | None]") -> str:
         """Who made a clip: ``worker`` where it is in the store, ``trainer`` where it is in a file here."""
-        path = clip.result(60)
+        path = clip.result(120)
         stored = self.storage.size(job.key)
         if path is None:
             assert stored is not None
@@ -255,7 +255,7 @@ def test_a_clip_whose_task_is_gone_is_made_though_others_flow(
     while not clip.done():
         assert scene.makes(scene.job()) == "worker"
     assert scene.maker(job, clip) == "trainer"
-    wait([*others], timeout=30)
+    wait([*others], timeout=60)
     assert notices() == []
 
 
@@ -268,7 +268,7 @@ def test_a_clip_goes_to_another_process_when_one_is_killed(scene: Scene) -> None
     _, pool_process, *others = scene.worker.processes()
     pool_process.kill()
     assert scene.maker(job, clip) == "worker"
-    psutil.wait_procs(others, timeout=5)
+    psutil.wait_procs(others, timeout=60)
     assert not any(process.is_running() for process in others)
 
 
@@ -278,7 +278,7 @@ def test_a_worker_killed_as_a_whole_leaves_nothing_and_is_replaced(
     monkeypatch.setattr(render_queue, "PATIENCE", 6.0)
     scene.worker.start()
     hangs = scene.folder / "hangs"
-    job = scene.job(trouble="hang", at=9, once=str(hangs))
+    job = scene.job(trouble="hang_there", at=9, once=str(hangs))
     clip = scene.queue.submit(job)
     wait_until(hangs.exists)
     scene.worker.stop()  # kills the main process, and checks that the others follow
@@ -292,13 +292,12 @@ def test_a_task_is_killed_after_its_time(scene: Scene, notices: Notices) -> None
         "from teacher.render_tasks import app\napp.conf.task_time_limit = 2\n"
     )
     scene.worker.start("impatient")
-    hangs = scene.folder / "hangs"
-    assert scene.makes(scene.job(trouble="hang", at=9, once=str(hangs))) == "trainer"
+    assert scene.makes(scene.job(trouble="hang_there", at=9)) == "trainer"
     (notice,) = notices()
     assert notice.startswith(
         "a render worker could not make a clip, so it is rendered here: TimeLimitExceeded"
     )
-    assert scene.makes(scene.job()) == "worker"
+    scene.until_a_worker_makes_them()
 
 
 def test_what_neither_a_worker_nor_the_trainer_can_make_is_given_up(scene: Scene) -> None:
@@ -339,7 +338,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 60.0, pause: float = 0.05) -> None:
+def wait_until(condition: Callable[[], Any], seconds: float = 120.0, pause: float = 0.05) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come about in time"

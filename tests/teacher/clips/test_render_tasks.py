@@ -134,7 +134,7 @@ def test_a_worker_without_its_settings_does_not_start(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode != 0
     assert done.stderr.endswith(words)
@@ -167,4 +167,4 @@ def test_a_worker_needs_neither_torch_nor_django_and_forks_before_it_touches_ope
         "assert not {'mujoco', 'OpenGL', 'pygame'} & set(sys.modules)\n"
         "import teacher.clips.worker\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

@@ -136,9 +136,9 @@ WaitUntil = Callable[[Callable[[], bool]], None]
 
 @pytest.fixture
 def wait_until() -> WaitUntil:
-    """Polls until a condition holds; fails after half a minute."""
+    """Polls until a condition holds; fails after two minutes."""
 
-    def wait(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    def wait(condition: Callable[[], bool], seconds: float = 120.0) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, "it did not come about in time"

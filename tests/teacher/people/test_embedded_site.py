@@ -51,7 +51,8 @@ def join() -> Iterator[Callable[..., SiteHandle]]:
 
 
 def announced(state_dir: Path) -> Any:
-    return json.loads((state_dir / "site" / "lock").read_text())
+    """What a site says of itself; nothing for the moment in which it writes that."""
+    return json.loads((state_dir / "site" / "lock").read_text() or "{}")
 
 
 def is_held(state_dir: Path) -> bool:
@@ -82,7 +83,7 @@ def hold_site(state_dir: Path) -> "subprocess.Popen[str]":
 
 
 def livez(site: SiteHandle) -> Any:
-    return requests.get(f"{site.url}/livez", timeout=5).json()["instance"]
+    return requests.get(f"{site.url}/livez", timeout=60).json()["instance"]
 
 
 def test_runs_that_start_at_once_share_one_site_that_ends_with_the_last(
@@ -112,7 +113,7 @@ def test_a_site_outlives_a_short_break_and_is_revived_when_killed(
     os.killpg(announced(state_dir)["pid"], signal.SIGKILL)
     wait_until(lambda: not is_held(state_dir))
     site.revive()
-    wait_until(lambda: announced(state_dir)["instance"] != site.instance_id)
+    wait_until(lambda: announced(state_dir).get("instance") not in (None, site.instance_id))
     assert livez(site) == announced(state_dir)["instance"]
 
 
@@ -142,7 +143,7 @@ def test_secrets_are_for_their_owner_only(site: SiteHandle) -> None:
     for path in (site.admin_password_file, site.admin_password_file.with_name("token")):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert site.token.startswith("tt_")
-    assert requests.get(site.admin_url, timeout=5).status_code == 200
+    assert requests.get(site.admin_url, timeout=60).status_code == 200
 
 
 def test_a_file_of_a_dead_site_misleads_nobody(join: Any, state_dir: Path, site: SiteHandle) -> None:
@@ -174,7 +175,7 @@ def test_others_reach_it_by_its_public_address_only(
     assert client.put_experiment(experiment).invite_url.startswith("http://labels.example:8080/join/")
     client.close()
     status = {
-        host: requests.get(f"{site.url}/livez", headers={"Host": host}, timeout=5).status_code
+        host: requests.get(f"{site.url}/livez", headers={"Host": host}, timeout=60).status_code
         for host in ("labels.example:8080", "elsewhere.example")
     }
     assert status == {"labels.example:8080": 200, "elsewhere.example": 400}

@@ -40,7 +40,7 @@ def test_answers_come_back_with_the_sign_of_the_true_returns(
         received = asking.receive(12)
         asking.collector.finish()
         for bot in bots:
-            bot.join(10)
+            bot.join(60)
     assert [bot.error for bot in bots] == [None, None]
     assert sum(bot.answered for bot in bots) == 12
     assert len(received) == 12
@@ -57,7 +57,7 @@ def test_scripted_labelers_want_what_a_function_says_and_err_as_told(
         asking.collector.submit(pairs[:6], "training", 100)
         received = asking.receive(6)
         asking.collector.finish()
-        bot.join(10)
+        bot.join(60)
     assert bot.error is None
     for preference in received:
         turned = counter_clockwise(preference.first), counter_clockwise(preference.second)
@@ -150,7 +150,7 @@ def test_comparisons_cancelled_on_the_site_free_the_budget(
         wait_until(lambda: asking.ledger.unfinished() == [])
         client = FeedbackClient(site.url, site.token)
         url = f"{site.url}/api/v1/experiments/{asking.settings.name}/comparisons"
-        listed = client._session.get(url, timeout=5).json()["items"]
+        listed = client._session.get(url, timeout=60).json()["items"]
         assert client.cancel(asking.settings.name, [UUID(item["uuid"]) for item in listed[:2]]) == 2
         client.close()
         wait_until(lambda: asking.ledger.asked() == 1)
@@ -283,6 +283,6 @@ def test_comparisons_that_a_new_site_never_heard_of_are_registered_again(
             for bot in asking.bots(1):
                 asking.receive(2)
                 asking.collector.finish()
-                bot.join(30)
+                bot.join(60)
     finally:
         other.release()

@@ -37,7 +37,7 @@ def test_a_site_killed_on_the_way_loses_nothing(
             assert asking.collector.status.away is None
             asking.collector.finish()
             for bot in bots:
-                bot.join(20)
+                bot.join(60)
         assert [bot.error for bot in bots] == [None, None]
         assert announced(tmp_path / "state")["instance"] != site.instance_id
         assert urlsplit(announced(tmp_path / "state")["url"]).port == urlsplit(site.url).port
