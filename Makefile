@@ -5,7 +5,7 @@ OPTIONS ?=
 BIN := $(VENV)/bin
 GL_PACKAGES := libegl1 libgl1-mesa-dri libosmesa6
 
-.PHONY: help demo stack test check setup setup-dev setup-stack clean
+.PHONY: help demo stack test check suite setup setup-dev setup-stack clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -16,7 +16,10 @@ demo: setup ## Teach a hopper from a browser; BOTS=3 adds three scripted labeler
 stack: setup-stack ## Run the full stack on this machine; BOTS=10 runs a whole experiment on it
 	@$(BIN)/python -m stack --bots $(BOTS) $(OPTIONS)
 
-test: setup-dev check ## Run every check and the whole test suite
+test: ## Run every check and the whole test suite
+	@$(MAKE) --no-print-directory --jobs 2 check suite
+
+suite: setup-dev
 	$(BIN)/pytest --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') --maxprocesses 4 \
 		--dist loadfile --no-loadscope-reorder
 

@@ -26,6 +26,13 @@ def pytest_configure() -> None:
     os.environ["TEACHER_PORT"] = str(8100 + 100 * int(worker.removeprefix("gw")))
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that hold slow tests: all other processes would wait for one that began last."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep SQLite's test database in a file: in memory, threads cannot share it.
