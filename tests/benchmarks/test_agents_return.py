@@ -1,16 +1,12 @@
 """The benchmark of returns trains both sides alike, keeps what it has, and judges as it says."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.agents_return import ALGORITHMS, SIDES, STEPS, Job, compare, run
-
-ROOT = Path(__file__).parents[2]
+from benchmarks.agents_return import ALGORITHMS, SIDES, STEPS, Job, compare, main, run
 
 
 def result(side: str, seed: int, reached: float, steps: int = STEPS["CartPole-v1"]) -> dict[str, Any]:
@@ -44,24 +40,18 @@ def test_sides_differ_where_the_interval_of_the_difference_leaves_zero_out(
     assert compare(results, "CartPole-v1", "trpo") is None
 
 
-def test_finished_runs_are_not_made_again_and_all_of_them_are_shown(tmp_path: Path) -> None:
+def test_finished_runs_are_not_made_again_and_all_of_them_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, picture = tmp_path / "results.jsonl", tmp_path / "returns.png"
     results = [result(side, seed, 400.0 + seed) for side in SIDES for seed in (1, 2, 3)]
     path.write_text("".join(json.dumps(one) + "\n" for one in results))
     arguments = ["--envs", "CartPole-v1", "--algorithms", "ppo", "--seeds", "1", "2", "3"]
-    ended = subprocess.run(
-        [
-            *(sys.executable, "-m", "benchmarks.agents_return", *arguments),
-            *("--results", str(path), "--plot", str(picture)),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT), "PATH": ""},
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert "402.0 [401.0, 403.0]" in ended.stdout
-    assert "level" in ended.stdout
+    files = ["--results", str(path), "--plot", str(picture)]
+    monkeypatch.setattr("sys.argv", ["agents_return", *arguments, *files])
+    main()
+    said = capsys.readouterr().out
+    assert "402.0 [401.0, 403.0]" in said
+    assert "level" in said
     assert len(path.read_text().splitlines()) == 6
     assert picture.stat().st_size > 1000

@@ -7,16 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.clips import main
+
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("repeats", ["0", "-1", "many"])
-def test_repeats_that_measure_nothing_are_refused(repeats: str) -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "clips.py"), "--repeats", repeats]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 2
+def test_repeats_that_measure_nothing_are_refused(
+    repeats: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["clips.py", "--repeats", repeats])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
     expected = f"error: argument --repeats: expected a whole number of 1 or more, got '{repeats}'"
-    assert ended.stderr.endswith(f"{expected}\n")
+    assert capsys.readouterr().err.endswith(f"{expected}\n")
 
 
 def test_our_side_is_measured_from_recipe_to_store(tmp_path: Path) -> None:

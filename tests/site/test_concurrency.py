@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.django_db(transaction=True)
 
 LABELERS = 8
-ROUNDS = 8
+ROUNDS = 6
 Invite = Callable[[str], "Browser"]
 Start = Callable[..., "Future[Any]"]
 
@@ -101,33 +101,33 @@ def answer_together(race: Callable[..., list[Any]], browsers: list[Browser]) -> 
 def test_eight_labelers_are_given_no_pair_twice(
     trainer: Trainer, answer_together: Callable[[int], int]
 ) -> None:
-    trainer.register(60)
+    trainer.register(36)
     answered = answer_together(1)
-    assert answered == Lease.objects.count() == Label.objects.count() == 60
-    assert Lease.objects.values("comparison").distinct().count() == 60
+    assert answered == Lease.objects.count() == Label.objects.count() == 36
+    assert Lease.objects.values("comparison").distinct().count() == 36
     assert not Label.objects.filter(status=Label.Status.SURPLUS).exists()
-    assert list(Decision.objects.order_by("seq").values_list("seq", flat=True)) == list(range(1, 61))
+    assert list(Decision.objects.order_by("seq").values_list("seq", flat=True)) == list(range(1, 37))
 
 
 def test_with_pairs_fetched_ahead_each_pair_still_gets_exactly_one_label_that_counts(
     trainer: Trainer, answer_together: Callable[[int], int]
 ) -> None:
-    uuids = trainer.register(40)
+    uuids = trainer.register(28)
     answered = answer_together(3)
     counted = Label.objects.filter(status=Label.Status.COUNTED)
     assert sorted(str(uuid) for uuid in counted.values_list("comparison__uuid", flat=True)) == sorted(uuids)
     assert answered == Label.objects.count()
-    assert trainer.decisions()["last_seq"] == 40
+    assert trainer.decisions()["last_seq"] == 28
 
 
 def test_with_overlap_each_pair_is_judged_by_that_many_different_labelers(
     trainer: Trainer, answer_together: Callable[[int], int]
 ) -> None:
     Experiment.objects.update(overlap=3)
-    trainer.register(15)
+    trainer.register(10)
     answer_together(1)
     judged = Comparison.objects.annotate(judges=Count("labels__labeler", distinct=True), all=Count("labels"))
-    assert Counter(judged.values_list("n_labels", "judges", "all")) == {(3, 3, 3): 15}
+    assert Counter(judged.values_list("n_labels", "judges", "all")) == {(3, 3, 3): 10}
 
 
 def test_the_feed_waits_for_a_transaction_that_is_still_open(
@@ -154,19 +154,19 @@ def test_the_feed_waits_for_a_transaction_that_is_still_open(
 def test_a_reader_that_polls_while_labelers_answer_misses_nothing(
     trainer: Trainer, browsers: list[Browser], start: Start
 ) -> None:
-    trainer.register(40)
+    trainer.register(28)
     workers = [start(answer_everything, browser, 1) for browser in browsers]
     cursor = 0
     read = []
-    while cursor < 40:
+    while cursor < 28:
         finished = all(worker.done() for worker in workers)
         items = trainer.decisions(cursor, limit=7)["items"]
         assert [item["seq"] for item in items] == list(range(cursor + 1, cursor + 1 + len(items)))
         assert items or not finished
         cursor += len(items)
         read += [item["comparison"] for item in items]
-    assert len(set(read)) == 40
-    assert sum(worker.result() for worker in workers) == 40
+    assert len(set(read)) == 28
+    assert sum(worker.result() for worker in workers) == 28
 
 
 def test_an_answer_sent_many_times_at_once_is_recorded_once(

@@ -16,16 +16,20 @@ CONTRACT = TESTS / "contract" / "test_site.py"
 SAME_ON_ANY_DATABASE = (
     "access",
     "celery_app",
+    "commands",
     "embedded",
     "logs",
     "on_postgresql",
     "schema",
+    "security",
     "settings",
     "storage_setup",
+    "without_redis",
 )
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_site_passes_its_tests_on_postgresql(postgres_url: str, tmp_path: Path) -> None:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment = inherited | {
@@ -39,7 +43,7 @@ def test_the_site_passes_its_tests_on_postgresql(postgres_url: str, tmp_path: Pa
         *(f"--ignore={TESTS / 'site' / f'test_{name}.py'}" for name in SAME_ON_ANY_DATABASE),
         f"--ignore={TESTS / 'site' / 'production'}",  # its databases are its own
     ]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=280)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=840)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     assert " passed" in done.stdout
     assert "skipped" not in done.stdout

@@ -79,7 +79,7 @@ def play(envs: SyncVectorEnv[Any, Any], steps: int) -> tuple[list[Any], NDArray[
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("env_id", V5 + FAMILIES[:4])
 def test_trajectories_are_those_of_one_by_one(env_id: str, mode: AutoresetMode) -> None:
-    steps = 260
+    steps = 200
     expected, (fallen, timed_out) = play(
         SyncVectorEnv(makers(env_id, max_episode_steps=LIMIT), autoreset_mode=mode), steps
     )

@@ -21,12 +21,6 @@ from teacher.teach import main, parse_arguments
 TEACH = [sys.executable, "-m", "teacher.teach"]
 
 
-def teach(*arguments: str, cwd: Path, timeout: float = 200) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*TEACH, *arguments], cwd=cwd, timeout=timeout, capture_output=True, text=True, check=False
-    )
-
-
 def test_rl_teachers_flags_keep_their_meaning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     line = "-p synth -e ShortHopper-v1 -n x -s 3 -w 2 -l 1400 -L 100 -t 5e6 -a ppo -i 50 -V"
@@ -165,7 +159,9 @@ def test_help_documents_every_setting_and_the_old_names(capsys: pytest.CaptureFi
     assert "--resume" in said
 
 
-def test_ctrl_c_saves_and_the_printed_command_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_saves_and_the_printed_command_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     line = "-p synth -e ShortHopper-v1 -n x -l 40 -L 20 -t 14000 -V"
     run_dir = tmp_path / "runs" / "ShortHopper-v1" / "x"
     trainer = subprocess.Popen(
@@ -173,19 +169,21 @@ def test_ctrl_c_saves_and_the_printed_command_goes_on(tmp_path: Path) -> None:
     )
     wait_for_events(run_dir)
     os.killpg(trainer.pid, signal.SIGINT)
-    said, _ = trainer.communicate(timeout=60)
+    said, _ = trainer.communicate(timeout=120)
     assert trainer.returncode == 130
     assert "--resume runs/ShortHopper-v1/x" in said
     saved = load_state(run_dir / "checkpoint.npz")["agent"]["total_steps"]
     assert 0 < saved < 14000
 
-    second = teach("--resume", "runs/ShortHopper-v1/x", cwd=tmp_path)
-    assert second.returncode == 0, second.stderr
+    monkeypatch.chdir(tmp_path)
+    assert main(["--resume", "runs/ShortHopper-v1/x"]) == 0
     assert load_state(run_dir / "checkpoint.npz")["agent"]["total_steps"] >= 14000
     assert Ledger(run_dir / "ledger.sqlite3").asked() == 40
 
 
-def test_a_killed_run_goes_on_and_asks_no_label_twice(tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_and_asks_no_label_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     line = "-p synth -e ShortHopper-v1 -n x -l 60 -L 20 -t 14000 -V"
     run_dir = tmp_path / "runs" / "ShortHopper-v1" / "x"
     trainer = subprocess.Popen([*TEACH, *line.split()], cwd=tmp_path, stdout=subprocess.DEVNULL)
@@ -196,26 +194,28 @@ def test_a_killed_run_goes_on_and_asks_no_label_twice(tmp_path: Path) -> None:
     before = {preference.uuid: preference.value for preference in with_killed.preferences()}
     with_killed.close()
 
-    again = teach("--resume", "runs/ShortHopper-v1/x", cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
+    monkeypatch.chdir(tmp_path)
+    assert main(["--resume", "runs/ShortHopper-v1/x"]) == 0
     ledger = Ledger(run_dir / "ledger.sqlite3")
     after = {preference.uuid: preference.value for preference in ledger.preferences()}
     assert ledger.asked() == ledger.usable() == 60
     assert before.items() <= after.items()
 
 
-def test_two_processes_cannot_share_a_run_directory(tmp_path: Path) -> None:
+def test_two_processes_cannot_share_a_run_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     trainer = subprocess.Popen(
         [*TEACH, *"-p rl -e ShortHopper-v1 -n x -t 1e6 -V".split()], cwd=tmp_path, stdout=subprocess.DEVNULL
     )
     try:
         wait_for_events(tmp_path / "runs" / "ShortHopper-v1" / "x")
-        second = teach("--resume", "runs/ShortHopper-v1/x", cwd=tmp_path)
-        assert second.returncode == 2
-        assert "in use by another teach" in second.stderr
+        monkeypatch.chdir(tmp_path)
+        assert main(["--resume", "runs/ShortHopper-v1/x"]) == 2
+        assert "in use by another teach" in capsys.readouterr().err
     finally:
         trainer.terminate()
-        trainer.wait(30)
+        trainer.wait(60)
 
 
 def wait_for_events(run_dir: Path) -> None:
