@@ -289,7 +289,7 @@ def test_a_worker_killed_as_a_whole_leaves_nothing_and_is_replaced(
 
 def test_a_task_is_killed_after_its_time(scene: Scene, notices: Notices) -> None:
     (scene.folder / "modules" / "impatient.py").write_text(
-        "from teacher.render_tasks import app\napp.conf.task_time_limit = 2\n"
+        "from teacher.render_tasks import app\napp.conf.task_time_limit = 4\n"
     )
     scene.worker.start("impatient")
     assert scene.makes(scene.job(trouble="hang_there", at=9)) == "trainer"
