@@ -14,6 +14,7 @@ The first two are timed in seconds of the processor, which other programs distur
     python -m benchmarks.reward_speed --imitation PYTHON
     python -m benchmarks.reward_speed --imitation PYTHON --part fit relabel --rounds 9
     python -m benchmarks.reward_speed --part steps                                        ours alone
+    python -m benchmarks.reward_speed --part fit steps --options "reward.stride=3"        ours with options
 """
 
 import argparse
@@ -23,7 +24,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,6 @@ from benchmarks.teaching_run import built  # noqa: E402
 from teacher.envs.random_episodes import random_trajectories  # noqa: E402
 from teacher.envs.tasks import TaskInfo, describe_task  # noqa: E402
 from teacher.loop import train  # noqa: E402
-from teacher.options import RewardConfig  # noqa: E402
 from teacher.preferences import Preference, PreferenceDataset  # noqa: E402
 from teacher.reward.predictor import RewardPredictor  # noqa: E402
 from teacher.segments import Segment, SegmentPair, SegmentPool  # noqa: E402
@@ -114,10 +114,12 @@ class Bench:
 
     Attributes:
         imitation: None for ours alone.
+        options: of ``teach``, for what is ours and learns from labels.
     """
 
     folder: Path
     imitation: Imitation | None
+    options: str = ""
 
     def __post_init__(self) -> None:
         self._data: Data | None = None
@@ -158,7 +160,9 @@ class Bench:
         return found
 
     def _predictor(self, seed: int) -> RewardPredictor:
-        task, config = describe_task(FIT_TASK), RewardConfig(members=MEMBERS, batch_size=BATCH)
+        task = describe_task(FIT_TASK)
+        given = Point(RUN_TASK, "oracle", LABELS, 1, seed, self.options).config(str(self.folder)).reward
+        config = replace(given, members=MEMBERS, batch_size=BATCH)
         return RewardPredictor(task.observation_space, task.action_space, config, seed, "cpu")
 
     def steps(self, seed: int) -> Seconds:
@@ -172,7 +176,7 @@ class Bench:
     def _runs(self, part: str, seed: int, kinds: Mapping[str, int]) -> Seconds:
         found, steps = dict[str, float](), STEPS[part]
         for kind, labels in kinds.items():
-            point = Point(RUN_TASK, "oracle" if labels else "rl", labels, steps, seed)
+            point = Point(RUN_TASK, "oracle" if labels else "rl", labels, steps, seed, self.options)
             times = {"ours": _train_ours(point)}
             if self.imitation is not None:
                 times["imitation"] = self.imitation.train("Pendulum-v1", steps, labels, seed)
@@ -227,6 +231,7 @@ def main() -> None:
     )
     parser.add_argument("--part", nargs="+", choices=ROUNDS, default=ROUNDS)
     parser.add_argument("--rounds", type=int, help="in place of a part's")
+    parser.add_argument("--options", default="", help="of ours, such as 'reward.stride=3 reward.patience=50'")
     parser.add_argument("--imitation", metavar="PYTHON", help="that has imitation installed")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -234,7 +239,7 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         errors = stack.enter_context((folder / "errors.txt").open("wb"))
         imitation = stack.enter_context(Imitation(options.imitation, errors)) if options.imitation else None
-        bench = Bench(folder, imitation)
+        bench = Bench(folder, imitation, options.options)
         print("| part | what | median (range) |\n|---|---|---|")
         for part in options.part:
             print(*report(part, measure(bench, part, options.rounds or ROUNDS[part])), sep="\n", flush=True)

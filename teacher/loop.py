@@ -54,6 +54,13 @@ def train(run: Run, on_round: Callable[[Round], None] | None = None) -> bool:
         on_round: called after each iteration.
     """
     teaching = run.teaching
+    if teaching is not None and teaching.schedule_lost and not teaching.has_own_schedule:
+        run.warn_once(
+            "this run was given a schedule of labels from Python, which its checkpoint does not keep; it "
+            f"goes on with --schedule {run.config.schedule or 'exponential'} unless run.teaching.schedule is "
+            "set",
+            about="schedule",
+        )
     if teaching is not None and not teaching.pretrained:
         if not pretrain(run, teaching):
             return False

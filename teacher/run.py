@@ -53,6 +53,7 @@ class Teaching:
         changed: whether the predictor was fitted since the agent was last trained on its rewards.
         address: where people label; empty where nobody does.
         welcome: lines to print once, such as how to enter the admin.
+        schedule_lost: whether the run had another schedule than its settings say, which no checkpoint keeps.
     """
 
     ledger: Ledger
@@ -70,6 +71,15 @@ class Teaching:
     changed: bool = False
     address: str = ""
     welcome: Sequence[str] = ()
+    schedule_lost: bool = False
+
+    def __post_init__(self) -> None:
+        self._configured = self.schedule
+
+    @property
+    def has_own_schedule(self) -> bool:
+        """Whether the schedule was replaced since the run was built."""
+        return self.schedule is not self._configured
 
     def receive(self) -> bool:
         """Take in the answers that have come since the last call; whether there were any."""
@@ -100,6 +110,7 @@ class Teaching:
             "pool": self.pool.state_dict(),
             "seconds": self.seconds,
             "pretrained": self.pretrained,
+            "own_schedule": self.has_own_schedule,
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -108,6 +119,7 @@ class Teaching:
         self.pool.load_state_dict(state["pool"])
         self.seconds = state["seconds"]
         self.pretrained = state["pretrained"]
+        self.schedule_lost = state.get("own_schedule", False)
         self.unfitted = len(self.dataset)  # the ledger may hold answers that came after the checkpoint
 
 

@@ -242,3 +242,18 @@ def test_a_resumed_run_goes_on_asking_of_new_segments(make_run: MakeRun) -> None
     segments = [known_by(segment) for pair in pairs for segment in pair]
     before, after = set(segments[:56]), set(segments[56:])
     assert before.isdisjoint(after)
+
+
+def test_a_schedule_that_was_lost_is_missed_until_it_is_set_again(make_run: MakeRun) -> None:
+    run, teaching = make_run(n_labels=40)
+    teaching.schedule = RateSchedule(PRETRAINING, 40, run.config.num_timesteps, lambda progress: 1 - progress)
+    assert loop.train(run)
+    assert "--schedule" not in said(run)
+    run.save()
+    for schedule in (None, teaching.schedule):
+        with build_run(run.config, uuid.uuid4(), run.task, run.console) as resumed:
+            assert resumed.teaching is not None
+            if schedule is not None:
+                resumed.teaching.schedule = schedule
+            assert loop.train(resumed)
+    assert said(run).count("goes on with --schedule exponential") == 1
