@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from django.conf import settings as site_settings
 from django.contrib.auth.models import User
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect, sync_playwright
 from pytest_django import Settings
 from pytest_django.live_server_helper import LiveServer
 
-from human_feedback_site.feedback.models import Comparison, Experiment, Label, Labeler
+from human_feedback_site.feedback.models import Comparison, Example, Experiment, Label, Labeler
 from human_feedback_site.feedback.services import accounts, experiments
 from teacher.storage import open_storage
 
@@ -95,6 +95,24 @@ class Site:
             new.append(experiments.NewComparison(uuid, "training", 100, 1, first, second, 2.0, 1.0))
         experiments.register_comparisons(self.experiment, new)
         return uuids
+
+    def explain(self, better: str, explanation: str, *, practice: bool = False) -> None:
+        """Add an example, of a comparison that is not asked any more."""
+        comparison = Comparison.objects.get(uuid=self.add(1)[0])
+        experiments.cancel_comparisons(self.experiment, [comparison.uuid])
+        Example.objects.create(
+            experiment=self.experiment,
+            comparison=comparison,
+            better=better,
+            explanation=explanation,
+            practice=practice,
+        )
+
+    def film(self, step: int) -> None:
+        """Upload a whole episode."""
+        key = f"hopper/episodes/{step}.mp4"
+        self.store.put(key, self.clips[0])
+        experiments.add_episode(self.experiment, step, key)
 
     def set(self, **values: object) -> None:
         """Change fields of the experiment."""
@@ -253,7 +271,7 @@ def site(
 
 
 @pytest.fixture
-def new_page(browser: Browser, site: Site) -> Iterator[Callable[[str], Page]]:
+def new_page(browser: Browser, site: Site) -> Iterator[Callable[..., Page]]:
     """Make fresh browser profiles by language.
 
     Whatever a test does, no script fails, the content security policy stops nothing and no other host is
@@ -262,8 +280,9 @@ def new_page(browser: Browser, site: Site) -> Iterator[Callable[[str], Page]]:
     contexts: list[BrowserContext] = []
     faults: list[str] = []
 
-    def new_page(locale: str) -> Page:
-        context = browser.new_context(locale=locale, viewport={"width": 1280, "height": 800})
+    def new_page(locale: str, *, touch: bool = False) -> Page:
+        size: ViewportSize = {"width": 360, "height": 740} if touch else {"width": 1280, "height": 800}
+        context = browser.new_context(locale=locale, viewport=size, has_touch=touch, is_mobile=touch)
         contexts.append(context)
         context.set_default_timeout(PATIENCE_MS)
         context.on("weberror", lambda error: faults.append(str(error.error)))
@@ -280,6 +299,12 @@ def new_page(browser: Browser, site: Site) -> Iterator[Callable[[str], Page]]:
     for context in contexts:
         context.close()
     assert not faults
+
+
+@pytest.fixture
+def phone(new_page: Callable[..., Page]) -> LabelingPage:
+    """The labeling page on a phone, not opened yet."""
+    return LabelingPage(new_page("en-US", touch=True))
 
 
 @pytest.fixture

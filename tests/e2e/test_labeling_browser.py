@@ -176,16 +176,18 @@ def test_there_is_nothing_to_undo_at_first(site: Site, labeling: LabelingPage) -
     assert not Undo.objects.exists()
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param({"status": 503, "body": "busy"}, id="503"),
-        pytest.param({"status": 200, "body": "<h1>Welcome, room 12</h1>"}, id="a page of the hotel"),
-        pytest.param({"status": 404, "body": "<h1>No such backend</h1>"}, id="a page of the proxy"),
-        pytest.param({"status": 413, "body": "{}", "content_type": PROBLEM}, id="too large"),
-        pytest.param({"status": 400, "body": "{}", "content_type": PROBLEM}, id="400 without errors"),
-    ],
-)
+AWAY = [
+    pytest.param({"status": 503, "body": "busy"}, id="503"),
+    pytest.param({"status": 200, "body": "<h1>Welcome, room 12</h1>"}, id="a page of the hotel"),
+]
+STUCK = [
+    pytest.param({"status": 404, "body": "<h1>No such backend</h1>"}, id="a page of the proxy"),
+    pytest.param({"status": 413, "body": "{}", "content_type": PROBLEM}, id="too large"),
+    pytest.param({"status": 400, "body": "{}", "content_type": PROBLEM}, id="400 without errors"),
+]
+
+
+@pytest.mark.parametrize("fault", [*AWAY, *STUCK])
 def test_answers_survive_a_site_that_fails_and_a_reload(
     site: Site, labeling: LabelingPage, fault: dict[str, Any]
 ) -> None:
@@ -195,7 +197,10 @@ def test_answers_survive_a_site_that_fails_and_a_reload(
     labeling.press("ArrowLeft")
     labeling.press("ArrowUp")
     expect(labeling.unsaved).to_contain_text("2")
-    expect(labeling.page.locator("#away")).to_be_visible()
+    if fault["status"] in {200, 503}:
+        expect(labeling.page.locator("#away")).to_be_visible()
+    else:
+        expect(labeling.toast).to_contain_text(f"tried again later: HTTP {fault['status']}")
     labeling.open(site.label_url)
     expect(labeling.unsaved).to_contain_text("2")
     expect(labeling.answered).to_have_text("2")
@@ -203,6 +208,30 @@ def test_answers_survive_a_site_that_fails_and_a_reload(
     labeling.page.unroute(LABELS)
     labeling.expect_saved(2)
     assert [label.choice for label in site.labels()] == ["left", "equal"]
+
+
+def test_an_answer_that_a_proxy_refuses_for_ever_holds_up_no_later_one(
+    site: Site, labeling: LabelingPage
+) -> None:
+    def refuse_left(route: Route) -> None:
+        is_left = '"left"' in (route.request.post_data or "")
+        route.fulfill(status=413, body="too large") if is_left else route.continue_()
+
+    site.add(4)
+    labeling.open(site.invite())
+    labeling.page.route(LABELS, refuse_left)
+    for key in ("ArrowLeft", "ArrowUp", "ArrowRight"):
+        labeling.press(key)
+    expect(labeling.unsaved).to_contain_text("1")
+    labeling.page.wait_for_timeout(300)
+    assert [label.choice for label in site.labels()] == ["equal", "right"]
+    expect(labeling.page.locator("#away")).to_be_hidden()
+    labeling.unsaved.click()
+    dialog = labeling.page.locator("#unsaved-dialog")
+    expect(dialog.locator("li")).to_contain_text("The left clip is better HTTP 413")
+    dialog.get_by_role("button", name="Give up").click()
+    expect(dialog).to_be_hidden()
+    labeling.expect_saved(2)
 
 
 @pytest.mark.parametrize(

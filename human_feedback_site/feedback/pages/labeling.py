@@ -8,6 +8,7 @@ from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import AnonymousUser, User
 from django.core.paginator import Paginator
+from django.db.models import Count, Q
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -26,6 +27,14 @@ from human_feedback_site.feedback.services import accounts
 from human_feedback_site.feedback.services.revisions import Revision, revise_answer
 
 ANSWERS_PER_PAGE = 20
+# What label.js imports, so that browsers fetch all of it at once and not one after the other.
+MODULES = [
+    f"feedback/js/{name}.js"
+    for name in (
+        *("api", "beside", "controls", "lessons", "outbox", "pace"),
+        *("player", "prefetch", "recent", "screen", "transport"),
+    )
+]
 
 
 @require_safe
@@ -39,6 +48,7 @@ def label(request: HttpRequest, name: str) -> HttpResponse:
         "experiment": experiment,
         "labeler": labeler,
         "page": _script_data(experiment, labeler),
+        "modules": MODULES,
         "login_url": f"{reverse('login')}?{urlencode({'next': request.path})}",
     }
     return render(request, "pages/label.html", context)
@@ -53,7 +63,9 @@ def _script_data(experiment: Experiment, labeler: Labeler) -> dict[str, Any]:
         "answered": selectors.answers_given(labeler, experiment),
         "recent": [str(each) for each in labeling.recent_answers(labeler, experiment)],
         "fps": experiment.fps,
-        "practice": experiment.examples.filter(practice=True).exists(),
+        "lessons": experiment.examples.aggregate(
+            shown=Count("pk", filter=Q(practice=False)), practice=Count("pk", filter=Q(practice=True))
+        ),
         "csrf_cookie": settings.CSRF_COOKIE_NAME,
         "urls": {
             "leases": f"{api}/leases",
@@ -61,17 +73,35 @@ def _script_data(experiment: Experiment, labeler: Labeler) -> dict[str, Any]:
             "progress": f"{api}/progress",
             "labels": "/api/v1/labels",
             "session": reverse("session"),
+            "history": reverse("history", args=[experiment.name]),
         },
-        "messages": {
-            "answer_refused": _("The site did not take an answer:"),
-            "clips_away": _("The clips cannot be reached; trying again."),
-            "lost": _("That pair went to someone else; here is another."),
-            "nothing_to_undo": _("There is no answer to take back."),
-            "undo_later": _("The answer is taken back as soon as the site is reached."),
-            "undo_refused": _("The answer could not be taken back:"),
-            "undone_closed": _("The answer was taken back."),
-            "unplayable": _("One of these clips cannot be played: choose “Can’t tell”."),
+        "messages": _messages(),
+    }
+
+
+def _messages() -> dict[str, Any]:
+    """Return what the script says, in the reader's language."""
+    return {
+        "answer_refused": _("The site did not take an answer:"),
+        "answer_stuck": _("An answer could not be sent and is tried again later:"),
+        "choices": {
+            "left": _("The left clip is better"),
+            "right": _("The right clip is better"),
+            "equal": _("Equal"),
+            "cant_tell": _("Can’t tell"),
+            "undo": _("Undo"),
         },
+        "clips_away": _("The clips cannot be reached; trying again."),
+        "lost": _("That pair went to someone else; here is another."),
+        "next_pair": _("Next pair."),
+        "nothing_to_undo": _("There is no answer to take back."),
+        "other_answer": _("We would say:"),
+        "practice_done": _("That was the practice. From now on your answers count."),
+        "right_answer": _("Yes, so would we."),
+        "undo_later": _("The answer is taken back as soon as the site is reached."),
+        "undo_refused": _("The answer could not be taken back:"),
+        "undone_closed": _("The answer was taken back."),
+        "unplayable": _("One of these clips cannot be played: choose “Can’t tell”."),
     }
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.test import Client
 
+from human_feedback_site import feedback
 from human_feedback_site.feedback.models import Labeler
 
 if TYPE_CHECKING:
@@ -75,3 +78,38 @@ def test_accounts_of_one_number_on_two_sites_have_two_names(browser: Browser) ->
     user.date_joined = user.date_joined.replace(year=2020)
     user.save()
     assert browser.client.get("/session").json() != before
+
+
+def test_browsers_are_told_of_every_module_at_once(trainer: Trainer, browser: Browser) -> None:
+    scripts = Path(feedback.__file__).parent / "static/feedback/js"
+    wanted, unread = set[str](), ["label.js"]
+    while unread:
+        imported = set(re.findall(r'from "\./(\w+\.js)"', (scripts / unread.pop()).read_text())) - wanted
+        wanted |= imported
+        unread += imported
+    html = browser.client.get(PATH).content.decode()
+    assert set(re.findall(r'rel="modulepreload" href="/static/feedback/js/(\w+\.js)"', html)) == wanted
+
+
+def test_it_knows_what_can_be_taken_back_and_what_teaches(trainer: Trainer, browser: Browser) -> None:
+    trainer.register(24)
+    for practice in (True, False, False):
+        comparison = trainer.experiment.comparisons.get(uuid=trainer.register()[0])
+        trainer.experiment.examples.create(comparison=comparison, better="equal", practice=practice)
+    labels = [browser.answer(lease)["uuid"] for _ in range(8) for lease in browser.lease(3)]
+    browser.undo({"uuid": labels.pop()})
+    data = script_data(browser.client)
+    assert data["recent"] == labels[-20:]
+    assert data["lessons"] == {"shown": 2, "practice": 1}
+
+
+def test_hostile_names_and_prompts_are_text(trainer: Trainer, invite: Callable[[str], Browser]) -> None:
+    browser = invite("you")
+    prompt = "</script><img src=x onerror=alert(1)> \U0001f938 {{ 7 }}"
+    trainer.put(prompt=prompt)
+    Labeler.objects.update(name="<b>you</b>")
+    html = browser.client.get(PATH).content.decode()
+    assert "<img src=x" not in html
+    assert "<b>you" not in html
+    assert "\U0001f938 {{ 7 }}" in html
+    assert html.count("</script>") == 2  # of the data and of the module

@@ -1,9 +1,12 @@
-// The REST API as the labeling page uses it, and what can go wrong, as four kinds of error.
+// The REST API as the labeling page uses it, and what can go wrong, as five kinds of error.
 
 const TIMEOUT_MS = 15_000;
+const TRY_LATER = [408, 425, 429];
 
 /** No answer, or one that says "later": try again. */
 export class Away extends Error {}
+/** Something on the way, such as a proxy, says no to this request; others may pass. */
+export class Stuck extends Away {}
 /** Nobody is signed in any more. */
 export class SignedOut extends Error {}
 /** Somebody else signed in with this browser; what this page holds belongs to another account. */
@@ -12,7 +15,7 @@ export class OtherAccount extends Error {}
 export class Refused extends Error {}
 
 export class Api {
-  /** @param {{account: string, csrf_cookie: string, urls: {leases: string, labels: string, session: string}}} page */
+  /** @param {{account: string, csrf_cookie: string, urls: Record<string, string>}} page */
   constructor({ account, csrf_cookie, urls }) {
     this.account = account;
     this.urls = urls;
@@ -32,6 +35,15 @@ export class Api {
     return this.#post(`${this.urls.labels}/${encodeURIComponent(label)}/undo`, body);
   }
 
+  /** Pairs that explain the instruction, and those to practise on. */
+  async examples() {
+    return (await this.#get(this.urls.examples)).items;
+  }
+
+  progress() {
+    return this.#get(this.urls.progress);
+  }
+
   async #post(url, body) {
     // Signing in changes the token, so a new token may mean a new account: nothing is sent under a stranger's name.
     if (cookie(this.cookie) !== this.token) await this.#checkAccount();
@@ -47,13 +59,18 @@ export class Api {
     if ([401, 403, 404].includes(reply.status)) await this.#checkAccount();
     const problem = await refusal(reply);
     if (problem) throw new Refused(problem.detail);
-    throw new Away(`HTTP ${reply.status}`);
+    const passes = reply.status < 400 || reply.status >= 500 || TRY_LATER.includes(reply.status);
+    throw new (passes ? Away : Stuck)(`HTTP ${reply.status}`);
+  }
+
+  async #get(url) {
+    const reply = await request(url, { headers: { Accept: "application/json" }, cache: "no-store" });
+    if (!reply.ok) throw new Away(`HTTP ${reply.status}`);
+    return json(reply);
   }
 
   async #checkAccount() {
-    const reply = await request(this.urls.session, { headers: { Accept: "application/json" }, cache: "no-store" });
-    if (!reply.ok) throw new Away(`HTTP ${reply.status}`);
-    const { account } = await json(reply);
+    const { account } = await this.#get(this.urls.session);
     if (account === null) throw new SignedOut();
     if (account !== this.account) throw new OtherAccount();
     this.token = cookie(this.cookie);

@@ -1,47 +1,67 @@
 // The labeling page: one pair, one answer, next pair.
 
 import { Api, Away, OtherAccount, Refused, SignedOut, newUuid } from "./api.js";
+import { Beside } from "./beside.js";
 import { listenToButtons, listenToKeys } from "./controls.js";
+import { Practice, showExamples } from "./lessons.js";
 import { Outbox } from "./outbox.js";
+import { Pace } from "./pace.js";
 import { Player } from "./player.js";
 import { Prefetch } from "./prefetch.js";
+import { Recent } from "./recent.js";
 import { Screen } from "./screen.js";
+import { Transport } from "./transport.js";
 
 const POLL_MS = 2_500;
 const RENEW_MS = 10_000;
 // Nobody judges two clips faster than this: a second press within it was meant for the pair before.
 const SETTLE_MS = 400;
+// With nothing to judge for so long, nobody has to stay.
+const EMPTY_MS = 3 * 60_000;
 
 class Labeling {
   constructor(page) {
+    this.page = page;
     this.experiment = page.experiment;
     this.screen = new Screen(page.messages);
     this.player = new Player(this.screen.frames);
-    const api = new Api(page);
-    this.outbox = new Outbox(api);
-    this.prefetch = new Prefetch(api, () => this.#unsavedLeases());
+    this.transport = new Transport(this.player);
+    this.api = new Api(page);
+    this.outbox = new Outbox(this.api);
+    this.prefetch = new Prefetch(this.api, () => this.#unsavedLeases());
+    this.beside = new Beside(this.api, this.screen);
+    this.pace = new Pace(`rl-teacher.pace.${page.account}`);
+    this.recent = new Recent(page.recent, this.#unsavedHere());
     this.siteState = "running";
     this.saved = page.answered;
-    this.last = new Kept(`rl-teacher.last.${page.account}.${page.experiment}`);
+    this.practice = null;
     this.recalling = false;
     this.stopped = false;
     this.away = false;
     this.shownAt = 0;
     this.timer = 0;
+    this.emptyTimer = 0;
   }
 
-  start() {
+  async start() {
     this.#listen();
     for (const lease of this.#unsavedLeases()) this.prefetch.answered(lease);
     this.#count();
     this.outbox.flush();
+    if (this.#isNew()) await this.#teach();
     this.#refill();
+    this.beside.refresh();
   }
 
   /** One answer by screen side. */
   answer(choice) {
+    if (performance.now() - this.shownAt < SETTLE_MS) return;
+    if (this.practice) {
+      this.practice.answer(choice);
+      return;
+    }
     const pair = this.player.pair;
-    if (this.screen.state !== "judging" || performance.now() - this.shownAt < SETTLE_MS) return;
+    if (this.screen.state !== "judging") return;
     if (this.player.blocked) {
       this.player.restart();
       return;
@@ -50,40 +70,63 @@ class Labeling {
       this.screen.say("unplayable");
       return;
     }
-    const uuid = newUuid();
     const response_ms = Math.round(performance.now() - this.shownAt);
+    const shown_ms = Math.min(this.player.shownMs, response_ms);
     this.screen.flash(choice);
-    this.last.value = uuid;
+    this.screen.announce(choice);
+    if (this.pace.answered()) this.screen.suggestPause(true);
+    const lease = pair.lease.uuid;
     // The answer is kept before anything else happens; then its pair leaves the screen (`#added`).
-    this.outbox.put({ kind: "label", experiment: this.experiment, uuid, lease: pair.lease.uuid, choice, response_ms });
+    this.outbox.put({ kind: "label", experiment: this.experiment, uuid: newUuid(), lease, choice, response_ms, shown_ms });
   }
 
   /** Take the last answer back; its pair returns to the screen as soon as the site has agreed. */
   undo() {
     if (this.recalling || !["judging", "loading", "empty", "offline", "paused"].includes(this.screen.state)) return;
-    if (!this.last.value) {
+    if (this.practice) return;
+    const label = this.recent.last;
+    if (!label) {
       this.screen.say("nothing_to_undo");
       return;
     }
     this.recalling = true;
     this.#render();
-    const label = this.last.value;
-    this.last.value = null;
     this.outbox.put({ kind: "undo", experiment: this.experiment, uuid: newUuid(), label });
   }
 
-  replay() {
-    this.player.restart();
+  #actions() {
+    const frame = 1 / this.page.fps;
+    const { player, screen } = this;
+    return {
+      undo: () => this.undo(),
+      replay: () => player.restart(),
+      pause: () => player.toggle(),
+      slow: () => player.slow(),
+      back: () => player.seek(player.position - frame),
+      forward: () => player.seek(player.position + frame),
+      fullscreen: () => this.transport.fullscreen(),
+      help: () => screen.help(),
+      history: () => location.assign(this.page.urls.history),
+      examples: () => this.#showExamples(),
+      episode: () => this.beside.toggleEpisode(),
+      next: () => this.practice?.next(),
+      rested: () => screen.suggestPause(false),
+      unsaved: () => screen.showUnsaved(),
+      send: () => this.outbox.flush(),
+      discard: (button) => this.#discard(button.dataset.uuid),
+    };
   }
 
   #listen() {
-    listenToKeys(this);
-    listenToButtons(this);
+    const [answer, actions] = [(choice) => this.answer(choice), this.#actions()];
+    listenToKeys(answer, actions);
+    listenToButtons(answer, actions);
     this.outbox.addEventListener("added", ({ detail }) => this.#added(detail.entry));
     this.outbox.addEventListener("change", () => this.#count());
     this.outbox.addEventListener("elsewhere", () => this.#refill());
     this.outbox.addEventListener("saved", ({ detail }) => this.#saved(detail));
     this.outbox.addEventListener("refused", ({ detail }) => this.#refused(detail));
+    this.outbox.addEventListener("stuck", ({ detail }) => this.#stuck(detail));
     this.outbox.addEventListener("away", () => this.#away());
     this.outbox.addEventListener("stopped", ({ detail }) => this.#failed(detail.error));
     this.prefetch.addEventListener("reply", ({ detail }) => this.#replied(detail));
@@ -99,7 +142,52 @@ class Labeling {
     addEventListener("focus", () => this.stopped && this.#resume());
   }
 
+  /** Whether examples and practice are still to come: nothing was answered or practised by this account. */
+  #isNew() {
+    const { shown, practice } = this.page.lessons;
+    return shown + practice > 0 && this.saved === 0 && !this.recent.last && !this.#learned.value;
+  }
+
+  get #learned() {
+    return new Kept(`rl-teacher.learned.${this.page.account}.${this.experiment}`);
+  }
+
+  /** Examples, then the practice round; without a connection the real pairs come at once. */
+  async #teach() {
+    const { shown, practice } = this.page.lessons;
+    try {
+      const examples = await this.api.examples();
+      if (shown) await showExamples(examples.filter((each) => !each.practice), (choice) => this.screen.nameOf(choice));
+      const asked = examples.filter((each) => each.practice);
+      if (practice && asked.length) await this.#practise(asked);
+      this.#learned.value = "yes";
+    } catch (error) {
+      if (!(error instanceof Away)) throw error;
+    }
+  }
+
+  async #practise(examples) {
+    await new Promise((resolve) => {
+      this.practice = new Practice(examples, this.player, this.screen, resolve);
+      this.practice.start();
+    });
+    this.practice = null;
+    this.screen.say("practice_done");
+    this.#render();
+  }
+
+  async #showExamples() {
+    if (!this.page.lessons.shown) return;
+    try {
+      const examples = await this.api.examples();
+      await showExamples(examples.filter((each) => !each.practice), (choice) => this.screen.nameOf(choice));
+    } catch (error) {
+      this.#failed(error);
+    }
+  }
+
   #resume() {
+    if (this.practice) return;
     this.outbox.flush();
     this.#refill();
   }
@@ -107,7 +195,7 @@ class Labeling {
   /** Ask for leases now, and again after a while for as long as the page is looked at. */
   async #refill() {
     clearTimeout(this.timer);
-    if (document.hidden || this.siteState === "gone") return;
+    if (document.hidden || this.siteState === "gone" || this.practice) return;
     await this.prefetch.refill();
     clearTimeout(this.timer);
     if (!this.stopped) this.timer = setTimeout(() => this.#refill(), this.player.pair ? RENEW_MS : POLL_MS);
@@ -117,12 +205,15 @@ class Labeling {
   #next() {
     const pair = this.siteState === "running" ? this.prefetch.take() : null;
     if (!pair) this.prefetch.shown = null;
-    this.player.show(pair)?.discard();
+    const before = this.player.show(pair);
     this.shownAt = performance.now();
     this.#render();
+    // Letting go of decoders takes a while; the next pair comes first.
+    if (before) setTimeout(() => before.discard());
   }
 
   #fillScreen() {
+    if (this.practice) return;
     if (this.player.pair || this.recalling) {
       this.#render();
       return;
@@ -176,9 +267,22 @@ class Labeling {
 
   #refused({ entry, error }) {
     this.screen.say(entry.kind === "undo" ? "undo_refused" : "answer_refused", error.message);
-    if (entry.uuid === this.last.value) this.last.value = null;
+    this.recent.remove(entry.uuid);
     this.recalling = false;
     this.#fillScreen();
+  }
+
+  #stuck({ entry, error }) {
+    this.screen.say("answer_stuck", error.message);
+    if (entry.kind === "undo") this.recalling = false;
+    this.#fillScreen();
+  }
+
+  #discard(uuid) {
+    const entry = this.outbox.entries.find((each) => each.uuid === uuid);
+    if (!entry) return;
+    this.recent.remove(uuid);
+    this.outbox.discard(entry);
   }
 
   #away() {
@@ -204,27 +308,47 @@ class Labeling {
     this.screen.connection(dialog);
   }
 
-  /** An answer was given, here or in another tab that holds the same pairs. */
-  #added({ kind, lease }) {
-    if (kind !== "label") return;
-    if (this.player.pair?.lease.uuid === lease) this.#next();
-    this.prefetch.answered(lease);
+  /** An answer was given or taken back, here or in another tab that holds the same pairs. */
+  #added(entry) {
+    if (entry.experiment === this.experiment) this.recent.add(entry);
+    if (entry.kind !== "label") return;
+    if (this.player.pair?.lease.uuid === entry.lease) this.#next();
+    this.prefetch.answered(entry.lease);
   }
 
   #unsavedLeases() {
     return this.outbox.entries.filter((entry) => entry.kind === "label").map((entry) => entry.lease);
   }
 
+  #unsavedHere() {
+    return this.outbox.entries.filter((entry) => entry.experiment === this.experiment);
+  }
+
   #count() {
-    const unsaved = this.outbox.entries;
-    const here = unsaved.filter((entry) => entry.experiment === this.experiment);
-    const change = here.reduce((sum, entry) => sum + (entry.kind === "label" ? 1 : -1), 0);
+    const change = this.#unsavedHere().reduce((sum, entry) => sum + (entry.kind === "label" ? 1 : -1), 0);
     this.screen.answered(this.saved + change);
-    this.screen.unsaved(unsaved.length);
+    this.screen.pace(this.pace.perMinute);
+    this.screen.unsaved(this.outbox.entries, (entry) => this.outbox.obstacle(entry));
   }
 
   #render() {
-    this.screen.state = this.#state();
+    if (this.practice) return;
+    const state = this.#state();
+    if (state === this.screen.state) return;
+    this.screen.state = state;
+    if (["empty", "offline", "loading"].includes(state)) this.#wait();
+    else this.#waitNoMore();
+  }
+
+  /** Nothing to judge: whoever has waited long enough may finish. A gap in the connection begins no new wait. */
+  #wait() {
+    this.emptyTimer ||= setTimeout(() => this.screen.offerFinish(true), EMPTY_MS);
+  }
+
+  #waitNoMore() {
+    clearTimeout(this.emptyTimer);
+    this.emptyTimer = 0;
+    this.screen.offerFinish(false);
   }
 
   #state() {
@@ -237,31 +361,27 @@ class Labeling {
   }
 }
 
-/** A string that survives a reload of this tab, where the browser allows that. */
+/** A string that this browser remembers, where it allows that. */
 class Kept {
   #key;
-  #value = null;
 
   constructor(key) {
     this.#key = key;
-    try {
-      this.#value = sessionStorage.getItem(key);
-    } catch {
-      // It lives as long as the page.
-    }
   }
 
   get value() {
-    return this.#value;
+    try {
+      return localStorage.getItem(this.#key);
+    } catch {
+      return null;
+    }
   }
 
   set value(value) {
-    this.#value = value;
     try {
-      if (value === null) sessionStorage.removeItem(this.#key);
-      else sessionStorage.setItem(this.#key, value);
+      localStorage.setItem(this.#key, value);
     } catch {
-      // It lives as long as the page.
+      // It is forgotten.
     }
   }
 }

@@ -1,8 +1,11 @@
-// Two clips that start together and start again together.
+// Two clips that start in the same frame and start again together.
 
 const UNPLAYABLE = "unplayable";
 // A phone that saves power may decode nothing before it plays, and never say "canplaythrough".
 const DECODE_MS = 5_000;
+// A seek that is never finished must not keep both clips still.
+const REWIND_MS = 500;
+const RATES = [1, 0.5, 0.25];
 
 /** Two videos made of fetched clips, decoded as far as their first frame where the browser does so. */
 export class Pair {
@@ -13,12 +16,13 @@ export class Pair {
     this.right = right;
   }
 
+  /** Those of the two that can be played. */
   get videos() {
-    return [this.left, this.right];
+    return [this.left, this.right].filter((video) => video !== UNPLAYABLE);
   }
 
   get playable() {
-    return this.videos.every((video) => video !== UNPLAYABLE);
+    return this.videos.length === 2;
   }
 
   /** Build a pair from two Blobs; null stands for a clip that could not be fetched. Never rejects. */
@@ -27,10 +31,20 @@ export class Pair {
     return new Pair(lease, left, right);
   }
 
+  pause() {
+    for (const video of this.videos) video.pause();
+  }
+
+  /** Stand still at the beginning, so that the next start is immediate. Resolves when both do. */
+  async rewind() {
+    this.pause();
+    const moved = this.videos.filter((video) => video.currentTime > 0);
+    if (moved.length) await Promise.all(moved.map((video) => sought(video, 0)));
+  }
+
   discard() {
+    this.pause();
     for (const video of this.videos) {
-      if (video === UNPLAYABLE) continue;
-      video.pause();
       URL.revokeObjectURL(video.src);
       video.removeAttribute("src");
       video.load();
@@ -49,17 +63,33 @@ function decoded(blob) {
   });
 }
 
-export class Player {
+function sought(video, time) {
+  return new Promise((resolve) => {
+    video.addEventListener("seeked", resolve, { once: true });
+    setTimeout(resolve, REWIND_MS);
+    video.currentTime = time;
+  });
+}
+
+/** Plays one pair at a time. Event: `change` (what it does has changed: pair, pause, speed). */
+export class Player extends EventTarget {
   #pair = null;
   #frames;
+  #turn = 0;
+  #sight = new Stopwatch();
+  paused = false;
+  rate = RATES[0];
+  /** True where the browser wants a touch before it plays anything (a phone that saves power). */
+  blocked = false;
 
   /** @param {{left: HTMLElement, right: HTMLElement}} frames where the clips go */
   constructor(frames) {
+    super();
     this.#frames = frames;
-    /** True where the browser wants a touch before it plays anything (a phone that saves power). */
-    this.blocked = false;
     document.addEventListener("visibilitychange", () => {
-      if (!document.hidden) this.restart();
+      if (document.hidden) this.#sight.stop();
+      else if (this.paused) this.#sight.start();
+      else this.restart();
     });
   }
 
@@ -67,20 +97,84 @@ export class Player {
     return this.#pair;
   }
 
+  /** How long both clips of the pair have been in sight since the first of their frames, in ms. */
+  get shownMs() {
+    return Math.round(this.#sight.ms);
+  }
+
+  /** Seconds of the longer clip. */
+  get duration() {
+    return Math.max(0, ...this.#videos.map((video) => video.duration).filter(Number.isFinite));
+  }
+
+  /** Seconds since the clips began. */
+  get position() {
+    return Math.max(0, ...this.#videos.map((video) => video.currentTime));
+  }
+
   /** Put a pair on screen and start it. Returns the pair that was there. */
   show(pair) {
     const before = this.#pair;
-    before?.videos.forEach((video) => video !== UNPLAYABLE && video.pause());
+    before?.pause();
     this.#pair = pair;
+    this.#sight = new Stopwatch();
     for (const side of ["left", "right"]) this.#place(this.#frames[side], pair?.[side]);
     this.restart();
     return before;
   }
 
-  restart() {
-    const videos = this.#pair?.videos.filter((video) => video !== UNPLAYABLE) ?? [];
-    for (const video of videos) video.currentTime = 0;
-    for (const video of videos) video.play().then(() => this.#setBlocked(false), (error) => this.#failed(error));
+  /** Both from the beginning, in one frame: neither starts before the other is there. */
+  async restart() {
+    const turn = ++this.#turn;
+    this.#setPaused(false);
+    const moved = this.position > 0;
+    const rewound = this.#pair?.rewind();
+    if (moved) await rewound; // what stands at the beginning starts now, not after a turn of the event loop
+    if (turn === this.#turn) this.#play();
+  }
+
+  /** Pause, or go on from there. */
+  toggle() {
+    if (!this.#pair) return;
+    if (this.paused) {
+      this.#setPaused(false);
+      this.#play();
+    } else {
+      this.seek(this.position);
+    }
+  }
+
+  /** The next slower speed, or the full one after the slowest; it stays for the pairs to come. */
+  slow() {
+    this.rate = RATES[(RATES.indexOf(this.rate) + 1) % RATES.length];
+    for (const video of this.#videos) video.playbackRate = this.rate;
+    this.#emitChange();
+  }
+
+  /** Stand still at a moment of both clips. @param {number} time seconds */
+  seek(time) {
+    this.#turn += 1;
+    this.#pair?.pause();
+    for (const video of this.#videos) video.currentTime = Math.min(Math.max(time, 0), video.duration || 0);
+    this.#setPaused(true);
+  }
+
+  get #videos() {
+    return this.#pair?.videos ?? [];
+  }
+
+  async #play() {
+    const sight = this.#sight;
+    const videos = this.#videos;
+    for (const video of videos) video.playbackRate = this.rate;
+    try {
+      // One that has ended would begin anew and be behind the other.
+      await Promise.all(videos.filter((video) => !video.ended).map((video) => video.play()));
+      this.#setBlocked(false);
+      if (this.#pair && !document.hidden) sight.start();
+    } catch (error) {
+      if (error.name === "NotAllowedError") this.#setBlocked(true);
+    }
   }
 
   #place(frame, video) {
@@ -90,16 +184,39 @@ export class Player {
       return;
     }
     frame.style.setProperty("--ratio", video.videoWidth / video.videoHeight);
-    video.onended = () => this.#pair?.videos.every((each) => each === UNPLAYABLE || each.ended || each.error) && this.restart();
+    video.onended = () => this.#videos.every((each) => each.ended || each.error) && this.restart();
     frame.replaceChildren(video);
   }
 
-  #failed(error) {
-    if (error.name === "NotAllowedError") this.#setBlocked(true);
+  #setPaused(paused) {
+    this.paused = paused;
+    this.#emitChange();
   }
 
   #setBlocked(blocked) {
     this.blocked = blocked;
     for (const frame of Object.values(this.#frames)) frame.classList.toggle("blocked", blocked);
+  }
+
+  #emitChange() {
+    this.dispatchEvent(new Event("change"));
+  }
+}
+
+class Stopwatch {
+  #ms = 0;
+  #since = null;
+
+  get ms() {
+    return this.#ms + (this.#since === null ? 0 : performance.now() - this.#since);
+  }
+
+  start() {
+    this.#since ??= performance.now();
+  }
+
+  stop() {
+    this.#ms = this.ms;
+    this.#since = null;
   }
 }

@@ -10,6 +10,10 @@ const FETCH_TIMEOUT_MS = 30_000;
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 8_000;
 const LINK_ATTEMPTS = 2;
+// Pairs taken back one after the other are not all kept decoded: a phone has few decoders.
+const MOST_READY = 6;
+// Whoever waits for the first pair has the whole line for it, but not for longer than this.
+const FIRST_ALONE_MS = 2_000;
 
 /**
  * Leases held by this page and the pairs made of them.
@@ -56,7 +60,12 @@ export class Prefetch extends EventTarget {
 
   /** A pair goes on screen out of turn; the one that was there comes next. */
   interrupt(pair, current) {
-    if (current) this.#ready.unshift(current);
+    if (current) {
+      current.rewind();
+      this.#ready.unshift(current);
+    }
+    // The lease of one let go lives on; the site gives it to this page again when there is room for it.
+    for (const far of this.#ready.splice(MOST_READY)) far.discard();
     this.shown = pair.lease.uuid;
   }
 
@@ -134,10 +143,17 @@ export class Prefetch extends EventTarget {
 
   async #prepare(lease) {
     // One turn of the event loop, so that the lease counts as loading before the first fetch asks whether it does.
-    await null;
+    await this.#turn(lease);
     const blobs = await Promise.all([lease.left, lease.right].map(({ url }) => this.#fetch(url, lease.uuid)));
     if (blobs.includes(null) && this.#worthNewLinks(lease.comparison)) return null;
     return Pair.from(lease, blobs);
+  }
+
+  async #turn(lease) {
+    const [first] = this.#loading.values();
+    const alone = first && !this.shown && !this.#ready.length;
+    await null;
+    if (alone) await Promise.race([first, new Promise((resolve) => setTimeout(resolve, FIRST_ALONE_MS))]);
   }
 
   /** The whole clip; null where the store refuses it. It tries while the store is away and the pair is wanted. */

@@ -14,7 +14,10 @@ export class Screen {
     this.frames = { left: element("frame-left"), right: element("frame-right") };
   }
 
-  /** loading | judging | recalling | empty | offline | paused | finished | gone; the style sheet shows the panel of that name. */
+  /**
+   * loading | judging | practice | feedback | recalling | empty | offline | paused | finished | gone; the style sheet shows
+   * the panel of that name.
+   */
   get state() {
     return this.#main.dataset.state;
   }
@@ -24,7 +27,7 @@ export class Screen {
     this.#main.dataset.state = state;
     for (const button of document.querySelectorAll("[data-choice]")) {
       // Not `disabled`: a disabled button loses the keyboard's focus, and the next pair would have to be searched for.
-      button.setAttribute("aria-disabled", String(state !== "judging"));
+      button.setAttribute("aria-disabled", String(!["judging", "practice"].includes(state)));
     }
     element("panel-status").textContent = document.querySelector(`[data-panel="${state}"] h2`)?.textContent ?? "";
   }
@@ -33,14 +36,104 @@ export class Screen {
     if (element("prompt").textContent !== text) element("prompt").textContent = text;
   }
 
+  /** What a choice is called. */
+  nameOf(choice) {
+    return this.#messages.choices[choice];
+  }
+
   answered(count) {
     element("answered").textContent = String(Math.max(count, 0));
     for (const each of document.querySelectorAll("[data-answered]")) each.textContent = String(Math.max(count, 0));
   }
 
-  unsaved(count) {
-    element("unsaved").hidden = count === 0;
-    for (const each of document.querySelectorAll("[data-unsaved]")) each.textContent = String(count);
+  /** Answers a minute; null while there are too few to tell. */
+  pace(perMinute) {
+    element("pace").hidden = perMinute === null;
+    element("pace").querySelector("b").textContent = perMinute === null ? "" : perMinute.toFixed(perMinute < 9.95 ? 1 : 0);
+  }
+
+  /** What the site does not have yet. @param {(entry) => string | undefined} obstacle why one is stuck */
+  unsaved(entries, obstacle) {
+    element("unsaved").hidden = entries.length === 0;
+    for (const each of document.querySelectorAll("[data-unsaved]")) each.textContent = String(entries.length);
+    for (const each of document.querySelectorAll("[data-finish]")) each.hidden = entries.length > 0;
+    for (const each of document.querySelectorAll("[data-unsaved-note]")) each.hidden = entries.length === 0;
+    element("unsaved-list").replaceChildren(...entries.map((entry) => this.#unsavedItem(entry, obstacle(entry))));
+    if (entries.length === 0) element("unsaved-dialog").close();
+  }
+
+  #unsavedItem(entry, obstacle) {
+    const item = element("unsaved-item").content.firstElementChild.cloneNode(true);
+    item.querySelector("time").textContent = new Date(entry.at).toLocaleTimeString(document.documentElement.lang);
+    item.querySelector("b").textContent = this.nameOf(entry.choice ?? entry.kind);
+    item.querySelector(".obstacle").textContent = obstacle ?? "";
+    const discard = item.querySelector("[data-action]");
+    discard.hidden = !obstacle;
+    discard.dataset.uuid = entry.uuid;
+    return item;
+  }
+
+  showUnsaved() {
+    element("unsaved-dialog").showModal();
+  }
+
+  /** How many pairs of everybody have an answer, of how many wanted (null: no limit). */
+  progress(answered, wanted) {
+    const bar = element("progress");
+    bar.hidden = !wanted;
+    bar.max = wanted ?? 1;
+    bar.value = Math.min(answered, wanted ?? 0);
+    bar.title = `${answered} / ${wanted}`;
+  }
+
+  episodeAvailable(is) {
+    for (const each of document.querySelectorAll("[data-needs=episode]")) each.hidden = !is;
+  }
+
+  get episodeShown() {
+    return !element("episode").hidden;
+  }
+
+  /** The film of a whole episode beside the pairs; null puts it away. */
+  showEpisode(episode) {
+    const video = element("episode-video");
+    element("episode").hidden = episode === null;
+    document.querySelector(".tools [data-action=episode]").setAttribute("aria-pressed", String(episode !== null));
+    element("episode-step").textContent = episode ? episode.step.toLocaleString(document.documentElement.lang) : "";
+    if (episode) video.src = episode.url;
+    else video.removeAttribute("src");
+    video.load();
+  }
+
+  /** Which practice pair is on the stage; null at the end of the round. */
+  practice(number, of) {
+    element("practice-note").hidden = number === null;
+    element("practice-at").textContent = `${number} / ${of}`;
+  }
+
+  /** What the answer to a practice pair was worth; null puts it away. */
+  feedback(example, choice) {
+    for (const [side, frame] of Object.entries(this.frames)) frame.classList.toggle("better", side === example?.better);
+    if (!example) return;
+    const isRight = choice === example.better;
+    element("feedback").classList.toggle("right", isRight);
+    const { right_answer, other_answer } = this.#messages;
+    element("feedback-verdict").textContent = isRight ? right_answer : `${other_answer} ${this.nameOf(example.better)}`;
+    element("feedback-text").textContent = example.explanation;
+    setTimeout(() => element("feedback").querySelector("button").focus());
+  }
+
+  suggestPause(is) {
+    element("break").hidden = !is;
+  }
+
+  offerFinish(is) {
+    element("finish").hidden = !is;
+  }
+
+  /** For screen readers: what was answered. */
+  announce(choice) {
+    element("said").textContent = `${this.nameOf(choice)}. ${this.#messages.next_pair}`;
   }
 
   waitingFor(count) {

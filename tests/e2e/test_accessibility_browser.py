@@ -1,0 +1,134 @@
+"""The labeling pages for everybody: axe finds nothing serious, keys reach everything, nothing is cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import LabelingPage, Site
+
+SERIOUS = {"serious", "critical"}
+SIZES = {"wide": (1280, 800), "narrow": (360, 740)}
+NAME = "(({ activeElement: it }) => it.ariaLabel ?? it.innerText.replace(/\\s+/g, ' ').trim())(document)"
+LOOKS = [(size, scheme) for size in SIZES for scheme in ("light", "dark")]
+
+
+def violations(page: Page) -> list[str]:
+    """What axe finds, but for the clips: they have no sound, so they need no captions."""
+    found = Axe().run(page, options={"rules": {"video-caption": {"enabled": False}}}).response["violations"]
+    return [
+        f"{each['id']}: {node['target']} {node['failureSummary']}"
+        for each in found
+        if each["impact"] in SERIOUS
+        for node in each["nodes"]
+    ]
+
+
+def overflow(page: Page) -> int:
+    """By how many pixels the page is wider than its window."""
+    pixels: int = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    return pixels
+
+
+def tour(site: Site, labeling: LabelingPage) -> Iterator[str]:
+    """Each state of the labeling page, and the pages that it leads to."""
+    page = labeling.page
+    page.goto(site.invite())
+    expect(page.locator("#examples .better video")).to_have_count(1)
+    yield "examples"
+    page.keyboard.press("Escape")
+    labeling.wait_for("practice")
+    yield "practice"
+    labeling.press("ArrowUp")
+    labeling.wait_for("feedback")
+    yield "feedback"
+    page.keyboard.press("Enter")
+    labeling.wait_for("judging")
+    page.wait_for_timeout(5_000)  # the line that goes by is gone
+    yield "judging"
+    page.keyboard.press("e")
+    expect(page.locator("#episode")).to_be_visible()
+    yield "episode"
+    page.keyboard.press("e")
+    page.keyboard.press("?")
+    yield "help"
+    page.keyboard.press("Escape")
+    page.route("**/api/v1/labels", lambda route: route.abort())
+    labeling.press("ArrowLeft")
+    expect(page.locator("#away")).to_be_visible()
+    labeling.unsaved.click()
+    yield "unsaved"
+    page.keyboard.press("Escape")
+    page.unroute("**/api/v1/labels")
+    labeling.come_back()
+    labeling.expect_saved(1)
+    labeling.wait_for("empty")
+    yield "empty"
+    page.keyboard.press("h")
+    expect(page.get_by_role("listitem")).to_have_count(1)
+    yield "history"
+    page.goto(f"{site.url}/experiments/hopper/done")
+    yield "done"
+
+
+@pytest.mark.parametrize(("size", "scheme"), LOOKS)
+def test_nothing_serious_is_wrong_and_nothing_is_cut_off(
+    site: Site, labeling: LabelingPage, size: str, scheme: str
+) -> None:
+    site.explain("first", "It goes up.")
+    site.explain("second", "It goes up, too.", practice=True)
+    site.film(20_480)
+    site.add(1)
+    width, height = SIZES[size]
+    labeling.page.set_viewport_size({"width": width, "height": height})
+    labeling.page.emulate_media(color_scheme="dark" if scheme == "dark" else "light", reduced_motion="reduce")
+    for state in tour(site, labeling):
+        assert violations(labeling.page) == [], state
+        assert overflow(labeling.page) <= 0, state
+
+
+def test_every_control_is_reached_by_the_tab_key_in_the_order_of_the_page(
+    site: Site, labeling: LabelingPage
+) -> None:
+    site.add(1)
+    labeling.open(site.invite())
+    page = labeling.page
+    reached = []
+    for _ in range(14):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate(NAME))
+    assert reached[0] == "Skip to the content"
+    controls = ["Pause P", "Replay Space", "Moment of both clips", "1× Speed S", "Full screen F"]
+    answers = ["← Left", "↑ Equal", "↓ Can’t tell", "Right →"]
+    assert reached[3:] == [*controls, *answers, "Z Undo", "H History"]
+    page.get_by_role("button", name="Equal").focus()
+    page.wait_for_timeout(450)
+    page.keyboard.press("Space")  # presses the button that has the focus
+    labeling.expect_saved(1)
+
+
+def test_a_screen_reader_hears_what_was_answered_and_what_comes(site: Site, labeling: LabelingPage) -> None:
+    site.add(1)
+    labeling.open(site.invite())
+    labeling.press("ArrowUp")
+    heard = labeling.page.get_by_role("status")
+    expect(heard.filter(has_text="Equal. Next pair.")).to_have_count(1)
+    expect(heard.filter(has_text="No pairs to judge just now")).to_have_count(1)
+
+
+def test_a_finger_answers_by_a_tap_on_a_clip_or_a_button(site: Site, phone: LabelingPage) -> None:
+    site.add(2)
+    labeling = phone.open(site.invite())
+    for answered, target in enumerate((".clip >> nth=1", ".answer[data-choice=left]"), 1):
+        box = labeling.page.locator(target).bounding_box()
+        assert box is not None
+        assert min(box["width"], box["height"]) >= 44
+        labeling.page.wait_for_timeout(450)
+        labeling.page.tap(target)
+        labeling.expect_saved(answered)
+    assert [label.choice for label in site.labels()] == ["right", "left"]

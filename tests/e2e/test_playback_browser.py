@@ -1,0 +1,156 @@
+"""The clips of the labeling page: they start in one frame, and are paused, slowed and searched together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import LabelingPage, Site
+
+WATCH = """
+window.starts = [];
+let frame = 0;
+const count = () => { frame += 1; requestAnimationFrame(count); };
+requestAnimationFrame(count);
+const play = HTMLMediaElement.prototype.play;
+HTMLMediaElement.prototype.play = function () {
+  window.starts.push({ frame, time: this.currentTime, seeking: this.seeking, ready: this.readyState,
+                       shown: this.isConnected });
+  return play.call(this);
+};
+"""
+TOGETHER = """async () => {
+  const videos = [...document.querySelectorAll(".stage .frame video")];
+  let most = 0;
+  for (let i = 0; i < 40; i += 1) {
+    await new Promise((resolve) => requestAnimationFrame(resolve));
+    most = Math.max(most, Math.abs(videos[0].currentTime - videos[1].currentTime));
+  }
+  return most;
+}"""
+ACTS = {"pause": ("p", "Pause"), "slow": ("s", "Speed"), "replay": (" ", "Replay")}
+
+
+def starts(page: Page) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = page.evaluate("window.starts.splice(0)")
+    return found
+
+
+def test_both_clips_start_and_start_again_in_the_same_frame(site: Site, labeling: LabelingPage) -> None:
+    site.add(2)
+    page = labeling.page
+    page.add_init_script(WATCH)
+    labeling.open(site.invite())
+    first = starts(page)
+    assert page.evaluate(TOGETHER) < 0.06
+    page.keyboard.press(" ")
+    page.wait_for_timeout(300)
+    again = starts(page)
+    labeling.press("ArrowLeft")
+    page.wait_for_timeout(50)
+    following = starts(page)
+    page.wait_for_timeout(1_300)  # the clip is a second long
+    looped = starts(page)
+    for both in (first, again[:2], following[-2:], looped[:2]):
+        assert len(both) == 2
+        assert both[0]["frame"] == both[1]["frame"]
+        for one in both:
+            assert (one["time"], one["seeking"], one["shown"]) == (0, False, True)
+            assert one["ready"] >= 2
+
+
+@pytest.mark.parametrize("by", ["key", "button"])
+def test_pause_slow_motion_and_replay(site: Site, labeling: LabelingPage, by: str) -> None:
+    site.add(2)
+    labeling.open(site.invite())
+    page = labeling.page
+
+    def act(what: str) -> None:
+        key, name = ACTS[what]
+        if by == "key":
+            page.keyboard.press(key)
+        else:
+            page.get_by_role("button", name=name).click()
+
+    def rates() -> list[float]:
+        found: list[float] = page.evaluate(
+            "[...document.querySelectorAll('video')].map((v) => v.playbackRate)"
+        )
+        return found[:2]
+
+    page.wait_for_timeout(200)
+    act("pause")
+    expect(page.get_by_role("button", name="Pause")).to_have_attribute("aria-pressed", "true")
+    still = labeling.videos()
+    assert all(video["paused"] for video in still)
+    assert still[0]["currentTime"] == still[1]["currentTime"] > 0
+    act("pause")
+    page.wait_for_timeout(100)
+    assert not any(video["paused"] for video in labeling.videos())
+    act("slow")
+    act("slow")
+    assert rates() == [0.25, 0.25]
+    act("pause")
+    act("replay")
+    expect(page.get_by_role("button", name="Pause")).to_have_attribute("aria-pressed", "false")
+    labeling.press("ArrowLeft")
+    labeling.expect_saved(1)
+    assert rates() == [0.25, 0.25]
+    act("slow")
+    assert rates() == [1, 1]
+
+
+def test_clips_are_searched_by_picture_and_by_hand(site: Site, labeling: LabelingPage) -> None:
+    site.add(1)
+    labeling.open(site.invite())
+    page = labeling.page
+    page.keyboard.press("p")
+    at = labeling.videos()[0]["currentTime"]
+    for _ in range(3):
+        page.keyboard.press(".")
+    page.keyboard.press(",")
+    moments = [video["currentTime"] for video in labeling.videos()]
+    assert moments == pytest.approx([at + 0.1, at + 0.1], abs=0.01)  # two pictures of twenty a second
+    slider = page.get_by_role("slider", name="Moment of both clips")
+    slider.fill("500")
+    assert [video["currentTime"] for video in labeling.videos()] == pytest.approx([0.5, 0.5], abs=0.03)
+    slider.focus()
+    page.keyboard.press("ArrowRight")  # moves the slider and is no answer
+    assert site.labels() == []
+    labeling.wait_for("judging")
+
+
+def test_full_screen_by_key_and_by_button(site: Site, labeling: LabelingPage) -> None:
+    site.add(1)
+    labeling.open(site.invite())
+    page = labeling.page
+    is_full = "document.fullscreenElement !== null"
+    page.keyboard.press("f")
+    expect(page.locator(".bar")).to_be_hidden()
+    assert page.evaluate(is_full)
+    page.get_by_role("button", name="Full screen").click()
+    expect(page.locator(".bar")).to_be_visible()
+    assert not page.evaluate(is_full)
+
+
+def test_an_answer_tells_how_long_its_clips_were_in_sight(site: Site, labeling: LabelingPage) -> None:
+    site.add(2)
+    page = labeling.page
+    page.add_init_script(
+        "Object.defineProperty(document, 'hidden', { get: () => window.away === true, configurable: true })"
+    )
+    labeling.open(site.invite())
+    page.wait_for_timeout(500)
+    page.evaluate("window.away = true; document.dispatchEvent(new Event('visibilitychange'))")
+    page.wait_for_timeout(1_500)
+    page.evaluate("window.away = false; document.dispatchEvent(new Event('visibilitychange'))")
+    page.wait_for_timeout(300)
+    page.keyboard.press("ArrowLeft")
+    labeling.expect_saved(1)
+    [label] = site.labels()
+    assert label.shown_ms is not None
+    assert label.response_ms is not None
+    assert 700 <= label.shown_ms <= label.response_ms - 1_400

@@ -1,0 +1,108 @@
+"""Undo through the last answers, the history page, the pace of the work and its end."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+
+from human_feedback_site.feedback.models import Comparison, Label, Undo
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import LabelingPage, Site
+
+
+def test_answers_are_taken_back_one_after_the_other(site: Site, labeling: LabelingPage) -> None:
+    site.add(5)
+    labeling.open(site.invite())
+    for answered in range(1, 4):
+        labeling.press("ArrowLeft")
+        labeling.expect_saved(answered)
+    labeling.open(site.label_url)  # it is known after a reload, too
+    for left in (2, 1, 0):
+        labeling.page.keyboard.press("z")
+        expect(labeling.answered).to_have_text(str(left))
+        labeling.wait_for("judging")
+    labels = site.labels()
+    assert [undo.label for undo in Undo.objects.order_by("pk")] == labels[::-1]
+    labeling.page.keyboard.press("z")
+    expect(labeling.toast).to_have_text("There is no answer to take back.")
+    for answered in range(1, 4):  # the same pairs come back, the one taken back last first
+        labeling.press("ArrowRight")
+        labeling.expect_saved(answered)
+    again = site.labels()[3:]
+    assert [label.comparison for label in again] == [label.comparison for label in labels]
+    assert {label.choice for label in again} == {"right"}
+
+
+def test_a_mind_is_changed_on_the_history_page(site: Site, labeling: LabelingPage) -> None:
+    site.add(2)
+    labeling.open(site.invite())
+    for answered, key in enumerate(("ArrowLeft", "ArrowUp"), 1):
+        labeling.press(key)
+        labeling.expect_saved(answered)
+    page = labeling.page
+    page.keyboard.press("h")
+    items = page.get_by_role("listitem")
+    expect(items).to_have_count(2)
+    oldest = items.nth(1)
+    expect(oldest.get_by_role("button", pressed=True)).to_have_text("Left")
+    oldest.get_by_role("button", name="Play or pause both clips").click()
+    expect(oldest.locator(".clips.playing")).to_be_visible()
+    oldest.get_by_role("button", name="Right").click()
+    expect(oldest.get_by_role("button", pressed=True)).to_have_text("Right")
+    first, _, changed = site.labels()
+    assert (first.choice, first.undo.label, changed.choice) == ("left", first, "right")
+    assert site.decision(first.comparison) == {True: "first", False: "second"}[first.swapped]
+    page.get_by_role("link", name="Back to the clips").click()
+    labeling.wait_for("empty")
+    expect(labeling.answered).to_have_text("2")
+
+
+def test_the_pace_is_shown_and_a_pause_suggested(site: Site, labeling: LabelingPage) -> None:
+    site.add(6)
+    page = labeling.page
+    page.clock.install()
+    labeling.open(site.invite())
+    pace, rest = page.locator("#pace"), page.locator("#break")
+    expect(pace).to_be_hidden()
+    for answered in range(1, 4):
+        page.clock.run_for(20_000)
+        page.keyboard.press("ArrowLeft")
+        labeling.expect_saved(answered)
+    expect(pace).to_have_text(re.compile("4.[0-9] a minute"))
+    expect(rest).to_be_hidden()
+    page.evaluate(
+        """for (const [key, value] of Object.entries(sessionStorage)) if (key.includes("pace")) {
+            const pace = JSON.parse(value);
+            sessionStorage.setItem(key, JSON.stringify({ ...pace, since: pace.since - 25 * 60_000 }));
+        }"""
+    )
+    labeling.open(site.label_url)
+    page.clock.run_for(1_000)
+    page.keyboard.press("ArrowLeft")
+    expect(rest).to_contain_text("A short pause keeps your answers good.")
+    rest.get_by_role("button", name="Go on").click()
+    expect(rest).to_be_hidden()
+
+
+def test_who_waits_for_three_minutes_may_finish(site: Site, labeling: LabelingPage) -> None:
+    site.add(1)
+    page = labeling.page
+    page.clock.install()
+    labeling.open(site.invite())
+    page.clock.run_for(1_000)
+    page.keyboard.press("ArrowLeft")
+    labeling.wait_for("empty")
+    labeling.expect_saved(1)
+    finish = page.get_by_role("link", name="Finish")
+    for seconds in range(0, 168, 12):  # no longer than a request may take
+        page.clock.run_for(12_000)
+        page.wait_for_timeout(50)
+        assert not finish.is_visible(), seconds
+    page.clock.run_for(14_000)
+    finish.click()
+    expect(page.get_by_role("heading", name="Thank you!")).to_be_visible()
+    expect(page.locator("main")).to_contain_text("1 answer of yours is saved.")
+    assert Label.objects.count() == Comparison.objects.count() == 1
