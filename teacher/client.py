@@ -247,6 +247,16 @@ class FeedbackClient:
         body = {"points": [asdict(point) for point in points], "waiting_for": waiting_for}
         return self._call(lambda data: int(data["stored"]), "POST", _path(experiment, "points"), body)
 
+    def add_episode(self, experiment: str, step: int, key: str) -> None:
+        """Show labelers the film of a whole episode that is in the media store.
+
+        Raises:
+            SiteRefusedError: status 422 where the site cannot read it.
+        """
+        self._call(
+            lambda data: data["stored"], "POST", _path(experiment, "episodes"), {"step": step, "key": key}
+        )
+
     def close(self) -> None:
         """Close the pooled connections."""
         self._session.close()

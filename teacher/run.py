@@ -172,7 +172,8 @@ class Run:
         parts.callback(self._metrics.close)
         self._videos: EpisodeVideos | None = None
         if not config.no_videos:
-            self._videos = EpisodeVideos(config, task, console)
+            show = None if self.teaching is None else self.teaching.collector.show
+            self._videos = EpisodeVideos(config, task, console, show)
             parts.callback(self._videos.close)
 
     def __enter__(self) -> "Run":

@@ -1,5 +1,6 @@
 """Clips of whole episodes, filmed beside training every so often."""
 
+from collections.abc import Callable
 from concurrent.futures import Future, wait
 from pathlib import Path
 
@@ -19,9 +20,18 @@ class EpisodeVideos:
 
     A clip that cannot be made, for instance because no OpenGL library is installed, is reported once;
     training goes on without.
+
+    Args:
+        show: called with each film and its step when it is made, from another thread.
     """
 
-    def __init__(self, config: TeachConfig, task: TaskInfo, console: Console) -> None:
+    def __init__(
+        self,
+        config: TeachConfig,
+        task: TaskInfo,
+        console: Console,
+        show: Callable[[Path, int], None] | None = None,
+    ) -> None:
         self._folder = config.run_dir / "videos"
         self._every = max(1, config.num_timesteps // CLIPS_PER_RUN)
         self._fps = task.fps
@@ -30,6 +40,7 @@ class EpisodeVideos:
         self._clips: list[Future[Path]] = []
         self._next_step = 0
         self._complained = False
+        self._show = show
 
     def offer(self, episode: Trajectory, step: int) -> None:
         """Film ``episode``, which ended before ``step``, where the next clip is due."""
@@ -39,11 +50,17 @@ class EpisodeVideos:
         path = self._folder / f"step-{step:09d}.mp4"
         self._folder.mkdir(exist_ok=True)
         clip = self._renderer.submit(ClipJob(Shot(episode.recipe()), path, self._fps))
-        clip.add_done_callback(self._complain)
+        clip.add_done_callback(lambda clip: self._made(clip, step))
         self._clips = [earlier for earlier in self._clips if not earlier.done()] + [clip]
 
-    def _complain(self, clip: "Future[Path]") -> None:
-        if self._complained or clip.cancelled() or clip.exception() is None:
+    def _made(self, clip: "Future[Path]", step: int) -> None:
+        if clip.cancelled():
+            return
+        if clip.exception() is None:
+            if self._show is not None:
+                self._show(clip.result(), step)
+            return
+        if self._complained:
             return
         self._complained = True
         self._console.print(

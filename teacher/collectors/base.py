@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from teacher.client import Phase, SiteState
@@ -44,6 +45,9 @@ class Collector(Protocol):
 
     def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
         """Tell those who answer how training goes: values by TensorBoard tag, and answers waited for."""
+
+    def show(self, film: Path, step: int) -> None:
+        """Let those who answer watch a film of a whole episode, made at ``step``; from any thread."""
 
     def finish(self) -> None:
         """Tell those who answer that training is complete; tries for some seconds if they are away."""

@@ -5,11 +5,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from uuid import uuid4
 
 from teacher.client import Experiment, Feed, Phase, Point
 from teacher.collectors.backoff import Backoff, patiently
 from teacher.collectors.base import CollectorStatus
+from teacher.collectors.films import Films
 from teacher.collectors.publisher import Publication, Publisher
 from teacher.errors import DataError, SiteUnreachableError, StorageError
 from teacher.ledger import Comparison
@@ -67,6 +69,7 @@ class HumanCollector:
         self._trouble: Exception | None = None
         self._wake, self._stop = threading.Event(), threading.Event()
         on_their_way = self._ledger.path.parent / "clips-on-their-way"
+        self._films = Films(self._settings.name, publication.storage, self._client)
         self._publisher = Publisher(publication, on_their_way, self._wake.set)
         self._publisher.add_again(self._ledger.unfinished())
         self._thread = threading.Thread(target=self._work, name="human-collector", daemon=True)
@@ -106,6 +109,11 @@ class HumanCollector:
             if finite:
                 self._points.append(Point(step, finite))
             self._waiting_for = None if waiting_for is None else max(0, waiting_for)
+
+    def show(self, film: Path, step: int) -> None:
+        """See :meth:`Collector.show`."""
+        self._films.offer(film, step)
+        self._wake.set()
 
     def finish(self) -> None:
         """Close, and tell the site that no more labels are wanted.
@@ -160,6 +168,7 @@ class HumanCollector:
         if not self._to_store.seconds_left():
             try:
                 self._publisher.upload()
+                self._films.upload()
                 self._to_store.succeeded()
             except StorageError as error:
                 self._to_store.failed(error)
@@ -167,6 +176,7 @@ class HumanCollector:
         if not self._to_site.seconds_left():
             try:
                 self._publisher.register()
+                self._films.announce()
                 self._poll_and_report()
                 self._to_site.succeeded()
             except SiteUnreachableError as error:

@@ -1,6 +1,7 @@
 """A teacher that is a function of the segments, such as their true return: answers at once."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from teacher.client import FeedItem, Phase
@@ -47,6 +48,9 @@ class SyntheticTeacher:
 
     def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
         """See :meth:`Collector.report`; there is nobody to tell."""
+
+    def show(self, film: Path, step: int) -> None:
+        """See :meth:`Collector.show`; there is nobody to watch."""
 
     def finish(self) -> None:
         """See :meth:`Collector.finish`; there is nobody to tell."""

@@ -67,6 +67,8 @@ class Person:
     def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
         self.waited_for.append(waiting_for)
 
+    def show(self, film: Path, step: int) -> None: ...
+
     def finish(self) -> None:
         self.state = "finished"
 

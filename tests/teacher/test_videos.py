@@ -52,6 +52,23 @@ def test_the_first_episode_and_then_one_in_each_part_of_the_run_is_filmed(
     assert said.getvalue() == ""
 
 
+def test_each_film_is_shown_when_it_is_made(
+    task: TaskInfo, episode: Trajectory, tmp_path: Path, said: io.StringIO
+) -> None:
+    config = TeachConfig(
+        env_id="ShortReacher-v1", predictor="rl", name="x", num_timesteps=1000, runs_dir=str(tmp_path)
+    )
+    config.run_dir.mkdir(parents=True)
+    shown: list[tuple[str, int]] = []
+    videos = EpisodeVideos(
+        config, task, Console(file=said), lambda film, step: shown.append((film.name, step))
+    )
+    for step in (20, 60):
+        videos.offer(episode, step)
+    videos.close()
+    assert shown == [("step-000000020.mp4", 20), ("step-000000060.mp4", 60)]
+
+
 def test_a_clip_that_cannot_be_made_is_reported_once(
     videos: EpisodeVideos,
     episode: Trajectory,

@@ -111,6 +111,23 @@ def test_a_store_that_is_away_is_tried_again(
         wait_until(lambda: asking.collector.status.away is None)
 
 
+def test_labelers_can_watch_the_newest_film_once_the_store_is_back(
+    start_asking: Any, open_labeler: Any, wait_until: Any, site: Any, tmp_path: Path
+) -> None:
+    films = [tmp_path / "old.mp4", tmp_path / "new.mp4"]
+    with start_asking(storage=Unsteady(Path(site.storage))) as asking:
+        labeler = open_labeler(asking)
+        assert labeler.film() is None
+        for step, film in enumerate(films, 100):
+            film.write_text(film.name)
+            asking.collector.show(film, step)
+        wait_until(lambda: labeler.film() == (101, b"new.mp4"))
+        films[0].unlink()
+        asking.collector.show(films[0], 200)  # tidied up before it was uploaded: no reason to stop
+        asking.collector.show(films[1], 300)
+        wait_until(lambda: labeler.film() == (300, b"new.mp4"))
+
+
 class Short(FolderStorage):
     """A folder that keeps only half of what it is given, the first time."""
 
