@@ -151,15 +151,15 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
 
 
 def _do_chores() -> None:
-    """Do all chores after a minute and then every hour, and look for absent trainers every minute."""
+    """Do all chores after a minute and then every hour, and some of them every minute."""
     from django.db import connections  # noqa: PLC0415 (after the environment is set)
 
-    from human_feedback_site.feedback.services.chores import CHORES, forget_stale_runs  # noqa: PLC0415
+    from human_feedback_site.feedback.services.chores import CHORES, EVERY_MINUTE  # noqa: PLC0415
 
     for minute in itertools.count():
         time.sleep(MINUTE)
         for name, chore in CHORES.items():
-            if minute % 60 and chore is not forget_stale_runs:
+            if minute % 60 and chore not in EVERY_MINUTE:
                 continue
             try:
                 chore()

@@ -210,7 +210,9 @@ def build_run(
 def _teaching(
     config: TeachConfig, run_id: uuid.UUID, task: TaskInfo, parts: contextlib.ExitStack
 ) -> Teaching:
-    ledger = parts.enter_context(contextlib.closing(Ledger(config.run_dir / LEDGER_NAME)))
+    ledger = parts.enter_context(
+        contextlib.closing(Ledger(config.run_dir / LEDGER_NAME, hard_labels=config.hard_labels))
+    )
     dataset = PreferenceDataset(config.reward.max_preferences)
     dataset.upsert(ledger.targets())
     predictor = make_predictor(config, task)

@@ -84,7 +84,12 @@ class ClipReference:
 
 @dataclass(frozen=True, kw_only=True)
 class Registration:
-    """A comparison whose two clips can be read; the higher ``priority`` is labeled first."""
+    """A comparison whose two clips can be read; the higher ``priority`` is labeled first.
+
+    Attributes:
+        gold: its answer where that is known. Such a pair finds out labelers who do not look, and never comes
+            back as a decision.
+    """
 
     uuid: UUID
     phase: Phase
@@ -92,6 +97,7 @@ class Registration:
     priority: int
     first: ClipReference
     second: ClipReference
+    gold: Literal["first", "second", "equal"] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object the site expects."""

@@ -120,6 +120,11 @@ class TeachConfig:
     segment_steps: Annotated[
         int | None, "length of a clip in environment steps, instead of seconds", COUNT
     ] = None
+    hard_labels: Annotated[
+        bool,
+        "learn decisions of people as certain; without it as probable as the site makes them of several labels, "
+        "which it weighs by what each labeler is worth",
+    ] = False
     pace: Annotated[
         Pace | None,
         "labels = hold training while answers are too far behind (the rule with human); free = never wait",

@@ -32,7 +32,7 @@ def export_preferences(run_dir: Path, path: Path) -> int:
     if not (run_dir / LEDGER_NAME).exists():
         raise DataError(f"{run_dir} has no labels; expected a run with -p synth or -p human")
     dataset = PreferenceDataset()
-    with contextlib.closing(Ledger(run_dir / LEDGER_NAME)) as ledger:
+    with contextlib.closing(Ledger(run_dir / LEDGER_NAME, hard_labels=config.hard_labels)) as ledger:
         dataset.upsert(ledger.targets())
     save_preferences(path, dataset, task.observation_space, task.action_space)
     return len(dataset)

@@ -41,7 +41,10 @@ _SCHEMA = (
     f"PRAGMA user_version = {_VERSION}",
 )
 _USABLE = "(decision IN ('first', 'second', 'equal'))"
-_TARGETS = "SELECT uuid, probability, first, second, seq FROM comparison JOIN pair ON pair.comparison = id"
+_TARGETS = (
+    "SELECT uuid, decision, probability, first, second, seq FROM comparison JOIN pair ON pair.comparison = id"
+)
+_CERTAIN = {"first": 1.0, "equal": 0.5, "second": 0.0}
 _TARGETS_AT_ONCE = 64
 _OPEN = "(decision IS NULL AND status IN ('written', 'registered'))"
 
@@ -72,13 +75,16 @@ class Ledger:
 
     Args:
         path: the file; made where it does not exist.
+        hard_labels: give decisions as certain targets, 1, 0.5 or 0, whatever their probability; what is
+            stored is the same.
 
     Raises:
         DataError: by every method, where the file is damaged, not a ledger, or cannot be written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, hard_labels: bool = False) -> None:
         self.path = path
+        self._hard_labels = hard_labels
         self._lock = threading.RLock()
         with self._explained():
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -205,8 +211,9 @@ class Ledger:
             after = rows[-1][-1]
 
     def _preference(self, row: Sequence[Any]) -> Preference:
-        uuid, probability, first, second, _ = row
-        return Preference(UUID(bytes=uuid), *self._segments(first, second), probability)
+        uuid, decision, probability, first, second, _ = row
+        target = _CERTAIN.get(decision) if self._hard_labels else probability
+        return Preference(UUID(bytes=uuid), *self._segments(first, second), target)
 
     def decided_pairs(self, count: int) -> list[SegmentPair]:
         """The last ``count`` pairs that were decided, also those nobody can tell apart; oldest first."""

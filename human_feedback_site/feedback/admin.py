@@ -19,14 +19,16 @@ from django.utils.safestring import SafeString
 
 from human_feedback_site.feedback import models
 from human_feedback_site.feedback.media import media_store
-from human_feedback_site.feedback.selectors import with_decisions
-from human_feedback_site.feedback.services import accounts, experiments
+from human_feedback_site.feedback.selectors import notice_for, with_decisions
+from human_feedback_site.feedback.services import accounts, aggregate, experiments, quality
 
 if TYPE_CHECKING:  # they are generic for type checkers alone
     ModelAdmin: TypeAlias = admin.ModelAdmin[Any]
     TabularInline: TypeAlias = admin.TabularInline[Any, Any]
 else:
     ModelAdmin, TabularInline = admin.ModelAdmin, admin.TabularInline
+
+_OVERLAP = {"overlap", "overlap_more", "overlap_share"}
 
 admin.site.site_header = admin.site.site_title = "RL-Teacher"
 
@@ -65,7 +67,8 @@ class ExperimentAdmin(ModelAdmin):
     fields = (
         ("name", "state"),
         "prompt",
-        "overlap",
+        ("overlap", "overlap_more", "overlap_share", "aggregation"),
+        ("gold_rate", "repeat_rate", "min_watch_ms", "warn_failures", "stop_failures"),
         ("env_id", "fps", "has_true_reward"),
         ("n_labels", "waiting_for"),
         ("owner", "run_id"),
@@ -77,7 +80,7 @@ class ExperimentAdmin(ModelAdmin):
         *("waiting_for", "owner", "run_id", "created_at"),
         *("trainer_seen_at", "away_since", "finished_at", "media_deleted_at"),
     )
-    actions = ("pause", "resume", "finish")
+    actions = ("pause", "resume", "finish", "weigh")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Leave making experiments to trainers."""
@@ -90,11 +93,14 @@ class ExperimentAdmin(ModelAdmin):
         return super().formfield_for_dbfield(db_field, request, show_hidden_initial=True, **options)
 
     def save_model(self, request: HttpRequest, obj: Any, form: "ModelForm[Any]", change: bool) -> None:
-        """Write the changed fields alone; another overlap may close comparisons."""
+        """Write the changed fields alone; another overlap closes and opens comparisons."""
         changed = set(form.changed_data)
-        obj.save(update_fields=changed - {"overlap"})
-        if "overlap" in changed:
-            experiments.set_overlap(obj, obj.overlap)
+        weighed = models.Experiment.objects.get(pk=obj.pk).weighs_labelers
+        obj.save(update_fields=changed - _OVERLAP)
+        if changed & _OVERLAP:
+            experiments.set_overlap(obj, obj.overlap, obj.overlap_more, obj.overlap_share)
+        if obj.weighs_labelers != weighed:
+            aggregate.revise_everything(obj)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[models.Experiment]:
         """Count comparisons and find absent trainers on the way."""
@@ -145,6 +151,49 @@ class ExperimentAdmin(ModelAdmin):
         count = experiments.finish(chosen)
         self.message_user(request, f"{count} finished.")
 
+    @admin.action(description="Weigh labelers now and revise what that changes")
+    def weigh(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
+        """Do at once what is done every minute."""
+        revised = sum(aggregate.weigh_labelers(each) for each in chosen if each.weighs_labelers)
+        self.message_user(request, f"{revised} decisions revised.")
+
+
+@admin.register(models.Participation)
+class ParticipationAdmin(ReadOnly, ModelAdmin):
+    """How labelers do: who is warned, who is stopped, and who is given work again."""
+
+    list_display = (
+        *("labeler", "experiment", "standing", "answers", "undone"),
+        *("gold_checks", "watch_checks", "worth", "stopped_at"),
+    )
+    list_filter = (("stopped_at", admin.EmptyFieldListFilter), "experiment")
+    list_select_related = ("labeler", "experiment")
+    search_fields = ("labeler__name", "experiment__name")
+    actions = ("stop", "readmit")
+
+    @admin.display(description="standing")
+    def standing(self, participation: models.Participation) -> str:
+        """Return what the labeler is told about its checks."""
+        return notice_for(participation) or "good"
+
+    @admin.display(description="worth")
+    def worth(self, participation: models.Participation) -> str | None:
+        """Return how often the labeler is right, each truth counting alike, as last estimated."""
+        matrix = participation.confusion
+        if matrix is None:
+            return None
+        return f"{sum(matrix[truth][truth] for truth in range(len(matrix))) / len(matrix):.0%}"
+
+    @admin.action(permissions=["view"], description="Stop: give them nothing more")
+    def stop(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:
+        """Stop those that are given work."""
+        self.message_user(request, f"{quality.stop(chosen)} stopped.")
+
+    @admin.action(permissions=["view"], description="Give them work again; their checks begin anew")
+    def readmit(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:
+        """Forgive failed checks."""
+        self.message_user(request, f"{quality.readmit(chosen)} given work again.")
+
 
 class LabelInline(ReadOnly, TabularInline):
     """Every answer ever given to a comparison."""
@@ -191,10 +240,11 @@ class ComparisonAdmin(ReadOnly, ModelAdmin):
     list_filter = ("status", "phase", "experiment")
     list_select_related = ("experiment",)
     search_fields = ("=uuid", "experiment__name")
+    actions = ("first_is_known", "second_is_known", "equal_is_known", "is_not_known")
     fields = (
         ("uuid", "experiment", "created_at"),
         ("phase", "step", "priority"),
-        ("status", "n_labels", "outcome"),
+        ("status", "n_labels", "wanted", "outcome", "gold"),
         ("first_clip", "second_clip"),
         ("first_return", "second_return"),
         ("first_key", "second_key"),
@@ -206,6 +256,31 @@ class ComparisonAdmin(ReadOnly, ModelAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[models.Comparison]:
         """Find the current decisions on the way."""
         return with_decisions(super().get_queryset(request))
+
+    @admin.action(permissions=["view"], description="Gold: it is known that the first is better")
+    def first_is_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
+        """Make them gold."""
+        self._make_gold(request, chosen, models.Outcome.FIRST)
+
+    @admin.action(permissions=["view"], description="Gold: it is known that the second is better")
+    def second_is_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
+        """Make them gold."""
+        self._make_gold(request, chosen, models.Outcome.SECOND)
+
+    @admin.action(permissions=["view"], description="Gold: it is known that they are equal")
+    def equal_is_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
+        """Make them gold."""
+        self._make_gold(request, chosen, models.Outcome.EQUAL)
+
+    def _make_gold(
+        self, request: HttpRequest, chosen: QuerySet[models.Comparison], answer: models.Outcome
+    ) -> None:
+        self.message_user(request, f"{quality.make_gold(chosen, answer)} are gold.")
+
+    @admin.action(permissions=["view"], description="Not gold any more: judge them like others")
+    def is_not_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
+        """Take the known answer back."""
+        self.message_user(request, f"{quality.make_ordinary(chosen)} are gold no more.")
 
     @admin.display(ordering="decision")
     def outcome(self, comparison: Any) -> str | None:
@@ -272,7 +347,7 @@ class UndoAdmin(ReadOnly, ModelAdmin):
 class LeaseAdmin(ReadOnly, ModelAdmin):
     """Claims on comparisons."""
 
-    list_display = ("created_at", "labeler", "comparison", "swapped", "shown", "expires_at", "released_at")
+    list_display = ("created_at", "labeler", "comparison", "purpose", "swapped", "shown", "expires_at")
     list_filter = ("shown", "comparison__experiment", "labeler")
     list_select_related = ("labeler", "comparison")
     search_fields = ("=uuid", "=comparison__uuid", "labeler__name")

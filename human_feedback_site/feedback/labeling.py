@@ -74,7 +74,8 @@ def answered_by_all(experiment: Experiment) -> int:
     """Count pairs with an answer, a few seconds ago: every open page asks, and the count reads many rows."""
 
     def count() -> int:
-        return Comparison.objects.filter(experiment=experiment, n_labels__gt=0).count()
+        real = Comparison.objects.filter(experiment=experiment).exclude(status=Comparison.Status.GOLD)
+        return real.filter(n_labels__gt=0).count()
 
     return int(cache.get_or_set(f"answered-{experiment.pk}", count, _COUNT_SECONDS) or 0)
 

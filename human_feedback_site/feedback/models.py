@@ -10,7 +10,7 @@ import uuid
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.core.validators import MinValueValidator, RegexValidator
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
@@ -29,6 +29,20 @@ validate_labeler_name = RegexValidator(
 )
 
 
+class Outcome(models.TextChoices):
+    """What the labels of a comparison say."""
+
+    FIRST = "first"
+    SECOND = "second"
+    EQUAL = "equal"
+    CANT_TELL = "cant_tell"
+
+
+KNOWN_ANSWERS = [choice for choice in Outcome.choices if choice[0] != Outcome.CANT_TELL]
+_share = (MinValueValidator(0.0), MaxValueValidator(1.0))
+_one_or_more = (MinValueValidator(1),)
+
+
 class Experiment(models.Model):
     """One training run that asks for labels."""
 
@@ -38,6 +52,13 @@ class Experiment(models.Model):
         RUNNING = "running"
         PAUSED = "paused"
         FINISHED = "finished"
+
+    class Aggregation(models.TextChoices):
+        """How the labels of a comparison become one decision."""
+
+        AUTOMATIC = "automatic", _("Dawid-Skene where several labelers judge a comparison")
+        MAJORITY = "majority", _("majority")
+        DAWID_SKENE = "dawid_skene", _("Dawid-Skene: labelers weigh what they are worth")
 
     name = models.CharField(max_length=100, unique=True, validators=[validate_name])
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="experiments")
@@ -51,7 +72,42 @@ class Experiment(models.Model):
     has_true_reward = models.BooleanField()
     state = models.CharField(max_length=10, choices=State.choices, default=State.RUNNING)
     overlap = models.PositiveSmallIntegerField(
-        default=1, validators=[MinValueValidator(1)], help_text="Labelers who judge each comparison."
+        default=1, validators=_one_or_more, help_text="Labelers who judge each comparison."
+    )
+    overlap_more = models.PositiveSmallIntegerField(
+        default=3, validators=_one_or_more, help_text="Labelers who judge a share of the comparisons."
+    )
+    overlap_share = models.FloatField(default=0.0, validators=_share, help_text="How large that share is.")
+    repeat_rate = models.FloatField(
+        default=0.0,
+        validators=_share,
+        help_text="Share of pairs that labelers are shown once more, to see whether they say the same.",
+    )
+    gold_rate = models.FloatField(
+        default=0.0, validators=_share, help_text="Share of pairs whose answer is known already."
+    )
+    min_watch_ms = models.PositiveIntegerField(
+        default=0, help_text="An answer that comes faster is as careless as a wrong one to a known answer."
+    )
+    warn_failures = models.PositiveSmallIntegerField(
+        default=3,
+        validators=_one_or_more,
+        help_text="Of a labeler's last 10 checks: that many failures are a warning.",
+    )
+    stop_failures = models.PositiveSmallIntegerField(
+        default=5,
+        validators=_one_or_more,
+        help_text="Of a labeler's last 10 checks: after that many failures nothing more is given.",
+    )
+    aggregation = models.CharField(max_length=11, choices=Aggregation.choices, default=Aggregation.AUTOMATIC)
+    class_prior = models.JSONField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="How often first, equal and second are true, as last estimated.",
+    )
+    aggregated_seq = models.PositiveBigIntegerField(
+        default=0, editable=False, help_text="The newest decision when labelers were last weighed."
     )
     waiting_for = models.PositiveIntegerField(
         null=True, blank=True, help_text="Answers that training is waiting for; empty while it goes on."
@@ -70,6 +126,13 @@ class Experiment(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def weighs_labelers(self) -> bool:
+        """Whether decisions are those of Dawid and Skene."""
+        if self.aggregation == self.Aggregation.AUTOMATIC:
+            return self.overlap > 1 or (self.overlap_share > 0 and self.overlap_more > 1)
+        return self.aggregation == self.Aggregation.DAWID_SKENE
 
 
 class SequenceCounter(models.Model):
@@ -109,6 +172,56 @@ class Labeler(models.Model):
         return self.name
 
 
+class Participation(models.Model):
+    """How a labeler does in an experiment; it outlasts the invitation."""
+
+    CHECKS_KEPT = 10
+
+    labeler = models.ForeignKey(Labeler, models.CASCADE, related_name="participations")
+    experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="participations")
+    answers = models.PositiveIntegerField(default=0, help_text="Labels ever given.")
+    undone = models.PositiveIntegerField(default=0, help_text="Those of them that were withdrawn.")
+    gold_checks = models.CharField(
+        max_length=CHECKS_KEPT,
+        default="",
+        blank=True,
+        help_text="The last answers to pairs with a known answer: 1 right, 0 wrong.",
+    )
+    watch_checks = models.CharField(
+        max_length=CHECKS_KEPT,
+        default="",
+        blank=True,
+        help_text="The last answers where a time of watching is asked for: 1 watched, 0 too fast.",
+    )
+    stopped_at = models.DateTimeField(
+        null=True, blank=True, help_text="Since then the labeler is given nothing."
+    )
+    confusion = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="How often each answer is given (first, equal, second) to each truth, as last estimated.",
+    )
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(fields=("labeler", "experiment"), name="participation_of_labeler"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.labeler_id} in {self.experiment_id}"
+
+    @property
+    def answered(self) -> int:
+        """Answers that stand."""
+        return self.answers - self.undone
+
+    @property
+    def failures(self) -> int:
+        """Failed checks among the last of each kind."""
+        return max(self.gold_checks.count("0"), self.watch_checks.count("0"))
+
+
 class Comparison(models.Model):
     """A pair of clips to judge."""
 
@@ -124,6 +237,7 @@ class Comparison(models.Model):
         OPEN = "open"
         ANSWERED = "answered"
         CANCELLED = "cancelled"
+        GOLD = "gold"  # its answer is known: it is there to find out who does not look
 
     uuid = models.UUIDField(unique=True)
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="comparisons")
@@ -136,9 +250,21 @@ class Comparison(models.Model):
     first_return = models.FloatField(null=True, blank=True, verbose_name="true return of the first")
     second_return = models.FloatField(null=True, blank=True, verbose_name="true return of the second")
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.OPEN)
+    gold = models.CharField(
+        max_length=10,
+        choices=KNOWN_ANSWERS,
+        null=True,
+        blank=True,
+        help_text="The answer that is known; labelers cannot tell.",
+    )
+    wanted = models.PositiveSmallIntegerField(default=1, help_text="Labels that it should have.")
     n_labels = models.PositiveSmallIntegerField(
         default=0, help_text="Labels that count; written under its row lock."
     )
+    # What those labels say: votes, or log-likelihoods where labelers are weighed.
+    score_first = models.FloatField(default=0.0)
+    score_equal = models.FloatField(default=0.0)
+    score_second = models.FloatField(default=0.0)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
@@ -167,26 +293,30 @@ class Comparison(models.Model):
 class Lease(models.Model):
     """A labeler's claim on a comparison, with the sides of the screen fixed.
 
-    It is live while it is not released and not expired. Expiry is judged by the database's clock.
+    It is live while it is not answered and not expired. Expiry is judged by the database's clock. Only a
+    lease to judge takes one of the comparison's places.
     """
+
+    class Purpose(models.TextChoices):
+        """What the answer is for; labelers cannot tell."""
+
+        JUDGE = "judge"
+        GOLD = "gold"  # to see whether the labeler knows what is known
+        REPEAT = "repeat"  # to see whether the labeler says the same again
 
     uuid = models.UUIDField(unique=True, default=uuid.uuid4)
     comparison = models.ForeignKey(Comparison, models.CASCADE, related_name="leases")
     labeler = models.ForeignKey(Labeler, models.CASCADE, related_name="leases")
+    purpose = models.CharField(max_length=6, choices=Purpose.choices, default=Purpose.JUDGE)
     swapped = models.BooleanField(help_text="The second clip is shown on the left.")
     shown = models.BooleanField(default=False, help_text="On screen, no longer merely prefetched.")
     expires_at = models.DateTimeField()
-    released_at = models.DateTimeField(null=True, blank=True, help_text="When its answer arrived.")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
         indexes = (
-            models.Index(
-                fields=("comparison", "expires_at"), name="lease_live", condition=Q(released_at=None)
-            ),
-            models.Index(
-                fields=("labeler", "expires_at"), name="lease_of_labeler", condition=Q(released_at=None)
-            ),
+            models.Index(fields=("comparison", "expires_at"), name="lease_of_comparison"),
+            models.Index(fields=("labeler", "expires_at"), name="lease_by_labeler"),
         )
 
     def __str__(self) -> str:
@@ -205,10 +335,12 @@ class Label(models.Model):
         CANT_TELL = "cant_tell"
 
     class Status(models.TextChoices):
-        """Whether it had room among the labels wanted when it arrived."""
+        """Whether it had room among the labels wanted when it arrived, or what else it was for."""
 
         COUNTED = "counted"
         SURPLUS = "surplus"
+        GOLD = "gold"
+        REPEAT = "repeat"
 
     uuid = models.UUIDField(
         unique=True, help_text="Chosen by the browser, so that sending again changes nothing."
@@ -235,13 +367,18 @@ class Label(models.Model):
         return str(self.uuid)
 
     @property
-    def verdict(self) -> "Outcome":
+    def verdict(self) -> Outcome:
         """The answer with the screen taken out of it."""
-        if self.choice == self.Choice.EQUAL:
-            return Outcome.EQUAL
-        if self.choice == self.Choice.CANT_TELL:
-            return Outcome.CANT_TELL
-        return Outcome.FIRST if (self.choice == self.Choice.LEFT) != self.swapped else Outcome.SECOND
+        return verdict_of(self.choice, swapped=self.swapped)
+
+
+def verdict_of(choice: str, *, swapped: bool) -> Outcome:
+    """Take the screen out of an answer."""
+    if choice == Label.Choice.EQUAL:
+        return Outcome.EQUAL
+    if choice == Label.Choice.CANT_TELL:
+        return Outcome.CANT_TELL
+    return Outcome.FIRST if (choice == Label.Choice.LEFT) != swapped else Outcome.SECOND
 
 
 class Undo(models.Model):
@@ -263,15 +400,6 @@ class Undo(models.Model):
 
     def __str__(self) -> str:
         return str(self.uuid)
-
-
-class Outcome(models.TextChoices):
-    """What the labels of a comparison say."""
-
-    FIRST = "first"
-    SECOND = "second"
-    EQUAL = "equal"
-    CANT_TELL = "cant_tell"
 
 
 class Decision(models.Model):

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser, User
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Now
 
 from human_feedback_site.feedback.errors import NotFoundError
@@ -19,9 +19,10 @@ from human_feedback_site.feedback.models import (
     Label,
     Labeler,
     Lease,
+    Participation,
     SequenceCounter,
 )
-from human_feedback_site.feedback.services.leases import live, standing
+from human_feedback_site.feedback.services.leases import live
 
 
 class Point(TypedDict):
@@ -41,7 +42,7 @@ class Feed:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the labeling of an experiment is; cancelled comparisons do not count as asked."""
+    """How far the labeling of an experiment is; cancelled ones are not asked, gold ones do not count."""
 
     asked: int
     answered: int
@@ -88,7 +89,7 @@ def decisions_after(experiment: Experiment, after: int, limit: int) -> Feed:
 def progress(experiment: Experiment) -> Progress:
     """Count the experiment's comparisons by what became of them."""
     is_open = Q(status=Comparison.Status.OPEN)
-    counts = experiment.comparisons.aggregate(
+    counts = experiment.comparisons.exclude(status=Comparison.Status.GOLD).aggregate(
         total=Count("pk"),
         answered=Count("pk", filter=Q(n_labels__gt=0)),
         open=Count("pk", filter=is_open),
@@ -101,16 +102,23 @@ def progress(experiment: Experiment) -> Progress:
 def active_labelers(experiment: Experiment) -> int:
     """Count labelers who hold a live lease or answered a short while ago."""
     since = Now() - timedelta(seconds=settings.ACTIVE_LABELER_SECONDS)
-    holding = Lease.objects.filter(live(), comparison__experiment=experiment).values("labeler")
-    answering = Label.objects.filter(comparison__experiment=experiment, created_at__gt=since).values(
-        "labeler"
-    )
-    return Labeler.objects.filter(Q(pk__in=holding) | Q(pk__in=answering)).count()
+    own = Q(labeler=OuterRef("labeler"), comparison__experiment=experiment)
+    holding = Lease.objects.filter(live(), own)
+    answering = Label.objects.filter(own, created_at__gt=since)
+    return experiment.participations.filter(Exists(holding) | Exists(answering)).count()
 
 
 def answers_given(labeler: Labeler, experiment: Experiment) -> int:
     """Count the labeler's answers that stand."""
-    return Label.objects.filter(standing(), labeler=labeler, comparison__experiment=experiment).count()
+    known = Participation.objects.filter(labeler=labeler, experiment=experiment).first()
+    return known.answered if known else 0
+
+
+def notice_for(participation: Participation) -> str | None:
+    """Return what a labeler is told about its checks: ``stopped``, ``warned``, or nothing."""
+    if participation.stopped_at is not None:
+        return "stopped"
+    return "warned" if participation.failures >= participation.experiment.warn_failures else None
 
 
 def comparisons_with_decisions(experiment: Experiment) -> QuerySet[Comparison]:

@@ -10,6 +10,12 @@ def forget_stale_runs() -> str:
     return chores.forget_stale_runs()
 
 
+@app.task(name="chores.labelers")
+def weigh_labelers() -> str:
+    """See :func:`.chores.weigh_labelers`."""
+    return chores.weigh_labelers()
+
+
 @app.task(name="chores.leases")
 def forget_leases() -> str:
     """See :func:`.chores.forget_leases`."""

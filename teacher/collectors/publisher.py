@@ -208,17 +208,18 @@ class Publisher:
         raise SiteUnreachableError(str(error)) from error
 
     def _registration(self, comparison: Comparison) -> Registration:
-        clips = {
-            side: ClipReference(self._at.key(comparison, side), self._true_return(segment))
+        first, second = (
+            ClipReference(self._at.key(comparison, side), self._true_return(segment))
             for side, segment in zip(_SIDES, (comparison.first, comparison.second), strict=True)
-        }
+        )
         return Registration(
             uuid=comparison.uuid,
             phase=comparison.phase,
             step=comparison.step,
             # Left-over pretraining pairs rank last: people should judge what the agent does now.
             priority=1 if comparison.phase == "training" else 0,
-            **clips,
+            first=first,
+            second=second,
         )
 
     def _true_return(self, segment: Segment) -> float | None:

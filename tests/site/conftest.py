@@ -16,6 +16,7 @@ from pytest_django import Settings
 from human_feedback_site.feedback.media import FolderMedia, media_store
 from human_feedback_site.feedback.models import Comparison, Experiment, Lease
 from human_feedback_site.feedback.services.accounts import create_token
+from human_feedback_site.feedback.services.experiments import set_overlap
 
 CLIP = b"\x00\x00\x00\x18ftypmp42" + bytes(range(256)) * 4  # enough to be served; nothing here decodes it
 API = "/api/v1"
@@ -108,6 +109,11 @@ class Trainer(Api):
         comparisons = [self.comparison(**changes) for _ in range(count)]
         self.post(f"{self.path}/comparisons", {"comparisons": comparisons})
         return [comparison["uuid"] for comparison in comparisons]
+
+    def overlap(self, overlap: int, *, more: int = 1, share: float = 0.0) -> None:
+        """Say how many labelers judge each comparison, and how many judge some; the majority decides."""
+        Experiment.objects.filter(name=self.name).update(aggregation="majority")
+        set_overlap(self.experiment, overlap, more, share)
 
     def decisions(self, after: int = 0, limit: int = 1000) -> Any:
         """Read the feed."""

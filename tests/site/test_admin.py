@@ -123,7 +123,7 @@ def test_a_stale_form_overwrites_nothing(root: Client, trainer: Trainer) -> None
 def test_a_smaller_overlap_closes_what_has_enough_labels(
     root: Client, trainer: Trainer, browser: Browser
 ) -> None:
-    models.Experiment.objects.update(overlap=2)
+    trainer.overlap(2)
     trainer.register(2)
     browser.answer(browser.lease()[0])
     assert trainer.decisions()["open"] == 2
@@ -133,7 +133,7 @@ def test_a_smaller_overlap_closes_what_has_enough_labels(
     assert models.Comparison.objects.get(n_labels=1).status == "answered"
 
 
-def test_a_larger_overlap_leaves_what_had_enough_labels_closed(
+def test_a_larger_overlap_opens_what_had_enough_labels(
     root: Client, trainer: Trainer, browser: Browser, invite: Callable[[str], Browser]
 ) -> None:
     trainer.register(2)
@@ -145,7 +145,7 @@ def test_a_larger_overlap_leaves_what_had_enough_labels_closed(
         for lease in other.lease(2):
             other.answer(lease)
     assert sorted(models.Comparison.objects.values_list("n_labels", "status")) == [
-        (1, "answered"),
+        (2, "answered"),
         (2, "answered"),
     ]
 

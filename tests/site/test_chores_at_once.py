@@ -74,7 +74,8 @@ def test_answers_that_arrive_while_clips_expire_are_kept(
 ) -> None:
     others = [invite(name) for name in ("mia", "leo")]
     for _ in range(ROUNDS):
-        Experiment.objects.update(overlap=3, media_deleted_at=None)
+        Experiment.objects.update(media_deleted_at=None)
+        trainer.overlap(3)
         trainer.put(state="running")
         trainer.register()
         leases = [each.lease()[0] for each in (browser, *others)]

@@ -17,9 +17,11 @@ from django.db import connections, transaction
 from django.db.models import Count
 
 from human_feedback_site.feedback import selectors
-from human_feedback_site.feedback.models import Comparison, Decision, Experiment, Label, Labeler, Lease, Undo
+from human_feedback_site.feedback.models import Comparison, Decision, Label, Labeler, Lease, Undo
 from human_feedback_site.feedback.services.answers import Answer, record_answer
+from human_feedback_site.feedback.services.claims import claim_of
 from human_feedback_site.feedback.services.experiments import set_overlap
+from human_feedback_site.feedback.services.leases import live
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -123,7 +125,7 @@ def test_with_pairs_fetched_ahead_each_pair_still_gets_exactly_one_label_that_co
 def test_with_overlap_each_pair_is_judged_by_that_many_different_labelers(
     trainer: Trainer, answer_together: Callable[[int], int]
 ) -> None:
-    Experiment.objects.update(overlap=3)
+    trainer.overlap(3)
     trainer.register(10)
     answer_together(1)
     judged = Comparison.objects.annotate(judges=Count("labels__labeler", distinct=True), all=Count("labels"))
@@ -139,7 +141,7 @@ def test_the_feed_waits_for_a_transaction_that_is_still_open(
     labeler = Labeler.objects.get(name="labeler-0")
     answer = Answer(uuid=uuid4(), lease=UUID(slow_lease["uuid"]), choice="left", response_ms=None)
     with transaction.atomic():
-        record_answer(labeler, answer)
+        record_answer(claim_of(labeler, answer.lease), answer)
         overtaking = start(quick.answer, quick_lease)
         with pytest.raises(TimeoutError):
             overtaking.result(timeout=0.5)
@@ -209,7 +211,7 @@ def test_one_uuid_for_answers_to_two_pairs_is_refused_for_one_of_them(
 def test_undo_and_answers_of_others_at_once_leave_what_the_standing_labels_say(
     trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
 ) -> None:
-    Experiment.objects.update(overlap=4)
+    trainer.overlap(4)
     for _ in range(ROUNDS):
         [uuid] = trainer.register()
         leases = [browser.lease()[0] for browser in browsers[:4]]
@@ -223,7 +225,7 @@ def test_undo_and_answers_of_others_at_once_leave_what_the_standing_labels_say(
         comparison = Comparison.objects.get(uuid=uuid)
         last = Decision.objects.filter(comparison=comparison).latest("seq")
         assert comparison.n_labels == last.n_labels == 2
-        assert Lease.objects.filter(comparison=comparison, released_at=None).count() == 2
+        assert Lease.objects.filter(live(), comparison=comparison).count() == 2
         trainer.post(f"{trainer.path}/cancel", {"comparisons": [uuid]})
         Comparison.objects.update(status=Comparison.Status.CANCELLED)
     seqs = list(Decision.objects.order_by("seq").values_list("seq", flat=True))
@@ -277,7 +279,7 @@ def test_an_overlap_that_shrinks_during_answers_leaves_nothing_open_that_has_eno
     trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
 ) -> None:
     for _ in range(ROUNDS):
-        Experiment.objects.update(overlap=2)
+        trainer.overlap(2)
         trainer.register(3)
         leases = browsers[0].lease(3)
         answers = [lambda lease=lease: browsers[0].answer(lease) for lease in leases]

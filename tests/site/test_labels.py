@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import pytest
 
+from human_feedback_site.feedback.aggregation import majority, total, vote
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Outcome, Undo
-from human_feedback_site.feedback.services.answers import verdict_of
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -107,7 +107,7 @@ def test_a_late_answer_is_surplus_once_the_pair_is_leased_or_answered(
 
 
 def test_a_second_answer_to_the_same_pair_is_surplus(trainer: Trainer, browser: Browser) -> None:
-    Experiment.objects.update(overlap=3)
+    trainer.overlap(3)
     trainer.register()
     [lease] = browser.lease()
     assert [browser.answer(lease)["status"] for _ in range(2)] == ["counted", "surplus"]
@@ -228,7 +228,7 @@ def test_undoing_a_surplus_answer_changes_no_decision(
 def test_with_overlap_the_decision_is_what_the_standing_labels_say(
     trainer: Trainer, invite: Invite, side_of: Callable[[Any, str], str]
 ) -> None:
-    Experiment.objects.update(overlap=3)
+    trainer.overlap(3)
     trainer.register()
     browsers = [invite(name) for name in ("a", "b", "c")]
     labels = []
@@ -246,8 +246,8 @@ def test_with_overlap_the_decision_is_what_the_standing_labels_say(
 def test_a_verdict_does_not_depend_on_which_clip_is_called_first(n_labels: int) -> None:
     mirror = {Outcome.FIRST: Outcome.SECOND, Outcome.SECOND: Outcome.FIRST}
     for outcomes in itertools.product(Outcome, repeat=n_labels):
-        verdict = verdict_of(list(outcomes))
-        mirrored = verdict_of([mirror.get(outcome, outcome) for outcome in outcomes])
+        verdict = majority(total(map(vote, outcomes)), n_labels)
+        mirrored = majority(total(vote(mirror.get(outcome, outcome)) for outcome in outcomes), n_labels)
         assert mirrored.n_labels == verdict.n_labels == n_labels
         if verdict.probability is None:
             assert set(outcomes) <= {Outcome.CANT_TELL}

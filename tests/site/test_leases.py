@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from pytest_django import DjangoAssertNumQueries
 
-from human_feedback_site.feedback.models import Comparison, Experiment, Labeler, Lease
+from human_feedback_site.feedback.models import Comparison, Labeler, Lease
 from human_feedback_site.feedback.services import leases
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def test_the_links_follow_the_sides(trainer: Trainer, browser: Browser, side_of:
 def test_order_is_priority_then_nearly_complete_then_newest(trainer: Trainer, invite: Invite) -> None:
     [old_pretraining] = trainer.register(priority=0, phase="pretraining")
     [half_done] = trainer.register(priority=1)
-    Experiment.objects.update(overlap=2)
+    trainer.overlap(2)
     first, second = invite("first"), invite("second")
     first.answer(first.lease()[0])
     [older, newer] = trainer.register(2, priority=1)
@@ -97,7 +97,7 @@ def test_no_pair_is_given_to_two_labelers(trainer: Trainer, invite: Invite) -> N
 
 def test_overlap_is_the_number_of_labelers_of_a_pair(trainer: Trainer, invite: Invite) -> None:
     trainer.register(1)
-    Experiment.objects.update(overlap=2)
+    trainer.overlap(2)
     assert [len(invite(name).lease()) for name in ("a", "b", "c")] == [1, 1, 0]
 
 
@@ -171,7 +171,7 @@ def test_an_answered_lease_is_not_renewed(trainer: Trainer, browser: Browser) ->
 
 
 def test_a_judged_pair_does_not_come_back(trainer: Trainer, invite: Invite) -> None:
-    Experiment.objects.update(overlap=2)
+    trainer.overlap(2)
     trainer.register()
     browser = invite("one")
     browser.answer(browser.lease()[0])
@@ -212,7 +212,7 @@ def test_nobody_loses_a_pair_while_there_are_others(trainer: Trainer, invite: In
 
 
 def test_a_pair_is_not_taken_by_somebody_who_has_judged_it(trainer: Trainer, invite: Invite) -> None:
-    Experiment.objects.update(overlap=2)
+    trainer.overlap(2)
     trainer.register(1)
     judge, holder = invite("judge"), invite("holder")
     judge.answer(judge.lease()[0])
@@ -272,14 +272,14 @@ def test_a_place_that_goes_while_the_queue_is_read_is_not_given_twice(
     older, newest = trainer.register(2)
     slow = invite("slow")
     quick = Labeler.objects.create(name="quick", user=User.objects.create(), invited_by=trainer.user)
-    certain = leases._still_free
+    certain = leases._grant_all
 
-    def overtaken(rows: Any, *args: Any) -> Any:
-        for row in rows:
-            if str(row.uuid) == newest and not row.leases.exists():
-                leases.grant(row, quick)  # as if committed between reading the queue and locking its rows
-        return certain(rows, *args)
+    def overtaken(labeler: Labeler, offered: Any) -> Any:
+        for pair in offered:
+            if labeler != quick and str(pair.uuid) == newest:
+                certain(quick, [pair])  # as if committed between reading the queue and locking its rows
+        return certain(labeler, offered)
 
-    monkeypatch.setattr(leases, "_still_free", overtaken)
+    monkeypatch.setattr(leases, "_grant_all", overtaken)
     assert pairs(slow.lease(2)) == [older]
     assert Lease.objects.filter(comparison__uuid=newest).count() == 1

@@ -329,7 +329,7 @@ def test_the_admin_says_that_clips_have_expired(expired: Comparison) -> None:
 def test_nobody_is_shown_what_has_expired_when_the_experiment_goes_on(
     trainer: Trainer, browser: Browser, invite: Callable[[str], Browser]
 ) -> None:
-    Experiment.objects.update(overlap=2)
+    trainer.overlap(2)
     half, none = trainer.register(2)
     leases = {lease["comparison"]: lease for lease in browser.lease(2)}
     browser.answer(leases[half])

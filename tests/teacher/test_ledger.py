@@ -222,3 +222,20 @@ def test_decided_pairs_come_back_in_order_also_where_nobody_could_tell(ledger: L
         for pair, comparison in zip(decided, expected, strict=True):
             assert_same_segment(pair[0], comparison.first)
             assert_same_segment(pair[1], comparison.second)
+
+
+def test_hard_labels_make_each_decision_certain(tmp_path: Path, ledger: Ledger, ask: Ask) -> None:
+    probable: list[tuple[Decision, float]] = [("first", 0.8), ("equal", 0.55), ("second", 0.4)]
+    asked = [ask() for _ in probable]
+    items = [
+        FeedItem(seq, comparison.uuid, decision, probability, n_labels=3)
+        for seq, (comparison, (decision, probability)) in enumerate(
+            zip(asked, probable, strict=True), start=1
+        )
+    ]
+    ledger.record(items, cursor=3)
+    assert [preference.value for preference in ledger.targets()] == [0.8, 0.55, 0.4]
+    hard = Ledger(tmp_path / "ledger.sqlite3", hard_labels=True)
+    assert [preference.value for preference in hard.targets()] == [1.0, 0.5, 0.0]
+    assert [preference.value for preference in hard.preferences([asked[1].uuid])] == [0.5]
+    hard.close()

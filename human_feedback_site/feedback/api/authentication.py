@@ -1,5 +1,7 @@
 """Who is asking: a trainer by its token, a person by the browser's session."""
 
+from typing import Any
+
 from django.contrib.auth.models import User
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework import authentication
@@ -30,7 +32,20 @@ class TokenAuthentication(authentication.BaseAuthentication):
 
 
 class SessionAuthentication(authentication.SessionAuthentication):
-    """Django's session and CSRF protection; not signed in is 401, unlike "not allowed"."""
+    """Django's session and CSRF protection; not signed in is 401, unlike "not allowed".
+
+    A view may have a shorter way to find out who is asking, along with what it needs to know besides: its
+    ``recognise`` returns both, the latter for ``request.auth``, or None where it is not so simple.
+    """
+
+    def authenticate(self, request: Request) -> tuple[User, Any] | None:
+        """Return the session's user, and what the view found besides."""
+        recognise = getattr((request.parser_context or {}).get("view"), "recognise", None)
+        found: tuple[User, Any] | None = recognise(request) if recognise is not None else None
+        if found is None:
+            return super().authenticate(request)
+        self.enforce_csrf(request)
+        return found
 
     def authenticate_header(self, request: Request) -> str:
         """Return the challenge that goes with status 401."""

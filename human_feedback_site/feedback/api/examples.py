@@ -44,6 +44,7 @@ REQUESTS: Final[dict[str, Any]] = {
                 "priority": 1,
                 "first": _clip("first", 31.5),
                 "second": _clip("second", 12.25),
+                "gold": None,
             }
         ]
     },
@@ -98,6 +99,7 @@ RESPONSES: Final[dict[str, Any]] = {
                 "status": "answered",
                 "first": {"url": _LEFT, "true_return": 31.5},
                 "second": {"url": "/media/ImhvcHBlci1mbGlwM...", "true_return": 12.25},
+                "gold": None,
                 "decision": "first",
                 "probability": 1.0,
                 "n_labels": 1,
@@ -119,6 +121,7 @@ RESPONSES: Final[dict[str, Any]] = {
         "fps": 40,
         "answered": 17,
         "waiting_for": None,
+        "notice": None,
     },
     "label": {"uuid": _LABEL, "status": "counted", "answered": 18},
     "undo": {"uuid": _UNDO, "lease": LEASE_VALUE, "answered": 17},

@@ -4,10 +4,13 @@ Nor do they say which side is first, but the links of the clips hold their keys,
 swapped against habits of the eye, not to keep a secret.
 """
 
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from django.conf import settings
+from django.contrib.auth import SESSION_KEY
+from django.contrib.auth.models import User
+from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -16,17 +19,17 @@ from human_feedback_site.feedback.api import serializers as s
 from human_feedback_site.feedback.api.schema import endpoint
 from human_feedback_site.feedback.api.views import LabelerView, user_of, valid
 from human_feedback_site.feedback.media import media_store
-from human_feedback_site.feedback.models import Lease
-from human_feedback_site.feedback.services import accounts, answers, leases
+from human_feedback_site.feedback.models import Participation
+from human_feedback_site.feedback.services import accounts, answers, claims, leases
 
 
-def _lease(lease: Lease) -> dict[str, Any]:
+def _lease(offer: leases.Offer) -> dict[str, Any]:
     media = media_store()
-    keys = [lease.comparison.first_key, lease.comparison.second_key]
-    left, right = reversed(keys) if lease.swapped else keys
+    keys = [offer.first_key, offer.second_key]
+    left, right = reversed(keys) if offer.swapped else keys
     return {
-        "uuid": lease.uuid,
-        "comparison": lease.comparison.uuid,
+        "uuid": offer.uuid,
+        "comparison": offer.comparison,
         "left": {"url": media.url(left)},
         "right": {"url": media.url(right)},
         "expires_in": settings.LEASE_SECONDS,
@@ -36,29 +39,52 @@ def _lease(lease: Lease) -> dict[str, Any]:
 class LeasesView(LabelerView):
     """Work for a labeler."""
 
+    def recognise(self, request: Request) -> tuple[User, Participation] | None:
+        """Read a labeler who was here before together with how it does."""
+        session = request._request.session
+        user_id = session.get(SESSION_KEY)
+        known = None if user_id is None else accounts.known_participation(int(user_id), self.kwargs["name"])
+        if known is None or not claims.is_session_of(known.labeler.user, session):
+            return None
+        return known.labeler.user, known
+
     @endpoint(
         "lease_comparisons", s.LeasesSerializer, example="leases", body=(s.LeasesRequestSerializer, "leases")
     )
     def post(self, request: Request, name: str) -> Response:
         """Renew the pairs held and claim more, until `count` are held."""
-        labeler, experiment = accounts.labeler_in(user_of(request), name)
+        participation = cast(Participation | None, request.auth)
+        if participation is None:
+            participation = accounts.participation_in(user_of(request), name)
         body = valid(s.LeasesRequestSerializer, request.data)
-        grant = leases.lease_comparisons(experiment, labeler, leases.LeaseRequest(**body))
-        answer = {
-            "leases": [_lease(lease) for lease in grant.new],
-            "renewed": grant.renewed,
-            "lost": grant.lost,
-            "state": experiment.state,
-            "prompt": experiment.prompt,
-            "fps": experiment.fps,
-            "answered": selectors.answers_given(labeler, experiment),
-            "waiting_for": experiment.waiting_for,
-        }
-        return Response(s.LeasesSerializer(answer).data)
+        grant = leases.lease_comparisons(participation, leases.LeaseRequest(**body))
+        experiment = participation.experiment
+        return Response(
+            {
+                "leases": [_lease(offer) for offer in grant.new],
+                "renewed": grant.renewed,
+                "lost": grant.lost,
+                "state": experiment.state,
+                "prompt": experiment.prompt,
+                "fps": experiment.fps,
+                "answered": participation.answered,
+                "waiting_for": experiment.waiting_for,
+                "notice": selectors.notice_for(participation),
+            }
+        )
 
 
 class LabelsView(LabelerView):
     """Answers."""
+
+    def recognise(self, request: Request) -> tuple[User, claims.Claim] | None:
+        """Read the holder of the lease that the body names together with it."""
+        session_key = request._request.session.session_key
+        try:
+            lease = UUID(cast(dict[str, Any], request.data)["lease"])
+        except (APIException, KeyError, TypeError, ValueError, AttributeError):
+            return None  # the one who may hear what is wrong with it is found first
+        return claims.claim_in_session(session_key, lease) if session_key else None
 
     @endpoint(
         "create_label",
@@ -70,11 +96,12 @@ class LabelsView(LabelerView):
     def post(self, request: Request) -> Response:
         """Answer a lease, by screen side; a late answer is kept too."""
         body = valid(s.LabelRequestSerializer, request.data)
-        labeler = accounts.labeler_of(user_of(request))
-        label, created = answers.record_answer(labeler, answers.Answer(**body))
-        answered = selectors.answers_given(labeler, label.comparison.experiment)
-        answer = {"uuid": label.uuid, "status": label.status, "answered": answered}
-        return Response(s.LabelSerializer(answer).data, status=201 if created else 200)
+        claim = cast(claims.Claim | None, request.auth)
+        if claim is None:
+            claim = claims.claim_of(accounts.labeler_of(user_of(request)), body["lease"])
+        recorded = answers.record_answer(claim, answers.Answer(**body))
+        answer = {"uuid": recorded.uuid, "status": recorded.status, "answered": recorded.answered}
+        return Response(answer, status=201 if recorded.created else 200)
 
 
 class UndoView(LabelerView):
@@ -94,7 +121,7 @@ class UndoView(LabelerView):
         undo, lease, created = answers.record_undo(labeler, uuid, body["uuid"])
         answer = {
             "uuid": undo.uuid,
-            "lease": None if lease is None else _lease(lease),
+            "lease": None if lease is None else _lease(leases.Offer.of(lease)),
             "answered": selectors.answers_given(labeler, undo.label.comparison.experiment),
         }
         return Response(s.UndoSerializer(answer).data, status=201 if created else 200)

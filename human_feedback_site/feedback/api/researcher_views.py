@@ -124,6 +124,7 @@ def _new_comparison(item: dict[str, Any]) -> experiments.NewComparison:
         second_key=item["second"]["key"],
         first_return=item["first"]["true_return"],
         second_return=item["second"]["true_return"],
+        gold=item["gold"],
     )
 
 
@@ -133,7 +134,7 @@ def _listed(row: Any) -> dict[str, Any]:
     return {
         **{
             name: getattr(row, name)
-            for name in ("id", "uuid", "phase", "step", "priority", "status", "n_labels")
+            for name in ("id", "uuid", "phase", "step", "priority", "status", "n_labels", "gold")
         },
         "first": {"url": media.url(row.first_key), "true_return": row.first_return},
         "second": {"url": media.url(row.second_key), "true_return": row.second_return},

@@ -7,6 +7,7 @@ from django.core.validators import RegexValidator
 from rest_framework import serializers
 
 from human_feedback_site.feedback.models import (
+    KNOWN_ANSWERS,
     LABELER_NAME_PATTERN,
     Comparison,
     Experiment,
@@ -114,6 +115,13 @@ class NewComparisonSerializer(serializers.Serializer[Any]):
     priority = serializers.IntegerField(min_value=-1000, max_value=1000, help_text="Higher is shown first.")
     first = ClipRequestSerializer()
     second = ClipRequestSerializer()
+    gold = serializers.ChoiceField(
+        KNOWN_ANSWERS,
+        allow_null=True,
+        default=None,
+        help_text="The answer, where it is known: the pair then finds out who does not look, and is never "
+        "in the feed.",
+    )
 
 
 class ComparisonsRequestSerializer(serializers.Serializer[Any]):
@@ -231,6 +239,7 @@ class ComparisonSerializer(serializers.Serializer[Any]):
     status = serializers.ChoiceField(Comparison.Status.choices)
     first = ClipSerializer()
     second = ClipSerializer()
+    gold = serializers.ChoiceField(KNOWN_ANSWERS, allow_null=True, help_text="The answer, where it is known.")
     decision = serializers.ChoiceField(Outcome.choices, allow_null=True)
     probability = serializers.FloatField(allow_null=True)
     n_labels = serializers.IntegerField()
@@ -311,6 +320,11 @@ class LeasesSerializer(serializers.Serializer[Any]):
     fps = serializers.IntegerField()
     answered = serializers.IntegerField(help_text="Standing answers of this labeler in this experiment.")
     waiting_for = serializers.IntegerField(allow_null=True, help_text="Answers that training waits for.")
+    notice = serializers.ChoiceField(
+        ["warned", "stopped"],
+        allow_null=True,
+        help_text="`warned`: of late too many answers were careless; `stopped`: no more pairs are given.",
+    )
 
 
 class LabelRequestSerializer(serializers.Serializer[Any]):
@@ -330,7 +344,8 @@ class LabelSerializer(serializers.Serializer[Any]):
 
     uuid = serializers.UUIDField()
     status = serializers.ChoiceField(
-        Label.Status.choices, help_text="`surplus`: kept, but enough others were there."
+        [Label.Status.COUNTED.value, Label.Status.SURPLUS.value],
+        help_text="`surplus`: kept, but enough others were there.",
     )
     answered = serializers.IntegerField()
 

@@ -7,12 +7,12 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core import signing
 from django.db import IntegrityError, transaction
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.urls import reverse
 
 from human_feedback_site.feedback.errors import NotFoundError, WithdrawnError
-from human_feedback_site.feedback.models import ApiToken, Experiment, Labeler
+from human_feedback_site.feedback.models import ApiToken, Experiment, Labeler, Participation
 
 _INVITE_SALT = "feedback.invite"
 _TOKEN_PREFIX = "tt_"  # noqa: S105  (what a token starts with, so that secret scanners can tell)
@@ -116,12 +116,33 @@ def labeler_for(user: User, experiment: Experiment) -> Labeler:
     return labeler
 
 
+def participation_of(labeler: Labeler, experiment: Experiment) -> Participation:
+    """Return how a labeler does in an experiment."""
+    participation, _ = Participation.objects.select_related("labeler", "experiment").get_or_create(
+        labeler=labeler, experiment=experiment
+    )
+    return participation
+
+
+def participation_in(user: User, name: str) -> Participation:
+    """Return how ``user`` does in the experiment of that name; raises :class:`NotFoundError`."""
+    return participation_of(*labeler_in(user, name))
+
+
 def labeler_in(user: User, name: str) -> tuple[Labeler, Experiment]:
     """Return ``user`` as a labeler, and the experiment of that name; raises :class:`NotFoundError`."""
     experiment = Experiment.objects.filter(name=name).first()
     if experiment is None:
         raise NotFoundError(f"There is no experiment {name!r} for you.")
     return labeler_for(user, experiment), experiment
+
+
+def known_participation(user_id: int, name: str) -> Participation | None:
+    """Return how an invited labeler who was here before does, with all that is needed to give it work."""
+    known = Participation.objects.select_related("labeler__user", "experiment").filter(
+        labeler__user=user_id, experiment__name=name, labeler__experiments=F("experiment")
+    )
+    return next(iter(known), None)
 
 
 def labeler_of(user: User) -> Labeler:

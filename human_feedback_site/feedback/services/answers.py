@@ -1,33 +1,31 @@
 """Answers of labelers: appended, counted where there is room, withdrawn by appending too.
 
-Each transaction takes its locks in the same order: the comparison, its leases, and last the experiment's
-sequence counter, whose lock is held until the commit. So decisions become visible in the order of their
-numbers.
+Each transaction takes its locks in the same order: the comparison, what belongs to the labeler, and last the
+experiment's sequence counter, whose lock is held until the commit.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
 from django.db.models import F
-from django.db.models.functions import Now
 
+from human_feedback_site.feedback.aggregation import Triple
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError
 from human_feedback_site.feedback.models import (
     Comparison,
-    Decision,
     Experiment,
     Label,
     Labeler,
     Lease,
-    Outcome,
-    SequenceCounter,
+    Participation,
     Undo,
+    verdict_of,
 )
+from human_feedback_site.feedback.services.claims import Claim
+from human_feedback_site.feedback.services.decisions import announce, decide_anew, score_of, verdict_on
 from human_feedback_site.feedback.services.leases import grant, live
-
-_FIRST_PREFERRED = {Outcome.FIRST: 1.0, Outcome.EQUAL: 0.5, Outcome.SECOND: 0.0}
+from human_feedback_site.feedback.services.sql import key, rows
 
 
 @dataclass(frozen=True)
@@ -42,66 +40,161 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """The outcome of some labels; both None where there are none."""
+class Recorded:
+    """What became of an answer.
 
-    decision: str | None
-    probability: float | None
-    n_labels: int
+    Attributes:
+        status: ``counted`` or ``surplus``; answers to checks look like others.
+        answered: the labeler's answers that stand in this experiment.
+        created: whether it is new.
+    """
+
+    uuid: UUID
+    status: str
+    answered: int
+    created: bool
 
 
-def record_answer(labeler: Labeler, answer: Answer) -> tuple[Label, bool]:
-    """Append an answer, whether its lease is still live or not; return it and whether it is new.
+def record_answer(claim: Claim, answer: Answer) -> Recorded:
+    """Append an answer, whether its lease is still live or not.
 
-    Raises :class:`NotFoundError` for a lease that is not the labeler's, :class:`ConflictError` where the UUID
-    is known with other content.
+    Raises :class:`ConflictError` where the UUID is known with other content, :class:`NotFoundError` where the
+    lease was forgotten.
     """
     try:
         with transaction.atomic():
-            return _record(labeler, answer)
-    except IntegrityError:  # the same UUID arrived a moment ago for another comparison
-        raise ConflictError(f"The label {answer.uuid} is already recorded with other content.") from None
+            return _record(claim, answer)
+    except IntegrityError:  # the UUID is known
+        known = Label.objects.get(uuid=answer.uuid)
+    if (known.lease_id, known.choice, known.response_ms) != (claim.lease, answer.choice, answer.response_ms):
+        raise ConflictError(f"The label {answer.uuid} is already recorded with other content.")
+    answered = Participation.objects.get(pk=claim.participation).answered
+    return Recorded(answer.uuid, _shown(known.status), answered, created=False)
 
 
-def _record(labeler: Labeler, answer: Answer) -> tuple[Label, bool]:
-    lease = Lease.objects.filter(uuid=answer.lease, labeler=labeler).first()
-    if lease is None:
-        raise NotFoundError(f"There is no lease {answer.lease} of yours.")
-    comparison = _lock(lease.comparison_id)
-    labels = list(comparison.labels.select_related("undo"))
-    known = next((label for label in labels if label.uuid == answer.uuid), None)
-    if known is not None:
-        if (known.lease_id, known.choice, known.response_ms) != (lease.pk, answer.choice, answer.response_ms):
-            raise ConflictError(f"The label {answer.uuid} is already recorded with other content.")
-        return known, False
-    standing = [label for label in labels if not hasattr(label, "undo")]
-    counts = _has_room_for(comparison, labeler, standing)
-    label = Label.objects.create(
-        uuid=answer.uuid,
-        lease=lease,
-        comparison=comparison,
-        labeler=labeler,
-        choice=answer.choice,
-        swapped=lease.swapped,
-        response_ms=answer.response_ms,
-        shown_ms=answer.shown_ms,
-        status=Label.Status.COUNTED if counts else Label.Status.SURPLUS,
+def _shown(status: str) -> str:
+    """Return a label's status as labelers may know it."""
+    return Label.Status.SURPLUS if status == Label.Status.SURPLUS else Label.Status.COUNTED
+
+
+def _record(claim: Claim, answer: Answer) -> Recorded:
+    outcome = verdict_of(answer.choice, swapped=claim.swapped)
+    score = score_of(outcome, claim.confusion, weighs_labelers=claim.weighs_labelers)
+    judges = claim.purpose == Lease.Purpose.JUDGE and not claim.stopped
+    counted = _take_place(claim, score) if judges else None
+    n_labels, scores = counted or (None, None)
+    status = _append(claim, answer, n_labels)
+    if counted is not None and status != Label.Status.COUNTED:
+        _leave_place(claim, score)
+    answered = _note(claim, outcome, _watched_ms(claim, answer))
+    if n_labels is not None and scores is not None and status == Label.Status.COUNTED:
+        verdict = verdict_on(scores, n_labels, claim.class_prior, weighs_labelers=claim.weighs_labelers)
+        announce(claim.experiment, claim.comparison, verdict)
+    return Recorded(answer.uuid, _shown(status), answered, created=True)
+
+
+def _take_place(claim: Claim, score: Triple) -> tuple[int, Triple] | None:
+    """Lock the comparison and count one label more; None where none is wanted.
+
+    Returns how many labels there are then and their summed scores. Whether this one had room is certain only
+    when it is appended: from here on nobody else can take a place.
+    """
+    found = rows(
+        """
+        UPDATE feedback_comparison
+        SET n_labels = n_labels + 1, score_first = score_first + %s, score_equal = score_equal + %s,
+            score_second = score_second + %s,
+            status = CASE WHEN n_labels + 1 >= wanted THEN 'answered' ELSE status END
+        WHERE id = %s AND status = 'open' AND n_labels < wanted
+        RETURNING n_labels, score_first, score_equal, score_second""",
+        [*score, claim.comparison],
     )
-    own = Lease.objects.filter(comparison=comparison, labeler=labeler, released_at=None)
-    own.update(released_at=Now())
-    if counts:
-        _decide(comparison, [*standing, label])
-    return label, True
+    if not found:
+        return None
+    n_labels, first, equal, second = found[0]
+    return n_labels, (first, equal, second)
 
 
-def _has_room_for(comparison: Comparison, labeler: Labeler, standing: Sequence[Label]) -> bool:
-    """Say whether a label would count: it is wanted, takes nobody's place and is the labeler's only one."""
-    if comparison.status != Comparison.Status.OPEN:
-        return False
-    if any(label.labeler_id == labeler.pk for label in standing):
-        return False
-    others = Lease.objects.filter(live(), comparison=comparison).exclude(labeler=labeler).count()
-    return comparison.n_labels + others < comparison.experiment.overlap
+def _leave_place(claim: Claim, score: Triple) -> None:
+    rows(
+        """
+        UPDATE feedback_comparison
+        SET n_labels = n_labels - 1, score_first = score_first - %s, score_equal = score_equal - %s,
+            score_second = score_second - %s, status = 'open'
+        WHERE id = %s""",
+        [*score, claim.comparison],
+    )
+
+
+# A label counts where it takes nobody's place and is the labeler's only one.
+_APPEND = """
+    INSERT INTO feedback_label (uuid, lease_id, comparison_id, labeler_id, choice, swapped, response_ms,
+                                shown_ms, created_at, status)
+    SELECT %s, l.id, c.id, l.labeler_id, %s, l.swapped, %s, %s, {now},
+           CASE WHEN {counts} THEN %s ELSE 'surplus' END
+    FROM feedback_lease l JOIN feedback_comparison c ON c.id = l.comparison_id
+    WHERE l.id = %s
+    RETURNING status"""
+_HAS_ROOM = """NOT {judged_by} AND %s + (
+        SELECT COUNT(*) FROM feedback_lease l
+        WHERE l.comparison_id = c.id AND l.purpose = 'judge' AND l.labeler_id <> %s AND {live}) < c.wanted"""
+_IS_FIRST = """NOT EXISTS (
+        SELECT 1 FROM feedback_label a LEFT JOIN feedback_undo u ON u.label_id = a.id
+        WHERE a.lease_id = l.id AND u.id IS NULL)"""
+_APPEND_LABEL = _APPEND.replace("{counts}", _HAS_ROOM)
+_APPEND_CHECK = _APPEND.replace("{counts}", _IS_FIRST)
+_APPEND_SURPLUS = _APPEND.replace("{counts}", "1 = 0")
+
+
+def _append(claim: Claim, answer: Answer, n_labels: int | None) -> str:
+    """Append the label; ``n_labels`` counts it already, None where it cannot count.
+
+    Returns its status; raises :class:`NotFoundError` where the lease was forgotten in this moment.
+    """
+    facts = [key(answer.uuid), answer.choice, answer.response_ms, answer.shown_ms]
+    if n_labels is None:
+        _lock(claim.comparison)  # so that two answers find one another, and the lease is not being forgotten
+    if claim.purpose != Lease.Purpose.JUDGE:
+        appended = rows(_APPEND_CHECK, [*facts, claim.purpose, claim.lease])
+    elif n_labels is None:
+        appended = rows(_APPEND_SURPLUS, [*facts, Label.Status.SURPLUS, claim.lease])
+    else:
+        room = [claim.labeler, n_labels - 1, claim.labeler]
+        appended = rows(_APPEND_LABEL, [*facts, *room, Label.Status.COUNTED, claim.lease])
+    if not appended:
+        raise NotFoundError(f"There is no lease {answer.lease} any more.")
+    [[status]] = appended
+    return str(status)
+
+
+def _watched_ms(claim: Claim, answer: Answer) -> int:
+    """Return how long the clips can have been watched: what the browser says, at most the lease's age."""
+    said = answer.response_ms if answer.shown_ms is None else answer.shown_ms
+    return claim.age_ms if said is None else min(said, claim.age_ms)
+
+
+def _note(claim: Claim, outcome: str, watched_ms: int) -> int:
+    """Count the answer and what it says about its labeler; return how many of the labeler's answers stand."""
+    gold, watch = claim.gold_checks, claim.watch_checks
+    if claim.purpose == Lease.Purpose.GOLD:
+        gold = _with_check(gold, passed=outcome == claim.gold)
+    if claim.min_watch_ms and not claim.again:
+        watch = _with_check(watch, passed=watched_ms >= claim.min_watch_ms)
+    stops = max(gold.count("0"), watch.count("0")) >= claim.stop_failures
+    [[answered]] = rows(
+        """
+        UPDATE feedback_participation
+        SET answers = answers + 1, gold_checks = %s, watch_checks = %s,
+            stopped_at = CASE WHEN %s THEN COALESCE(stopped_at, {now}) ELSE stopped_at END
+        WHERE id = %s
+        RETURNING answers - undone""",
+        [gold, watch, stops, claim.participation],
+    )
+    return int(answered)
+
+
+def _with_check(checks: str, *, passed: bool) -> str:
+    return (checks + "01"[passed])[-Participation.CHECKS_KEPT :]
 
 
 @transaction.atomic
@@ -112,7 +205,7 @@ def record_undo(labeler: Labeler, label_uuid: UUID, undo_uuid: UUID) -> tuple[Un
     any more), and whether the undo is new. Raises :class:`NotFoundError` for a label that is not the
     labeler's, :class:`ConflictError` where the label is undone already or the UUID has another use.
     """
-    label = Label.objects.filter(uuid=label_uuid, labeler=labeler).first()
+    label = Label.objects.select_related("lease").filter(uuid=label_uuid, labeler=labeler).first()
     if label is None:
         raise NotFoundError(f"There is no label {label_uuid} of yours.")
     comparison = _lock(label.comparison_id)
@@ -122,49 +215,25 @@ def record_undo(labeler: Labeler, label_uuid: UUID, undo_uuid: UUID) -> tuple[Un
         return known, still.first(), False
     if known is not None or Undo.objects.filter(uuid=undo_uuid).exists():
         raise ConflictError(f"The label {label_uuid} is undone already, or this uuid is taken.")
-    counted = label.status == Label.Status.COUNTED
-    lease = _give_back(comparison, label) if counted else None
+    lease = None if label.status == Label.Status.SURPLUS else _give_back(comparison, label)
     undo = Undo.objects.create(uuid=undo_uuid, label=label, lease=lease)
-    if counted:
-        _decide(comparison, list(comparison.labels.filter(undo=None)))
+    Participation.objects.filter(labeler=labeler, experiment=comparison.experiment_id).update(
+        undone=F("undone") + 1
+    )
+    if label.status == Label.Status.COUNTED:
+        decide_anew(comparison)
     return undo, lease, True
 
 
 def _give_back(comparison: Comparison, label: Label) -> Lease | None:
-    """Lease the pair, on the same sides, to the labeler whose counted label left its place."""
-    if comparison.experiment.state != Experiment.State.RUNNING:
+    """Lease the pair, on the same sides, to the labeler whose label left its place."""
+    experiment = comparison.experiment
+    stopped = experiment.participations.filter(labeler=label.labeler_id, stopped_at__isnull=False)
+    if experiment.state != Experiment.State.RUNNING or stopped.exists():
         return None
-    return grant(comparison, label.labeler, swapped=label.swapped, shown=True)
+    return grant(comparison, label.labeler, swapped=label.swapped, purpose=label.lease.purpose)
 
 
 def _lock(comparison_id: int) -> Comparison:
-    # The experiment is read afterwards: joined, it would show the overlap as it was before the wait.
+    # The experiment is read afterwards: joined, it would show the settings as they were before the wait.
     return Comparison.objects.select_for_update(no_key=True).get(pk=comparison_id)
-
-
-def _decide(comparison: Comparison, standing: Sequence[Label]) -> None:
-    """Append what the standing labels of a locked comparison now say, under the experiment's next number."""
-    verdict = verdict_of([label.verdict for label in standing if label.status == Label.Status.COUNTED])
-    comparison.n_labels = verdict.n_labels
-    enough = verdict.n_labels >= comparison.experiment.overlap
-    comparison.status = Comparison.Status.ANSWERED if enough else Comparison.Status.OPEN
-    comparison.save(update_fields=["n_labels", "status"])
-    counter = SequenceCounter.objects.filter(experiment=comparison.experiment_id)
-    counter.update(last_seq=F("last_seq") + 1)
-    Decision.objects.create(
-        experiment=comparison.experiment,
-        comparison=comparison,
-        seq=counter.get().last_seq,
-        **vars(verdict),
-    )
-
-
-def verdict_of(outcomes: list[Outcome]) -> Verdict:
-    """Return what several labels say together: the mean of those that have an opinion, else ``cant_tell``."""
-    votes = [_FIRST_PREFERRED[outcome] for outcome in outcomes if outcome in _FIRST_PREFERRED]
-    if not votes:
-        return Verdict(Outcome.CANT_TELL if outcomes else None, None, len(outcomes))
-    probability = sum(votes) / len(votes)
-    if probability == _FIRST_PREFERRED[Outcome.EQUAL]:
-        return Verdict(Outcome.EQUAL, probability, len(outcomes))
-    return Verdict(Outcome.FIRST if probability > 0.5 else Outcome.SECOND, probability, len(outcomes))

@@ -20,6 +20,7 @@ from django.utils import timezone
 from human_feedback_site.feedback.errors import MediaStoreError
 from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.models import Comparison, Experiment, Lease, Undo
+from human_feedback_site.feedback.services import aggregate
 from human_feedback_site.feedback.services.experiments import trainer_away
 from human_feedback_site.feedback.services.leases import lock
 
@@ -119,7 +120,9 @@ def _delete_media(experiment: Experiment, until: float) -> int:
 
 @transaction.atomic
 def _close_comparisons(experiment: Experiment) -> None:
-    """Cancel what is open and has no label; where there are some, they have to do."""
+    """Cancel what is open and has no label, and what is gold; where there are labels, they have to do."""
+    gold = experiment.comparisons.filter(status=Comparison.Status.GOLD)
+    gold.filter(experiment__in=_with_expired_media()).update(status=Comparison.Status.CANCELLED)
     rows = experiment.comparisons.filter(status=Comparison.Status.OPEN)
     lock(rows)
     still = rows.filter(experiment__in=_with_expired_media())
@@ -142,9 +145,17 @@ def forget_sessions() -> str:
     return f"{deleted} deleted"
 
 
+def weigh_labelers() -> str:
+    """Estimate again what labelers are worth, where there are new labels, and revise what that changes."""
+    return f"{aggregate.weigh_all(time.monotonic() + WORK_SECONDS)} decisions revised"
+
+
 CHORES: Mapping[str, Callable[[], str]] = {
     "stale runs": forget_stale_runs,
+    "labelers": weigh_labelers,
     "expired leases": forget_leases,
     "expired clips": expire_media,
     "expired sessions": forget_sessions,
 }
+EVERY_MINUTE = frozenset({forget_stale_runs, weigh_labelers})
+"""The others are done every hour."""

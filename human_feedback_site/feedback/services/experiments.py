@@ -10,8 +10,9 @@ from uuid import UUID
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
-from django.db.models import Case, Q, QuerySet, When
-from django.db.models.functions import Coalesce, Now
+from django.db.models import Case, F, Q, QuerySet, Value, When
+from django.db.models.functions import Coalesce, Mod, Now
+from django.db.models.lookups import LessThan
 from django.utils import timezone
 
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError, UnreadableClipsError
@@ -26,6 +27,7 @@ from human_feedback_site.feedback.models import (
 
 _MEDIA_CONNECTIONS = 8
 _SIGN_OF_LIFE_EVERY = timedelta(seconds=30)
+_SPREAD, _SPREAD_OVER = 40_503, 65_536  # multiples of the first are evenly spread modulo the second
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class NewComparison:
     second_key: str
     first_return: float | None
     second_return: float | None
+    gold: str | None = None
 
 
 @transaction.atomic
@@ -113,11 +116,19 @@ def register_comparisons(experiment: Experiment, comparisons: Sequence[NewCompar
     )
     try:
         with transaction.atomic():
-            Experiment.objects.select_for_update(no_key=True).get(pk=experiment.pk)  # one at a time
+            locked = Experiment.objects.select_for_update(no_key=True).get(pk=experiment.pk)  # one at a time
             new = _unknown(experiment, comparisons)
-            Comparison.objects.bulk_create(
-                Comparison(experiment=experiment, **vars(item)) for item in new.values()
+            made = Comparison.objects.bulk_create(
+                Comparison(
+                    experiment=experiment,
+                    wanted=locked.overlap,
+                    status=Comparison.Status.GOLD if item.gold else Comparison.Status.OPEN,
+                    **vars(item),
+                )
+                for item in new.values()
             )
+            if locked.overlap_share:
+                want_labels(locked, Comparison.objects.filter(pk__in=[row.pk for row in made]))
     except IntegrityError:  # another experiment has taken one of the UUIDs a moment ago
         raise ConflictError("A comparison's uuid is already in use; choose a random one.") from None
     return len(new), len(comparisons) - len(new)
@@ -130,10 +141,15 @@ def _unknown(experiment: Experiment, comparisons: Sequence[NewComparison]) -> di
         old = known.get(item.uuid)
         if old is not None and (
             old.experiment_id != experiment.pk
-            or any(getattr(old, name) != value for name, value in vars(item).items())
+            or any(getattr(old, name) != value for name, value in _described(item).items())
         ):
             raise ConflictError(f"The comparison {item.uuid} is already registered with other content.")
     return {index: item for index, item in enumerate(comparisons) if item.uuid not in known}
+
+
+def _described(item: NewComparison) -> dict[str, Any]:
+    """Return what has to be the same each time; a pair may have been made gold after it was registered."""
+    return {name: value for name, value in vars(item).items() if name != "gold" or value is not None}
 
 
 def _refuse_unreadable(experiment: Experiment, clips: Mapping[str, str]) -> None:
@@ -184,16 +200,33 @@ def set_waiting_for(experiment: Experiment, waiting_for: int | None) -> None:
 
 
 @transaction.atomic
-def set_overlap(experiment: Experiment, overlap: int) -> None:
-    """Say how many labelers judge each comparison.
+def set_overlap(experiment: Experiment, overlap: int, more: int = 1, share: float = 0.0) -> None:
+    """Say how many labelers judge each comparison, and how many judge a ``share`` of them.
 
-    Those that now have enough labels are closed; those that had enough before stay so.
+    Those that now have enough labels are closed; those that had enough before and want more now are opened,
+    unless their clips are gone.
     """
     rows = experiment.comparisons.exclude(status=Comparison.Status.CANCELLED)
     list(rows.select_for_update(no_key=True).order_by("id").values_list("pk"))  # no answer in between
-    Experiment.objects.filter(pk=experiment.pk).update(overlap=overlap)
-    enough = rows.filter(status=Comparison.Status.OPEN, n_labels__gte=overlap)
+    experiment.overlap, experiment.overlap_more, experiment.overlap_share = overlap, more, share
+    experiment.save(update_fields=["overlap", "overlap_more", "overlap_share"])
+    want_labels(experiment, rows)
+    enough = rows.filter(status=Comparison.Status.OPEN, n_labels__gte=F("wanted"))
     enough.update(status=Comparison.Status.ANSWERED)
+    lacking = rows.filter(status=Comparison.Status.ANSWERED, n_labels__lt=F("wanted"))
+    if experiment.media_deleted_at is not None:
+        lacking = lacking.filter(created_at__gt=experiment.media_deleted_at)
+    lacking.update(status=Comparison.Status.OPEN)
+
+
+def want_labels(experiment: Experiment, comparisons: QuerySet[Comparison]) -> None:
+    """Note how many labels each comparison wants; which are the share that wants more is always the same."""
+    spread = Mod(F("id") * _SPREAD, _SPREAD_OVER)
+    wants_more = When(
+        condition=LessThan(spread, round(experiment.overlap_share * _SPREAD_OVER)),
+        then=Value(experiment.overlap_more),
+    )
+    comparisons.update(wanted=Case(wants_more, default=Value(experiment.overlap)))
 
 
 def pause(chosen: QuerySet[Experiment]) -> int:

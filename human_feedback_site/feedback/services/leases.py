@@ -1,8 +1,8 @@
 """Who may judge what, for how long: claims on comparisons that expire.
 
-Labels that count plus live leases of a comparison never exceed the experiment's overlap. Whoever adds a
-lease, renews one or counts a label holds the comparison's row lock while looking and writing (on SQLite every
-transaction is alone), and "live" is judged by the database's clock.
+Labels that count plus live leases of a comparison never exceed the labels it wants. Whoever adds a lease,
+brings an expired one back or counts a label holds the comparison's row lock while looking and writing (on
+SQLite every transaction is alone), and "live" is judged by the database's clock.
 """
 
 import random
@@ -10,18 +10,23 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Count, Exists, F, IntegerField, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Case, Exists, OuterRef, Q, QuerySet, When
 from django.db.models.expressions import Combinable
-from django.db.models.functions import Coalesce, Now
+from django.db.models.functions import Now
 
-from human_feedback_site.feedback.models import Comparison, Experiment, Label, Labeler, Lease
+from human_feedback_site.feedback.models import Comparison, Experiment, Label, Labeler, Lease, Participation
+from human_feedback_site.feedback.services.checks import due_check, pick_check
+from human_feedback_site.feedback.services.sql import key, rows, seconds, uuid_of
 
 _random = random.SystemRandom()
-_TAKE_ATTEMPTS = 5
+# A lease this close to its end is brought back as an expired one is: it may be over before the commit.
+_NEARLY_OVER_SECONDS = 10.0
+_ATTEMPTS = 5
+_NO_LEASE = UUID(int=0)
 
 
 @dataclass(frozen=True)
@@ -34,17 +39,55 @@ class LeaseRequest:
 
 
 @dataclass(frozen=True)
+class Pair:
+    """A comparison as it may be leased."""
+
+    comparison: int
+    uuid: UUID
+    first_key: str
+    second_key: str
+    purpose: str = Lease.Purpose.JUDGE
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A lease as its labeler sees it: a pair, and whether the second of it is shown on the left."""
+
+    uuid: UUID
+    comparison: UUID
+    first_key: str
+    second_key: str
+    swapped: bool
+
+    @classmethod
+    def of(cls, lease: Lease) -> "Offer":
+        """Return what is offered by a lease."""
+        pair = lease.comparison
+        return cls(lease.uuid, pair.uuid, pair.first_key, pair.second_key, lease.swapped)
+
+
+@dataclass(frozen=True)
 class LeaseGrant:
     """``new`` leases to fetch, ``renewed`` ones to keep, and those that were ``lost``."""
 
-    new: Sequence[Lease] = ()
+    new: Sequence[Offer] = ()
     renewed: Sequence[UUID] = ()
     lost: Sequence[UUID] = ()
 
 
 def live() -> Q:
-    """Leases that still hold their place."""
-    return Q(released_at=None, expires_at__gt=Now())
+    """Leases that are neither answered nor expired; only a lease to judge takes a place."""
+    return unanswered() & Q(expires_at__gt=Now())
+
+
+def unanswered() -> Q:
+    """Leases without an answer; one under an older lease of the same pair ends the newer one, too."""
+    answers = Label.objects.filter(
+        Q(lease=OuterRef("pk")) | Q(created_at__gte=OuterRef("created_at")),
+        comparison=OuterRef("comparison"),
+        labeler=OuterRef("labeler"),
+    )
+    return ~Q(Exists(answers))
 
 
 def standing() -> Q:
@@ -63,142 +106,226 @@ def lock(comparisons: QuerySet[Comparison]) -> list[Comparison]:
 
 
 @transaction.atomic
-def lease_comparisons(experiment: Experiment, labeler: Labeler, request: LeaseRequest) -> LeaseGrant:
+def lease_comparisons(participation: Participation, request: LeaseRequest) -> LeaseGrant:
     """Renew what the labeler holds and claim more until there are ``request.count``.
 
     Live leases of the labeler that the page does not hold (it was reloaded, or the answer to its request got
     lost) are given to it again before anything new. An expired lease is renewed if nobody took its place.
-    While the experiment is not running nothing is given and nothing kept.
+    While the experiment is not running, or where the labeler was stopped, nothing is given and nothing kept.
     """
+    experiment, labeler = participation.experiment, participation.labeler
+    if participation.stopped_at is not None:
+        expire_leases(labeler.pk, experiment.pk)
+        return LeaseGrant(lost=list(request.held))
     if experiment.state != Experiment.State.RUNNING:
         return LeaseGrant(lost=list(request.held))
     kept = _renew(experiment, labeler, request)
-    missing = request.count - len(kept)
-    claimed = _claim(experiment, labeler, missing) if missing > 0 else []
-    if not kept and not claimed:
-        claimed = _take_prefetched(experiment, labeler)
-    held = set(request.held)
-    renewed = [lease.uuid for lease in kept if lease.uuid in held]
-    return LeaseGrant(
-        new=[lease for lease in kept if lease.uuid not in held] + claimed,
-        renewed=renewed,
-        lost=[uuid for uuid in request.held if uuid not in renewed],
+    renewed = [offer.uuid for offer in kept if offer.uuid in request.held]
+    forgotten = [uuid for uuid in request.held if uuid not in renewed]
+    if forgotten:
+        renewed += _bring_back(experiment, labeler, forgotten, request.shown)
+    unseen = [offer for offer in kept if offer.uuid not in request.held]
+    new = unseen[: max(0, request.count - len(renewed))]
+    missing = request.count - len(renewed) - len(new)
+    if missing > 0:
+        new += _claim(participation, missing, held=len(renewed) + len(new))
+    if not renewed and not new:
+        new += _take_prefetched(experiment, labeler)
+    # In the order of the request, without those that are held twice.
+    renewed = [uuid for uuid in dict.fromkeys(request.held) if uuid in renewed]
+    return LeaseGrant(new, renewed, lost=[uuid for uuid in request.held if uuid not in renewed])
+
+
+_RENEW = """
+    UPDATE feedback_lease SET expires_at = {after}, shown = (shown OR uuid = %s)
+    WHERE id IN (
+        SELECT l.id FROM feedback_lease l JOIN feedback_comparison c ON c.id = l.comparison_id
+        WHERE l.labeler_id = %s AND c.experiment_id = %s AND l.expires_at > {after} AND {live}
+          AND CASE l.purpose WHEN 'judge' THEN c.status = 'open'
+                             WHEN 'gold' THEN c.status = 'gold'
+                             ELSE c.status <> 'cancelled' END
+        ORDER BY CASE WHEN l.uuid IN (HELD) THEN 0 ELSE 1 END, l.shown DESC, l.id
+        LIMIT %s)
+      AND expires_at > {now}
+    RETURNING uuid, swapped, id,
+        (SELECT c.uuid FROM feedback_comparison c WHERE c.id = comparison_id),
+        (SELECT c.first_key FROM feedback_comparison c WHERE c.id = comparison_id),
+        (SELECT c.second_key FROM feedback_comparison c WHERE c.id = comparison_id)"""
+
+
+def _renew(experiment: Experiment, labeler: Labeler, request: LeaseRequest) -> list[Offer]:
+    """Extend live leases: those that the page holds, and up to ``request.count`` that it lost sight of."""
+    held = [key(uuid) for uuid in request.held]
+    found = rows(
+        _RENEW.replace("HELD", ", ".join(["%s"] * len(held)) or "NULL"),
+        [
+            seconds(settings.LEASE_SECONDS),
+            key(request.shown or _NO_LEASE),
+            labeler.pk,
+            experiment.pk,
+            seconds(_NEARLY_OVER_SECONDS),
+            *held,
+            max(request.count, len(held)),
+        ],
     )
+    return [
+        Offer(uuid_of(uuid), uuid_of(comparison), first_key, second_key, bool(swapped))
+        for uuid, swapped, _, comparison, first_key, second_key in sorted(found, key=lambda row: row[2])
+    ]
 
 
-def _renew(experiment: Experiment, labeler: Labeler, request: LeaseRequest) -> list[Lease]:
-    """Extend the leases the page holds, and up to ``request.count`` live ones that it lost sight of."""
-    own = Lease.objects.filter(labeler=labeler, comparison__experiment=experiment, released_at=None)
-    wanted = list(own.filter(Q(uuid__in=request.held) | live()).order_by("-shown", "id"))
-    locked = lock(Comparison.objects.filter(pk__in={lease.comparison_id for lease in wanted}))
-    taken = Counter(comparison for comparison, who in _places(locked) if who != labeler.pk)
-    with_room = {row.pk: row for row in locked if _has_room(row, taken[row.pk], experiment)}
-    newest: dict[int, Lease] = {}  # one place for each comparison
-    for lease in wanted:
-        if lease.comparison_id in with_room:
-            lease.comparison = with_room[lease.comparison_id]
-            newest[lease.comparison_id] = lease
-    held = [lease for lease in newest.values() if lease.uuid in request.held]
-    unseen = [lease for lease in newest.values() if lease.uuid not in request.held]
-    kept = [*held, *unseen[: max(0, request.count - len(held))]]
-    _extend(kept, shown=request.shown)
-    return kept
-
-
-def _extend(leases: Sequence[Lease], *, shown: UUID | None) -> None:
-    """Let leases end later, unless an answer released them a moment ago, and note which is on screen."""
-    Lease.objects.filter(pk__in=[lease.pk for lease in leases], released_at=None).update(
-        expires_at=fresh_expiry()
+def _bring_back(
+    experiment: Experiment, labeler: Labeler, forgotten: Sequence[UUID], shown: UUID | None
+) -> list[UUID]:
+    """Renew expired leases whose places nobody took, one for each comparison; return them."""
+    own = Lease.objects.filter(
+        unanswered(), labeler=labeler, uuid__in=forgotten, comparison__experiment=experiment
     )
-    newly_shown = [lease.pk for lease in leases if lease.uuid == shown and not lease.shown]
-    if newly_shown:
-        Lease.objects.filter(pk__in=newly_shown).update(shown=True)
-
-
-def _claim(experiment: Experiment, labeler: Labeler, count: int) -> list[Lease]:
-    """Claim up to ``count`` comparisons with a free place, in the order in which they should be judged."""
-    leases = Lease.objects.filter(live(), comparison=OuterRef("pk"))
-    queue = (
-        _unseen_by(experiment, labeler)
-        .alias(places=_count(leases, "comparison"))
-        .filter(places__lt=experiment.overlap - F("n_labels"))
-        .order_by("-priority", "-n_labels", "-id")
+    locked = lock(Comparison.objects.filter(pk__in=own.values("comparison")))
+    if not locked:
+        return []
+    holders = set(
+        Lease.objects.filter(live(), comparison__in=locked, purpose=Lease.Purpose.JUDGE).values_list(
+            "comparison", "labeler"
+        )
     )
-    claimed: list[Lease] = []
-    while len(claimed) < count:
-        batch = queue[: count - len(claimed)].select_for_update(no_key=True, of=("self",), skip_locked=True)
-        rows = list(batch)
-        if not rows:
+    judged = set(
+        labeler.labels.filter(standing(), comparison__in=locked).values_list("comparison", flat=True)
+    )
+    taken = Counter(comparison for comparison, _ in holders)
+    free = {
+        row.pk
+        for row in locked
+        if row.status == Comparison.Status.OPEN
+        and row.n_labels + taken[row.pk] < row.wanted
+        and row.pk not in judged
+        and (row.pk, labeler.pk) not in holders
+    }
+    newest = {
+        lease.comparison_id: lease
+        for lease in own.order_by("-shown", "id")
+        if lease.comparison_id in free or lease.purpose != Lease.Purpose.JUDGE
+    }
+    back = Lease.objects.filter(pk__in=[lease.pk for lease in newest.values()])
+    back.update(expires_at=fresh_expiry(), shown=Case(When(uuid=shown, then=True), default="shown"))
+    return [lease.uuid for lease in newest.values()]
+
+
+# In the order in which they should be judged. Rows that others look at in this moment are passed over.
+_QUEUE = """
+    SELECT c.id, c.uuid, c.first_key, c.second_key FROM feedback_comparison c
+    WHERE c.experiment_id = %s AND c.status = 'open' AND c.n_labels + {places_taken} < c.wanted
+      AND NOT {judged_by} AND NOT {held_by}
+    ORDER BY c.priority DESC, c.n_labels DESC, c.id DESC
+    LIMIT %s {lock}"""
+
+
+def _claim(participation: Participation, count: int, held: int) -> list[Offer]:
+    """Claim up to ``count`` pairs; one of them is a check where one is due."""
+    experiment, labeler = participation.experiment, participation.labeler
+    check = due_check(
+        participation, range(participation.answers + held, participation.answers + held + count)
+    )
+    claimed: list[Offer] = []
+    for _ in range(_ATTEMPTS):
+        missing = count - len(claimed)
+        queue = rows(_QUEUE, [experiment.pk, labeler.pk, labeler.pk, missing])
+        pairs = [Pair(row[0], uuid_of(row[1]), row[2], row[3]) for row in queue]
+        if check is not None:
+            found = pick_check(participation, check.purpose)
+            if found is not None:
+                pair = Pair(*found, purpose=check.purpose)
+                pairs = [*pairs[: check.place], pair, *pairs[check.place : missing - 1]]
+            check = None
+        claimed += _grant_all(labeler, pairs)
+        if len(queue) < missing or len(claimed) >= count:
             break
-        claimed += [grant(row, labeler) for row in _still_free(rows, experiment, labeler)]
     return claimed
 
 
-def _still_free(rows: Sequence[Comparison], experiment: Experiment, labeler: Labeler) -> list[Comparison]:
-    """Keep the locked rows that are free for the labeler.
+# The queue was read before its rows were locked: a place may have gone in between. Only now is it certain.
+_GRANT = """
+    SELECT %s, c.id, %s, %s, {false}, %s, {after}, {now} FROM feedback_comparison c
+    WHERE c.id = %s AND NOT {held_by}"""
+_GRANT_JUDGE = (
+    _GRANT + " AND NOT {judged_by} AND c.status = 'open' AND c.n_labels + {places_taken} < c.wanted"
+)
+_INSERT = """
+    INSERT INTO feedback_lease
+        (uuid, comparison_id, labeler_id, swapped, shown, purpose, expires_at, created_at)
+"""
 
-    The queue was read before its rows were locked: a place may have gone in between, and only now is it
-    certain.
-    """
-    places = _places(rows)
-    taken = Counter(comparison for comparison, _ in places)
-    judged = Label.objects.filter(standing(), comparison__in=rows, labeler=labeler)
-    seen = {comparison for comparison, who in places if who == labeler.pk}
-    seen |= set(judged.values_list("comparison", flat=True))
-    return [row for row in rows if row.pk not in seen and _has_room(row, taken[row.pk], experiment)]
+
+def _grant_all(labeler: Labeler, pairs: Sequence[Pair]) -> list[Offer]:
+    """Give ``labeler`` a place on each of these locked pairs that has one; the sides are drawn."""
+    if not pairs:
+        return []
+    offers = {
+        pair.comparison: Offer(
+            uuid4(), pair.uuid, pair.first_key, pair.second_key, bool(_random.getrandbits(1))
+        )
+        for pair in pairs
+    }
+    grants: list[str] = []
+    values: list[object] = []
+    for pair in pairs:
+        offer = offers[pair.comparison]
+        lease = [key(offer.uuid), labeler.pk, offer.swapped, pair.purpose, seconds(settings.LEASE_SECONDS)]
+        judges = pair.purpose == Lease.Purpose.JUDGE
+        grants.append(_GRANT_JUDGE if judges else _GRANT)
+        values += [*lease, pair.comparison, labeler.pk, *([labeler.pk] if judges else [])]
+    given = rows(_INSERT + " UNION ALL ".join(grants) + " RETURNING comparison_id", values)
+    granted = {comparison for (comparison,) in given}
+    return [offer for comparison, offer in offers.items() if comparison in granted]
 
 
-def _take_prefetched(experiment: Experiment, labeler: Labeler) -> list[Lease]:
+_YIELD = """
+    UPDATE feedback_lease SET expires_at = {now}
+    WHERE id = (
+        SELECT l.id
+        FROM feedback_participation p
+        JOIN feedback_lease l ON l.labeler_id = p.labeler_id
+        JOIN feedback_comparison c ON c.id = l.comparison_id AND c.experiment_id = p.experiment_id
+        WHERE p.experiment_id = %s AND c.status = 'open' AND l.purpose = 'judge' AND NOT l.shown AND {live}
+          AND NOT {judged_by} AND NOT {held_by}
+          AND 1 < (
+            SELECT COUNT(*) FROM feedback_lease o JOIN feedback_comparison d ON d.id = o.comparison_id
+            WHERE o.labeler_id = l.labeler_id AND o.expires_at > {now} AND d.status = 'open'
+              AND d.experiment_id = p.experiment_id
+              AND NOT EXISTS (SELECT 1 FROM feedback_label a WHERE a.lease_id = o.id))
+        ORDER BY l.id DESC
+        LIMIT 1 {lock})
+      AND NOT shown AND expires_at > {now}
+    RETURNING comparison_id,
+        (SELECT c.uuid FROM feedback_comparison c WHERE c.id = comparison_id),
+        (SELECT c.first_key FROM feedback_comparison c WHERE c.id = comparison_id),
+        (SELECT c.second_key FROM feedback_comparison c WHERE c.id = comparison_id)"""
+
+
+def _take_prefetched(experiment: Experiment, labeler: Labeler) -> list[Offer]:
     """Take over one pair that another labeler has only fetched ahead, leaving that labeler at least one."""
-    useful = Lease.objects.filter(
-        live(), comparison__experiment=experiment, comparison__status=Comparison.Status.OPEN
-    )
-    spare = (
-        useful.filter(shown=False, comparison__in=_unseen_by(experiment, labeler))
-        .alias(held=_count(useful.filter(labeler=OuterRef("labeler")), "labeler"))
-        .filter(held__gt=1)
-        .order_by("-held", "-id")
-    )
-    for lease in spare[:_TAKE_ATTEMPTS]:
-        rows = Comparison.objects.filter(pk=lease.comparison_id, status=Comparison.Status.OPEN)
-        for comparison in rows.select_for_update(no_key=True, skip_locked=True):
-            if Lease.objects.filter(live(), pk=lease.pk, shown=False).update(expires_at=Now()):
-                return [grant(comparison, labeler)]
-    return []
+    found = rows(_YIELD, [experiment.pk, labeler.pk, labeler.pk])
+    return _grant_all(labeler, [Pair(row[0], uuid_of(row[1]), row[2], row[3]) for row in found])
 
 
-def grant(
-    comparison: Comparison, labeler: Labeler, *, swapped: bool | None = None, shown: bool = False
-) -> Lease:
-    """Give ``labeler`` a place on a locked comparison that has one; the sides are drawn unless given."""
-    if swapped is None:
-        swapped = bool(_random.getrandbits(1))
+def grant(comparison: Comparison, labeler: Labeler, *, swapped: bool, purpose: str) -> Lease:
+    """Give back to ``labeler``, on screen at once, a place on a locked comparison that it left."""
     return Lease.objects.create(
-        comparison=comparison, labeler=labeler, swapped=swapped, shown=shown, expires_at=fresh_expiry()
+        comparison=comparison,
+        labeler=labeler,
+        swapped=swapped,
+        purpose=purpose,
+        shown=True,
+        expires_at=fresh_expiry(),
     )
 
 
-def _places(comparisons: Sequence[Comparison]) -> list[tuple[int, int]]:
-    """Return (comparison, labeler) of each live lease."""
-    leases = Lease.objects.filter(live(), comparison__in=comparisons)
-    return list(leases.values_list("comparison", "labeler"))
-
-
-def _has_room(comparison: Comparison, taken: int, experiment: Experiment) -> bool:
-    is_open = comparison.status == Comparison.Status.OPEN
-    return is_open and comparison.n_labels + taken < experiment.overlap
-
-
-def _unseen_by(experiment: Experiment, labeler: Labeler) -> QuerySet[Comparison]:
-    """Open comparisons that the labeler neither has judged nor holds."""
-    judged = Label.objects.filter(standing(), comparison=OuterRef("pk"), labeler=labeler)
-    holding = Lease.objects.filter(live(), comparison=OuterRef("pk"), labeler=labeler)
-    return Comparison.objects.filter(
-        ~Exists(judged), ~Exists(holding), experiment=experiment, status=Comparison.Status.OPEN
+def expire_leases(labeler: int, experiment: int) -> None:
+    """Give what a labeler holds in an experiment to others."""
+    rows(
+        """
+        UPDATE feedback_lease SET expires_at = {now}
+        WHERE labeler_id = %s AND expires_at > {now}
+          AND comparison_id IN (SELECT c.id FROM feedback_comparison c WHERE c.experiment_id = %s)""",
+        [labeler, experiment],
     )
-
-
-def _count(rows: QuerySet[Lease], group: str) -> Combinable:
-    """Return the number of ``rows``, which refer to the outer query and share the value of ``group``."""
-    counts = rows.order_by().values(group).annotate(n=Count("pk")).values("n")
-    return Coalesce(Subquery(counts, output_field=IntegerField()), 0)

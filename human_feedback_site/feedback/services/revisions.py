@@ -8,6 +8,7 @@ from django.db import transaction
 from human_feedback_site.feedback.errors import NotFoundError
 from human_feedback_site.feedback.models import Label, Labeler
 from human_feedback_site.feedback.services.answers import Answer, record_answer, record_undo
+from human_feedback_site.feedback.services.claims import claim_of
 
 _WITHDRAWAL = UUID("6f6a2c07-4c0f-4f0c-9b0a-0b1f6a8f1d3e")
 
@@ -36,5 +37,5 @@ def revise_answer(labeler: Labeler, revision: Revision) -> Label:
     record_undo(labeler, old.uuid, uuid5(_WITHDRAWAL, str(revision.uuid)))
     # By the old lease, which fixes the sides and the place in the history; the new one ends with the answer.
     answer = Answer(revision.uuid, old.lease.uuid, revision.choice, response_ms=None)
-    label, _ = record_answer(labeler, answer)
-    return label
+    record_answer(claim_of(labeler, old.lease.uuid), answer)
+    return Label.objects.get(uuid=answer.uuid)

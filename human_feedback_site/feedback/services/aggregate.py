@@ -1,0 +1,128 @@
+"""Weighing labelers again, from what they said, and revising the decisions that this changes."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F
+
+from human_feedback_site.feedback.aggregation import Verdict, dawid_skene
+from human_feedback_site.feedback.models import (
+    Comparison,
+    Experiment,
+    Label,
+    Participation,
+    SequenceCounter,
+    verdict_of,
+)
+from human_feedback_site.feedback.selectors import with_decisions
+from human_feedback_site.feedback.services.decisions import (
+    COUNTED_FIELDS,
+    announce_all,
+    confusions_in,
+    count_anew,
+)
+from human_feedback_site.feedback.services.leases import lock, standing
+
+VOTES = 50_000  # the newest; older decisions stay as they are
+ITERATIONS = 40
+_AT_ONCE = 200
+_SAME = 0.01  # of a probability; a smaller change is not worth telling
+
+
+def weigh_all(until: float) -> int:
+    """Weigh the labelers of each experiment with new decisions; return how many decisions were revised.
+
+    No more are begun when :func:`time.monotonic` passes ``until``; what is left is for the next time.
+    """
+    revised = 0
+    changed = Experiment.objects.exclude(counter__last_seq=F("aggregated_seq")).order_by("aggregated_seq")
+    for experiment in changed:
+        if time.monotonic() > until:
+            break
+        if experiment.weighs_labelers:
+            revised += weigh_labelers(experiment)
+    return revised
+
+
+def weigh_labelers(experiment: Experiment) -> int:
+    """Estimate what labelers are worth from their newest labels; return how many decisions that revised."""
+    newest = SequenceCounter.objects.get(experiment=experiment).last_seq
+    votes, known = _votes(experiment)
+    if not votes:
+        return 0
+    estimate = dawid_skene(votes, known=known, max_iterations=ITERATIONS)
+    participations = list(experiment.participations.filter(labeler__in=list(estimate.confusion)))
+    for participation in participations:
+        participation.confusion = estimate.confusion[participation.labeler_id]
+    Participation.objects.bulk_update(participations, ["confusion"], batch_size=_AT_ONCE)
+    experiment.class_prior = estimate.prior
+    Experiment.objects.filter(pk=experiment.pk).update(class_prior=estimate.prior)
+    revised = revise(experiment, {comparison for comparison, _, _ in votes} - known.keys())
+    Experiment.objects.filter(pk=experiment.pk).update(aggregated_seq=newest + revised)
+    return revised
+
+
+def _votes(experiment: Experiment) -> tuple[list[tuple[int, int, str]], dict[int, str]]:
+    """Return the newest votes (comparison, labeler, outcome), and the answers that are known."""
+    statuses = (Label.Status.COUNTED, Label.Status.GOLD)
+    labels = Label.objects.filter(standing(), comparison__experiment=experiment, status__in=statuses)
+    found = labels.order_by("-pk").values_list(
+        "comparison", "labeler", "choice", "swapped", "comparison__gold"
+    )[:VOTES]
+    votes: dict[tuple[int, int], str] = {}
+    known: dict[int, str] = {}
+    for comparison, labeler, choice, swapped, gold in found:
+        votes.setdefault((comparison, labeler), verdict_of(choice, swapped=swapped))
+        if gold is not None:
+            known[comparison] = gold
+    return [(*key, outcome) for key, outcome in votes.items()], known
+
+
+def revise_everything(experiment: Experiment) -> int:
+    """Decide all comparisons anew that have labels, as after a change of how it is done."""
+    return revise(experiment, experiment.comparisons.filter(n_labels__gt=0).values_list("pk", flat=True))
+
+
+def revise(experiment: Experiment, comparisons: Iterable[int]) -> int:
+    """Decide comparisons anew, by what labelers are worth now; return how many decisions changed."""
+    confusions = confusions_in(experiment)
+    ids = iter(sorted(comparisons))
+    revised = 0
+    while batch := list(islice(ids, _AT_ONCE)):
+        with transaction.atomic():
+            rows = lock(experiment.comparisons.filter(pk__in=batch, n_labels__gt=0, gold=None))
+            labels = _labels_of(rows)
+            verdicts = [(row, count_anew(experiment, row, labels[row.pk], confusions)) for row in rows]
+            Comparison.objects.bulk_update(rows, COUNTED_FIELDS)
+            told = _told(rows)
+            changed = [(row, verdict) for row, verdict in verdicts if _differs(verdict, told.get(row.pk))]
+            if changed:
+                announce_all(experiment, changed)
+        revised += len(changed)
+    return revised
+
+
+def _labels_of(rows: Sequence[Comparison]) -> dict[int, list[Label]]:
+    """Return the labels that count, by comparison."""
+    labels = Label.objects.filter(standing(), comparison__in=rows, status=Label.Status.COUNTED)
+    found: dict[int, list[Label]] = defaultdict(list)
+    for label in labels.order_by("pk"):
+        found[label.comparison_id].append(label)
+    return found
+
+
+def _told(rows: Sequence[Comparison]) -> dict[int, tuple[str | None, float | None]]:
+    """Return the newest decision and probability of each comparison."""
+    told: Iterable[Any] = with_decisions(Comparison.objects.filter(pk__in=[row.pk for row in rows]))
+    return {row.pk: (row.decision, row.probability) for row in told}
+
+
+def _differs(verdict: Verdict, told: tuple[str | None, float | None] | None) -> bool:
+    decision, probability = told or (None, None)
+    if verdict.decision != decision or verdict.probability is None or probability is None:
+        return verdict.decision != decision
+    return abs(verdict.probability - probability) > _SAME

@@ -1,0 +1,87 @@
+"""Pairs that are shown to learn something about their labeler: gold, whose answer is known, and repeats.
+
+Labelers cannot tell them from others: they come in the place of others, at a moment drawn for each labeler.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.utils.crypto import salted_hmac
+
+from human_feedback_site.feedback.models import Lease, Participation
+from human_feedback_site.feedback.services.sql import rows, uuid_of
+
+_ROUNDING = 1e-9
+REPEAT_AFTER = 10  # other answers at least, so that it is not simply remembered
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check that is due, and its place among the pairs that are given together."""
+
+    purpose: str
+    place: int
+
+
+def due_check(participation: Participation, ordinals: Sequence[int]) -> Check | None:
+    """Say which check, if any, is due among the pairs that a labeler sees as its n-th."""
+    experiment = participation.experiment
+    rates = {Lease.Purpose.GOLD: experiment.gold_rate, Lease.Purpose.REPEAT: experiment.repeat_rate}
+    for place, ordinal in enumerate(ordinals):
+        for purpose, rate in rates.items():
+            if falls_due(rate, ordinal, f"{purpose}/{participation.pk}"):
+                return Check(purpose, place)
+    return None
+
+
+def falls_due(rate: float, ordinal: int, secret: str) -> bool:
+    """Say whether one of each ``1 / rate`` ordinals is this one: which of them, only the site knows."""
+    if rate <= 0:
+        return False
+    stretch = math.floor(ordinal * rate + _ROUNDING)
+    begin, end = (math.ceil(number / rate - _ROUNDING) for number in (stretch, stretch + 1))
+    return ordinal == begin + math.floor(_drawn(f"{secret}/{stretch}") * (end - begin))
+
+
+def _drawn(secret: str) -> float:
+    """Return a number in [0, 1) that only this site can compute."""
+    digest = salted_hmac("feedback.checks", secret, algorithm="sha256").digest()
+    return int.from_bytes(digest[:6], "big") / 2**48
+
+
+# In an order of its own for each labeler.
+_GOLD = """
+    SELECT c.id, c.uuid, c.first_key, c.second_key FROM feedback_comparison c
+    WHERE c.experiment_id = %s AND c.status = 'gold'
+      AND NOT EXISTS (SELECT 1 FROM feedback_label a WHERE a.comparison_id = c.id AND a.labeler_id = %s)
+      AND NOT {held_by}
+    ORDER BY (c.id * 7919 + %s * 104729) %% 1009, c.id
+    LIMIT 1"""
+_REPEAT = """
+    SELECT c.id, c.uuid, c.first_key, c.second_key
+    FROM feedback_label b JOIN feedback_comparison c ON c.id = b.comparison_id
+    WHERE b.labeler_id = %s AND b.status = 'counted' AND c.experiment_id = %s AND c.status <> 'cancelled'
+      AND NOT EXISTS (SELECT 1 FROM feedback_undo u WHERE u.label_id = b.id)
+      AND NOT EXISTS (
+        SELECT 1 FROM feedback_label a
+        WHERE a.comparison_id = c.id AND a.labeler_id = b.labeler_id AND a.status = 'repeat')
+      AND NOT {held_by}
+    ORDER BY b.created_at DESC
+    LIMIT 1 OFFSET %s"""
+
+
+def pick_check(participation: Participation, purpose: str) -> tuple[int, UUID, str, str] | None:
+    """Return id, UUID and clips of a pair for a check; None where there is none that would tell something."""
+    experiment, labeler = participation.experiment_id, participation.labeler_id
+    if purpose == Lease.Purpose.GOLD:
+        found = rows(_GOLD, [experiment, labeler, labeler, labeler])
+    else:
+        found = rows(_REPEAT, [labeler, experiment, labeler, REPEAT_AFTER])
+    return _pair(found[0]) if found else None
+
+
+def _pair(row: Sequence[Any]) -> tuple[int, UUID, str, str]:
+    return row[0], uuid_of(row[1]), row[2], row[3]

@@ -1,0 +1,145 @@
+"""What one statement tells of somebody who asks for work, or answers a lease.
+
+Who is signed in, to what they are invited and what they hold is read together: separately it would be seven
+statements, and these are the requests that the site is mostly busy with.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.auth.models import User
+from django.contrib.sessions.backends.db import SessionStore
+from django.utils.crypto import constant_time_compare
+
+from human_feedback_site.feedback.aggregation import Matrix, Triple
+from human_feedback_site.feedback.errors import NotFoundError
+from human_feedback_site.feedback.models import Experiment, Labeler
+from human_feedback_site.feedback.services.sql import key, rows
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A lease that somebody answers, and what its answer depends on.
+
+    Attributes:
+        age_ms: since the lease was given, on the database's clock; no clip of it was watched for longer.
+        again: it was given back by an undo, so its labeler has watched it before.
+        confusion: the labeler's matrix, None where there is none yet.
+        weighs_labelers: whether decisions are those of Dawid and Skene, with ``class_prior``.
+    """
+
+    lease: int
+    purpose: str
+    swapped: bool
+    age_ms: int
+    again: bool
+    comparison: int
+    gold: str | None
+    experiment: int
+    min_watch_ms: int
+    stop_failures: int
+    weighs_labelers: bool
+    class_prior: Triple | None
+    labeler: int
+    participation: int
+    gold_checks: str
+    watch_checks: str
+    stopped: bool
+    confusion: Matrix | None
+
+
+_CLAIM = """
+    SELECT l.id, l.purpose, l.swapped, {age_ms},
+           EXISTS (SELECT 1 FROM feedback_undo u WHERE u.lease_id = l.id),
+           c.id, c.gold, e.id, e.min_watch_ms, e.stop_failures,
+           e.aggregation, e.overlap, e.overlap_share, e.overlap_more, e.class_prior,
+           l.labeler_id, p.id, p.gold_checks, p.watch_checks, p.stopped_at IS NOT NULL, p.confusion
+    FROM feedback_lease l
+    JOIN feedback_comparison c ON c.id = l.comparison_id
+    JOIN feedback_experiment e ON e.id = c.experiment_id
+    JOIN feedback_participation p ON p.labeler_id = l.labeler_id AND p.experiment_id = c.experiment_id
+    WHERE l.uuid = %s"""
+_CLAIM_IN_SESSION = _CLAIM.replace(
+    "p.confusion\n",
+    """p.confusion, y.id, y.username, y.password, y.is_active, y.is_staff,
+           (SELECT s.session_data FROM django_session s WHERE s.session_key = %s AND s.expire_date > {now})
+""",
+).replace(
+    "WHERE l.uuid",
+    """JOIN feedback_labeler b ON b.id = l.labeler_id
+    JOIN auth_user y ON y.id = b.user_id
+    WHERE l.uuid""",
+)
+
+
+def claim_of(labeler: Labeler, lease: UUID) -> Claim:
+    """Return a lease of the labeler's; raises :class:`NotFoundError`."""
+    found = rows(_CLAIM, [key(lease)])
+    claim = _claim(found[0]) if found else None
+    if claim is None or claim.labeler != labeler.pk:
+        raise NotFoundError(f"There is no lease {lease} of yours.")
+    return claim
+
+
+def claim_in_session(session_key: str, lease: UUID) -> tuple[User, Claim] | None:
+    """Return who is signed in by a session, and a lease of theirs.
+
+    None says that it is not so simple: the lease is somebody else's, or the session is not one of a user who
+    may sign in, or it began under an older secret key.
+    """
+    found = rows(_CLAIM_IN_SESSION, [session_key, key(lease)])
+    if not found or found[0][-1] is None:
+        return None
+    *claim, user_id, username, password, is_active, is_staff, data = found[0]
+    user = User(
+        pk=user_id, username=username, password=password, is_active=bool(is_active), is_staff=bool(is_staff)
+    )
+    if not is_session_of(user, SessionStore(session_key).decode(data)):
+        return None
+    return user, _claim(claim)
+
+
+def is_session_of(user: User, session: Mapping[str, Any]) -> bool:
+    """Say whether these are the contents of a session of ``user``, who may be signed in."""
+    return (
+        user.is_active
+        and session.get(SESSION_KEY) == str(user.pk)
+        and session.get(BACKEND_SESSION_KEY) in settings.AUTHENTICATION_BACKENDS
+        and constant_time_compare(session.get(HASH_SESSION_KEY, ""), user.get_session_auth_hash())
+    )
+
+
+def _claim(row: Sequence[Any]) -> Claim:
+    lease, purpose, swapped, age_ms, again, comparison, gold, experiment, min_watch_ms, stop_failures = row[
+        :10
+    ]
+    aggregation, overlap, overlap_share, overlap_more, class_prior = row[10:15]
+    labeler, participation, gold_checks, watch_checks, stopped, confusion = row[15:]
+    rule = Experiment(
+        aggregation=aggregation, overlap=overlap, overlap_share=overlap_share, overlap_more=overlap_more
+    )
+    return Claim(
+        lease=lease,
+        purpose=purpose,
+        swapped=bool(swapped),
+        age_ms=max(0, age_ms),
+        again=bool(again),
+        comparison=comparison,
+        gold=gold,
+        experiment=experiment,
+        min_watch_ms=min_watch_ms,
+        stop_failures=stop_failures,
+        weighs_labelers=rule.weighs_labelers,
+        class_prior=None if class_prior is None else json.loads(class_prior),
+        labeler=labeler,
+        participation=participation,
+        gold_checks=gold_checks,
+        watch_checks=watch_checks,
+        stopped=bool(stopped),
+        confusion=None if confusion is None else json.loads(confusion),
+    )

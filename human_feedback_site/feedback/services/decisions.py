@@ -1,0 +1,106 @@
+"""What the labels of a comparison say together, told to whoever reads the feed.
+
+Numbers of the feed come from the experiment's counter, raised as the last thing in a transaction and locked
+until it commits. So decisions become visible in the order of their numbers.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from django.db.models import F
+
+from human_feedback_site.feedback.aggregation import (
+    Triple,
+    Verdict,
+    evidence,
+    majority,
+    total,
+    vote,
+    weighed,
+)
+from human_feedback_site.feedback.models import (
+    Comparison,
+    Decision,
+    Experiment,
+    Label,
+    Participation,
+    SequenceCounter,
+)
+from human_feedback_site.feedback.services.sql import rows
+
+Confusions = Mapping[int, Any]
+"""Matrices by labeler, where there are any."""
+
+
+def announce(experiment: int, comparison: int, verdict: Verdict) -> None:
+    """Append a verdict under the experiment's next number: the last statements of a transaction."""
+    [[seq]] = rows(
+        "UPDATE feedback_sequencecounter SET last_seq = last_seq + 1 WHERE experiment_id = %s"
+        " RETURNING last_seq",
+        [experiment],
+    )
+    rows(
+        "INSERT INTO feedback_decision"
+        " (experiment_id, comparison_id, seq, decision, probability, n_labels, created_at)"
+        " VALUES (%s, %s, %s, %s, %s, %s, {now})",
+        [experiment, comparison, seq, verdict.decision, verdict.probability, verdict.n_labels],
+    )
+
+
+def announce_all(experiment: Experiment, verdicts: Sequence[tuple[Comparison, Verdict]]) -> None:
+    """Append several verdicts under the experiment's next numbers, as :func:`announce` does one."""
+    counter = SequenceCounter.objects.filter(experiment=experiment)
+    counter.update(last_seq=F("last_seq") + len(verdicts))
+    first = counter.get().last_seq - len(verdicts) + 1
+    Decision.objects.bulk_create(
+        Decision(experiment=experiment, comparison=comparison, seq=seq, **vars(verdict))
+        for seq, (comparison, verdict) in enumerate(verdicts, start=first)
+    )
+
+
+def score_of(outcome: str, confusion: Any, *, weighs_labelers: bool) -> Triple:
+    """Return what one label adds to the scores of its comparison."""
+    return evidence(outcome, confusion) if weighs_labelers else vote(outcome)
+
+
+def verdict_on(
+    scores: Triple, n_labels: int, prior: Sequence[float] | None, *, weighs_labelers: bool
+) -> Verdict:
+    """Return what the summed scores of a comparison say."""
+    return weighed(scores, n_labels, prior) if weighs_labelers else majority(scores, n_labels)
+
+
+def confusions_in(experiment: Experiment) -> Confusions:
+    """Return the present matrix of each labeler of an experiment that has one."""
+    known = Participation.objects.filter(experiment=experiment, confusion__isnull=False)
+    return dict(known.values_list("labeler", "confusion"))
+
+
+def count_anew(
+    experiment: Experiment, comparison: Comparison, labels: Iterable[Label], confusions: Confusions
+) -> Verdict:
+    """Set what a locked comparison knows of its labels from those that count; return what they say.
+
+    It is not saved: :data:`COUNTED_FIELDS` are to be.
+    """
+    weighs = experiment.weighs_labelers
+    outcomes = [(label.verdict, confusions.get(label.labeler_id)) for label in labels]
+    scores = total(score_of(outcome, matrix, weighs_labelers=weighs) for outcome, matrix in outcomes)
+    comparison.score_first, comparison.score_equal, comparison.score_second = scores
+    comparison.n_labels = len(outcomes)
+    if comparison.status in {Comparison.Status.OPEN, Comparison.Status.ANSWERED}:
+        enough = comparison.n_labels >= comparison.wanted
+        comparison.status = Comparison.Status.ANSWERED if enough else Comparison.Status.OPEN
+    return verdict_on(scores, len(outcomes), experiment.class_prior, weighs_labelers=weighs)
+
+
+COUNTED_FIELDS = ("n_labels", "score_first", "score_equal", "score_second", "status")
+
+
+def decide_anew(comparison: Comparison) -> None:
+    """Append what the standing labels of a locked comparison now say."""
+    experiment = comparison.experiment
+    labels = list(comparison.labels.filter(undo=None, status=Label.Status.COUNTED))
+    verdict = count_anew(experiment, comparison, labels, confusions_in(experiment))
+    comparison.save(update_fields=COUNTED_FIELDS)
+    announce(experiment.pk, comparison.pk, verdict)

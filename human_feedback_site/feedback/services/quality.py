@@ -1,0 +1,59 @@
+"""What researchers do about quality: gold pairs, and labelers who are stopped or given work again."""
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+
+from human_feedback_site.feedback.aggregation import Verdict, majority, vote
+from human_feedback_site.feedback.models import Comparison, Outcome, Participation
+from human_feedback_site.feedback.services.decisions import announce, decide_anew
+from human_feedback_site.feedback.services.leases import expire_leases, lock
+
+
+@transaction.atomic
+def make_gold(chosen: QuerySet[Comparison], answer: Outcome) -> int:
+    """Say that the answer to these is known; labels of them are checks from now on. Returns how many.
+
+    A trainer that asked about one is told the answer, because no label will tell it. Cancelled ones stay so.
+    """
+    rows = lock(chosen.exclude(status=Comparison.Status.CANCELLED).order_by())
+    for comparison in rows:
+        trainer_asked = comparison.status != Comparison.Status.GOLD or comparison.decisions.exists()
+        comparison.gold, comparison.status = answer, Comparison.Status.GOLD
+        comparison.save(update_fields=["gold", "status"])
+        if trainer_asked:
+            known = majority(vote(answer), 1)
+            announce(
+                comparison.experiment_id,
+                comparison.pk,
+                Verdict(known.decision, known.probability, comparison.n_labels),
+            )
+    return len(rows)
+
+
+@transaction.atomic
+def make_ordinary(chosen: QuerySet[Comparison]) -> int:
+    """Take the known answer back: what trainers asked about is judged again, the rest is cancelled."""
+    rows = lock(chosen.filter(status=Comparison.Status.GOLD).order_by())
+    for comparison in rows:
+        asked = comparison.decisions.exists()
+        comparison.gold = None
+        comparison.status = Comparison.Status.OPEN if asked else Comparison.Status.CANCELLED
+        comparison.save(update_fields=["gold", "status"])
+        if asked:
+            decide_anew(comparison)
+    return len(rows)
+
+
+@transaction.atomic
+def stop(chosen: QuerySet[Participation]) -> int:
+    """Give these labelers nothing more; what they hold goes to others. Returns how many were stopped."""
+    going_on = list(chosen.order_by("pk").filter(stopped_at=None))
+    for participation in going_on:
+        expire_leases(participation.labeler_id, participation.experiment_id)
+    return Participation.objects.filter(pk__in=[each.pk for each in going_on]).update(stopped_at=Now())
+
+
+def readmit(chosen: QuerySet[Participation]) -> int:
+    """Give stopped or warned labelers work again; their checks begin anew. Returns how many there are."""
+    return chosen.order_by().update(stopped_at=None, gold_checks="", watch_checks="")

@@ -1,0 +1,74 @@
+"""What the statements that are written out by hand have in common.
+
+Every answer and every request for work runs a handful of statements. Written out they are as few as they can
+be, and cost no time to put together; both databases understand them, except for the words below.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+_WORDS = {
+    "postgresql": {
+        "now": "STATEMENT_TIMESTAMP()",
+        "after": "STATEMENT_TIMESTAMP() + CAST(%s AS interval)",
+        "age_ms": "CAST(1000 * EXTRACT(EPOCH FROM STATEMENT_TIMESTAMP() - l.created_at) AS bigint)",
+        "lock": "FOR NO KEY UPDATE OF c SKIP LOCKED",
+        "false": "FALSE",
+    },
+    "sqlite": {
+        "now": "STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'NOW')",
+        "after": "STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'NOW', %s)",
+        "age_ms": "CAST(ROUND(86400000 * (JULIANDAY('NOW') - JULIANDAY(l.created_at))) AS integer)",
+        "lock": "",  # every transaction is alone
+        "false": "0",
+    },
+}
+# Parts of statements; ``c`` is a comparison, ``l`` a lease.
+_PARTS = {
+    # An answer under an older lease of the same pair ends this one too.
+    "live": """l.expires_at > {now} AND NOT EXISTS (
+        SELECT 1 FROM feedback_label a
+        WHERE a.comparison_id = l.comparison_id AND a.labeler_id = l.labeler_id
+          AND (a.lease_id = l.id OR a.created_at >= l.created_at))""",
+    "judged_by": """EXISTS (
+        SELECT 1 FROM feedback_label a LEFT JOIN feedback_undo u ON u.label_id = a.id
+        WHERE a.comparison_id = c.id AND a.labeler_id = %s AND u.id IS NULL)""",
+    "held_by": """EXISTS (
+        SELECT 1 FROM feedback_lease l WHERE l.comparison_id = c.id AND l.labeler_id = %s AND {live})""",
+    "places_taken": """(
+        SELECT COUNT(*) FROM feedback_lease l
+        WHERE l.comparison_id = c.id AND l.purpose = 'judge' AND {live})""",
+}
+
+
+def rows(text: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Run a statement and return its rows; ``{words}`` and ``{parts}`` are written for the database."""
+    with connection.cursor() as cursor:
+        cursor.execute(_written(text, connection.vendor), values)
+        return cursor.fetchall() if cursor.description else []
+
+
+@cache
+def _written(text: str, vendor: str) -> str:
+    for _ in range(3):  # parts are made of parts, and those of words
+        text = text.format(**_WORDS[vendor], **_PARTS)
+    return text
+
+
+def key(uuid: UUID) -> Any:
+    """Return a UUID as the database in use keeps it."""
+    return uuid if connection.features.has_native_uuid_field else uuid.hex
+
+
+def uuid_of(value: Any) -> UUID:
+    """Return the UUID that a statement returned."""
+    return value if isinstance(value, UUID) else UUID(value)
+
+
+def seconds(count: float) -> str:
+    """Return a length of time for ``{after}``."""
+    return f"{count:+f} seconds"

@@ -1,0 +1,434 @@
+"""Several labelers for a pair, gold pairs, repeats, and what becomes of labelers who do not look."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+from django.db import connection, connections
+from django.db.models import Count
+from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
+from pytest_django import DjangoDbBlocker
+
+from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Outcome, Participation
+from human_feedback_site.feedback.services import quality
+from human_feedback_site.feedback.services.checks import REPEAT_AFTER, falls_due
+from human_feedback_site.feedback.services.leases import live
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Browser, Trainer
+
+Invite = Callable[[str], "Browser"]
+SideOf = Callable[[Any, str], str]
+TRANSACTION = ("BEGIN", "COMMIT", "SAVEPOINT", "RELEASE")
+
+
+def pairs(leases: list[Any]) -> list[str]:
+    return [lease["comparison"] for lease in leases]
+
+
+def setting(**values: Any) -> None:
+    Experiment.objects.update(**values)
+
+
+def grow_old(*leases: Any) -> None:
+    """Let leases have been given a minute ago; they go on being live."""
+    from datetime import timedelta
+
+    uuids = [lease["uuid"] for lease in leases]
+    Lease.objects.filter(uuid__in=uuids).update(created_at=Now() - timedelta(minutes=1))
+
+
+# Overlap
+
+
+def test_a_share_of_the_comparisons_has_more_labelers(trainer: Trainer) -> None:
+    trainer.overlap(1, more=3, share=0.25)
+    trainer.register(80)
+    wanted = Counter(Comparison.objects.values_list("wanted", flat=True))
+    assert wanted.keys() == {1, 3}
+    assert 15 <= wanted[3] <= 25
+    before = set(Comparison.objects.filter(wanted=3).values_list("pk", flat=True))
+    trainer.overlap(2, more=5, share=0.25)
+    assert set(Comparison.objects.filter(wanted=5).values_list("pk", flat=True)) == before
+
+
+def test_a_larger_overlap_opens_what_was_answered(trainer: Trainer, invite: Invite) -> None:
+    trainer.register(2)
+    one, two = invite("one"), invite("two")
+    [first, _] = leases = one.lease(2)
+    for lease in leases:
+        one.answer(lease)
+    cancelled = trainer.register()
+    trainer.post(f"{trainer.path}/cancel", {"comparisons": cancelled})
+    assert two.lease(5) == []
+    trainer.overlap(2)
+    assert trainer.decisions()["open"] == 2
+    assert one.lease(5) == []
+    assert set(pairs(two.lease(5))) == set(pairs(leases))
+    trainer.overlap(1)
+    assert trainer.decisions()["open"] == 0
+    assert first["comparison"] in pairs(leases)
+
+
+def test_a_larger_overlap_does_not_open_what_has_no_clips_any_more(
+    trainer: Trainer, browser: Browser
+) -> None:
+    trainer.register()
+    browser.answer(browser.lease()[0])
+    setting(media_deleted_at=Now())
+    trainer.overlap(2)
+    assert Comparison.objects.get().status == Comparison.Status.ANSWERED
+
+
+# Gold
+
+
+@pytest.fixture
+def gold(trainer: Trainer) -> list[str]:
+    """Many pairs that the first clip is known to win, shown each time."""
+    setting(gold_rate=1.0)
+    return trainer.register(12, gold="first")
+
+
+def test_gold_pairs_look_like_others(trainer: Trainer, browser: Browser) -> None:
+    trainer.register(10)
+    [known] = trainer.register(gold="second")
+    setting(gold_rate=1.0)
+    reply = browser.ask(3)
+    assert known in pairs(reply["leases"])
+    assert len({frozenset(lease) for lease in reply["leases"]}) == 1
+    answers = [browser.answer(lease) for lease in reply["leases"]]
+    assert {(frozenset(answer), answer["status"]) for answer in answers} == {
+        (frozenset({"uuid", "status", "answered"}), "counted")
+    }
+    assert [answer["answered"] for answer in answers] == [1, 2, 3]
+
+
+def test_a_labeler_sees_each_gold_pair_once(gold: list[str], browser: Browser) -> None:
+    setting(stop_failures=100)
+    seen: list[str] = []
+    while leases := browser.lease(2):
+        seen += pairs(leases)
+        for lease in leases:
+            browser.answer(lease)
+    assert sorted(seen) == sorted(gold)
+
+
+def test_gold_labels_are_no_decisions(gold: list[str], trainer: Trainer, browser: Browser) -> None:
+    for _ in range(3):
+        browser.answer(browser.lease()[0])
+    feed = trainer.decisions()
+    assert (feed["last_seq"], feed["items"], feed["open"]) == (0, [], 0)
+    assert set(Label.objects.values_list("status", flat=True)) == {"gold"}
+
+
+def test_gold_takes_no_place(gold: list[str], invite: Invite) -> None:
+    held = [pairs(invite(name).lease(1)) for name in ("a", "b", "c")]
+    assert all(held)
+    Comparison.objects.exclude(uuid=held[0][0]).delete()
+    assert pairs(invite("d").lease(1)) == held[0]
+
+
+def test_who_fails_gold_is_warned_and_then_given_nothing(
+    gold: list[str], trainer: Trainer, browser: Browser, side_of: SideOf
+) -> None:
+    setting(warn_failures=2, stop_failures=4)
+    notices = []
+    for _ in range(6):
+        reply = browser.ask()
+        notices.append(reply["notice"])
+        for lease in reply["leases"]:
+            browser.answer(lease, side_of(lease, "second"))
+    assert notices == [None, None, "warned", "warned", "stopped", "stopped"]
+    assert browser.lease(5) == []
+    assert Participation.objects.get().gold_checks == "0000"
+
+
+def test_what_a_stopped_labeler_held_goes_to_others_and_its_late_answer_is_surplus(
+    gold: list[str], trainer: Trainer, invite: Invite, side_of: SideOf
+) -> None:
+    setting(stop_failures=1)
+    trainer.register()
+    bad, good = invite("bad"), invite("good")
+    known, real = bad.lease(2)
+    bad.answer(known, side_of(known, "second"))
+    setting(gold_rate=0.0)
+    assert bad.ask(held=[real["uuid"]])["lost"] == [real["uuid"]]
+    assert pairs(good.lease()) == pairs([real])
+    assert bad.answer(real)["status"] == "surplus"
+
+
+def test_a_stopped_labeler_can_be_readmitted(gold: list[str], browser: Browser, side_of: SideOf) -> None:
+    setting(stop_failures=1)
+    [lease] = browser.lease()
+    browser.answer(lease, side_of(lease, "second"))
+    assert browser.lease() == []
+    assert quality.readmit(Participation.objects.all()) == 1
+    reply = browser.ask()
+    assert (len(reply["leases"]), reply["notice"]) == (1, None)
+    assert quality.stop(Participation.objects.all()) == 1
+    assert browser.ask()["notice"] == "stopped"
+
+
+def test_right_answers_to_gold_are_no_failures(gold: list[str], browser: Browser, side_of: SideOf) -> None:
+    for _ in range(11):
+        [lease] = browser.lease()
+        browser.answer(lease, side_of(lease, "first"))
+    assert browser.ask()["notice"] is None
+    assert Participation.objects.get().gold_checks == "1" * 10
+
+
+def test_an_undone_gold_answer_gives_the_same_pair_back_as_any_other(
+    gold: list[str], browser: Browser
+) -> None:
+    [lease] = browser.lease()
+    label = browser.answer(lease)
+    again = browser.undo(label)["lease"]
+    assert again["comparison"] == lease["comparison"]
+    assert browser.answer(again)["status"] == "counted"
+    assert Participation.objects.get().answered == 1
+
+
+def test_one_gold_lease_gives_one_label_that_looks_counted(gold: list[str], browser: Browser) -> None:
+    [lease] = browser.lease()
+    assert [browser.answer(lease)["status"] for _ in range(2)] == ["counted", "surplus"]
+
+
+def test_a_pair_made_gold_is_decided_for_its_trainer(trainer: Trainer, browser: Browser) -> None:
+    [uuid] = trainer.register()
+    assert quality.make_gold(Comparison.objects.all(), Outcome.SECOND) == 1
+    [item] = trainer.decisions()["items"]
+    assert (item["comparison"], item["decision"], item["probability"]) == (uuid, "second", 0.0)
+    assert trainer.decisions()["open"] == 0
+    assert browser.lease() == []  # none is due
+    assert quality.make_ordinary(Comparison.objects.all()) == 1
+    assert trainer.decisions()["items"][-1]["decision"] is None
+    assert pairs(browser.lease()) == [uuid]
+
+
+def test_a_registered_gold_pair_that_is_gold_no_longer_is_not_asked_about(trainer: Trainer) -> None:
+    trainer.register(gold="equal")
+    quality.make_ordinary(Comparison.objects.all())
+    assert Comparison.objects.get().status == Comparison.Status.CANCELLED
+    assert trainer.decisions()["last_seq"] == 0
+
+
+def test_what_is_registered_again_may_have_been_made_gold_meanwhile(trainer: Trainer) -> None:
+    body = {"comparisons": [trainer.comparison()]}
+    trainer.post(f"{trainer.path}/comparisons", body)
+    quality.make_gold(Comparison.objects.all(), Outcome.FIRST)
+    assert trainer.post(f"{trainer.path}/comparisons", body) == {"registered": 0, "existing": 1}
+    body["comparisons"][0]["gold"] = "second"
+    assert trainer.send("POST", f"{trainer.path}/comparisons", body).status_code == 409
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.3, 1 / 3, 0.5, 1.0])
+def test_checks_fall_due_at_their_rate_at_places_that_differ(rate: float) -> None:
+    due = {name: [n for n in range(600) if falls_due(rate, n, name)] for name in ("a", "b")}
+    for places in due.values():
+        assert abs(len(places) - 600 * rate) <= 2
+        assert max(b - a for a, b in itertools.pairwise(places)) <= 2 / rate + 1
+    assert due["a"] != due["b"] or rate == 1.0
+    assert not any(falls_due(0.0, n, "a") for n in range(100))
+
+
+# Time of watching
+
+
+def test_answers_faster_than_the_clips_can_be_watched_warn_and_stop(
+    trainer: Trainer, browser: Browser
+) -> None:
+    trainer.register(9)
+    setting(min_watch_ms=1000, warn_failures=1, stop_failures=3)
+    notices = []
+    for _ in range(4):
+        reply = browser.ask()
+        notices.append(reply["notice"])
+        for lease in reply["leases"]:
+            grow_old(lease)
+            browser.answer(lease, shown_ms=300)
+    assert notices == [None, "warned", "warned", "stopped"]
+    assert Participation.objects.get().watch_checks == "000"
+
+
+@pytest.mark.parametrize("said", [{"shown_ms": 5000}, {"shown_ms": None, "response_ms": 5000}], ids=str)
+def test_the_age_of_the_lease_bounds_what_a_browser_says(
+    trainer: Trainer, browser: Browser, said: dict[str, Any]
+) -> None:
+    trainer.register(2)
+    setting(min_watch_ms=1000)
+    old, new = browser.lease(2)
+    grow_old(old)
+    browser.answer(old, **said)
+    browser.answer(new, **said)
+    assert Participation.objects.get().watch_checks == "10"
+
+
+def test_a_pair_that_came_back_by_undo_need_not_be_watched_again(trainer: Trainer, browser: Browser) -> None:
+    trainer.register()
+    setting(min_watch_ms=1000)
+    [lease] = browser.lease()
+    grow_old(lease)
+    label = browser.answer(lease, shown_ms=2000)
+    Label.objects.update(created_at=Now())
+    browser.answer(browser.undo(label)["lease"], shown_ms=100)
+    assert Participation.objects.get().watch_checks == "1"
+
+
+# Repeats
+
+
+def test_a_repeat_comes_late_once_and_changes_no_decision(
+    trainer: Trainer, browser: Browser, side_of: SideOf
+) -> None:
+    trainer.register(REPEAT_AFTER + 5)
+    setting(repeat_rate=1.0)
+    seen = []
+    for _ in range(REPEAT_AFTER + 5):
+        [lease] = browser.lease()
+        seen.append(lease["comparison"])
+        assert browser.answer(lease, side_of(lease, "first"))["status"] == "counted"
+    places = {pair: [place for place, other in enumerate(seen) if other == pair] for pair in seen}
+    repeats = {pair: found for pair, found in places.items() if len(found) > 1}
+    assert len(repeats) >= 2
+    assert all(second - first > REPEAT_AFTER for first, second in repeats.values())
+    assert Label.objects.filter(status="repeat").count() == len(repeats)
+    feed = trainer.decisions()
+    assert feed["last_seq"] == len(seen) - len(repeats)
+    assert {item["n_labels"] for item in feed["items"]} == {1}
+
+
+# A bounded number of statements
+
+
+def statements(action: Callable[[], Any]) -> list[str]:
+    with CaptureQueriesContext(connection) as captured:
+        action()
+    return [query["sql"] for query in captured if not query["sql"].strip().startswith(TRANSACTION)]
+
+
+@pytest.mark.parametrize("size", [8, 40])
+@pytest.mark.parametrize("overlap", [1, 3])
+def test_a_request_takes_at_most_six_statements_however_much_there_is(
+    trainer: Trainer, invite: Invite, size: int, overlap: int
+) -> None:
+    trainer.overlap(overlap)
+    trainer.register(size)
+    trainer.register(size, gold="first")
+    setting(min_watch_ms=100)
+    others = [invite(f"other-{number}") for number in range(2)]
+    for other in others:
+        for lease in other.lease(2):
+            other.answer(lease)
+    one = invite("one")
+    one.ask(3)  # a first visit makes a few rows
+    lost = one.ask(3)["leases"]
+    assert len(lost) == 3
+    seen: dict[str, int] = {}
+
+    def most(name: str, action: Callable[[], Any]) -> None:
+        seen[name] = max(seen.get(name, 0), len(statements(action)))
+
+    most("lost sight of all", lambda: one.ask(3))
+    for gold_rate, repeat_rate in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0)):
+        setting(gold_rate=gold_rate, repeat_rate=repeat_rate)
+        for _ in range(2):
+            held = one.ask(3)["leases"]
+            if held:
+                most("save", lambda: one.answer(held[0]))  # noqa: B023
+                rest = [lease["uuid"] for lease in held[1:]]
+                most("next", lambda: one.ask(3, held=rest, shown=rest[0] if rest else None))  # noqa: B023
+    assert max(seen.values()) <= 6, seen
+    assert set(Label.objects.values_list("status", flat=True)) >= {"counted"}
+
+
+def test_taking_what_others_only_prefetched_takes_at_most_six_statements(
+    trainer: Trainer, invite: Invite
+) -> None:
+    trainer.register(3)
+    fast, slow = invite("fast"), invite("slow")
+    slow.ask()
+    Lease.objects.all().delete()
+    fast.lease(3)
+    assert len(statements(lambda: slow.ask(3))) <= 6
+    assert Lease.objects.filter(live(), labeler__name="slow").count() == 1
+
+
+# Many at once
+
+
+@pytest.mark.django_db(transaction=True)
+def test_with_gold_and_repeats_labels_and_leases_never_exceed_the_overlap(
+    trainer: Trainer, invite: Invite, django_db_blocker: DjangoDbBlocker
+) -> None:
+    trainer.overlap(2, more=3, share=0.5)
+    trainer.register(14)
+    trainer.register(5, gold="first")
+    setting(gold_rate=0.2, repeat_rate=0.2, stop_failures=100)
+    browsers = [invite(f"labeler-{number}") for number in range(6)]
+    done = threading.Event()
+    exceeded: list[tuple[int, int]] = []
+
+    def watch() -> None:
+        while not done.is_set():
+            exceeded.extend(too_many())
+        connections.close_all()
+
+    def label(browser: Browser) -> None:
+        try:
+            held: list[Any] = []
+            for _ in range(200):
+                reply = browser.ask(3, held=[lease["uuid"] for lease in held])
+                held = [lease for lease in held if lease["uuid"] in reply["renewed"]] + reply["leases"]
+                if not held:
+                    return
+                browser.answer(held.pop(0))
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(len(browsers) + 1) as pool:
+        watching = pool.submit(watch)
+        for future in [pool.submit(label, browser) for browser in browsers]:
+            future.result()
+        done.set()
+        watching.result()
+    for browser in browsers:
+        label(browser)
+    assert exceeded == too_many() == []
+    ordinary = Comparison.objects.exclude(status=Comparison.Status.GOLD)
+    assert all(row.n_labels == row.wanted for row in ordinary)
+    counted = Label.objects.filter(status=Label.Status.COUNTED).values("comparison")
+    judges = counted.annotate(n=Count("pk"), judges=Count("labeler", distinct=True))
+    assert all(row["n"] == row["judges"] for row in judges)
+    twice = Label.objects.values("comparison", "labeler", "status").annotate(n=Count("pk")).filter(n__gt=1)
+    assert not twice.exclude(status="surplus").exists()
+
+
+def too_many() -> list[tuple[int, int]]:
+    """Comparisons with more labels and live leases than they want, seen in one moment."""
+    leases = Count("leases", filter=live_lease(), distinct=True)
+    found = Comparison.objects.exclude(status=Comparison.Status.GOLD).annotate(places=leases)
+    return [(row.pk, row.n_labels) for row in found if row.n_labels + row.places > row.wanted]
+
+
+def live_lease() -> Any:
+    from django.db.models import Q
+
+    holding = Lease.objects.filter(live(), purpose=Lease.Purpose.JUDGE)
+    return Q(leases__in=holding)
+
+
+def test_the_uuid_of_a_lease_is_of_use_to_its_labeler_alone(trainer: Trainer, invite: Invite) -> None:
+    trainer.register()
+    one, other = invite("one"), invite("other")
+    [lease] = one.lease()
+    assert other.send("POST", "/labels", other.label(lease)).status_code == 404
+    assert Lease.objects.get(uuid=UUID(lease["uuid"])).labels.count() == 0
