@@ -91,6 +91,10 @@ def _messages() -> dict[str, Any]:
             "cant_tell": _("Can’t tell"),
             "undo": _("Undo"),
         },
+        "choices_narrow": {
+            "left": _("The upper clip is better"),
+            "right": _("The lower clip is better"),
+        },
         "clips_away": _("The clips cannot be reached; trying again."),
         "lost": _("That pair went to someone else; here is another."),
         "next_pair": _("Next pair."),

@@ -2,6 +2,8 @@
 
 const TOAST_MS = 4_000;
 const FLASH_MS = 180;
+// As the style sheet has it.
+const NARROW = "(max-width: 40rem)";
 
 export class Screen {
   #messages;
@@ -36,9 +38,15 @@ export class Screen {
     if (element("prompt").textContent !== text) element("prompt").textContent = text;
   }
 
-  /** What a choice is called. */
+  /** What a choice is called where the clips are side by side. */
   nameOf(choice) {
     return this.#messages.choices[choice];
+  }
+
+  /** What a choice is called on the stage, where a narrow window has one clip above the other. */
+  #nameHere(choice) {
+    const { choices, choices_narrow } = this.#messages;
+    return (matchMedia(NARROW).matches && choices_narrow[choice]) || choices[choice];
   }
 
   answered(count) {
@@ -65,7 +73,7 @@ export class Screen {
   #unsavedItem(entry, obstacle) {
     const item = element("unsaved-item").content.firstElementChild.cloneNode(true);
     item.querySelector("time").textContent = new Date(entry.at).toLocaleTimeString(document.documentElement.lang);
-    item.querySelector("b").textContent = this.nameOf(entry.choice ?? entry.kind);
+    item.querySelector("b").textContent = this.#nameHere(entry.choice ?? entry.kind);
     item.querySelector(".obstacle").textContent = obstacle ?? "";
     const discard = item.querySelector("[data-action]");
     discard.hidden = !obstacle;
@@ -118,7 +126,7 @@ export class Screen {
     const isRight = choice === example.better;
     element("feedback").classList.toggle("right", isRight);
     const { right_answer, other_answer } = this.#messages;
-    element("feedback-verdict").textContent = isRight ? right_answer : `${other_answer} ${this.nameOf(example.better)}`;
+    element("feedback-verdict").textContent = isRight ? right_answer : `${other_answer} ${this.#nameHere(example.better)}`;
     element("feedback-text").textContent = example.explanation;
     setTimeout(() => element("feedback").querySelector("button").focus());
   }
@@ -133,7 +141,7 @@ export class Screen {
 
   /** For screen readers: what was answered. */
   announce(choice) {
-    element("said").textContent = `${this.nameOf(choice)}. ${this.#messages.next_pair}`;
+    element("said").textContent = `${this.#nameHere(choice)}. ${this.#messages.next_pair}`;
   }
 
   waitingFor(count) {
