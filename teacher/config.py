@@ -122,8 +122,8 @@ class TeachConfig:
     ] = None
     hard_labels: Annotated[
         bool,
-        "learn decisions of people as certain; without it as probable as the site makes them of several labels, "
-        "which it weighs by what each labeler is worth",
+        "learn decisions of people as certain; without it as probable as the site makes them of several "
+        "labels, which it weighs by what each labeler is worth",
     ] = False
     pace: Annotated[
         Pace | None,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from django.db.models.functions import Now
 from playwright.sync_api import expect
 
-from human_feedback_site.feedback.models import Comparison, Label, Undo
+from human_feedback_site.feedback.models import Comparison, Label, Participation, Undo
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import LabelingPage, Site
@@ -106,3 +107,25 @@ def test_who_waits_for_three_minutes_may_finish(site: Site, labeling: LabelingPa
     expect(page.get_by_role("heading", name="Thank you!")).to_be_visible()
     expect(page.locator("main")).to_contain_text("1 answer of yours is saved.")
     assert Label.objects.count() == Comparison.objects.count() == 1
+
+
+def test_who_is_careless_is_warned_and_then_given_no_more(site: Site, labeling: LabelingPage) -> None:
+    site.add(3)
+    labeling.open(site.invite())
+    warning = labeling.page.locator("#warning")
+    expect(warning).to_be_hidden()
+    Participation.objects.update(gold_checks="0" * Participation.CHECKS_KEPT)
+    labeling.come_back()
+    expect(warning).to_contain_text("Please watch both to the end")
+    warning.get_by_role("button", name="I will").click()
+    expect(warning).to_be_hidden()
+    labeling.press("ArrowLeft")
+    labeling.expect_saved(1)
+    Participation.objects.update(stopped_at=Now())
+    labeling.come_back()
+    labeling.wait_for("stopped")
+    panel = labeling.page.locator("[data-panel=stopped]")
+    expect(panel).to_contain_text("Your answers: 1")
+    labeling.page.keyboard.press("ArrowLeft")
+    labeling.page.wait_for_timeout(300)
+    assert Label.objects.count() == 1

@@ -33,6 +33,7 @@ class Labeling {
     this.pace = new Pace(`rl-teacher.pace.${page.account}`);
     this.recent = new Recent(page.recent, this.#unsavedHere());
     this.siteState = "running";
+    this.notice = null;
     this.saved = page.answered;
     this.practice = null;
     this.recalling = false;
@@ -111,6 +112,7 @@ class Labeling {
       episode: () => this.beside.toggleEpisode(),
       next: () => this.practice?.next(),
       rested: () => screen.suggestPause(false),
+      warned: () => screen.warn(false),
       unsaved: () => screen.showUnsaved(),
       send: () => this.outbox.flush(),
       discard: (button) => this.#discard(button.dataset.uuid),
@@ -230,7 +232,9 @@ class Labeling {
 
   #replied(reply) {
     this.stopped = false;
-    this.siteState = reply.state;
+    this.siteState = reply.notice === "stopped" ? "stopped" : reply.state;
+    if (reply.notice !== this.notice) this.screen.warn(reply.notice === "warned");
+    this.notice = reply.notice;
     this.saved = reply.answered;
     this.screen.prompt(reply.prompt);
     this.screen.waitingFor(reply.state === "running" ? reply.waiting_for : null);

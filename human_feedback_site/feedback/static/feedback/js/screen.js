@@ -17,8 +17,8 @@ export class Screen {
   }
 
   /**
-   * loading | judging | practice | feedback | recalling | empty | offline | paused | finished | gone; the style sheet shows
-   * the panel of that name.
+   * loading | judging | practice | feedback | recalling | empty | offline | paused | finished | stopped | gone; the style
+   * sheet shows the panel of that name.
    */
   get state() {
     return this.#main.dataset.state;
@@ -129,6 +129,11 @@ export class Screen {
     element("feedback-verdict").textContent = isRight ? right_answer : `${other_answer} ${this.#nameHere(example.better)}`;
     element("feedback-text").textContent = example.explanation;
     setTimeout(() => element("feedback").querySelector("button").focus());
+  }
+
+  /** That answers were careless of late. */
+  warn(is) {
+    element("warning").hidden = !is;
   }
 
   suggestPause(is) {
