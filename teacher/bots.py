@@ -39,7 +39,7 @@ class BotError(Exception):
 
 
 class Bot(threading.Thread):
-    """One labeler that never tires; ends when the experiment is finished.
+    """One labeler that never tires; ends when the experiment is finished, or when the site stops it.
 
     Args:
         site: address of the site.
@@ -51,6 +51,7 @@ class Bot(threading.Thread):
 
     Attributes:
         answered: acknowledged answers so far.
+        stopped: whether the site gives it nothing more, because it failed too many checks.
         error: why it ended before the experiment did.
     """
 
@@ -65,6 +66,7 @@ class Bot(threading.Thread):
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.answered = 0
+        self.stopped = False
         self.error: Exception | None = None
         self._site = site.rstrip("/") + "/"
         self._path = f"api/v1/experiments/{experiment}"
@@ -97,9 +99,10 @@ class Bot(threading.Thread):
         self._session.headers["Referer"] = page.url  # Django wants to see it where the site speaks HTTPS
 
     def _label(self) -> bool:
-        """Answer one pair, or wait where there is none; False once the experiment is finished."""
+        """Answer one pair, or wait where there is none; False once there will be no more."""
         offer = _json(self._as_labeler(f"{self._path}/leases", {"count": 1, "held": [], "shown": None}))
-        if offer["state"] == "finished":
+        self.stopped = offer["notice"] == "stopped"
+        if self.stopped or offer["state"] == "finished":
             return False
         if not offer["leases"]:
             time.sleep(_IDLE_SECONDS)
@@ -227,7 +230,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bot.start()
     for bot in bots:
         bot.join()
-        print(f"{bot.name}: {bot.answered} answers" + (f"; ended by {bot.error}" if bot.error else ""))
+        end = (
+            f"; ended by {bot.error}"
+            if bot.error
+            else "; stopped for careless answers"
+            if bot.stopped
+            else ""
+        )
+        print(f"{bot.name}: {bot.answered} answers{end}")
     return 1 if any(bot.error for bot in bots) else 0
 
 

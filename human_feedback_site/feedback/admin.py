@@ -14,10 +14,11 @@ from django.forms import ModelChoiceField, ModelForm
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from human_feedback_site.feedback import models
+from human_feedback_site.feedback import crowd, models
+from human_feedback_site.feedback.agreement import Rate
 from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.selectors import notice_for, with_decisions
 from human_feedback_site.feedback.services import accounts, aggregate, experiments, quality
@@ -31,6 +32,22 @@ else:
 _OVERLAP = {"overlap", "overlap_more", "overlap_share"}
 
 admin.site.site_header = admin.site.site_title = "RL-Teacher"
+
+
+def _quality_row(quality: crowd.LabelerQuality) -> tuple[object, ...]:
+    low, high = quality.left.interval
+    return (
+        *(quality.name, quality.answers),
+        *(_percent(quality.gold), _percent(quality.consensus)),
+        f"{_percent(quality.left)} ({low:.0%} to {high:.0%})",
+        _percent(quality.consistency),
+        "" if quality.seconds is None else f"{quality.seconds:.1f}",
+        quality.notice or "",
+    )
+
+
+def _percent(rate: Rate) -> str:
+    return "" if rate.value is None else f"{rate.value:.0%} of {rate.total}"
 
 
 class ReadOnly:
@@ -73,12 +90,14 @@ class ExperimentAdmin(ModelAdmin):
         ("n_labels", "waiting_for"),
         ("owner", "run_id"),
         ("created_at", "trainer_seen_at", "away_since"),
+        "alpha",
+        "crowd",
         ("finished_at", "media_deleted_at"),
     )
     readonly_fields = (
         *("name", "state", "env_id", "fps", "has_true_reward", "n_labels"),
         *("waiting_for", "owner", "run_id", "created_at"),
-        *("trainer_seen_at", "away_since", "finished_at", "media_deleted_at"),
+        *("trainer_seen_at", "away_since", "finished_at", "media_deleted_at", "alpha", "crowd"),
     )
     actions = ("pause", "resume", "finish", "weigh")
 
@@ -127,6 +146,26 @@ class ExperimentAdmin(ModelAdmin):
     def answered(self, experiment: Any) -> int:
         """Return the number of comparisons that have a label."""
         return int(experiment.answered)
+
+    @admin.display(description="agreement (Krippendorff's alpha)")
+    def alpha(self, experiment: models.Experiment) -> str | None:
+        """Return how far labelers agree."""
+        alpha = crowd.alpha(experiment)
+        return None if alpha is None else f"{alpha:.2f}"
+
+    @admin.display(description="labelers")
+    def crowd(self, experiment: models.Experiment) -> SafeString:
+        """Return a table of how each labeler does."""
+        heads = ("labeler", "answers", "gold", "consensus", "left", "repeats", "seconds", "notice")
+        return format_html(
+            "<table><tr>{}</tr>{}</table>",
+            format_html_join("", "<th>{}</th>", ((head,) for head in heads)),
+            format_html_join(
+                "",
+                "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+                map(_quality_row, crowd.labelers(experiment)),
+            ),
+        )
 
     @admin.display(description="page")
     def page(self, experiment: models.Experiment) -> SafeString:

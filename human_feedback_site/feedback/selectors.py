@@ -22,6 +22,7 @@ from human_feedback_site.feedback.models import (
     Participation,
     SequenceCounter,
 )
+from human_feedback_site.feedback.services.claims import notice_of
 from human_feedback_site.feedback.services.leases import live
 
 
@@ -116,9 +117,8 @@ def answers_given(labeler: Labeler, experiment: Experiment) -> int:
 
 def notice_for(participation: Participation) -> str | None:
     """Return what a labeler is told about its checks: ``stopped``, ``warned``, or nothing."""
-    if participation.stopped_at is not None:
-        return "stopped"
-    return "warned" if participation.failures >= participation.experiment.warn_failures else None
+    stopped = participation.stopped_at is not None
+    return notice_of(participation.failures, participation.experiment.warn_failures, stopped=stopped)
 
 
 def comparisons_with_decisions(experiment: Experiment) -> QuerySet[Comparison]:

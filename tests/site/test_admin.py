@@ -194,3 +194,64 @@ def test_lists_take_the_same_number_of_queries_however_long_they_are(
     for model in MODELS:
         with django_assert_max_num_queries(14):
             root.get(page("changelist", model))
+
+
+def act(root: Client, model: Any, action: str, *chosen: Any) -> str:
+    """Run an action on rows of a list; return what it says."""
+    body = {"action": action, "_selected_action": [row.pk for row in chosen]}
+    return root.post(page("changelist", model), body, follow=True).content.decode()
+
+
+def test_pairs_are_made_gold_and_ordinary_again(root: Client, trainer: Trainer) -> None:
+    trainer.register(2)
+    one, other = models.Comparison.objects.order_by("pk")
+    assert "1 are gold." in act(root, models.Comparison, "second_is_known", one)
+    other.refresh_from_db()
+    one.refresh_from_db()
+    assert [(row.status, row.gold) for row in (one, other)] == [("gold", "second"), ("open", None)]
+    assert "1 are gold no more." in act(root, models.Comparison, "is_not_known", one, other)
+    one.refresh_from_db()
+    assert (one.status, one.gold) == ("open", None)
+
+
+def test_a_labeler_is_stopped_and_given_work_again(root: Client, trainer: Trainer, browser: Browser) -> None:
+    trainer.register(2)
+    browser.lease()
+    [participation] = models.Participation.objects.all()
+    assert "1 stopped." in act(root, models.Participation, "stop", participation)
+    assert browser.ask()["notice"] == "stopped"
+    assert "stopped" in root.get(page("changelist", models.Participation)).content.decode()
+    act(root, models.Participation, "readmit", participation)
+    assert len(browser.lease()) == 1
+
+
+def test_an_experiment_shows_how_each_labeler_does(
+    root: Client, trainer: Trainer, invite: Callable[[str], Browser]
+) -> None:
+    trainer.overlap(2)
+    trainer.register(3)
+    for name in ("mia", "leo"):
+        other = invite(name)
+        for lease in other.lease(3):
+            other.answer(lease, "equal")
+    shown = root.get(page("change", models.Experiment, trainer.experiment.pk)).content.decode()
+    assert re.search(r"<td>leo</td><td>3</td><td></td><td>100% of 3</td>", shown)
+
+
+def test_labelers_are_weighed_at_once_and_by_another_rule(
+    root: Client, trainer: Trainer, invite: Callable[[str], Browser]
+) -> None:
+    trainer.overlap(2)
+    trainer.register(3)
+    for name in ("mia", "leo"):
+        other = invite(name)
+        for lease in other.lease(3):
+            other.answer(lease, "equal")
+    change = page("change", models.Experiment, trainer.experiment.pk)
+    before = trainer.decisions()["items"][-1]["probability"]
+    form = {**form_of(root, trainer), "aggregation": "dawid_skene"}
+    assert root.post(change, form).status_code == 302
+    assert models.Comparison.objects.filter(score_first__lt=0).count() == 3
+    assert "0 decisions revised" in act(root, models.Experiment, "weigh", trainer.experiment)
+    assert models.Participation.objects.exclude(confusion=None).count() == 2
+    assert before == 0.5

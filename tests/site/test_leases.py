@@ -274,10 +274,10 @@ def test_a_place_that_goes_while_the_queue_is_read_is_not_given_twice(
     quick = Labeler.objects.create(name="quick", user=User.objects.create(), invited_by=trainer.user)
     certain = leases._grant_all
 
-    def overtaken(labeler: Labeler, offered: Any) -> Any:
+    def overtaken(labeler: int, offered: Any) -> Any:
         for pair in offered:
-            if labeler != quick and str(pair.uuid) == newest:
-                certain(quick, [pair])  # as if committed between reading the queue and locking its rows
+            if labeler != quick.pk and str(pair.uuid) == newest:
+                certain(quick.pk, [pair])  # as if committed between reading the queue and locking its rows
         return certain(labeler, offered)
 
     monkeypatch.setattr(leases, "_grant_all", overtaken)

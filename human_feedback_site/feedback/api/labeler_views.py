@@ -8,7 +8,6 @@ from typing import Any, cast
 from uuid import UUID
 
 from django.conf import settings
-from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.models import User
 from rest_framework.exceptions import APIException
 from rest_framework.request import Request
@@ -19,7 +18,6 @@ from human_feedback_site.feedback.api import serializers as s
 from human_feedback_site.feedback.api.schema import endpoint
 from human_feedback_site.feedback.api.views import LabelerView, user_of, valid
 from human_feedback_site.feedback.media import media_store
-from human_feedback_site.feedback.models import Participation
 from human_feedback_site.feedback.services import accounts, answers, claims, leases
 
 
@@ -39,37 +37,32 @@ def _lease(offer: leases.Offer) -> dict[str, Any]:
 class LeasesView(LabelerView):
     """Work for a labeler."""
 
-    def recognise(self, request: Request) -> tuple[User, Participation] | None:
+    def recognise(self, request: Request) -> tuple[User, claims.Participant] | None:
         """Read a labeler who was here before together with how it does."""
-        session = request._request.session
-        user_id = session.get(SESSION_KEY)
-        known = None if user_id is None else accounts.known_participation(int(user_id), self.kwargs["name"])
-        if known is None or not claims.is_session_of(known.labeler.user, session):
-            return None
-        return known.labeler.user, known
+        session_key = request._request.session.session_key
+        return claims.participant_in_session(session_key, self.kwargs["name"]) if session_key else None
 
     @endpoint(
         "lease_comparisons", s.LeasesSerializer, example="leases", body=(s.LeasesRequestSerializer, "leases")
     )
     def post(self, request: Request, name: str) -> Response:
         """Renew the pairs held and claim more, until `count` are held."""
-        participation = cast(Participation | None, request.auth)
-        if participation is None:
-            participation = accounts.participation_in(user_of(request), name)
+        who = cast(claims.Participant | None, request.auth)
+        if who is None:
+            who = claims.participant(user_of(request), name)
         body = valid(s.LeasesRequestSerializer, request.data)
-        grant = leases.lease_comparisons(participation, leases.LeaseRequest(**body))
-        experiment = participation.experiment
+        grant = leases.lease_comparisons(who, leases.LeaseRequest(**body))
         return Response(
             {
                 "leases": [_lease(offer) for offer in grant.new],
                 "renewed": grant.renewed,
                 "lost": grant.lost,
-                "state": experiment.state,
-                "prompt": experiment.prompt,
-                "fps": experiment.fps,
-                "answered": participation.answered,
-                "waiting_for": experiment.waiting_for,
-                "notice": selectors.notice_for(participation),
+                "state": who.state,
+                "prompt": who.prompt,
+                "fps": who.fps,
+                "answered": who.answered,
+                "waiting_for": who.waiting_for,
+                "notice": who.notice,
             }
         )
 

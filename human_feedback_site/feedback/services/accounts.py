@@ -7,7 +7,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core import signing
 from django.db import IntegrityError, transaction
-from django.db.models import F, Q
+from django.db.models import Q
 from django.db.models.functions import Now
 from django.urls import reverse
 
@@ -135,14 +135,6 @@ def labeler_in(user: User, name: str) -> tuple[Labeler, Experiment]:
     if experiment is None:
         raise NotFoundError(f"There is no experiment {name!r} for you.")
     return labeler_for(user, experiment), experiment
-
-
-def known_participation(user_id: int, name: str) -> Participation | None:
-    """Return how an invited labeler who was here before does, with all that is needed to give it work."""
-    known = Participation.objects.select_related("labeler__user", "experiment").filter(
-        labeler__user=user_id, experiment__name=name, labeler__experiments=F("experiment")
-    )
-    return next(iter(known), None)
 
 
 def labeler_of(user: User) -> Labeler:

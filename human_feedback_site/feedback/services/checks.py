@@ -11,7 +11,8 @@ from uuid import UUID
 
 from django.utils.crypto import salted_hmac
 
-from human_feedback_site.feedback.models import Lease, Participation
+from human_feedback_site.feedback.models import Lease
+from human_feedback_site.feedback.services.claims import Participant
 from human_feedback_site.feedback.services.sql import rows, uuid_of
 
 _ROUNDING = 1e-9
@@ -26,13 +27,12 @@ class Check:
     place: int
 
 
-def due_check(participation: Participation, ordinals: Sequence[int]) -> Check | None:
+def due_check(who: Participant, ordinals: Sequence[int]) -> Check | None:
     """Say which check, if any, is due among the pairs that a labeler sees as its n-th."""
-    experiment = participation.experiment
-    rates = {Lease.Purpose.GOLD: experiment.gold_rate, Lease.Purpose.REPEAT: experiment.repeat_rate}
+    rates = {Lease.Purpose.GOLD: who.gold_rate, Lease.Purpose.REPEAT: who.repeat_rate}
     for place, ordinal in enumerate(ordinals):
         for purpose, rate in rates.items():
-            if falls_due(rate, ordinal, f"{purpose}/{participation.pk}"):
+            if falls_due(rate, ordinal, f"{purpose}/{who.participation}"):
                 return Check(purpose, place)
     return None
 
@@ -73,9 +73,9 @@ _REPEAT = """
     LIMIT 1 OFFSET %s"""
 
 
-def pick_check(participation: Participation, purpose: str) -> tuple[int, UUID, str, str] | None:
+def pick_check(who: Participant, purpose: str) -> tuple[int, UUID, str, str] | None:
     """Return id, UUID and clips of a pair for a check; None where there is none that would tell something."""
-    experiment, labeler = participation.experiment_id, participation.labeler_id
+    experiment, labeler = who.experiment, who.labeler
     if purpose == Lease.Purpose.GOLD:
         found = rows(_GOLD, [experiment, labeler, labeler, labeler])
     else:

@@ -6,7 +6,7 @@ statements, and these are the requests that the site is mostly busy with.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +19,7 @@ from django.utils.crypto import constant_time_compare
 from human_feedback_site.feedback.aggregation import Matrix, Triple
 from human_feedback_site.feedback.errors import NotFoundError
 from human_feedback_site.feedback.models import Experiment, Labeler
+from human_feedback_site.feedback.services.accounts import participation_in
 from human_feedback_site.feedback.services.sql import key, rows
 
 
@@ -51,6 +52,89 @@ class Claim:
     watch_checks: str
     stopped: bool
     confusion: Matrix | None
+
+
+@dataclass(frozen=True)
+class Participant:
+    """Somebody who asks an experiment for work.
+
+    Attributes:
+        answers: labels ever given here; ``answered`` are those that stand.
+        notice: what the labeler is told about its checks.
+    """
+
+    participation: int
+    labeler: int
+    experiment: int
+    state: str
+    prompt: str
+    fps: int
+    waiting_for: int | None
+    gold_rate: float
+    repeat_rate: float
+    answers: int
+    answered: int
+    notice: str | None
+
+
+_PARTICIPANT = """
+    SELECT p.id, p.labeler_id, e.id, e.state, e.prompt, e.fps, e.waiting_for, e.gold_rate, e.repeat_rate,
+           p.answers, p.answers - p.undone,
+           p.gold_checks, p.watch_checks, p.stopped_at IS NOT NULL, e.warn_failures,
+           y.id, y.username, y.password, y.is_active, y.is_staff
+    FROM feedback_experiment e
+    JOIN feedback_labeler b ON b.user_id = %s
+    JOIN feedback_labeler_experiments i ON i.labeler_id = b.id AND i.experiment_id = e.id
+    JOIN feedback_participation p ON p.labeler_id = b.id AND p.experiment_id = e.id
+    JOIN auth_user y ON y.id = b.user_id
+    WHERE e.name = %s"""
+
+
+def participant(user: User, name: str) -> Participant:
+    """Return ``user`` as one who asks the experiment of that name for work; raises :class:`NotFoundError`."""
+    participation_in(user, name)  # there is one from the first time on
+    return _participant(rows(_PARTICIPANT, [user.pk, name])[0])
+
+
+def participant_in_session(session_key: str, name: str) -> tuple[User, Participant] | None:
+    """Return who is signed in by a session, and how far they are in the experiment of that name.
+
+    None says that it is not so simple: they were never here, or the session is not one of a user who may sign
+    in, or it began under an older secret key.
+    """
+    kept = rows(
+        "SELECT session_data FROM django_session WHERE session_key = %s AND expire_date > {now}",
+        [session_key],
+    )
+    session = SessionStore(session_key).decode(kept[0][0]) if kept else {}
+    user_id = session.get(SESSION_KEY)
+    found = rows(_PARTICIPANT, [int(user_id), name]) if user_id else []
+    if not found:
+        return None
+    user = _user(found[0][-5:])
+    return (user, _participant(found[0])) if is_session_of(user, session) else None
+
+
+def _participant(row: Sequence[Any]) -> Participant:
+    gold_checks, watch_checks, stopped, warn_failures = row[11:15]
+    failures = max(gold_checks.count("0"), watch_checks.count("0"))
+    notice = notice_of(failures, warn_failures, stopped=bool(stopped))
+    names = [field.name for field in fields(Participant)]
+    return Participant(**dict(zip(names, [*row[:11], notice], strict=True)))
+
+
+def notice_of(failures: int, warn_failures: int, *, stopped: bool) -> str | None:
+    """Return what a labeler is told about its checks: ``stopped``, ``warned``, or nothing."""
+    if stopped:
+        return "stopped"
+    return "warned" if failures >= warn_failures else None
+
+
+def _user(row: Sequence[Any]) -> User:
+    pk, username, password, is_active, is_staff = row
+    return User(
+        pk=pk, username=username, password=password, is_active=bool(is_active), is_staff=bool(is_staff)
+    )
 
 
 _CLAIM = """
@@ -95,13 +179,11 @@ def claim_in_session(session_key: str, lease: UUID) -> tuple[User, Claim] | None
     found = rows(_CLAIM_IN_SESSION, [session_key, key(lease)])
     if not found or found[0][-1] is None:
         return None
-    *claim, user_id, username, password, is_active, is_staff, data = found[0]
-    user = User(
-        pk=user_id, username=username, password=password, is_active=bool(is_active), is_staff=bool(is_staff)
-    )
+    *claim, data = found[0]
+    user = _user(claim[-5:])
     if not is_session_of(user, SessionStore(session_key).decode(data)):
         return None
-    return user, _claim(claim)
+    return user, _claim(claim[:-5])
 
 
 def is_session_of(user: User, session: Mapping[str, Any]) -> bool:

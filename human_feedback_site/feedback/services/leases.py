@@ -18,8 +18,9 @@ from django.db.models import Case, Exists, OuterRef, Q, QuerySet, When
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 
-from human_feedback_site.feedback.models import Comparison, Experiment, Label, Labeler, Lease, Participation
+from human_feedback_site.feedback.models import Comparison, Experiment, Label, Labeler, Lease
 from human_feedback_site.feedback.services.checks import due_check, pick_check
+from human_feedback_site.feedback.services.claims import Participant
 from human_feedback_site.feedback.services.sql import key, rows, seconds, uuid_of
 
 _random = random.SystemRandom()
@@ -106,31 +107,29 @@ def lock(comparisons: QuerySet[Comparison]) -> list[Comparison]:
 
 
 @transaction.atomic
-def lease_comparisons(participation: Participation, request: LeaseRequest) -> LeaseGrant:
+def lease_comparisons(who: Participant, request: LeaseRequest) -> LeaseGrant:
     """Renew what the labeler holds and claim more until there are ``request.count``.
 
     Live leases of the labeler that the page does not hold (it was reloaded, or the answer to its request got
     lost) are given to it again before anything new. An expired lease is renewed if nobody took its place.
     While the experiment is not running, or where the labeler was stopped, nothing is given and nothing kept.
     """
-    experiment, labeler = participation.experiment, participation.labeler
-    if participation.stopped_at is not None:
-        expire_leases(labeler.pk, experiment.pk)
+    if who.notice == "stopped":
+        expire_leases(who.labeler, who.experiment)
+    if who.notice == "stopped" or who.state != Experiment.State.RUNNING:
         return LeaseGrant(lost=list(request.held))
-    if experiment.state != Experiment.State.RUNNING:
-        return LeaseGrant(lost=list(request.held))
-    kept = _renew(experiment, labeler, request)
+    kept = _renew(who, request)
     renewed = [offer.uuid for offer in kept if offer.uuid in request.held]
     forgotten = [uuid for uuid in request.held if uuid not in renewed]
     if forgotten:
-        renewed += _bring_back(experiment, labeler, forgotten, request.shown)
+        renewed += _bring_back(who, forgotten, request.shown)
     unseen = [offer for offer in kept if offer.uuid not in request.held]
     new = unseen[: max(0, request.count - len(renewed))]
     missing = request.count - len(renewed) - len(new)
     if missing > 0:
-        new += _claim(participation, missing, held=len(renewed) + len(new))
+        new += _claim(who, missing, held=len(renewed) + len(new))
     if not renewed and not new:
-        new += _take_prefetched(experiment, labeler)
+        new += _take_prefetched(who)
     # In the order of the request, without those that are held twice.
     renewed = [uuid for uuid in dict.fromkeys(request.held) if uuid in renewed]
     return LeaseGrant(new, renewed, lost=[uuid for uuid in request.held if uuid not in renewed])
@@ -153,7 +152,7 @@ _RENEW = """
         (SELECT c.second_key FROM feedback_comparison c WHERE c.id = comparison_id)"""
 
 
-def _renew(experiment: Experiment, labeler: Labeler, request: LeaseRequest) -> list[Offer]:
+def _renew(who: Participant, request: LeaseRequest) -> list[Offer]:
     """Extend live leases: those that the page holds, and up to ``request.count`` that it lost sight of."""
     held = [key(uuid) for uuid in request.held]
     found = rows(
@@ -161,8 +160,8 @@ def _renew(experiment: Experiment, labeler: Labeler, request: LeaseRequest) -> l
         [
             seconds(settings.LEASE_SECONDS),
             key(request.shown or _NO_LEASE),
-            labeler.pk,
-            experiment.pk,
+            who.labeler,
+            who.experiment,
             seconds(_NEARLY_OVER_SECONDS),
             *held,
             max(request.count, len(held)),
@@ -174,12 +173,10 @@ def _renew(experiment: Experiment, labeler: Labeler, request: LeaseRequest) -> l
     ]
 
 
-def _bring_back(
-    experiment: Experiment, labeler: Labeler, forgotten: Sequence[UUID], shown: UUID | None
-) -> list[UUID]:
+def _bring_back(who: Participant, forgotten: Sequence[UUID], shown: UUID | None) -> list[UUID]:
     """Renew expired leases whose places nobody took, one for each comparison; return them."""
     own = Lease.objects.filter(
-        unanswered(), labeler=labeler, uuid__in=forgotten, comparison__experiment=experiment
+        unanswered(), labeler=who.labeler, uuid__in=forgotten, comparison__experiment=who.experiment
     )
     locked = lock(Comparison.objects.filter(pk__in=own.values("comparison")))
     if not locked:
@@ -189,9 +186,8 @@ def _bring_back(
             "comparison", "labeler"
         )
     )
-    judged = set(
-        labeler.labels.filter(standing(), comparison__in=locked).values_list("comparison", flat=True)
-    )
+    labels = Label.objects.filter(standing(), labeler=who.labeler, comparison__in=locked)
+    judged = set(labels.values_list("comparison", flat=True))
     taken = Counter(comparison for comparison, _ in holders)
     free = {
         row.pk
@@ -199,7 +195,7 @@ def _bring_back(
         if row.status == Comparison.Status.OPEN
         and row.n_labels + taken[row.pk] < row.wanted
         and row.pk not in judged
-        and (row.pk, labeler.pk) not in holders
+        and (row.pk, who.labeler) not in holders
     }
     newest = {
         lease.comparison_id: lease
@@ -220,24 +216,21 @@ _QUEUE = """
     LIMIT %s {lock}"""
 
 
-def _claim(participation: Participation, count: int, held: int) -> list[Offer]:
+def _claim(who: Participant, count: int, held: int) -> list[Offer]:
     """Claim up to ``count`` pairs; one of them is a check where one is due."""
-    experiment, labeler = participation.experiment, participation.labeler
-    check = due_check(
-        participation, range(participation.answers + held, participation.answers + held + count)
-    )
+    check = due_check(who, range(who.answers + held, who.answers + held + count))
     claimed: list[Offer] = []
     for _ in range(_ATTEMPTS):
         missing = count - len(claimed)
-        queue = rows(_QUEUE, [experiment.pk, labeler.pk, labeler.pk, missing])
+        queue = rows(_QUEUE, [who.experiment, who.labeler, who.labeler, missing])
         pairs = [Pair(row[0], uuid_of(row[1]), row[2], row[3]) for row in queue]
         if check is not None:
-            found = pick_check(participation, check.purpose)
+            found = pick_check(who, check.purpose)
             if found is not None:
                 pair = Pair(*found, purpose=check.purpose)
                 pairs = [*pairs[: check.place], pair, *pairs[check.place : missing - 1]]
             check = None
-        claimed += _grant_all(labeler, pairs)
+        claimed += _grant_all(who.labeler, pairs)
         if len(queue) < missing or len(claimed) >= count:
             break
     return claimed
@@ -256,7 +249,7 @@ _INSERT = """
 """
 
 
-def _grant_all(labeler: Labeler, pairs: Sequence[Pair]) -> list[Offer]:
+def _grant_all(labeler: int, pairs: Sequence[Pair]) -> list[Offer]:
     """Give ``labeler`` a place on each of these locked pairs that has one; the sides are drawn."""
     if not pairs:
         return []
@@ -270,10 +263,10 @@ def _grant_all(labeler: Labeler, pairs: Sequence[Pair]) -> list[Offer]:
     values: list[object] = []
     for pair in pairs:
         offer = offers[pair.comparison]
-        lease = [key(offer.uuid), labeler.pk, offer.swapped, pair.purpose, seconds(settings.LEASE_SECONDS)]
+        lease = [key(offer.uuid), labeler, offer.swapped, pair.purpose, seconds(settings.LEASE_SECONDS)]
         judges = pair.purpose == Lease.Purpose.JUDGE
         grants.append(_GRANT_JUDGE if judges else _GRANT)
-        values += [*lease, pair.comparison, labeler.pk, *([labeler.pk] if judges else [])]
+        values += [*lease, pair.comparison, labeler, *([labeler] if judges else [])]
     given = rows(_INSERT + " UNION ALL ".join(grants) + " RETURNING comparison_id", values)
     granted = {comparison for (comparison,) in given}
     return [offer for comparison, offer in offers.items() if comparison in granted]
@@ -302,10 +295,10 @@ _YIELD = """
         (SELECT c.second_key FROM feedback_comparison c WHERE c.id = comparison_id)"""
 
 
-def _take_prefetched(experiment: Experiment, labeler: Labeler) -> list[Offer]:
+def _take_prefetched(who: Participant) -> list[Offer]:
     """Take over one pair that another labeler has only fetched ahead, leaving that labeler at least one."""
-    found = rows(_YIELD, [experiment.pk, labeler.pk, labeler.pk])
-    return _grant_all(labeler, [Pair(row[0], uuid_of(row[1]), row[2], row[3]) for row in found])
+    found = rows(_YIELD, [who.experiment, who.labeler, who.labeler])
+    return _grant_all(who.labeler, [Pair(row[0], uuid_of(row[1]), row[2], row[3]) for row in found])
 
 
 def grant(comparison: Comparison, labeler: Labeler, *, swapped: bool, purpose: str) -> Lease:
