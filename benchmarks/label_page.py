@@ -20,11 +20,19 @@ from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
+import requests
+from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, sync_playwright
 from rich.console import Console
 from rich.table import Table
 
-from teacher.client import ClipReference, ExperimentSettings, FeedbackClient, Registration
+from teacher.client import (
+    MAX_COMPARISONS_PER_REQUEST,
+    ClipReference,
+    ExperimentSettings,
+    FeedbackClient,
+    Registration,
+)
 from teacher.clips import ClipJob, ClipRenderer, Shot
 from teacher.embedded_site import SiteHandle, ensure_site
 from teacher.envs.random_episodes import random_trajectories
@@ -129,15 +137,23 @@ def publish(site: SiteHandle, effort: Effort, folder: Path) -> Iterator[str]:
         registrations.append(
             Registration(uuid=uuid, phase="training", step=0, priority=1, first=first, second=second)
         )
-    for batch in itertools.batched(registrations, 200) if hasattr(itertools, "batched") else [registrations]:
-        client.register(NAME, list(batch))
-    return (invitation(client, f"labeler-{number}") for number in itertools.count())
+    for start in range(0, len(registrations), MAX_COMPARISONS_PER_REQUEST):
+        client.register(NAME, registrations[start : start + MAX_COMPARISONS_PER_REQUEST])
+    return (invitation(site, f"labeler-{number}") for number in itertools.count())
 
 
-def invitation(client: FeedbackClient, labeler: str) -> str:
+def invitation(site: SiteHandle, labeler: str) -> str:
     """A link that signs one labeler in."""
-    path = f"/api/v1/experiments/{NAME}/invites"
-    return str(client._call(lambda data: data["invite_url"], "POST", path, {"labeler": labeler}))
+    with requests.Session() as session:
+        session.trust_env = False  # no proxy reaches this machine's own address
+        reply = session.post(
+            f"{site.url}/api/v1/experiments/{NAME}/invites",
+            json={"labeler": labeler},
+            headers={"Authorization": f"Bearer {site.token}"},
+            timeout=30,
+        )
+        reply.raise_for_status()
+        return str(reply.json()["invite_url"])
 
 
 def render(n: int, folder: Path) -> Sequence[Path]:
@@ -189,7 +205,7 @@ def wait_for_pairs(page: Page, count: int) -> None:
         page.wait_for_timeout(100)
 
 
-def report(warm: "np.ndarray[tuple[int, int], np.dtype[np.float64]]", cold: np.ndarray) -> None:
+def report(warm: NDArray[np.float64], cold: NDArray[np.float64]) -> None:
     """Print medians and 95th percentiles."""
     table = Table(title="Milliseconds until both clips of the next pair are there")
     for heading in ("", "n", "median", "p95", "goal"):
