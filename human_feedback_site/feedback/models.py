@@ -278,6 +278,7 @@ class Comparison(models.Model):
                 name="comparison_queue",
                 condition=Q(status="open"),
             ),
+            models.Index(fields=("experiment",), name="comparison_gold", condition=Q(status="gold")),
         )
 
     def __str__(self) -> str:

@@ -118,6 +118,7 @@ CALLS: dict[str, Call] = {
     "25-stop-waiting": post_points,
     "26-finish": put,
     "28-miss-an-experiment": read_feed(0, "nobodys"),
+    "29-gold-register": register,
 }
 OF_SCRIPTED_LABELERS = {"12-invite-a-labeler", "14-ask-for-the-truth-of-a-lease"}
 LIST = "24-list-comparisons"

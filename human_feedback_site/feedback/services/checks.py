@@ -56,7 +56,7 @@ def _drawn(secret: str) -> float:
 _GOLD = """
     SELECT c.id, c.uuid, c.first_key, c.second_key FROM feedback_comparison c
     WHERE c.experiment_id = %s AND c.status = 'gold'
-      AND NOT EXISTS (SELECT 1 FROM feedback_label a WHERE a.comparison_id = c.id AND a.labeler_id = %s)
+      AND 0 = (SELECT COUNT(*) FROM feedback_label a WHERE a.comparison_id = c.id AND a.labeler_id = %s)
       AND NOT {held_by}
     ORDER BY (c.id * 7919 + %s * 104729) %% 1009, c.id
     LIMIT 1"""
@@ -64,9 +64,9 @@ _REPEAT = """
     SELECT c.id, c.uuid, c.first_key, c.second_key
     FROM feedback_label b JOIN feedback_comparison c ON c.id = b.comparison_id
     WHERE b.labeler_id = %s AND b.status = 'counted' AND c.experiment_id = %s AND c.status <> 'cancelled'
-      AND NOT EXISTS (SELECT 1 FROM feedback_undo u WHERE u.label_id = b.id)
-      AND NOT EXISTS (
-        SELECT 1 FROM feedback_label a
+      AND 0 = (SELECT COUNT(*) FROM feedback_undo u WHERE u.label_id = b.id)
+      AND 0 = (
+        SELECT COUNT(*) FROM feedback_label a
         WHERE a.comparison_id = c.id AND a.labeler_id = b.labeler_id AND a.status = 'repeat')
       AND NOT {held_by}
     ORDER BY b.created_at DESC

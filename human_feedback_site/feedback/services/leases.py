@@ -285,7 +285,7 @@ _YIELD = """
             SELECT COUNT(*) FROM feedback_lease o JOIN feedback_comparison d ON d.id = o.comparison_id
             WHERE o.labeler_id = l.labeler_id AND o.expires_at > {now} AND d.status = 'open'
               AND d.experiment_id = p.experiment_id
-              AND NOT EXISTS (SELECT 1 FROM feedback_label a WHERE a.lease_id = o.id))
+              AND 0 = (SELECT COUNT(*) FROM feedback_label a WHERE a.lease_id = o.id))
         ORDER BY l.id DESC
         LIMIT 1 {lock})
       AND NOT shown AND expires_at > {now}

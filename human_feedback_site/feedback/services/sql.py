@@ -27,18 +27,20 @@ _WORDS = {
         "false": "0",
     },
 }
-# Parts of statements; ``c`` is a comparison, ``l`` a lease.
+# Parts of statements; ``c`` is a comparison, ``l`` a lease. They count instead of asking if there is one,
+# because PostgreSQL turns EXISTS into joins, and then may read all that a labeler ever did.
 _PARTS = {
     # An answer under an older lease of the same pair ends this one too.
-    "live": """l.expires_at > {now} AND NOT EXISTS (
-        SELECT 1 FROM feedback_label a
+    "live": """l.expires_at > {now} AND 0 = (
+        SELECT COUNT(*) FROM feedback_label a
         WHERE a.comparison_id = l.comparison_id AND a.labeler_id = l.labeler_id
           AND (a.lease_id = l.id OR a.created_at >= l.created_at))""",
-    "judged_by": """EXISTS (
-        SELECT 1 FROM feedback_label a LEFT JOIN feedback_undo u ON u.label_id = a.id
+    "judged_by": """0 < (
+        SELECT COUNT(*) FROM feedback_label a LEFT JOIN feedback_undo u ON u.label_id = a.id
         WHERE a.comparison_id = c.id AND a.labeler_id = %s AND u.id IS NULL)""",
-    "held_by": """EXISTS (
-        SELECT 1 FROM feedback_lease l WHERE l.comparison_id = c.id AND l.labeler_id = %s AND {live})""",
+    "held_by": """0 < (
+        SELECT COUNT(*) FROM feedback_lease l
+        WHERE l.comparison_id = c.id AND l.labeler_id = %s AND {live})""",
     "places_taken": """(
         SELECT COUNT(*) FROM feedback_lease l
         WHERE l.comparison_id = c.id AND l.purpose = 'judge' AND {live})""",
