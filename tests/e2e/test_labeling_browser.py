@@ -207,7 +207,10 @@ def test_answers_survive_a_site_that_fails_and_a_reload(
     assert site.labels() == []
     labeling.page.unroute(LABELS)
     labeling.expect_saved(2)
-    assert [label.choice for label in site.labels()] == ["left", "equal"]
+    # What was refused on the way may come after what was not tried yet.
+    assert {label.choice for label in site.labels()} == {"left", "equal"}
+    if fault["status"] in {200, 503}:
+        assert site.labels()[0].choice == "left"
 
 
 def test_an_answer_that_a_proxy_refuses_for_ever_holds_up_no_later_one(
