@@ -116,14 +116,16 @@ class RewardConfig:
     discount: Annotated[
         float, "of each further step in the return of a segment that a label is about", SHARE_OF_MORE
     ] = 1.0
-    learning_rate: Annotated[float, "of AdamW", POSITIVE] = 1e-3
+    learning_rate: Annotated[float, "of AdamW", POSITIVE] = 3e-3
     regularisation: Annotated[
         Regularisation,
         "AdamW's weight decay, or a penalty on absolute values (l1) or squares (l2) of parameters",
     ] = "weight_decay"
-    # Strong: a few hundred answers are fitted perfectly anyway. On ShortHopper with 300 answers, two seeds,
-    # the correlation with the true reward of a step rose from 0.89 (with 0.01) to 0.93.
-    strength: Annotated[float, "of the regularisation", NOT_NEGATIVE] = 2.0
+    # Fitted to random behaviour of Reacher, Pendulum, Hopper and Cheetah, what was best fell with the number
+    # of labels: 10 for 50, 5 for 90, 2 to 5 for 175, 2 for 350.
+    strength: Annotated[
+        float, "of the regularisation with 100 labels; with more it falls in proportion", NOT_NEGATIVE
+    ] = 5.0
     adapt: Annotated[
         bool,
         "keep each member's held-out loss at 1.1 to 1.5 times its training loss by changing that strength",
@@ -140,9 +142,10 @@ class RewardConfig:
     ] = 1.0
     stride: Annotated[
         int,
-        "fit to every so many-th step of both segments of a pair only, from a random one on; 1 = to all",
+        "fit to every so many-th step of both segments of a pair only, from a random one on, but to a "
+        "quarter of a short one's at least; 1 = to all",
         COUNT,
-    ] = 1
+    ] = 3
     batch_size: Annotated[int, "pairs in a minibatch, at most", COUNT] = 32
     accumulate: Annotated[int, "parts of a minibatch that are looked at one after the other", COUNT] = 1
     epochs: Annotated[int, "times to go through all labels in each fit after the first", COUNT] = 10
@@ -156,7 +159,7 @@ class RewardConfig:
     converge: Annotated[bool, "go on to convergence in the other fits, too"] = False
     patience: Annotated[
         int, "updates without a better held-out loss after which fitting to convergence ends", COUNT
-    ] = 200
+    ] = 300
     # Small, so that returns are of the order of 1 and a value function that starts at 0 finds them within a
     # few rollouts.
     reward_std: Annotated[float, "standard deviation that predicted rewards are scaled to", POSITIVE] = 0.05
@@ -182,11 +185,6 @@ class RewardConfig:
                 "inputs",
                 self.shaping is None or {"state", "next_state", "terminated"} <= read,
                 "--reward.shaping needs state, next_state and terminated among them",
-            ),
-            (
-                "strength",
-                self.regularisation != "weight_decay" or self.strength * self.learning_rate < 1,
-                f"expected less than 1 / --reward.learning_rate ({self.learning_rate})",
             ),
             (
                 "strength",
@@ -259,8 +257,9 @@ PRESETS: Mapping[Preset, Mapping[str, Any]] = {
         "reward.hidden": 64,
         "reward.label_noise": 0.1,
         "reward.regularisation": "l2",
-        "reward.strength": 0.01,
+        "reward.strength": 0.02,
         "reward.adapt": True,
+        "reward.stride": 1,
         "reward.reward_std": 1.0,
         "segment_seconds": 1.5,
         "schedule": "paper_mujoco",

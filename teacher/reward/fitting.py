@@ -19,6 +19,7 @@ from teacher.reward.regularisation import Regulariser
 
 _EVALUATION_BATCH = 64
 _CHECK_EVERY = 10  # updates; looking at the held-out pairs after each would cost as much as the updates
+_FEWEST_STEPS = 4  # of a segment in an update; fewer would say little about what it returns
 _LEAST_GAIN = 1e-3  # nats; smaller gains would keep a fit to clear-cut answers going for ever
 
 
@@ -73,7 +74,7 @@ class Fitter:
             self._parameters.gradient.zero_()
             for batch in self.minibatches(pairs, rows):
                 self._add_gradient(batch)
-            self._regulariser.apply(self._config.learning_rate)
+            self._regulariser.apply(self._config.learning_rate, len(pairs))
             self._optimizer.step(self._config.learning_rate)
         self._network.eval()
         if self._config.adapt and batches:
@@ -100,7 +101,7 @@ class Fitter:
         if self._config.shortest_crop < 1:
             members, size = rows.shape
             step_weights = crop(step_weights, (members, size), self._config.shortest_crop, self._generator)
-        stride = min(self._config.stride, pairs.length)
+        stride = min(self._config.stride, pairs.length // _FEWEST_STEPS)
         if stride > 1:  # a step is looked at once in so many updates, and counts for as many then
             first = int(torch.randint(stride, (), generator=self._generator))
             steps = slice(first, None, stride)

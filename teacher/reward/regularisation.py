@@ -11,6 +11,8 @@ from teacher.reward.optimizer import FlatParameters
 _RATIOS = (1.1, 1.5)  # Christiano et al. 2017, section 2.2.3
 _FACTOR = 1.1
 _FURTHEST = 100.0
+_LABELS = 100  # that the configured strength is meant for
+_MOST_DECAY = 0.1  # of a parameter in one update
 
 
 class Regulariser:
@@ -19,8 +21,11 @@ class Regulariser:
     ``weight_decay`` shrinks them by ``learning_rate * strength`` (AdamW: Loshchilov, Hutter 2019); ``l1`` or
     ``l2`` adds ``strength`` times the sum of their absolute values or of their squares to each member's loss.
 
+    The configured strength is that for 100 labels, and in inverse proportion to their number for others: the
+    loss is a mean over labels, and what is assumed before any of them is worth as many labels ever after.
+
     Attributes:
-        strengths: ``(members,)``; they change where the configuration says ``adapt``.
+        strengths: ``(members,)``, for 100 labels; they change where the configuration says ``adapt``.
     """
 
     def __init__(self, config: RewardConfig, parameters: FlatParameters) -> None:
@@ -28,13 +33,14 @@ class Regulariser:
         self._parameters = parameters
         self.strengths = torch.full((config.members,), config.strength, dtype=torch.float64)
 
-    def apply(self, learning_rate: float) -> None:
-        """Change the gradient, or the parameters themselves."""
+    def apply(self, learning_rate: float, labels: int) -> None:
+        """Change the gradient, or the parameters themselves, in a fit to so many labels."""
         values, gradient = self._parameters.values, self._parameters.gradient
-        strength = self._of_parameters()
+        strength = self._of_parameters() * (_LABELS / labels)
         match self._config.regularisation:
             case "weight_decay":
-                values.mul_(1 - learning_rate * strength)
+                decay = torch.as_tensor(learning_rate * strength, dtype=values.dtype, device=values.device)
+                values.mul_(1 - decay.clamp(max=_MOST_DECAY))
             case "l1":
                 gradient.add_(values.sign().mul_(strength))
             case "l2":
@@ -59,8 +65,8 @@ class Regulariser:
         ratio = (validation / training).cpu()
         self.strengths[ratio > _RATIOS[1]] *= _FACTOR
         self.strengths[ratio < _RATIOS[0]] /= _FACTOR
-        strength, most = self._config.strength, 1 / self._config.learning_rate  # beyond, signs would change
-        self.strengths.clamp_(strength / _FURTHEST, min(strength * _FURTHEST, most))
+        strength = self._config.strength
+        self.strengths.clamp_(strength / _FURTHEST, strength * _FURTHEST)
 
     def state_dict(self) -> dict[str, Any]:
         """The strengths."""

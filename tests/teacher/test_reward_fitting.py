@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -26,6 +27,10 @@ FEATURES = Features(spaces.Box(-np.inf, np.inf, (3,)), spaces.Box(-1, 1, (2,), n
 
 @pytest.fixture
 def pairs(make_segment: MakeSegment) -> Pairs:
+    return some_pairs(make_segment)
+
+
+def some_pairs(make_segment: MakeSegment) -> Pairs:
     dataset = PreferenceDataset()
     for number in range(40):
         segments = make_segment(2 * number), make_segment(2 * number + 1)
@@ -120,9 +125,10 @@ def test_minibatches_accumulated_have_the_gradient_of_the_whole(
 
 @pytest.mark.parametrize("stride", [4, 100])
 def test_strided_pairs_are_the_whole_ones_on_average(
-    network: RewardEnsemble, pairs: Pairs, stride: int
+    make_segment: MakeSegment, network: RewardEnsemble, stride: int
 ) -> None:
-    """Of 6 steps: each is in one of the parts that a stride leads to."""
+    """Of 24 steps: each is in one of the parts that a stride leads to, which have four steps or more."""
+    pairs = some_pairs(partial(make_segment, length=24))
     rows = torch.arange(33).reshape(3, 11)
     config = dataclasses.replace(CONFIG, stride=stride, discount=0.9)
     whole, strided = (

@@ -26,7 +26,7 @@ class Cubes(nn.Module):
         return (self.matrix**3).sum() + self.bias.cos().sum() * 10
 
 
-def ours(steps: int, **settings: Any) -> Cubes:
+def ours(steps: int, labels: int = 100, **settings: Any) -> Cubes:
     module = Cubes()
     parameters = FlatParameters(module)
     config = RewardConfig(**{"strength": 0.0, **settings})
@@ -34,7 +34,7 @@ def ours(steps: int, **settings: Any) -> Cubes:
     for _ in range(steps):
         parameters.gradient.zero_()
         module().backward()
-        regulariser.apply(LEARNING_RATE)
+        regulariser.apply(LEARNING_RATE, labels)
         optimizer.step(LEARNING_RATE)
     return module
 
@@ -66,6 +66,22 @@ def test_parameters_go_where_torch_takes_them(settings: dict[str, Any], expected
         ours(30, **settings).parameters(), torchs(30, **expected).parameters(), strict=True
     ):
         torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("regularisation", ["weight_decay", "l1", "l2"])
+def test_the_strength_is_that_of_100_labels_and_falls_with_more(regularisation: str) -> None:
+    for labels, strength in ((400, 0.5), (100, 2.0), (50, 4.0)):
+        found = ours(5, labels, regularisation=regularisation, strength=2.0)
+        wanted = ours(5, regularisation=regularisation, strength=strength)
+        for each, other in zip(found.parameters(), wanted.parameters(), strict=True):
+            torch.testing.assert_close(each, other, rtol=1e-12, atol=0)
+
+
+def test_no_update_takes_more_than_a_tenth_of_a_parameter() -> None:
+    module, before = Cubes(), Cubes()
+    Regulariser(RewardConfig(strength=2.0), FlatParameters(module)).apply(LEARNING_RATE, labels=1)
+    for each, other in zip(module.parameters(), before.parameters(), strict=True):
+        torch.testing.assert_close(each, 0.9 * other, rtol=1e-12, atol=0)
 
 
 def test_a_saved_optimizer_goes_on_exactly() -> None:
