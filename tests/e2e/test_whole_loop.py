@@ -181,7 +181,7 @@ def test_an_agent_learns_from_labelers_over_http(make_world: Callable[[str, str]
     assert trainer.returncode == 0, world.last_words()
 
     events = assert_learned(world.run_dir)
-    assert events.Scalars("labels/answered")[-1].value >= 40
+    assert events.Scalars("labels/answered")[-1].value >= 25  # training runs at most 20 ahead of people
     assert {
         "agent/total_steps",
         "predictor/loss",

@@ -66,8 +66,8 @@ export class Practice {
 
   answer(choice) {
     if (this.state !== "practice") return;
-    this.#screen.feedback(this.#examples[this.#at], choice);
     this.#enter("feedback");
+    this.#screen.feedback(this.#examples[this.#at], choice);
   }
 
   /** On to the next one, or to the real pairs. */

@@ -119,7 +119,7 @@ export class Screen {
     element("practice-at").textContent = `${number} / ${of}`;
   }
 
-  /** What the answer to a practice pair was worth; null puts it away. */
+  /** What the answer to a practice pair was worth, in the state "feedback"; null puts it away. */
   feedback(example, choice) {
     for (const [side, frame] of Object.entries(this.frames)) frame.classList.toggle("better", side === example?.better);
     if (!example) return;
@@ -128,7 +128,7 @@ export class Screen {
     const { right_answer, other_answer } = this.#messages;
     element("feedback-verdict").textContent = isRight ? right_answer : `${other_answer} ${this.#nameHere(example.better)}`;
     element("feedback-text").textContent = example.explanation;
-    setTimeout(() => element("feedback").querySelector("button").focus());
+    element("feedback").querySelector("button").focus();
   }
 
   /** That answers were careless of late. */
