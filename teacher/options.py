@@ -121,11 +121,10 @@ class RewardConfig:
         Regularisation,
         "AdamW's weight decay, or a penalty on absolute values (l1) or squares (l2) of parameters",
     ] = "weight_decay"
-    # Fitted to random behaviour of Reacher, Pendulum, Hopper and Cheetah, what was best fell with the number
-    # of labels: 10 for 50, 5 for 90, 2 to 5 for 175, 2 for 350.
+    # With 5, 50 labels teach Pendulum less, and 350 teach Reacher a little more (docs/fitting.md).
     strength: Annotated[
         float, "of the regularisation with 100 labels; with more it falls in proportion", NOT_NEGATIVE
-    ] = 5.0
+    ] = 2.0
     adapt: Annotated[
         bool,
         "keep each member's held-out loss at 1.1 to 1.5 times its training loss by changing that strength",
