@@ -225,15 +225,20 @@ def test_a_labeler_is_stopped_and_given_work_again(root: Client, trainer: Traine
     assert len(browser.lease()) == 1
 
 
-def test_an_experiment_shows_how_each_labeler_does(
-    root: Client, trainer: Trainer, invite: Callable[[str], Browser]
-) -> None:
+def judge_by_two(trainer: Trainer, invite: Callable[[str], Browser]) -> None:
+    """Three pairs, equal to both labelers."""
     trainer.overlap(2)
     trainer.register(3)
     for name in ("mia", "leo"):
         other = invite(name)
         for lease in other.lease(3):
             other.answer(lease, "equal")
+
+
+def test_an_experiment_shows_how_each_labeler_does(
+    root: Client, trainer: Trainer, invite: Callable[[str], Browser]
+) -> None:
+    judge_by_two(trainer, invite)
     shown = root.get(page("change", models.Experiment, trainer.experiment.pk)).content.decode()
     assert re.search(r"<td>leo</td><td>3</td><td></td><td>100% of 3</td>", shown)
 
@@ -241,12 +246,7 @@ def test_an_experiment_shows_how_each_labeler_does(
 def test_labelers_are_weighed_at_once_and_by_another_rule(
     root: Client, trainer: Trainer, invite: Callable[[str], Browser]
 ) -> None:
-    trainer.overlap(2)
-    trainer.register(3)
-    for name in ("mia", "leo"):
-        other = invite(name)
-        for lease in other.lease(3):
-            other.answer(lease, "equal")
+    judge_by_two(trainer, invite)
     change = page("change", models.Experiment, trainer.experiment.pk)
     before = trainer.decisions()["items"][-1]["probability"]
     form = {**form_of(root, trainer), "aggregation": "dawid_skene"}
