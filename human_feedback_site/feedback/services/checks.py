@@ -7,13 +7,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 from django.utils.crypto import salted_hmac
 
 from human_feedback_site.feedback.models import Lease
 from human_feedback_site.feedback.services.claims import Participant
-from human_feedback_site.feedback.services.sql import rows, uuid_of
+from human_feedback_site.feedback.services.sql import rows
 
 _ROUNDING = 1e-9
 REPEAT_AFTER = 10  # other answers at least, so that it is not simply remembered
@@ -73,15 +72,11 @@ _REPEAT = """
     LIMIT 1 OFFSET %s"""
 
 
-def pick_check(who: Participant, purpose: str) -> tuple[int, UUID, str, str] | None:
-    """Return id, UUID and clips of a pair for a check; None where there is none that would tell something."""
+def pick_check(who: Participant, purpose: str) -> Sequence[Any] | None:
+    """Return the row of a pair for a check; None where there is none that would tell something."""
     experiment, labeler = who.experiment, who.labeler
     if purpose == Lease.Purpose.GOLD:
         found = rows(_GOLD, [experiment, labeler, labeler, labeler])
     else:
         found = rows(_REPEAT, [labeler, experiment, labeler, REPEAT_AFTER])
-    return _pair(found[0]) if found else None
-
-
-def _pair(row: Sequence[Any]) -> tuple[int, UUID, str, str]:
-    return row[0], uuid_of(row[1]), row[2], row[3]
+    return found[0] if found else None

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 from django.conf import settings
@@ -48,6 +49,12 @@ class Pair:
     first_key: str
     second_key: str
     purpose: str = Lease.Purpose.JUDGE
+
+    @classmethod
+    def of(cls, row: Sequence[Any], purpose: str = Lease.Purpose.JUDGE) -> "Pair":
+        """Return what a statement returned as id, UUID and clips of a comparison."""
+        comparison, uuid, first_key, second_key = row
+        return cls(comparison, uuid_of(uuid), first_key, second_key, purpose)
 
 
 @dataclass(frozen=True)
@@ -223,11 +230,11 @@ def _claim(who: Participant, count: int, held: int) -> list[Offer]:
     for _ in range(_ATTEMPTS):
         missing = count - len(claimed)
         queue = rows(_QUEUE, [who.experiment, who.labeler, who.labeler, missing])
-        pairs = [Pair(row[0], uuid_of(row[1]), row[2], row[3]) for row in queue]
+        pairs = [Pair.of(row) for row in queue]
         if check is not None:
             found = pick_check(who, check.purpose)
             if found is not None:
-                pair = Pair(*found, purpose=check.purpose)
+                pair = Pair.of(found, check.purpose)
                 pairs = [*pairs[: check.place], pair, *pairs[check.place : missing - 1]]
             check = None
         claimed += _grant_all(who.labeler, pairs)
@@ -298,7 +305,7 @@ _YIELD = """
 def _take_prefetched(who: Participant) -> list[Offer]:
     """Take over one pair that another labeler has only fetched ahead, leaving that labeler at least one."""
     found = rows(_YIELD, [who.experiment, who.labeler, who.labeler])
-    return _grant_all(who.labeler, [Pair(row[0], uuid_of(row[1]), row[2], row[3]) for row in found])
+    return _grant_all(who.labeler, [Pair.of(row) for row in found])
 
 
 def grant(comparison: Comparison, labeler: Labeler, *, swapped: bool, purpose: str) -> Lease:
