@@ -27,6 +27,8 @@ T = TypeVar("T")
 Phase = Literal["pretraining", "training"]
 SiteState = Literal["running", "paused", "finished"]
 Decision = Literal["first", "second", "equal", "cant_tell"]
+CERTAIN: Mapping[str, float | None] = {"first": 1.0, "second": 0.0, "equal": 0.5, "cant_tell": None}
+"""How probable a decision makes it that the first segment is better, taken at its word."""
 
 
 @dataclass(frozen=True, kw_only=True)

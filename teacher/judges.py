@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from teacher.client import Decision
+from teacher.client import CERTAIN, Decision
 from teacher.errors import BehaviourError, ConfigError, described, one_line
 from teacher.segments import RewardedSteps, Segment, SegmentPair
 from teacher.teachers import Answerer, Manner
@@ -18,8 +18,6 @@ Judge = Callable[[Segment, Segment], Decision | float]
 """Which is better, or the probability that the first one is."""
 
 _MAX_SKIPPED_IN_A_ROW = 1000
-_PROBABILITIES: dict[Decision, float | None] = {"first": 1.0, "second": 0.0, "equal": 0.5, "cant_tell": None}
-
 
 Value = Callable[[RewardedSteps], float]
 """How good the steps of a segment or an episode are."""
@@ -64,10 +62,10 @@ def probability_of(answer: Decision | float) -> float | None:
     Raises:
         BehaviourError: it is no answer.
     """
-    probability = _PROBABILITIES.get(answer, math.nan) if isinstance(answer, str) else answer
+    probability = CERTAIN.get(answer, math.nan) if isinstance(answer, str) else answer
     if probability is not None and not 0 <= probability <= 1:
         raise BehaviourError(
-            f"expected {', '.join(_PROBABILITIES)} or a probability from a judge, got {one_line(answer)}"
+            f"expected {', '.join(CERTAIN)} or a probability from a judge, got {one_line(answer)}"
         )
     return probability
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
 
-from teacher.client import FeedItem, Phase
+from teacher.client import CERTAIN, FeedItem, Phase
 from teacher.errors import DataError
 from teacher.preferences import Preference
 from teacher.segments import Segment, SegmentPair
@@ -44,7 +44,6 @@ _USABLE = "(decision IN ('first', 'second', 'equal'))"
 _TARGETS = (
     "SELECT uuid, decision, probability, first, second, seq FROM comparison JOIN pair ON pair.comparison = id"
 )
-_CERTAIN = {"first": 1.0, "equal": 0.5, "second": 0.0}
 _TARGETS_AT_ONCE = 64
 _OPEN = "(decision IS NULL AND status IN ('written', 'registered'))"
 
@@ -212,7 +211,7 @@ class Ledger:
 
     def _preference(self, row: Sequence[Any]) -> Preference:
         uuid, decision, probability, first, second, _ = row
-        target = _CERTAIN.get(decision) if self._hard_labels else probability
+        target = CERTAIN.get(decision) if self._hard_labels else probability
         return Preference(UUID(bytes=uuid), *self._segments(first, second), target)
 
     def decided_pairs(self, count: int) -> list[SegmentPair]:
