@@ -247,14 +247,17 @@ Preset = Literal["default", "paper"]
 
 PRESETS: Mapping[Preset, Mapping[str, Any]] = {
     "default": {},
-    # Christiano et al. 2017, sections 2.2 and A.1 (MuJoCo). With which strength the adapted l2 begins, and
-    # how long a fit goes on, is not said there: with 200 labels on ShortHopper, from 0.01 the losses come to
-    # a wanted ratio (1.2), but from 1e-4 (3.3) or 1e-3 (1.9) the strength does not get so far.
+    # Christiano et al. 2017, sections 2.2 and A.1 (MuJoCo). With which strength the adapted l2 begins, how
+    # fast a fit learns and how long it goes on are not said there: with 200 labels on ShortHopper, from 0.01
+    # the losses come to a wanted ratio (1.2), but from 1e-4 (3.3) or 1e-3 (1.9) the strength does not get so
+    # far.
     "paper": {
         "agent": "trpo",
         "reward.members": 3,
         "reward.hidden": 64,
         "reward.label_noise": 0.1,
+        "reward.learning_rate": 1e-3,
+        "reward.patience": 200,
         "reward.regularisation": "l2",
         "reward.strength": 0.02,
         "reward.adapt": True,

@@ -22,19 +22,21 @@ HTMLMediaElement.prototype.play = function () {
   return play.call(this);
 };
 """
-TOGETHER = """async () => {
+APART = """async () => {
   const videos = [...document.querySelectorAll(".stage .frame video")];
-  let most = 0;
-  for (let i = 0; i < 40; i += 1) {
+  const apart = [];
+  for (let i = 0; i < 41; i += 1) {
     await new Promise((resolve) => requestAnimationFrame(resolve));
-    most = Math.max(most, Math.abs(videos[0].currentTime - videos[1].currentTime));
+    apart.push(Math.abs(videos[0].currentTime - videos[1].currentTime));
   }
-  return most;
+  return apart.sort((a, b) => a - b)[20];
 }"""
 ACTS = {"pause": ("p", "Pause"), "slow": ("s", "Speed"), "replay": (" ", "Replay")}
 
 
 def starts(page: Page) -> list[dict[str, Any]]:
+    """Wait for a start of both clips; return every one since the last call."""
+    page.wait_for_function("window.starts.length >= 2")
     found: list[dict[str, Any]] = page.evaluate("window.starts.splice(0)")
     return found
 
@@ -44,17 +46,15 @@ def test_both_clips_start_and_start_again_in_the_same_frame(site: Site, labeling
     page = labeling.page
     page.add_init_script(WATCH)
     labeling.open(site.invite())
-    first = starts(page)
-    assert page.evaluate(TOGETHER) < 0.06
+    shown = starts(page)
+    assert page.evaluate(APART) < 0.06
     page.keyboard.press(" ")
-    page.wait_for_timeout(300)
     again = starts(page)
+    looped = starts(page)  # the clip is a second long
     labeling.press("ArrowLeft")
-    page.wait_for_timeout(50)
+    labeling.expect_saved(1)
     following = starts(page)
-    page.wait_for_timeout(1_300)  # the clip is a second long
-    looped = starts(page)
-    for both in (first, again[:2], following[-2:], looped[:2]):
+    for both in (shown[:2], again[:2], looped[:2], following[-2:]):
         assert len(both) == 2
         assert both[0]["frame"] == both[1]["frame"]
         for one in both:
@@ -81,15 +81,14 @@ def test_pause_slow_motion_and_replay(site: Site, labeling: LabelingPage, by: st
         )
         return found[:2]
 
-    page.wait_for_timeout(200)
+    labeling.until_they_play_together(0.05, 0.5)
     act("pause")
     expect(page.get_by_role("button", name="Pause")).to_have_attribute("aria-pressed", "true")
     still = labeling.videos()
     assert all(video["paused"] for video in still)
     assert still[0]["currentTime"] == still[1]["currentTime"] > 0
     act("pause")
-    page.wait_for_timeout(100)
-    assert not any(video["paused"] for video in labeling.videos())
+    labeling.until_they_play_together(0)
     act("slow")
     act("slow")
     assert rates() == [0.25, 0.25]
