@@ -126,7 +126,7 @@ def template_texts() -> Iterator[str]:
 
 
 def python_texts() -> Iterator[str]:
-    for path in (*APP.glob("pages/*.py"), APP / "models.py"):
+    for path in (*APP.glob("pages/*.py"), *APP.glob("models/*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "_":
                 [text] = node.args

@@ -1,0 +1,124 @@
+"""Comparisons, with their clips, answers and outcomes."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from human_feedback_site.feedback import models
+from human_feedback_site.feedback.admin.base import ModelAdmin, ReadOnly, TabularInline
+from human_feedback_site.feedback.media import media_store
+from human_feedback_site.feedback.selectors import with_decisions
+from human_feedback_site.feedback.services import quality
+
+
+class LabelInline(ReadOnly, TabularInline):
+    """Every answer ever given to a comparison."""
+
+    model = models.Label
+    fields = (
+        *("labeler", "choice", "swapped", "verdict", "status"),
+        *("response_ms", "shown_ms", "created_at", "undone"),
+    )
+    readonly_fields = ("verdict", "created_at", "undone")
+    extra = 0
+
+    @admin.display(boolean=True)
+    def undone(self, label: models.Label) -> bool:
+        """Say whether it was withdrawn."""
+        return hasattr(label, "undo")
+
+
+class DecisionInline(ReadOnly, TabularInline):
+    """How the outcome changed."""
+
+    model = models.Decision
+    fields = ("seq", "decision", "probability", "n_labels", "created_at")
+    readonly_fields = ("created_at",)
+    ordering = ("seq",)
+    extra = 0
+
+
+@admin.register(models.Comparison)
+class ComparisonAdmin(ReadOnly, ModelAdmin):
+    """Comparisons, with their clips and answers."""
+
+    list_display = (
+        "uuid",
+        "experiment",
+        "phase",
+        "step",
+        "priority",
+        "status",
+        "n_labels",
+        "outcome",
+        "created_at",
+    )
+    list_filter = ("status", "phase", "experiment")
+    list_select_related = ("experiment",)
+    search_fields = ("=uuid", "experiment__name")
+    actions = ("first_is_known", "second_is_known", "equal_is_known", "is_not_known")
+    fields = (
+        ("uuid", "experiment", "created_at"),
+        ("phase", "step", "priority"),
+        ("status", "n_labels", "wanted", "outcome", "gold"),
+        ("first_clip", "second_clip"),
+        ("first_return", "second_return"),
+        ("first_key", "second_key"),
+    )
+    readonly_fields = ("created_at", "outcome", "first_clip", "second_clip")
+    inlines = (LabelInline, DecisionInline)
+    show_full_result_count = False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[models.Comparison]:
+        """Find the current decisions on the way."""
+        return with_decisions(super().get_queryset(request))
+
+    @admin.action(permissions=["view"], description="Gold: it is known that the first is better")
+    def first_is_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
+        """Make them gold."""
+        self._make_gold(request, chosen, models.Outcome.FIRST)
+
+    @admin.action(permissions=["view"], description="Gold: it is known that the second is better")
+    def second_is_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
+        """Make them gold."""
+        self._make_gold(request, chosen, models.Outcome.SECOND)
+
+    @admin.action(permissions=["view"], description="Gold: it is known that they are equal")
+    def equal_is_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
+        """Make them gold."""
+        self._make_gold(request, chosen, models.Outcome.EQUAL)
+
+    def _make_gold(
+        self, request: HttpRequest, chosen: QuerySet[models.Comparison], answer: models.Outcome
+    ) -> None:
+        self.message_user(request, f"{quality.make_gold(chosen, answer)} are gold.")
+
+    @admin.action(permissions=["view"], description="Not gold any more: judge them like others")
+    def is_not_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
+        """Take the known answer back."""
+        self.message_user(request, f"{quality.make_ordinary(chosen)} are gold no more.")
+
+    @admin.display(ordering="decision")
+    def outcome(self, comparison: Any) -> str | None:
+        """Return the current decision."""
+        return comparison.decision or None
+
+    @admin.display(description="first")
+    def first_clip(self, comparison: models.Comparison) -> SafeString:
+        """Return a player of the first clip."""
+        return _player(comparison, comparison.first_key)
+
+    @admin.display(description="second")
+    def second_clip(self, comparison: models.Comparison) -> SafeString:
+        """Return a player of the second clip."""
+        return _player(comparison, comparison.second_key)
+
+
+def _player(comparison: models.Comparison, key: str) -> SafeString:
+    if comparison.clips_deleted:
+        return format_html("<em>{}</em>", "clip expired")
+    return format_html('<video src="{}" width="256" controls muted loop></video>', media_store().url(key))

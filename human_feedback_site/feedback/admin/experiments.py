@@ -1,0 +1,208 @@
+"""Experiments, and what belongs to them alone."""
+
+from datetime import datetime
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Count, Field, Q, QuerySet
+from django.forms import Field as FormField
+from django.forms import ModelForm
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from human_feedback_site.feedback import crowd, models
+from human_feedback_site.feedback.admin.base import ModelAdmin, ReadOnly
+from human_feedback_site.feedback.agreement import Rate
+from human_feedback_site.feedback.services import aggregate, experiments
+
+_OVERLAP = {"overlap", "overlap_more", "overlap_share"}
+
+
+def _quality_row(quality: crowd.LabelerQuality) -> tuple[object, ...]:
+    low, high = quality.left.interval
+    return (
+        *(quality.name, quality.answers),
+        *(_percent(quality.gold), _percent(quality.consensus)),
+        f"{_percent(quality.left)} ({low:.0%} to {high:.0%})",
+        _percent(quality.consistency),
+        "" if quality.seconds is None else f"{quality.seconds:.1f}",
+        quality.notice or "",
+    )
+
+
+def _percent(rate: Rate) -> str:
+    return "" if rate.value is None else f"{rate.value:.0%} of {rate.total}"
+
+
+@admin.register(models.Experiment)
+class ExperimentAdmin(ModelAdmin):
+    """Experiments come from trainers; here they are paused, resumed, finished, and given their overlap.
+
+    A form that was open for a while writes only what was changed in it: the run may have written meanwhile.
+    """
+
+    list_display = (
+        *("name", "state", "away_since", "owner", "env_id", "answered", "asked", "overlap"),
+        *("created_at", "finished_at", "page"),
+    )
+    list_filter = ("state", "has_true_reward", "owner")
+    list_select_related = ("owner",)
+    search_fields = ("name", "env_id", "prompt", "owner__username")
+    date_hierarchy = "created_at"
+    fields = (
+        ("name", "state"),
+        "prompt",
+        ("overlap", "overlap_more", "overlap_share", "aggregation"),
+        ("gold_rate", "repeat_rate", "min_watch_ms", "warn_failures", "stop_failures"),
+        ("env_id", "fps", "has_true_reward"),
+        ("n_labels", "waiting_for"),
+        ("owner", "run_id"),
+        ("created_at", "trainer_seen_at", "away_since"),
+        "alpha",
+        "crowd",
+        ("finished_at", "media_deleted_at"),
+    )
+    readonly_fields = (
+        *("name", "state", "env_id", "fps", "has_true_reward", "n_labels"),
+        *("waiting_for", "owner", "run_id", "created_at"),
+        *("trainer_seen_at", "away_since", "finished_at", "media_deleted_at", "alpha", "crowd"),
+    )
+    actions = ("pause", "resume", "finish", "weigh")
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Leave making experiments to trainers."""
+        return False
+
+    def formfield_for_dbfield(
+        self, db_field: "Field[Any, Any]", request: HttpRequest, **options: Any
+    ) -> "FormField | None":
+        """Let the form remember what it showed, so that a change is one that was made in it."""
+        return super().formfield_for_dbfield(db_field, request, show_hidden_initial=True, **options)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: "ModelForm[Any]", change: bool) -> None:
+        """Write the changed fields alone; another overlap closes and opens comparisons."""
+        changed = set(form.changed_data)
+        weighed = models.Experiment.objects.get(pk=obj.pk).weighs_labelers
+        obj.save(update_fields=changed - _OVERLAP)
+        if changed & _OVERLAP:
+            experiments.set_overlap(obj, obj.overlap, obj.overlap_more, obj.overlap_share)
+        if obj.weighs_labelers != weighed:
+            aggregate.revise_everything(obj)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[models.Experiment]:
+        """Count comparisons and find absent trainers on the way."""
+        wanted = ~Q(comparisons__status=models.Comparison.Status.CANCELLED)
+        found: QuerySet[models.Experiment] = super().get_queryset(request)
+        return found.annotate(
+            asked=Count("comparisons", filter=wanted),
+            answered=Count("comparisons", filter=Q(comparisons__n_labels__gt=0)),
+            away=experiments.trainer_away_since(),
+        )
+
+    @admin.display(description="trainer away since", ordering="away")
+    def away_since(self, experiment: Any) -> datetime | None:
+        """Return when the trainer was last heard from, if that is a while ago."""
+        since: datetime | None = experiment.away
+        return since
+
+    @admin.display(ordering="asked")
+    def asked(self, experiment: Any) -> int:
+        """Return the number of comparisons, without cancelled ones."""
+        return int(experiment.asked)
+
+    @admin.display(ordering="answered")
+    def answered(self, experiment: Any) -> int:
+        """Return the number of comparisons that have a label."""
+        return int(experiment.answered)
+
+    @admin.display(description="agreement (Krippendorff's alpha)")
+    def alpha(self, experiment: models.Experiment) -> str | None:
+        """Return how far labelers agree."""
+        alpha = crowd.alpha(experiment)
+        return None if alpha is None else f"{alpha:.2f}"
+
+    @admin.display(description="labelers")
+    def crowd(self, experiment: models.Experiment) -> SafeString:
+        """Return a table of how each labeler does."""
+        heads = ("labeler", "answers", "gold", "consensus", "left", "repeats", "seconds", "notice")
+        return format_html(
+            "<table><tr>{}</tr>{}</table>",
+            format_html_join("", "<th>{}</th>", ((head,) for head in heads)),
+            format_html_join(
+                "",
+                "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+                map(_quality_row, crowd.labelers(experiment)),
+            ),
+        )
+
+    @admin.display(description="page")
+    def page(self, experiment: models.Experiment) -> SafeString:
+        """Link to the experiment's page."""
+        return format_html('<a href="{}">progress</a>', reverse("experiment", args=[experiment.name]))
+
+    @admin.action(description="Pause: labelers are given nothing, training stops")
+    def pause(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
+        """Pause those that run."""
+        count = experiments.pause(chosen)
+        self.message_user(request, f"{count} paused.")
+
+    @admin.action(description="Resume")
+    def resume(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
+        """Let paused ones go on."""
+        count = experiments.resume(chosen)
+        self.message_user(request, f"{count} resumed.")
+
+    @admin.action(description="Finish: no more answers are wanted")
+    def finish(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
+        """End those that run or are paused."""
+        count = experiments.finish(chosen)
+        self.message_user(request, f"{count} finished.")
+
+    @admin.action(description="Weigh labelers now and revise what that changes")
+    def weigh(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
+        """Do at once what is done every minute."""
+        revised = sum(aggregate.weigh_labelers(each) for each in chosen if each.weighs_labelers)
+        self.message_user(request, f"{revised} decisions revised.")
+
+
+@admin.register(models.SequenceCounter)
+class SequenceCounterAdmin(ReadOnly, ModelAdmin):
+    """How far the feed of each experiment is."""
+
+    list_display = ("experiment", "last_seq")
+    list_select_related = ("experiment",)
+    search_fields = ("experiment__name",)
+
+
+@admin.register(models.TrainingPoint)
+class TrainingPointAdmin(ReadOnly, ModelAdmin):
+    """Learning curves."""
+
+    list_display = ("experiment", "tag", "step", "value")
+    list_filter = ("experiment", "tag")
+    list_select_related = ("experiment",)
+    search_fields = ("tag", "experiment__name")
+
+
+@admin.register(models.Example)
+class ExampleAdmin(ModelAdmin):
+    """Pairs that explain the instruction, taken from comparisons that have their clips."""
+
+    list_display = ("experiment", "better", "explanation", "practice", "comparison")
+    list_filter = ("practice", "experiment")
+    list_select_related = ("experiment", "comparison")
+    search_fields = ("experiment__name", "explanation")
+    autocomplete_fields = ("experiment",)
+    raw_id_fields = ("comparison",)
+
+
+@admin.register(models.Episode)
+class EpisodeAdmin(ReadOnly, ModelAdmin):
+    """Films of whole episodes."""
+
+    list_display = ("experiment", "step", "key", "created_at")
+    list_filter = ("experiment",)
+    list_select_related = ("experiment",)
+    search_fields = ("experiment__name",)

@@ -1,0 +1,123 @@
+"""Labelers, how they do, and the tokens of trainers."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.db.models import Count, ForeignKey, QuerySet
+from django.forms import ModelChoiceField, ModelForm
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+
+from human_feedback_site.feedback import models
+from human_feedback_site.feedback.admin.base import ModelAdmin, ReadOnly
+from human_feedback_site.feedback.selectors import notice_for
+from human_feedback_site.feedback.services import accounts, quality
+
+
+@admin.register(models.Labeler)
+class LabelerAdmin(ModelAdmin):
+    """Labelers come from invitations; here they are given other experiments, or taken out of them."""
+
+    list_display = ("name", "user", "invited_by", "active", "answers", "created_at")
+    list_filter = ("experiments", "invited_by")
+    list_select_related = ("user", "invited_by")
+    search_fields = ("name", "user__username")
+    fields = ("name", "experiments", "user", "invited_by", "created_at")
+    readonly_fields = ("name", "user", "invited_by", "created_at")  # invitations know labelers by name
+    filter_horizontal = ("experiments",)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Leave making labelers to invitations."""
+        return False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[models.Labeler]:
+        """Count answers on the way."""
+        found: QuerySet[models.Labeler] = super().get_queryset(request)
+        return found.annotate(answers=Count("labels"))
+
+    @admin.display(ordering="answers")
+    def answers(self, labeler: Any) -> int:
+        """Return the number of answers, with those that were withdrawn."""
+        return int(labeler.answers)
+
+    @admin.display(boolean=True, ordering="user__is_active")
+    def active(self, labeler: models.Labeler) -> bool:
+        """Say whether the account may sign in; that is changed at the user."""
+        return labeler.user.is_active
+
+
+@admin.register(models.Participation)
+class ParticipationAdmin(ReadOnly, ModelAdmin):
+    """How labelers do: who is warned, who is stopped, and who is given work again."""
+
+    list_display = (
+        *("labeler", "experiment", "standing", "answers", "undone"),
+        *("gold_checks", "watch_checks", "worth", "stopped_at"),
+    )
+    list_filter = (("stopped_at", admin.EmptyFieldListFilter), "experiment")
+    list_select_related = ("labeler", "experiment")
+    search_fields = ("labeler__name", "experiment__name")
+    actions = ("stop", "readmit")
+
+    @admin.display(description="standing")
+    def standing(self, participation: models.Participation) -> str:
+        """Return what the labeler is told about its checks."""
+        return notice_for(participation) or "good"
+
+    @admin.display(description="worth")
+    def worth(self, participation: models.Participation) -> str | None:
+        """Return how often the labeler is right, each truth counting alike, as last estimated."""
+        matrix = participation.confusion
+        if matrix is None:
+            return None
+        return f"{sum(matrix[truth][truth] for truth in range(len(matrix))) / len(matrix):.0%}"
+
+    @admin.action(permissions=["view"], description="Stop: give them nothing more")
+    def stop(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:
+        """Stop those that are given work."""
+        self.message_user(request, f"{quality.stop(chosen)} stopped.")
+
+    @admin.action(permissions=["view"], description="Give them work again; their checks begin anew")
+    def readmit(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:
+        """Forgive failed checks."""
+        self.message_user(request, f"{quality.readmit(chosen)} given work again.")
+
+
+@admin.register(models.ApiToken)
+class ApiTokenAdmin(ModelAdmin):
+    """Tokens: made here, shown once, revoked by deleting them."""
+
+    list_display = ("name", "user", "created_at", "last_used_at")
+    list_filter = ("user",)
+    list_select_related = ("user",)
+    search_fields = ("name", "user__username")
+    fields = ("user", "name")
+
+    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """Say no: a token that somebody uses does not change hands."""
+        return False
+
+    def formfield_for_foreignkey(
+        self, db_field: "ForeignKey[Any, Any]", request: HttpRequest, **options: Any
+    ) -> "ModelChoiceField[Any] | None":
+        """Offer those who may use the API."""
+        return super().formfield_for_foreignkey(
+            db_field, request, **options, queryset=User.objects.filter(is_staff=True, is_active=True)
+        )
+
+    def save_model(self, request: HttpRequest, obj: Any, form: "ModelForm[Any]", change: bool) -> None:
+        """Draw the token; only its digest is stored."""
+        obj.secret = accounts.issue_token(obj)
+
+    def response_add(
+        self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        """Show the token; it is kept nowhere, so this page cannot be asked for again."""
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "New token",
+            "token": obj,
+            "secret": obj.secret,
+        }
+        return TemplateResponse(request, "admin/feedback/apitoken/created.html", context)

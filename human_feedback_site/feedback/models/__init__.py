@@ -1,0 +1,58 @@
+"""What the site remembers.
+
+A comparison's clips are called ``first`` and ``second``; *left* and *right* exist only on a labeler's screen,
+and a lease's ``swapped`` says which is which. Labels, undos and decisions are appended and never changed, so
+a row is evidence.
+"""
+
+from human_feedback_site.feedback.models.comparisons import (
+    KNOWN_ANSWERS,
+    Comparison,
+    Example,
+    Outcome,
+)
+from human_feedback_site.feedback.models.experiments import (
+    NAME_PATTERN,
+    Episode,
+    Experiment,
+    SequenceCounter,
+    TrainingPoint,
+    validate_name,
+)
+from human_feedback_site.feedback.models.labels import (
+    Decision,
+    Label,
+    Lease,
+    Undo,
+    verdict_of,
+)
+from human_feedback_site.feedback.models.people import (
+    LABELER_NAME_PATTERN,
+    ApiToken,
+    Labeler,
+    Participation,
+    validate_labeler_name,
+)
+
+__all__ = [
+    "KNOWN_ANSWERS",
+    "LABELER_NAME_PATTERN",
+    "NAME_PATTERN",
+    "ApiToken",
+    "Comparison",
+    "Decision",
+    "Episode",
+    "Example",
+    "Experiment",
+    "Label",
+    "Labeler",
+    "Lease",
+    "Outcome",
+    "Participation",
+    "SequenceCounter",
+    "TrainingPoint",
+    "Undo",
+    "validate_labeler_name",
+    "validate_name",
+    "verdict_of",
+]

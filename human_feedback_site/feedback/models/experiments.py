@@ -1,0 +1,150 @@
+"""What is asked for: training runs, and what they tell of themselves."""
+
+from django.conf import settings
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.db import models
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+
+NAME_PATTERN = r"[A-Za-z0-9_-]{1,100}"
+validate_name = RegexValidator(
+    rf"\A{NAME_PATTERN}\Z", "Use 1 to 100 letters, digits, underscores and hyphens.", code="invalid_name"
+)
+_share = (MinValueValidator(0.0), MaxValueValidator(1.0))
+_one_or_more = (MinValueValidator(1),)
+
+
+class Experiment(models.Model):
+    """One training run that asks for labels."""
+
+    class State(models.TextChoices):
+        """Whether labelers are given work; the trainer obeys it too."""
+
+        RUNNING = "running"
+        PAUSED = "paused"
+        FINISHED = "finished"
+
+    class Aggregation(models.TextChoices):
+        """How the labels of a comparison become one decision."""
+
+        AUTOMATIC = "automatic", _("Dawid-Skene where several labelers judge a comparison")
+        MAJORITY = "majority", _("majority")
+        DAWID_SKENE = "dawid_skene", _("Dawid-Skene: labelers weigh what they are worth")
+
+    name = models.CharField(max_length=100, unique=True, validators=[validate_name])
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="experiments")
+    run_id = models.UUIDField(help_text="Chosen by the run; another run cannot take over the name.")
+    env_id = models.CharField(max_length=200)
+    prompt = models.TextField(help_text="The sentence labelers see.")
+    n_labels = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Labels wanted in all, if limited."
+    )
+    fps = models.PositiveSmallIntegerField()
+    has_true_reward = models.BooleanField()
+    state = models.CharField(max_length=10, choices=State.choices, default=State.RUNNING)
+    overlap = models.PositiveSmallIntegerField(
+        default=1, validators=_one_or_more, help_text="Labelers who judge each comparison."
+    )
+    overlap_more = models.PositiveSmallIntegerField(
+        default=3, validators=_one_or_more, help_text="Labelers who judge a share of the comparisons."
+    )
+    overlap_share = models.FloatField(default=0.0, validators=_share, help_text="How large that share is.")
+    repeat_rate = models.FloatField(
+        default=0.0,
+        validators=_share,
+        help_text="Share of pairs that labelers are shown once more, to see whether they say the same.",
+    )
+    gold_rate = models.FloatField(
+        default=0.0, validators=_share, help_text="Share of pairs whose answer is known already."
+    )
+    min_watch_ms = models.PositiveIntegerField(
+        default=0, help_text="An answer that comes faster is as careless as a wrong one to a known answer."
+    )
+    warn_failures = models.PositiveSmallIntegerField(
+        default=3,
+        validators=_one_or_more,
+        help_text="Of a labeler's last 10 checks: that many failures are a warning.",
+    )
+    stop_failures = models.PositiveSmallIntegerField(
+        default=5,
+        validators=_one_or_more,
+        help_text="Of a labeler's last 10 checks: after that many failures nothing more is given.",
+    )
+    aggregation = models.CharField(max_length=11, choices=Aggregation.choices, default=Aggregation.AUTOMATIC)
+    class_prior = models.JSONField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="How often first, equal and second are true, as last estimated.",
+    )
+    aggregated_seq = models.PositiveBigIntegerField(
+        default=0, editable=False, help_text="The newest decision when labelers were last weighed."
+    )
+    waiting_for = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Answers that training is waiting for; empty while it goes on."
+    )
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    finished_at = models.DateTimeField(null=True, blank=True, editable=False)
+    trainer_seen_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="When its trainer last asked for something, roughly."
+    )
+    media_deleted_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="Clips of comparisons made before are deleted."
+    )
+
+    class Meta:
+        ordering = ("-id",)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def weighs_labelers(self) -> bool:
+        """Whether decisions are those of Dawid and Skene."""
+        if self.aggregation == self.Aggregation.AUTOMATIC:
+            return self.overlap > 1 or (self.overlap_share > 0 and self.overlap_more > 1)
+        return self.aggregation == self.Aggregation.DAWID_SKENE
+
+
+class SequenceCounter(models.Model):
+    """The number of the newest decision of an experiment.
+
+    It is raised under a row lock that is held until the answer's transaction commits, so numbers appear in
+    commit order: a reader that has seen number n will never find a smaller one later.
+    """
+
+    experiment = models.OneToOneField(Experiment, models.CASCADE, primary_key=True, related_name="counter")
+    last_seq = models.PositiveBigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"{self.experiment_id}: {self.last_seq}"
+
+
+class Episode(models.Model):
+    """A film of a whole episode of the policy as it was at some step."""
+
+    experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="episodes")
+    step = models.PositiveBigIntegerField(help_text="Environment steps made when it ended.")
+    key = models.CharField(max_length=300)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("experiment", "step"), name="episode_of_experiment"),)
+
+    def __str__(self) -> str:
+        return f"{self.experiment_id}@{self.step}"
+
+
+class TrainingPoint(models.Model):
+    """One value of a learning curve."""
+
+    experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="points")
+    step = models.PositiveBigIntegerField()
+    tag = models.CharField(max_length=100)
+    value = models.FloatField()
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("experiment", "tag", "step"), name="training_point"),)
+
+    def __str__(self) -> str:
+        return f"{self.tag}@{self.step}"

@@ -1,0 +1,148 @@
+"""What was answered: claims, answers, withdrawals, and what became of them."""
+
+import uuid
+
+from django.db import models
+from django.db.models import F
+from django.db.models.functions import Now
+
+from human_feedback_site.feedback.models.comparisons import Comparison, Outcome
+from human_feedback_site.feedback.models.experiments import Experiment
+from human_feedback_site.feedback.models.people import Labeler
+
+
+class Lease(models.Model):
+    """A labeler's claim on a comparison, with the sides of the screen fixed.
+
+    It is live while it is not answered and not expired. Expiry is judged by the database's clock. Only a
+    lease to judge takes one of the comparison's places.
+    """
+
+    class Purpose(models.TextChoices):
+        """What the answer is for; labelers cannot tell."""
+
+        JUDGE = "judge"
+        GOLD = "gold"  # to see whether the labeler knows what is known
+        REPEAT = "repeat"  # to see whether the labeler says the same again
+
+    uuid = models.UUIDField(unique=True, default=uuid.uuid4)
+    comparison = models.ForeignKey(Comparison, models.CASCADE, related_name="leases")
+    labeler = models.ForeignKey(Labeler, models.CASCADE, related_name="leases")
+    purpose = models.CharField(max_length=6, choices=Purpose.choices, default=Purpose.JUDGE)
+    swapped = models.BooleanField(help_text="The second clip is shown on the left.")
+    shown = models.BooleanField(default=False, help_text="On screen, no longer merely prefetched.")
+    expires_at = models.DateTimeField()
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        indexes = (
+            models.Index(fields=("comparison", "expires_at"), name="lease_of_comparison"),
+            models.Index(fields=("labeler", "expires_at"), name="lease_by_labeler"),
+        )
+
+    def __str__(self) -> str:
+        return str(self.uuid)
+
+
+class Label(models.Model):
+    """One labeler's answer, as given on the screen."""
+
+    class Choice(models.TextChoices):
+        """A side of the screen, or neither."""
+
+        LEFT = "left"
+        RIGHT = "right"
+        EQUAL = "equal"
+        CANT_TELL = "cant_tell"
+
+    class Status(models.TextChoices):
+        """Whether it had room among the labels wanted when it arrived, or what else it was for."""
+
+        COUNTED = "counted"
+        SURPLUS = "surplus"
+        GOLD = "gold"
+        REPEAT = "repeat"
+
+    uuid = models.UUIDField(
+        unique=True, help_text="Chosen by the browser, so that sending again changes nothing."
+    )
+    lease = models.ForeignKey(Lease, models.PROTECT, related_name="labels")
+    comparison = models.ForeignKey(Comparison, models.PROTECT, related_name="labels")
+    labeler = models.ForeignKey(Labeler, models.PROTECT, related_name="labels")
+    choice = models.CharField(max_length=10, choices=Choice.choices)
+    swapped = models.BooleanField(help_text="The second clip was on the left.")
+    status = models.CharField(max_length=10, choices=Status.choices)
+    response_ms = models.PositiveIntegerField(null=True, blank=True)
+    shown_ms = models.PositiveIntegerField(
+        null=True, blank=True, help_text="How long both clips had been in sight, as the browser says."
+    )
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        indexes = (
+            models.Index(fields=("labeler", "created_at"), name="label_of_labeler"),
+            models.Index(fields=("comparison", "labeler"), name="label_judge"),
+        )
+
+    def __str__(self) -> str:
+        return str(self.uuid)
+
+    @property
+    def verdict(self) -> Outcome:
+        """The answer with the screen taken out of it."""
+        return verdict_of(self.choice, swapped=self.swapped)
+
+
+def verdict_of(choice: str, *, swapped: bool) -> Outcome:
+    """Take the screen out of an answer."""
+    if choice == Label.Choice.EQUAL:
+        return Outcome.EQUAL
+    if choice == Label.Choice.CANT_TELL:
+        return Outcome.CANT_TELL
+    return Outcome.FIRST if (choice == Label.Choice.LEFT) != swapped else Outcome.SECOND
+
+
+class Undo(models.Model):
+    """The withdrawal of a label, appended beside it."""
+
+    uuid = models.UUIDField(
+        unique=True, help_text="Chosen by the browser, so that sending again changes nothing."
+    )
+    label = models.OneToOneField(Label, models.PROTECT, related_name="undo")
+    lease = models.ForeignKey(
+        Lease,
+        models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text="The claim that gave the pair back.",
+    )
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    def __str__(self) -> str:
+        return str(self.uuid)
+
+
+class Decision(models.Model):
+    """A new or revised outcome of a comparison: one item of the feed that trainers read."""
+
+    experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="decisions")
+    comparison = models.ForeignKey(Comparison, models.CASCADE, related_name="decisions")
+    seq = models.PositiveBigIntegerField()
+    decision = models.CharField(
+        max_length=10,
+        choices=Outcome.choices,
+        null=True,
+        blank=True,
+        help_text="Empty where nothing stands any more.",
+    )
+    probability = models.FloatField(null=True, blank=True, help_text="That the first is preferred.")
+    n_labels = models.PositiveSmallIntegerField()
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("experiment", "seq"), name="decision_seq"),)
+        indexes = (models.Index("comparison", F("seq").desc(), name="decision_newest"),)
+
+    def __str__(self) -> str:
+        return f"{self.seq}: {self.decision or 'none'}"

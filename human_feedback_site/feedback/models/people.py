@@ -1,0 +1,112 @@
+"""Who takes part: labelers, how they do, and the keys of trainers."""
+
+import hashlib
+
+from django.conf import settings
+from django.core.validators import RegexValidator
+from django.db import models
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+
+from human_feedback_site.feedback.models.experiments import Experiment
+
+LABELER_NAME_PATTERN = r"\A[\w.-]{1,50}\Z"
+validate_labeler_name = RegexValidator(
+    LABELER_NAME_PATTERN,
+    _("Use 1 to 50 letters, digits, underscores, hyphens and dots."),
+    code="invalid_labeler_name",
+)
+
+
+class Labeler(models.Model):
+    """A person who judges comparisons, invited by a researcher to some experiments."""
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, related_name="labeler")
+    name = models.CharField(max_length=50)
+    invited_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.PROTECT,
+        related_name="invited_labelers",
+        help_text="Whose name space it is.",
+    )
+    experiments = models.ManyToManyField(Experiment, related_name="labelers", blank=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(fields=("invited_by", "name"), name="labeler_name_per_researcher"),
+        )
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Participation(models.Model):
+    """How a labeler does in an experiment; it outlasts the invitation."""
+
+    CHECKS_KEPT = 10
+
+    labeler = models.ForeignKey(Labeler, models.CASCADE, related_name="participations")
+    experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="participations")
+    answers = models.PositiveIntegerField(default=0, help_text="Labels ever given.")
+    undone = models.PositiveIntegerField(default=0, help_text="Those of them that were withdrawn.")
+    gold_checks = models.CharField(
+        max_length=CHECKS_KEPT,
+        default="",
+        blank=True,
+        help_text="The last answers to pairs with a known answer: 1 right, 0 wrong.",
+    )
+    watch_checks = models.CharField(
+        max_length=CHECKS_KEPT,
+        default="",
+        blank=True,
+        help_text="The last answers where a time of watching is asked for: 1 watched, 0 too fast.",
+    )
+    stopped_at = models.DateTimeField(
+        null=True, blank=True, help_text="Since then the labeler is given nothing."
+    )
+    confusion = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="How often each answer is given (first, equal, second) to each truth, as last estimated.",
+    )
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(fields=("labeler", "experiment"), name="participation_of_labeler"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.labeler_id} in {self.experiment_id}"
+
+    @property
+    def answered(self) -> int:
+        """Answers that stand."""
+        return self.answers - self.undone
+
+    @property
+    def failures(self) -> int:
+        """Failed checks among the last of each kind."""
+        return max(self.gold_checks.count("0"), self.watch_checks.count("0"))
+
+
+class ApiToken(models.Model):
+    """A trainer's key to the API; only its hash is kept."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="api_tokens")
+    name = models.CharField(max_length=100, default="trainer", help_text="What it is used for.")
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        verbose_name = "API token"
+
+    def __str__(self) -> str:
+        return self.name
+
+    @staticmethod
+    def digest_of(token: str) -> str:
+        """Return what is stored of ``token``: it has 256 random bits, so one round of SHA-256 is enough."""
+        return hashlib.sha256(token.encode()).hexdigest()
