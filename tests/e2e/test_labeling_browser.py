@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 LABELS = "**/api/v1/labels"
 PROBLEM = "application/problem+json"
 API = "**/api/v1/**"
+PRESS = """
+const press = (key) => document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+"""
+AFTER_SPACE = f"""() => {{
+  {PRESS}
+  press(" ");
+  return [...document.querySelectorAll(".frame video")].map((video) => video.currentTime);
+}}"""
 
 
 def test_both_clips_play_together_and_start_again_together(site: Site, labeling: LabelingPage) -> None:
@@ -25,8 +33,7 @@ def test_both_clips_play_together_and_start_again_together(site: Site, labeling:
     labeling.open(site.invite())
     playing = labeling.until_they_play_together(after=0.6)
     assert all(video["videoWidth"] > 0 and video["muted"] for video in playing)
-    labeling.page.keyboard.press("Space")
-    assert max(video["currentTime"] for video in labeling.videos()) < 0.6
+    assert labeling.page.evaluate(AFTER_SPACE) == [0, 0]
     labeling.until_they_play_together(after=0.6)
     labeling.until_they_play_together(after=0.0, before=0.5)  # and now without a key
 
@@ -76,8 +83,7 @@ def held_key(page: Page) -> None:
 
 
 def two_presses(page: Page) -> None:
-    page.keyboard.press("ArrowLeft")
-    page.keyboard.press("ArrowLeft")
+    page.evaluate(f"{PRESS} press('ArrowLeft'); press('ArrowLeft')")  # however long a message to it takes
 
 
 def double_click(page: Page) -> None:
@@ -225,9 +231,10 @@ def test_an_answer_that_a_proxy_refuses_for_ever_holds_up_no_later_one(
     labeling.page.route(LABELS, refuse_left)
     for key in ("ArrowLeft", "ArrowUp", "ArrowRight"):
         labeling.press(key)
+    while len(labels := site.labels()) < 2:
+        labeling.page.wait_for_timeout(50)
+    assert [label.choice for label in labels] == ["equal", "right"]
     expect(labeling.unsaved).to_contain_text("1")
-    labeling.page.wait_for_timeout(300)
-    assert [label.choice for label in site.labels()] == ["equal", "right"]
     expect(labeling.page.locator("#away")).to_be_hidden()
     labeling.unsaved.click()
     dialog = labeling.page.locator("#unsaved-dialog")
@@ -427,8 +434,9 @@ def test_clips_are_shown_in_a_browser_that_does_not_say_when_they_can_play(
     )
     labeling.open(site.invite())
     expect(labeling.page.locator(".frame.unplayable")).to_have_count(1)
+    labeling.page.wait_for_function("() => !document.querySelector('.frame video').paused")
     [video] = labeling.videos()
-    assert (video["videoWidth"], video["paused"]) == (128, False)
+    assert video["videoWidth"] == 128
 
 
 def test_help_opens_by_key_and_holds_the_answers_back(site: Site, labeling: LabelingPage) -> None:

@@ -83,9 +83,9 @@ def test_the_latest_episode_is_watched_beside_the_pairs(site: Site, labeling: La
     page.keyboard.press("e")
     expect(film).to_contain_text("20,480")
     expect(button).to_have_attribute("aria-pressed", "true")
-    page.wait_for_timeout(500)
-    video = page.locator("#episode-video")
-    assert video.evaluate("(video) => !video.paused && video.videoWidth > 0")
+    page.wait_for_function(
+        "() => { const v = document.getElementById('episode-video'); return !v.paused && v.videoWidth > 0; }"
+    )
     assert len(labeling.videos()) == 2
     site.film(40_960)
     labeling.come_back()

@@ -36,7 +36,7 @@ ACTS = {"pause": ("p", "Pause"), "slow": ("s", "Speed"), "replay": (" ", "Replay
 
 def starts(page: Page) -> list[dict[str, Any]]:
     """Wait for a start of both clips; return every one since the last call."""
-    page.wait_for_function("window.starts.length >= 2")
+    page.wait_for_function("() => window.starts.length >= 2")
     found: list[dict[str, Any]] = page.evaluate("window.starts.splice(0)")
     return found
 
@@ -106,16 +106,16 @@ def test_clips_are_searched_by_picture_and_by_hand(site: Site, labeling: Labelin
     site.add(1)
     labeling.open(site.invite())
     page = labeling.page
-    page.keyboard.press("p")
-    at = labeling.videos()[0]["currentTime"]
+    slider = page.get_by_role("slider", name="Moment of both clips")
+    slider.fill("500")
+    slider.blur()
+    at = 0.5
+    assert [video["currentTime"] for video in labeling.videos()] == pytest.approx([at, at], abs=0.03)
     for _ in range(3):
         page.keyboard.press(".")
     page.keyboard.press(",")
     moments = [video["currentTime"] for video in labeling.videos()]
     assert moments == pytest.approx([at + 0.1, at + 0.1], abs=0.01)  # two pictures of twenty a second
-    slider = page.get_by_role("slider", name="Moment of both clips")
-    slider.fill("500")
-    assert [video["currentTime"] for video in labeling.videos()] == pytest.approx([0.5, 0.5], abs=0.03)
     slider.focus()
     page.keyboard.press("ArrowRight")  # moves the slider and is no answer
     assert site.labels() == []
@@ -142,6 +142,7 @@ def test_an_answer_tells_how_long_its_clips_were_in_sight(site: Site, labeling: 
         "Object.defineProperty(document, 'hidden', { get: () => window.away === true, configurable: true })"
     )
     labeling.open(site.invite())
+    labeling.until_they_play_together(0)
     page.wait_for_timeout(500)
     page.evaluate("window.away = true; document.dispatchEvent(new Event('visibilitychange'))")
     page.wait_for_timeout(1_500)
