@@ -42,6 +42,13 @@ PATIENCE_MS = 60_000  # for what comes, however busy the machine is
 RED, BLUE = (200, 40, 40), (40, 40, 200)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give what drives a real browser or real processes a second chance, which the summary tells of."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
 @dataclass(frozen=True)
 class Storage:
     """Where clips are: a folder of the site's own, or one that an S3 server at ``url`` shows as a bucket."""
