@@ -30,3 +30,7 @@ class UnreadableClipsError(FeedbackError):
 
 class MediaStoreError(FeedbackError):
     """The media store cannot be reached, or refuses; trying again later may help."""
+
+
+class NotInstalledError(FeedbackError):
+    """The site was installed without what this needs."""

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser, User
-from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Case, CharField, Count, Exists, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.functions import Now
 
 from human_feedback_site.feedback.errors import NotFoundError
@@ -19,6 +19,7 @@ from human_feedback_site.feedback.models import (
     Label,
     Labeler,
     Lease,
+    Outcome,
     Participation,
     SequenceCounter,
 )
@@ -132,6 +133,18 @@ def with_decisions(comparisons: QuerySet[Comparison]) -> QuerySet[Comparison]:
     return comparisons.annotate(
         decision=Subquery(newest.values("decision")[:1]),
         probability=Subquery(newest.values("probability")[:1]),
+    )
+
+
+def outcome_said() -> Case:
+    """What a label says, the screen taken out of it, as :func:`verdict_of` does for one."""
+    first = Q(choice=Label.Choice.LEFT, swapped=False) | Q(choice=Label.Choice.RIGHT, swapped=True)
+    aside = (Label.Choice.EQUAL, Label.Choice.CANT_TELL)
+    return Case(
+        When(first, then=Value(Outcome.FIRST)),
+        When(choice__in=aside, then="choice"),
+        default=Value(Outcome.SECOND),
+        output_field=CharField(),
     )
 
 

@@ -62,6 +62,11 @@ ENDPOINTS = [
     Endpoint("GET", "/experiments/hopper/progress", labeler=True),
     Endpoint("GET", "/experiments/hopper/comparisons"),
     Endpoint("GET", "/experiments/hopper/decisions"),
+    *(
+        Endpoint("GET", f"/experiments/hopper/{table}.{extension}")
+        for table in ("comparisons", "labels")
+        for extension in ("csv", "parquet")
+    ),
     Endpoint("GET", f"/experiments/hopper/leases/{UUID_1}"),
 ]
 

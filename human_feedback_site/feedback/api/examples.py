@@ -142,6 +142,19 @@ RESPONSES: Final[dict[str, Any]] = {
         "episode": {"step": 20480, "url": "/media/ImhvcHBlci1mbGlwN..."},
     },
 }
+COMPARISONS_CSV: Final = (
+    "comparison,phase,step,priority,status,gold,wanted,n_labels,decision,probability,decided_at,"
+    "first_key,second_key,first_return,second_return,created_at\r\n"
+    f"{_COMPARISON},training,20480,1,answered,,1,1,first,1.0,2026-05-04T09:31:12.250000Z,"
+    f"{_EXPERIMENT}/{_COMPARISON}/first.mp4,{_EXPERIMENT}/{_COMPARISON}/second.mp4,31.5,12.25,"
+    "2026-05-04T09:30:58.125000Z\r\n"
+)
+LABELS_CSV: Final = (
+    "label,comparison,labeler,choice,swapped,meaning,status,purpose,lease,response_ms,shown_ms,"
+    "created_at,undo,undone_at\r\n"
+    f"{_LABEL},{_COMPARISON},labeler-1,left,false,first,counted,judge,{_LEASE},2140,2080,"
+    "2026-05-04T09:31:12.250000Z,,\r\n"
+)
 
 
 def examples(*, request: str | None = None, response: str | None = None) -> list[OpenApiExample]:

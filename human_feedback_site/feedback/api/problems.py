@@ -17,6 +17,7 @@ from human_feedback_site.feedback.errors import (
     ConflictError,
     FeedbackError,
     NotFoundError,
+    NotInstalledError,
     UnreadableClipsError,
 )
 from human_feedback_site.logs import current_request_id
@@ -27,6 +28,7 @@ _STATUS = {
     NotFoundError: HTTPStatus.NOT_FOUND,
     ConflictError: HTTPStatus.CONFLICT,
     UnreadableClipsError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    NotInstalledError: HTTPStatus.NOT_IMPLEMENTED,
 }
 
 

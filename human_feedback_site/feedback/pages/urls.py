@@ -3,7 +3,9 @@
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
-from human_feedback_site.feedback.pages import labeling, views
+from human_feedback_site.feedback.pages import exports, labeling, views
+from human_feedback_site.feedback.table_files import FILE_TYPES
+from human_feedback_site.feedback.tables import TABLES
 
 urlpatterns = [
     path("", views.home, name="home"),
@@ -13,6 +15,16 @@ urlpatterns = [
     path("experiments/<slug:name>/history/<uuid:label_uuid>", labeling.change, name="change"),
     path("experiments/<slug:name>/done", labeling.done, name="done"),
     path("experiments/<slug:name>/invite", views.invite, name="invite"),
+    *(
+        path(
+            f"experiments/<slug:name>/{table}.{extension}",
+            exports.export,
+            {"table": table, "extension": extension},
+            name=f"{table}-{extension}",
+        )
+        for table in TABLES
+        for extension in FILE_TYPES
+    ),
     path("join/<str:token>", views.join, name="join"),
     path("session", labeling.session, name="session"),
     path("accounts/login/", LoginView.as_view(), name="login"),

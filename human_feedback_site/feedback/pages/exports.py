@@ -1,0 +1,25 @@
+"""What researchers take away: their experiment's comparisons and labels as files."""
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import get_object_or_404
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from human_feedback_site.feedback import selectors
+from human_feedback_site.feedback.downloads import download
+from human_feedback_site.feedback.errors import NotInstalledError
+from human_feedback_site.feedback.pages.views import message, signed_in
+
+
+@require_safe
+@login_required
+@never_cache
+def export(request: HttpRequest, name: str, table: str, extension: str) -> HttpResponseBase:
+    """Send a table of an experiment that the reader manages."""
+    experiment = get_object_or_404(selectors.experiments_to_manage(signed_in(request)), name=name)
+    try:
+        return download(experiment, table, extension)
+    except NotInstalledError as error:
+        return message(request, 501, _("This site cannot write Parquet files"), str(error))

@@ -1,0 +1,151 @@
+"""Tables as files, written and read bit by bit: CSV, and Parquet where pyarrow is installed."""
+
+import csv
+import importlib.util
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from itertools import islice
+from typing import Any
+
+from human_feedback_site.feedback.errors import NotInstalledError
+from human_feedback_site.feedback.tables import Column, Kind
+
+_CSV_ROWS_AT_ONCE = 500
+_PARQUET_ROWS_AT_ONCE = 20_000
+# A spreadsheet takes a cell that begins so for a formula. An apostrophe before it makes it text; one more
+# before those that have one already, so that it can be taken away again.
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+
+Row = Sequence[Any]
+
+
+@dataclass(frozen=True)
+class FileType:
+    """How a table is written."""
+
+    content_type: str
+    write: Callable[[Sequence[Column], Iterable[Row]], Iterator[bytes]]
+
+
+def _csv_cell(kind: Kind, value: Any) -> str:
+    if value is None:
+        return ""
+    if kind == Kind.TEXT:
+        text = str(value).replace("\x00", "\N{REPLACEMENT CHARACTER}")
+        return f"'{text}" if _FORMULA.match(text) else text
+    if kind == Kind.TIME:
+        return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    if kind == Kind.YES_NO:
+        return "true" if value else "false"
+    return repr(value) if kind == Kind.NUMBER else str(value)
+
+
+def write_csv(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]:
+    """Yield the pieces of a CSV file (RFC 4180, UTF-8) with a header line."""
+    kinds = [column.kind for column in columns]
+    remaining = iter(rows)
+    piece = [[column.name for column in columns]]
+    while piece:
+        text = io.StringIO()
+        csv.writer(text).writerows(piece)
+        yield text.getvalue().encode()
+        piece = [
+            [_csv_cell(kind, value) for kind, value in zip(kinds, row, strict=True)]
+            for row in islice(remaining, _CSV_ROWS_AT_ONCE)
+        ]
+
+
+def has_parquet() -> bool:
+    """Say whether Parquet files can be written here."""
+    return importlib.util.find_spec("pyarrow") is not None
+
+
+class _Pieces(io.RawIOBase):
+    """A file that is handed on while it is written."""
+
+    def __init__(self) -> None:
+        self._written: list[bytes] = []
+        self._position = 0
+
+    def writable(self) -> bool:
+        """Say yes."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Keep ``data`` until it is taken."""
+        self._written.append(bytes(data))
+        self._position += len(self._written[-1])
+        return len(self._written[-1])
+
+    def tell(self) -> int:
+        """Return how much was written."""
+        return self._position
+
+    def take(self) -> bytes:
+        """Return what was written since the last time."""
+        taken = b"".join(self._written)
+        self._written.clear()
+        return taken
+
+
+def write_parquet(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]:
+    """Yield the pieces of a Parquet file.
+
+    Raises:
+        NotInstalledError: pyarrow is not installed.
+    """
+    arrow = _arrow()
+    fields = [
+        arrow.field(column.name, _arrow_type(arrow, column.kind), nullable=column.nullable)
+        for column in columns
+    ]
+    return _parquet_pieces(arrow, arrow.schema(fields), [column.kind for column in columns], rows)
+
+
+def _parquet_pieces(arrow: Any, schema: Any, kinds: Sequence[Kind], rows: Iterable[Row]) -> Iterator[bytes]:
+    file = _Pieces()
+    remaining = iter(rows)
+    with arrow.parquet.ParquetWriter(file, schema, write_page_checksum=True) as writer:
+        while batch := list(islice(remaining, _PARQUET_ROWS_AT_ONCE)):
+            arrays = [
+                arrow.array(_arrow_cells(kind, cells), type=field.type)
+                for kind, field, cells in zip(kinds, schema, zip(*batch, strict=True), strict=True)
+            ]
+            writer.write_batch(arrow.record_batch(arrays, schema=schema))
+            yield file.take()
+    yield file.take()
+
+
+def _arrow_cells(kind: Kind, cells: Row) -> Row:
+    return [cell and str(cell) for cell in cells] if kind == Kind.UUID else cells
+
+
+def _arrow_type(arrow: Any, kind: Kind) -> Any:
+    return {
+        Kind.TEXT: arrow.string(),
+        Kind.UUID: arrow.string(),
+        Kind.WHOLE: arrow.int64(),
+        Kind.NUMBER: arrow.float64(),
+        Kind.YES_NO: arrow.bool_(),
+        Kind.TIME: arrow.timestamp("us", tz="UTC"),
+    }[kind]
+
+
+def _arrow() -> Any:
+    try:
+        import pyarrow  # noqa: PLC0415
+        import pyarrow.parquet  # noqa: PLC0415
+    except ImportError:
+        raise NotInstalledError(
+            "Parquet needs pyarrow on the site: pip install 'rl-teacher[parquet]'. CSV has the same columns."
+        ) from None
+    return pyarrow
+
+
+FILE_TYPES: Mapping[str, FileType] = {
+    "csv": FileType("text/csv; charset=utf-8", write_csv),
+    "parquet": FileType("application/vnd.apache.parquet", write_parquet),
+}
