@@ -64,6 +64,11 @@ app.conf.update(
         },
         "leases": {"task": "chores.leases", "schedule": crontab(minute="7"), "options": {"expires": _HOUR}},
         "media": {"task": "chores.media", "schedule": crontab(minute="17"), "options": {"expires": _HOUR}},
+        "attempts": {
+            "task": "chores.attempts",
+            "schedule": crontab(minute="37"),
+            "options": {"expires": _HOUR},
+        },
         "sessions": {
             "task": "chores.sessions",
             "schedule": crontab(minute="27", hour="3"),

@@ -34,6 +34,7 @@ PUBLIC_URL = read_origin("TEACHER_PUBLIC_URL")  # the address people use; unset:
 _PUBLIC_ORIGINS = [PUBLIC_URL] if PUBLIC_URL else []
 _HTTPS = (PUBLIC_URL or "").startswith("https://")
 ALLOWED_HOSTS = [*LOOPBACK, *map(host_of, _PUBLIC_ORIGINS), *read_hosts("ALLOWED_HOSTS")]
+PROXIES = read_count("TEACHER_PROXIES", 0, most=9)  # in front of the site, each known to name its client
 CSRF_TRUSTED_ORIGINS = [*_PUBLIC_ORIGINS, *read_list("CSRF_TRUSTED_ORIGINS")]
 SERVES_ONLY_THIS_MACHINE = set(ALLOWED_HOSTS) <= {*LOOPBACK}
 _EMBEDDED = not os.environ.get("DATABASE_URL")

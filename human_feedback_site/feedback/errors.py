@@ -19,6 +19,15 @@ class WithdrawnError(FeedbackError):
     """The invitation was withdrawn."""
 
 
+class TooManyAttemptsError(FeedbackError):
+    """Too many passwords or tokens were tried; after ``wait`` seconds there may be more."""
+
+    def __init__(self, wait: int) -> None:
+        self.wait = wait
+        self.minutes = -(-wait // 60)
+        super().__init__(f"Too many attempts; try again in {self.minutes} min.")
+
+
 class UnreadableClipsError(FeedbackError):
     """Clips are not under the experiment's prefix, or the site cannot read them."""
 

@@ -32,3 +32,9 @@ def expire_media() -> str:
 def forget_sessions() -> str:
     """See :func:`.chores.forget_sessions`."""
     return chores.forget_sessions()
+
+
+@app.task(name="chores.attempts")
+def forget_attempts() -> str:
+    """See :func:`.chores.forget_attempts`."""
+    return chores.forget_attempts()

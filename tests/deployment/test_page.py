@@ -46,7 +46,7 @@ def test_services_start_with_the_same_commands_everywhere(compose: Any, stages: 
 
 @pytest.mark.parametrize("service", ["web", "beat", "render"])
 def test_the_page_names_what_a_service_of_compose_is_given(compose: Any, service: str) -> None:
-    optional = {"ALLOWED_HOSTS", "CSRF_TRUSTED_ORIGINS", "LOG_FORMAT", "WEB_CONCURRENCY"}
+    optional = {"ALLOWED_HOSTS", "CSRF_TRUSTED_ORIGINS", "LOG_FORMAT", "TEACHER_PROXIES", "WEB_CONCURRENCY"}
     (table,) = re.findall(r"^\| service \|.*?\n\n", PAGE, re.DOTALL | re.MULTILINE)
     given = {re.sub("^AWS_.*", "AWS_...", name) for name in compose["services"][service]["environment"]}
     assert given - optional <= set(re.findall(r"[A-Z][A-Z0-9_]+(?:_\.\.\.)?", table)) | {"AWS_..."}

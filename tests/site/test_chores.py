@@ -310,6 +310,7 @@ def test_the_command_does_all_chores_and_says_what_each_did(trainer: Trainer, br
         "expired leases: 1 deleted",
         "expired clips: 2 deleted",
         "expired sessions: 0 deleted",
+        "attempts to sign in: 0 deleted",
     ]
     assert all(line.split(": ")[1].startswith("0 ") for line in run_chores().splitlines())
 

@@ -5,10 +5,13 @@ from typing import Any
 from django.contrib.auth.models import User
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework import authentication
-from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.exceptions import AuthenticationFailed, Throttled
 from rest_framework.request import Request
 
+from human_feedback_site.feedback.addresses import client_address
+from human_feedback_site.feedback.errors import TooManyAttemptsError
 from human_feedback_site.feedback.services.accounts import user_of_token
+from human_feedback_site.feedback.services.limits import count_wrong_token
 
 
 class TokenAuthentication(authentication.BaseAuthentication):
@@ -21,6 +24,10 @@ class TokenAuthentication(authentication.BaseAuthentication):
             return None
         user = user_of_token(token.strip())
         if user is None:
+            try:
+                count_wrong_token(client_address(request._request))
+            except TooManyAttemptsError as error:
+                raise Throttled(error.wait, "Too many wrong API tokens came from this address.") from None
             raise AuthenticationFailed(
                 "The API token is not valid; make one with: manage.py create_token USER"
             )

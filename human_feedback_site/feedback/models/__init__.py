@@ -26,6 +26,7 @@ from human_feedback_site.feedback.models.labels import (
     Undo,
     verdict_of,
 )
+from human_feedback_site.feedback.models.limits import Attempts
 from human_feedback_site.feedback.models.people import (
     LABELER_NAME_PATTERN,
     ApiToken,
@@ -39,6 +40,7 @@ __all__ = [
     "LABELER_NAME_PATTERN",
     "NAME_PATTERN",
     "ApiToken",
+    "Attempts",
     "Comparison",
     "Decision",
     "Episode",

@@ -1,9 +1,9 @@
 """Addresses of the pages."""
 
-from django.contrib.auth.views import LoginView, LogoutView
+from django.contrib.auth.views import LogoutView
 from django.urls import include, path
 
-from human_feedback_site.feedback.pages import exports, labeling, views
+from human_feedback_site.feedback.pages import exports, labeling, sign_in, views
 from human_feedback_site.feedback.table_files import FILE_TYPES
 from human_feedback_site.feedback.tables import TABLES
 
@@ -27,7 +27,7 @@ urlpatterns = [
     ),
     path("join/<str:token>", views.join, name="join"),
     path("session", labeling.session, name="session"),
-    path("accounts/login/", LoginView.as_view(), name="login"),
+    path("accounts/login/", sign_in.SignIn.as_view(), name="login"),
     path("accounts/logout/", LogoutView.as_view(), name="logout"),
     path("i18n/", include("django.conf.urls.i18n")),
 ]

@@ -20,7 +20,7 @@ from django.utils import timezone
 from human_feedback_site.feedback.errors import MediaStoreError
 from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.models import Comparison, Experiment, Lease, Undo
-from human_feedback_site.feedback.services import aggregate
+from human_feedback_site.feedback.services import aggregate, limits
 from human_feedback_site.feedback.services.experiments import trainer_away
 from human_feedback_site.feedback.services.leases import lock
 
@@ -145,6 +145,11 @@ def forget_sessions() -> str:
     return f"{deleted} deleted"
 
 
+def forget_attempts() -> str:
+    """Delete counts of attempts to sign in that ended."""
+    return f"{limits.forget_attempts()} deleted"
+
+
 def weigh_labelers() -> str:
     """Estimate again what labelers are worth, where there are new labels, and revise what that changes."""
     return f"{aggregate.weigh_all(time.monotonic() + WORK_SECONDS)} decisions revised"
@@ -156,6 +161,7 @@ CHORES: Mapping[str, Callable[[], str]] = {
     "expired leases": forget_leases,
     "expired clips": expire_media,
     "expired sessions": forget_sessions,
+    "attempts to sign in": forget_attempts,
 }
 EVERY_MINUTE = frozenset({forget_stale_runs, weigh_labelers})
 """The others are done every hour."""

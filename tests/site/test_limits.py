@@ -1,0 +1,169 @@
+"""Passwords and tokens may be tried a few times; nobody locks others out, and no header hides an address."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connections
+from django.db.models.functions import Now
+from django.test import Client, RequestFactory
+from pytest_django import Settings
+
+from human_feedback_site.feedback.addresses import client_address
+from human_feedback_site.feedback.errors import TooManyAttemptsError
+from human_feedback_site.feedback.models import Attempts
+from human_feedback_site.feedback.services import chores, limits
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Trainer
+
+PASSWORD = "correct horse battery staple"
+PAGES = pytest.mark.parametrize("page", ["/accounts/login/", "/admin/login/"])
+HERE, THERE = "192.0.2.1", "198.51.100.7"
+
+
+@pytest.fixture
+def ada(db: None, settings: Settings) -> User:
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    return User.objects.create_superuser("ada", password=PASSWORD)
+
+
+def sign_in(page: str, password: str, address: str = HERE, name: str = "ada") -> Any:
+    return Client(REMOTE_ADDR=address).post(page, {"username": name, "password": password})
+
+
+def fail(page: str, times: int, address: str = HERE, name: str = "ada") -> list[int]:
+    return [sign_in(page, "wrong", address, name).status_code for _ in range(times)]
+
+
+@PAGES
+def test_after_some_failures_not_even_the_right_password_is_looked_at(ada: User, page: str) -> None:
+    assert fail(page, limits.MOST_OF_NAME) == [200] * limits.MOST_OF_NAME
+    refused = sign_in(page, PASSWORD)
+    assert "sessionid" not in "".join(refused.cookies)
+    html = refused.content.decode()
+    assert "Too many attempts. You can try again in 10 min." in html
+    assert "name or the password is wrong" not in html
+    if page == "/accounts/login/":
+        assert refused.status_code == 429
+        assert 590 <= int(refused.headers["Retry-After"]) <= 600
+
+
+@PAGES
+def test_others_at_other_addresses_are_not_locked_out(ada: User, page: str) -> None:
+    fail(page, limits.MOST_OF_NAME + 1)
+    assert sign_in(page, PASSWORD, THERE).status_code == 302
+
+
+def test_the_two_pages_count_together_and_names_alike(ada: User) -> None:
+    fail("/accounts/login/", 3)
+    fail("/admin/login/", 2, name="ADA")
+    assert sign_in("/accounts/login/", PASSWORD).status_code == 429
+
+
+def test_another_name_at_the_same_address_may_still_be_tried(ada: User) -> None:
+    fail("/accounts/login/", limits.MOST_OF_NAME + 1, name="eve")
+    assert sign_in("/accounts/login/", PASSWORD).status_code == 302
+
+
+def test_signing_in_forgets_the_failures(ada: User) -> None:
+    for _ in range(2):
+        fail("/accounts/login/", limits.MOST_OF_NAME - 1)
+        assert sign_in("/accounts/login/", PASSWORD).status_code == 302
+
+
+def test_one_address_cannot_try_many_names(ada: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_OF_ADDRESS", 8)
+    for number in range(4):
+        fail("/accounts/login/", 2, name=f"name-{number}")
+    assert sign_in("/accounts/login/", PASSWORD).status_code == 429
+    assert sign_in("/accounts/login/", PASSWORD, THERE).status_code == 302
+
+
+def test_the_wait_ends_however_often_somebody_tries_meanwhile(ada: User) -> None:
+    fail("/accounts/login/", limits.MOST_OF_NAME)
+    ends_at = sorted(Attempts.objects.values_list("ends_at", flat=True))
+    assert fail("/accounts/login/", 3) == [429] * 3
+    assert sorted(Attempts.objects.values_list("ends_at", flat=True)) == ends_at
+    Attempts.objects.update(ends_at=Now())
+    assert sign_in("/accounts/login/", PASSWORD).status_code == 302
+
+
+def test_what_was_typed_is_not_kept_and_rows_go_when_they_ended(ada: User) -> None:
+    fail("/accounts/login/", 1, name=PASSWORD)
+    assert Attempts.objects.count() == 2
+    assert not [row for row in Attempts.objects.values_list("digest", flat=True) if PASSWORD in row]
+    assert chores.forget_attempts() == "0 deleted"
+    Attempts.objects.update(ends_at=Now() - timedelta(seconds=1))
+    assert chores.forget_attempts() == "2 deleted"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_attempts_at_the_same_moment_are_no_more_than_in_turn() -> None:
+    def attempt(_: int) -> bool:
+        try:
+            limits.begin_sign_in("ada", HERE)
+        except TooManyAttemptsError:
+            return False
+        finally:
+            connections.close_all()
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(attempt, range(24))) == limits.MOST_OF_NAME
+
+
+def test_wrong_tokens_are_refused_for_a_while_and_right_ones_never(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_WRONG_TOKENS", 3)
+    path = f"/api/v1{trainer.path}/decisions"
+    guess = {"Authorization": "Bearer tt_wrong"}
+    assert [Client(headers=guess).get(path).status_code for _ in range(4)] == [401, 401, 401, 429]
+    refused = Client(headers=guess).get(path)
+    assert refused["Content-Type"] == "application/problem+json"
+    assert 590 <= int(refused["Retry-After"]) <= 600
+    assert trainer.send("GET", f"{trainer.path}/decisions").status_code == 200
+    assert Client(headers=guess, REMOTE_ADDR=THERE).get(path).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("proxies", "forwarded", "found"),
+    [
+        (0, "203.0.113.9", HERE),
+        (1, "203.0.113.9", "203.0.113.9"),
+        (1, "6.6.6.6, 203.0.113.9", "203.0.113.9"),
+        (2, "6.6.6.6, 203.0.113.9, 10.0.0.1", "203.0.113.9"),
+        (2, "203.0.113.9", HERE),
+        (1, "", HERE),
+        (1, "unknown", HERE),
+        (1, "6.6.6.6, <script>", HERE),
+        (1, "2001:db8::1", "2001:db8::1"),
+    ],
+)
+def test_an_address_is_what_the_last_proxies_say(
+    settings: Settings, proxies: int, forwarded: str, found: str
+) -> None:
+    settings.PROXIES = proxies
+    request = RequestFactory().get("/", headers={"X-Forwarded-For": forwarded}, REMOTE_ADDR=HERE)
+    assert client_address(request) == found
+
+
+def test_a_forged_header_does_not_make_new_attempts(ada: User, settings: Settings) -> None:
+    settings.PROXIES = 1
+    for number in range(limits.MOST_OF_NAME):
+        client = Client(headers={"X-Forwarded-For": f"6.6.6.{number}, {THERE}"})
+        client.post("/accounts/login/", {"username": "ada", "password": "wrong"})
+    client = Client(headers={"X-Forwarded-For": f"6.6.6.9, {THERE}"})
+    assert client.post("/accounts/login/", {"username": "ada", "password": PASSWORD}).status_code == 429
+
+
+def test_the_addresses_of_an_ipv6_network_count_as_one() -> None:
+    assert limits.network("2001:db8:1:2:aaaa::1") == limits.network("2001:db8:1:2:bbbb::2")
+    assert limits.network("2001:db8:1:2::1") != limits.network("2001:db8:1:3::1")
+    assert limits.network("::ffff:192.0.2.1") == "192.0.2.1"
+    assert limits.network("") == ""
