@@ -1,6 +1,6 @@
 """What the services refuse; the API turns each into a problem response."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 
 class FeedbackError(Exception):
@@ -43,3 +43,12 @@ class MediaStoreError(FeedbackError):
 
 class NotInstalledError(FeedbackError):
     """The site was installed without what this needs."""
+
+
+class BadFileError(FeedbackError):
+    """Files cannot be imported: nothing was."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        """``problems`` say what is wrong, each with file and line."""
+        super().__init__("\n".join(problems))
+        self.problems = problems

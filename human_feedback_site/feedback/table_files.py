@@ -17,7 +17,7 @@ _CSV_ROWS_AT_ONCE = 500
 _PARQUET_ROWS_AT_ONCE = 20_000
 # A spreadsheet takes a cell that begins so for a formula. An apostrophe before it makes it text; one more
 # before those that have one already, so that it can be taken away again.
-_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 Row = Sequence[Any]
 
@@ -35,7 +35,7 @@ def _csv_cell(kind: Kind, value: Any) -> str:
         return ""
     if kind == Kind.TEXT:
         text = str(value).replace("\x00", "\N{REPLACEMENT CHARACTER}")
-        return f"'{text}" if _FORMULA.match(text) else text
+        return f"'{text}" if FORMULA.match(text) else text
     if kind == Kind.TIME:
         return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
     if kind == Kind.YES_NO:

@@ -31,13 +31,22 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Column:
-    """A column; ``source`` is where the database has it, ``choices`` are all that its cells may say."""
+    """A column.
+
+    Attributes:
+        source: where the database has it.
+        nullable: whether its cells may be empty.
+        choices: all that its texts may say.
+        least: of its whole numbers; ``most`` likewise.
+    """
 
     name: str
     kind: Kind
     source: str | Combinable
     nullable: bool = False
     choices: frozenset[str] | None = None
+    least: int = 0
+    most: int = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,7 @@ def _newest_decision(field: str) -> Subquery:
     return Subquery(newest.values(field)[:1])
 
 
+_MOST_LABELS = 2**15 - 1  # of one comparison
 _OUTCOMES = frozenset(Outcome.values)
 
 COMPARISONS = Table(
@@ -70,12 +80,12 @@ COMPARISONS = Table(
     (
         Column("comparison", Kind.UUID, "uuid"),
         Column("phase", Kind.TEXT, "phase", choices=frozenset(Comparison.Phase.values)),
-        Column("step", Kind.WHOLE, "step"),
-        Column("priority", Kind.WHOLE, "priority"),
+        Column("step", Kind.WHOLE, "step", most=2**63 - 1),
+        Column("priority", Kind.WHOLE, "priority", least=-1000, most=1000),
         Column("status", Kind.TEXT, "status", choices=frozenset(Comparison.Status.values)),
         Column("gold", Kind.TEXT, "gold", nullable=True, choices=_OUTCOMES - {Outcome.CANT_TELL}),
-        Column("wanted", Kind.WHOLE, "wanted"),
-        Column("n_labels", Kind.WHOLE, "n_labels"),
+        Column("wanted", Kind.WHOLE, "wanted", least=1, most=_MOST_LABELS),
+        Column("n_labels", Kind.WHOLE, "n_labels", most=_MOST_LABELS),
         Column("decision", Kind.TEXT, _newest_decision("decision"), nullable=True, choices=_OUTCOMES),
         Column("probability", Kind.NUMBER, _newest_decision("probability"), nullable=True),
         Column("decided_at", Kind.TIME, _newest_decision("created_at"), nullable=True),

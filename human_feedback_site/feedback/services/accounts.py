@@ -49,7 +49,7 @@ def label_url(experiment: Experiment, base_url: str) -> str:
 @transaction.atomic
 def invite(experiment: Experiment, labeler_name: str) -> None:
     """Let the labeler of that name, made where there is none, label ``experiment``."""
-    _labeler_named(experiment.owner, labeler_name).experiments.add(experiment)
+    labeler_named(experiment.owner, labeler_name).experiments.add(experiment)
 
 
 def invite_newcomer(experiment: Experiment, labeler_name: str) -> None:
@@ -84,7 +84,7 @@ def accept_invite(token: str) -> tuple[Labeler, Experiment]:
     return labeler, experiment
 
 
-def _labeler_named(researcher: User, name: str) -> Labeler:
+def labeler_named(researcher: User, name: str) -> Labeler:
     """Return the researcher's labeler of that name; nobody can invite into another's names."""
     found = Labeler.objects.select_related("user").filter(invited_by=researcher, name=name).first()
     if found is not None:

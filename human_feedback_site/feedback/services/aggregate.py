@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -95,7 +95,7 @@ def revise(experiment: Experiment, comparisons: Iterable[int]) -> int:
     while batch := list(islice(ids, _AT_ONCE)):
         with transaction.atomic():
             rows = lock(experiment.comparisons.filter(pk__in=batch, n_labels__gt=0, gold=None))
-            labels = _labels_of(rows)
+            labels = labels_of(rows)
             verdicts = [(row, count_anew(experiment, row, labels[row.pk], confusions)) for row in rows]
             Comparison.objects.bulk_update(rows, COUNTED_FIELDS)
             told = _told(rows)
@@ -106,8 +106,8 @@ def revise(experiment: Experiment, comparisons: Iterable[int]) -> int:
     return revised
 
 
-def _labels_of(rows: Sequence[Comparison]) -> dict[int, list[Label]]:
-    """Return the labels that count, by comparison."""
+def labels_of(rows: Sequence[Comparison]) -> Mapping[int, list[Label]]:
+    """Return the labels that count, by comparison; none for one that has none."""
     labels = Label.objects.filter(standing(), comparison__in=rows, status=Label.Status.COUNTED)
     found: dict[int, list[Label]] = defaultdict(list)
     for label in labels.order_by("pk"):

@@ -49,13 +49,19 @@ def announce(experiment: int, comparison: int, verdict: Verdict) -> None:
 
 def announce_all(experiment: Experiment, verdicts: Sequence[tuple[Comparison, Verdict]]) -> None:
     """Append several verdicts under the experiment's next numbers, as :func:`announce` does one."""
-    counter = SequenceCounter.objects.filter(experiment=experiment)
-    counter.update(last_seq=F("last_seq") + len(verdicts))
-    first = counter.get().last_seq - len(verdicts) + 1
+    numbers = next_numbers(experiment, len(verdicts))
     Decision.objects.bulk_create(
         Decision(experiment=experiment, comparison=comparison, seq=seq, **vars(verdict))
-        for seq, (comparison, verdict) in enumerate(verdicts, start=first)
+        for seq, (comparison, verdict) in zip(numbers, verdicts, strict=True)
     )
+
+
+def next_numbers(experiment: Experiment, count: int) -> range:
+    """Return the feed's next numbers, which are this transaction's: it ends soon."""
+    counter = SequenceCounter.objects.filter(experiment=experiment)
+    counter.update(last_seq=F("last_seq") + count)
+    newest = counter.get().last_seq
+    return range(newest - count + 1, newest + 1)
 
 
 def score_of(outcome: str, confusion: Any, *, weighs_labelers: bool) -> Triple:

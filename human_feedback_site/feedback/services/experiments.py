@@ -155,15 +155,20 @@ def _described(item: NewComparison) -> dict[str, Any]:
 def _refuse_unreadable(experiment: Experiment, clips: Mapping[str, str]) -> None:
     """``clips`` are object keys by where the request names them."""
     foreign = {at: key for at, key in clips.items() if not is_key_of(experiment.name, key)}
-    own = {at: key for at, key in clips.items() if at not in foreign}
-    with ThreadPoolExecutor(_MEDIA_CONNECTIONS) as pool:
-        readable = pool.map(media_store().readable, own.values())  # cancels the rest where one fails
-        missing = {at: key for (at, key), found in zip(own.items(), readable, strict=True) if not found}
+    absent = unreadable([key for at, key in clips.items() if at not in foreign])
+    missing = {at: key for at, key in clips.items() if key in absent}
     if foreign or missing:
         raise UnreadableClipsError(
             {at: f"{key} is not under {experiment.name}/." for at, key in foreign.items()}
             | {at: f"{key} is missing or empty; upload it before registering." for at, key in missing.items()}
         )
+
+
+def unreadable(keys: Sequence[str]) -> set[str]:
+    """Return the keys of clips that are not in the media store, or empty."""
+    with ThreadPoolExecutor(_MEDIA_CONNECTIONS) as pool:
+        readable = pool.map(media_store().readable, keys)  # cancels the rest where one fails
+        return {key for key, found in zip(keys, readable, strict=True) if not found}
 
 
 @transaction.atomic

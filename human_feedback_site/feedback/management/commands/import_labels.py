@@ -1,0 +1,72 @@
+"""``manage.py import_labels EXPERIMENT COMPARISONS.csv LABELS.csv``: bring a previous export back."""
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.core.management.base import CommandError
+from django.db import transaction
+
+from human_feedback_site.feedback.errors import BadFileError
+from human_feedback_site.feedback.management.commands import DatabaseCommand
+from human_feedback_site.feedback.models import Experiment, validate_name
+from human_feedback_site.feedback.services.experiments import put_experiment
+from human_feedback_site.feedback.services.imports import import_tables
+
+
+class Command(DatabaseCommand):
+    """Import what was exported."""
+
+    help = (
+        "Add the comparisons and labels of a previous export (CSV) that an experiment does not have yet. "
+        "All or nothing; what is there stays as it is, so importing twice changes nothing."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the command line."""
+        parser.add_argument("experiment")
+        parser.add_argument("comparisons", type=Path, help="the file of the comparisons")
+        parser.add_argument("labels", type=Path, help="the file of the labels")
+        parser.add_argument(
+            "--owner", help="make the experiment where there is none, paused, for this researcher"
+        )
+        parser.add_argument("--prompt", default="", help="of a new experiment: the sentence labelers see")
+        parser.add_argument("--env_id", default="unknown", help="of a new experiment")
+        parser.add_argument("--fps", type=int, default=30, help="of a new experiment's clips")
+
+    def handle(self, *args: Any, **options: Any) -> str:
+        """Return what was imported, which Django prints."""
+        try:
+            with transaction.atomic():  # a new experiment stays only with what it was made for
+                found = Experiment.objects.filter(name=options["experiment"]).first()
+                experiment = found or _new_experiment(options)
+                done = import_tables(experiment, options["comparisons"], options["labels"])
+        except BadFileError as error:
+            raise CommandError(f"Nothing was imported.\n{error}") from None
+        cancelled = f", {done.cancelled} of them cancelled: their clips are not in the store"
+        return (
+            f"{done.comparisons} comparisons{cancelled if done.cancelled else ''}; "
+            f"{done.labels} labels; {done.undone} taken back."
+        )
+
+
+def _new_experiment(options: dict[str, Any]) -> Experiment:
+    name, owner = options["experiment"], User.objects.filter(username=options["owner"], is_staff=True).first()
+    if options["owner"] is None:
+        raise CommandError(f"There is no experiment {name!r}; --owner USER makes one.")
+    if owner is None:
+        raise CommandError(f"There is no researcher {options['owner']!r}.")
+    try:
+        validate_name(name)
+    except ValidationError as error:
+        raise CommandError(f"{name!r} cannot be the name of an experiment. {error.message}") from None
+    values = {
+        **{key: options[key] for key in ("prompt", "env_id", "fps")},
+        "has_true_reward": False,
+        "state": Experiment.State.PAUSED,
+    }
+    experiment, _ = put_experiment(owner, name, uuid4(), values)
+    return experiment

@@ -1,0 +1,215 @@
+"""Labels of an export, added where they are not known: whose they are, and which of them count."""
+
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Mapping, Sequence
+from uuid import UUID
+
+from django.db.models import F
+
+from human_feedback_site.feedback.models import (
+    Comparison,
+    Experiment,
+    Label,
+    Labeler,
+    Lease,
+    Participation,
+    Undo,
+    verdict_of,
+)
+from human_feedback_site.feedback.services.accounts import labeler_named, participation_of
+from human_feedback_site.feedback.services.leases import live, lock, standing
+from human_feedback_site.feedback.table_reader import Problems, Row
+
+_MOST_NAME = 50
+_JUDGED = {Comparison.Status.OPEN, Comparison.Status.ANSWERED}
+_STATUSES = {
+    Lease.Purpose.JUDGE: {Label.Status.COUNTED, Label.Status.SURPLUS},
+    Lease.Purpose.GOLD: {Label.Status.GOLD, Label.Status.SURPLUS},
+    Lease.Purpose.REPEAT: {Label.Status.REPEAT, Label.Status.SURPLUS},
+}
+
+
+class AddedLabels:
+    """The labels that an import adds.
+
+    Attributes:
+        touched: comparisons of which another set of labels counts now.
+        answers: labels that are new, by labeler; ``undone`` likewise those that were taken back.
+    """
+
+    def __init__(self, experiment: Experiment, problems: Problems) -> None:
+        self.touched: set[int] = set()
+        self.answers: Counter[Labeler] = Counter()
+        self.undone: Counter[Labeler] = Counter()
+        self._experiment = experiment
+        self._problems = problems
+        self._labelers: dict[str, Labeler] = {}
+
+    def add(self, rows: Sequence[Row], made: Container[UUID]) -> None:
+        """Append labels and withdrawals; labels of comparisons that the import ``made`` count as they did."""
+        comparisons = {
+            row.uuid: row
+            for row in lock(self._experiment.comparisons.filter(uuid__in={row["comparison"] for row in rows}))
+        }
+        known = {
+            label.uuid: label
+            for label in Label.objects.select_related("comparison", "labeler", "undo").filter(
+                uuid__in=[row["label"] for row in rows]
+            )
+        }
+        undos = dict(
+            Undo.objects.filter(uuid__in=[row["undo"] for row in rows]).values_list("uuid", "label__uuid")
+        )
+        sound = [row for row in rows if self._fits(row, comparisons, known, undos)]
+        new = {row["label"]: row for row in sound if row["label"] not in known}
+        leases = self._leases(list(new.values()), comparisons)
+        room = _Room(comparisons.values())
+        labels = Label.objects.bulk_create(
+            self._label(row, leases[row["lease"]], room, trusted=row["comparison"] in made)
+            for row in new.values()
+            if row["lease"] in leases
+        )
+        self._note(labels)
+        self._withdraw(sound, known | {label.uuid: label for label in labels})
+
+    def note_in_participations(self) -> None:
+        """Count what was added in how the labelers do."""
+        for labeler in self.answers | self.undone:
+            participation = participation_of(labeler, self._experiment)
+            Participation.objects.filter(pk=participation.pk).update(
+                answers=F("answers") + self.answers[labeler], undone=F("undone") + self.undone[labeler]
+            )
+
+    def _fits(
+        self,
+        row: Row,
+        comparisons: Mapping[UUID, Comparison],
+        known: Mapping[UUID, Label],
+        undos: Mapping[UUID, UUID],
+    ) -> bool:
+        """Say whether what a line says fits together, and to what is recorded."""
+        label = known.get(row["label"])
+        meaning = verdict_of(row["choice"], swapped=row["swapped"])
+        wrong = {
+            f"there is no comparison {row['comparison']} in this experiment": row["comparison"]
+            not in comparisons,
+            f"meaning: expected {meaning}, found {row['meaning']}": row["meaning"] != meaning,
+            f"status: {row['status']} does not go with the purpose {row['purpose']}": row["status"]
+            not in _STATUSES[row["purpose"]],
+            f"labeler: expected at most {_MOST_NAME} characters": len(row["labeler"]) > _MOST_NAME,
+            "undo and undone_at come together": (row["undo"] is None) != (row["undone_at"] is None),
+            "the undo is that of another label": undos.get(row["undo"], row["label"]) != row["label"],
+            "the label is known with other content": label is not None and _content(label) != _told(row),
+        }
+        for message, holds in wrong.items():
+            if holds:
+                self._problems.add(row, message)
+        return not any(wrong.values())
+
+    def _labeler(self, name: str) -> Labeler:
+        if name not in self._labelers:
+            self._labelers[name] = labeler_named(self._experiment.owner, name)
+        return self._labelers[name]
+
+    def _leases(self, rows: Sequence[Row], comparisons: Mapping[UUID, Comparison]) -> dict[UUID, Lease]:
+        """Return the claims under which these answers were given, made where there are none."""
+        wanted = {row["lease"]: row for row in reversed(rows)}  # it is as old as its first answer
+        known = Lease.objects.in_bulk(list(wanted), field_name="uuid")
+        made = Lease.objects.bulk_create(
+            Lease(
+                uuid=uuid,
+                comparison=comparisons[row["comparison"]],
+                labeler=self._labeler(row["labeler"]),
+                swapped=row["swapped"],
+                purpose=row["purpose"],
+                shown=True,
+                expires_at=row["created_at"],
+                created_at=row["created_at"],
+            )
+            for uuid, row in wanted.items()
+            if uuid not in known
+        )
+        leases = known | {lease.uuid: lease for lease in made}
+        for row in rows:
+            lease = leases.get(row["lease"])
+            told = (comparisons[row["comparison"]].pk, self._labeler(row["labeler"]).pk)
+            if lease and (lease.comparison_id, lease.labeler_id, lease.swapped, lease.purpose) != (
+                *told,
+                row["swapped"],
+                row["purpose"],
+            ):
+                self._problems.add(row, "the lease is known with other content")
+                del leases[row["lease"]]
+        return leases
+
+    def _label(self, row: Row, lease: Lease, room: "_Room", *, trusted: bool) -> Label:
+        status = row["status"]
+        if status == Label.Status.COUNTED and row["undo"] is None and not room.take(lease, trusted=trusted):
+            status = Label.Status.SURPLUS
+        return Label(
+            uuid=row["label"],
+            lease=lease,
+            comparison_id=lease.comparison_id,
+            labeler=self._labeler(row["labeler"]),
+            status=status,
+            **{name: row[name] for name in ("choice", "swapped", "response_ms", "shown_ms", "created_at")},
+        )
+
+    def _note(self, labels: Iterable[Label]) -> None:
+        for label in labels:
+            self.answers[label.labeler] += 1
+            if label.status == Label.Status.COUNTED:
+                self.touched.add(label.comparison_id)
+
+    def _withdraw(self, rows: Sequence[Row], labels: Mapping[UUID, Label]) -> None:
+        """Append the withdrawals that are new."""
+        new = {
+            row["undo"]: (row, labels[row["label"]])
+            for row in rows
+            if row["undo"] is not None
+            and row["label"] in labels
+            and not hasattr(labels[row["label"]], "undo")
+        }
+        Undo.objects.bulk_create(
+            Undo(uuid=uuid, label=label, created_at=row["undone_at"]) for uuid, (row, label) in new.items()
+        )
+        for _, label in new.values():
+            self.undone[label.labeler] += 1
+            if label.status == Label.Status.COUNTED:
+                self.touched.add(label.comparison_id)
+
+
+class _Room:
+    """Which labels still have room among those wanted of a comparison; nobody counts twice."""
+
+    def __init__(self, comparisons: Iterable[Comparison]) -> None:
+        """``comparisons`` are locked."""
+        self._comparisons = {comparison.pk: comparison for comparison in comparisons}
+        counted = Label.objects.filter(
+            standing(), comparison__in=self._comparisons, status=Label.Status.COUNTED
+        )
+        self._judged = set(counted.values_list("comparison", "labeler"))
+        held = Lease.objects.filter(live(), comparison__in=self._comparisons, purpose=Lease.Purpose.JUDGE)
+        self._labelers: dict[int, set[int]] = defaultdict(set)
+        for comparison, labeler in self._judged | set(held.values_list("comparison", "labeler")):
+            self._labelers[comparison].add(labeler)
+
+    def take(self, lease: Lease, *, trusted: bool) -> bool:
+        """Say whether one label more counts; it does without asking for room where it is ``trusted``."""
+        comparison = self._comparisons[lease.comparison_id]
+        place = (comparison.pk, lease.labeler_id)
+        others = self._labelers[comparison.pk] - {lease.labeler_id}
+        has_room = comparison.status in _JUDGED and len(others) < comparison.wanted
+        if place in self._judged or not (has_room or trusted):
+            return False
+        self._judged.add(place)
+        self._labelers[comparison.pk].add(lease.labeler_id)
+        return True
+
+
+def _content(label: Label) -> tuple[object, ...]:
+    return label.comparison.uuid, label.labeler.name, label.choice, label.swapped
+
+
+def _told(row: Row) -> tuple[object, ...]:
+    return row["comparison"], row["labeler"], row["choice"], row["swapped"]

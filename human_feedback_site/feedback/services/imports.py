@@ -1,0 +1,198 @@
+"""What was exported comes back: all of it or nothing, never twice, never in the place of something else."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+from django.db import transaction
+
+from human_feedback_site.feedback.media import is_key_of
+from human_feedback_site.feedback.models import Comparison, Decision, Experiment
+from human_feedback_site.feedback.services.aggregate import labels_of
+from human_feedback_site.feedback.services.decisions import (
+    COUNTED_FIELDS,
+    announce_all,
+    confusions_in,
+    count_anew,
+    next_numbers,
+)
+from human_feedback_site.feedback.services.experiments import unreadable
+from human_feedback_site.feedback.services.imported_labels import AddedLabels
+from human_feedback_site.feedback.services.leases import lock
+from human_feedback_site.feedback.table_reader import Problems, Row, read_csv
+from human_feedback_site.feedback.tables import COMPARISONS, LABELS
+
+_AT_ONCE = 500
+# What has to be the same where a comparison is known already; the rest is how it went on.
+_DESCRIPTION = ("phase", "step", "priority", "first_key", "second_key", "first_return", "second_return")
+
+_Item = TypeVar("_Item")
+
+
+@dataclass
+class Imported:
+    """What an import did.
+
+    Attributes:
+        comparisons, labels, undone: how many of each are new.
+        cancelled: of the comparisons, those still to be judged whose clips are not in the store.
+    """
+
+    comparisons: int = 0
+    labels: int = 0
+    undone: int = 0
+    cancelled: int = 0
+
+
+@dataclass
+class _Import:
+    """An import on its way: all in one transaction, so that a refusal leaves nothing behind."""
+
+    experiment: Experiment
+    problems: Problems
+    added: AddedLabels
+    done: Imported = field(default_factory=Imported)
+    made: dict[UUID, int] = field(default_factory=dict)  # comparisons that are new
+
+
+def import_tables(experiment: Experiment, comparisons: Path, labels: Path) -> Imported:
+    """Add the comparisons and labels of an export that are not there yet, and what they say to the feed.
+
+    A new comparison is decided as the file says, a known one by all its labels. Of the labels for known
+    comparisons those count that have room, as when they arrive one by one. New comparisons that are still to
+    be judged are cancelled where their clips are not in the store.
+
+    Raises :class:`BadFileError`, which says what is wrong in which line; then nothing was changed.
+    """
+    problems = Problems()
+    work = _Import(experiment, problems, AddedLabels(experiment, problems))
+    with transaction.atomic():
+        Experiment.objects.select_for_update(no_key=True).get(pk=experiment.pk)  # one at a time
+        for rows in _batches(read_csv(COMPARISONS, comparisons, problems)):
+            _add_comparisons(work, rows)
+        for rows in _batches(read_csv(LABELS, labels, problems)):
+            work.added.add(rows, work.made)
+        problems.complain()
+        work.added.note_in_participations()
+        _decide_known(work)
+        for rows in _batches(read_csv(COMPARISONS, comparisons, problems)):
+            _decide_made(work, rows)
+        problems.complain()
+    work.done.labels, work.done.undone = work.added.answers.total(), work.added.undone.total()
+    return work.done
+
+
+def _batches(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+    remaining = iter(items)
+    while batch := list(islice(remaining, _AT_ONCE)):
+        yield batch
+
+
+def _add_comparisons(work: _Import, rows: Sequence[Row]) -> None:
+    known = Comparison.objects.in_bulk([row["comparison"] for row in rows], field_name="uuid")
+    new: list[Row] = []
+    for row in rows:
+        old = known.get(row["comparison"])
+        if old is None and _is_sound(work, row):
+            new.append(row)
+            known[row["comparison"]] = Comparison(experiment=work.experiment, **_described(row))
+        elif old is not None:
+            _compare(work, row, old)
+    gone = _without_clips(work.experiment, new)
+    made = Comparison.objects.bulk_create(
+        Comparison(
+            uuid=row["comparison"],
+            experiment=work.experiment,
+            status=Comparison.Status.CANCELLED if row["comparison"] in gone else row["status"],
+            **{name: row[name] for name in ("gold", "wanted", "created_at")},
+            **_described(row),
+        )
+        for row in new
+    )
+    work.made.update((comparison.uuid, comparison.pk) for comparison in made)
+    work.done.comparisons += len(made)
+    work.done.cancelled += len(gone)
+
+
+def _described(row: Row) -> dict[str, Any]:
+    return {name: row[name] for name in _DESCRIPTION}
+
+
+def _compare(work: _Import, row: Row, old: Comparison) -> None:
+    """Refuse a comparison that is known as something else."""
+    if old.experiment_id != work.experiment.pk:
+        work.problems.add(row, f"the comparison {row['comparison']} belongs to another experiment")
+        return
+    for name, value in _described(row).items():
+        if getattr(old, name) != value:
+            work.problems.add(row, f"the comparison is known with another {name}: {getattr(old, name)!r}")
+
+
+def _is_sound(work: _Import, row: Row) -> bool:
+    """Say whether what a new comparison says fits together."""
+    name = work.experiment.name
+    wrong = {
+        f"expected keys of clips under {name}/": not (
+            is_key_of(name, row["first_key"]) and is_key_of(name, row["second_key"])
+        ),
+        "status is gold, so gold must say the answer": row["status"] == Comparison.Status.GOLD
+        and row["gold"] is None,
+        "decision and probability need decided_at": row["decided_at"] is None
+        and (row["decision"], row["probability"]) != (None, None),
+        "probability must be from 0 to 1": row["probability"] is not None
+        and not 0 <= row["probability"] <= 1,
+    }
+    for message, holds in wrong.items():
+        if holds:
+            work.problems.add(row, message)
+    return not any(wrong.values())
+
+
+def _without_clips(experiment: Experiment, rows: Sequence[Row]) -> set[UUID]:
+    """Return those that labelers would be shown, though their clips are not there."""
+    shown = [row for row in rows if row["status"] in {Comparison.Status.OPEN, Comparison.Status.GOLD}]
+    missing = unreadable([row[side] for row in shown for side in ("first_key", "second_key")])
+    return {row["comparison"] for row in shown if {row["first_key"], row["second_key"]} & missing}
+
+
+def _decide_known(work: _Import) -> None:
+    """Let the feed tell what the labels of known comparisons say now."""
+    confusions = confusions_in(work.experiment)
+    for batch in _batches(sorted(work.added.touched - set(work.made.values()))):
+        rows = lock(Comparison.objects.filter(pk__in=batch))
+        labels = labels_of(rows)
+        verdicts = [(row, count_anew(work.experiment, row, labels[row.pk], confusions)) for row in rows]
+        Comparison.objects.bulk_update(rows, COUNTED_FIELDS)
+        announce_all(work.experiment, verdicts)
+
+
+def _decide_made(work: _Import, rows: Sequence[Row]) -> None:
+    """Count the labels of new comparisons, and let the feed tell what the file says of them."""
+    by_id = {work.made.pop(row["comparison"]): row for row in rows if row["comparison"] in work.made}
+    made = lock(Comparison.objects.filter(pk__in=by_id))
+    labels, confusions = labels_of(made), confusions_in(work.experiment)
+    for comparison in made:
+        row, status = by_id[comparison.pk], comparison.status
+        count_anew(work.experiment, comparison, labels[comparison.pk], confusions)
+        comparison.status = status
+        if comparison.n_labels != row["n_labels"]:
+            found = comparison.n_labels
+            work.problems.add(
+                row, f"n_labels: expected {found}, the labels that count, found {row['n_labels']}"
+            )
+    Comparison.objects.bulk_update(made, COUNTED_FIELDS)
+    decided = [comparison for comparison in made if by_id[comparison.pk]["decided_at"] is not None]
+    Decision.objects.bulk_create(
+        Decision(
+            experiment=work.experiment,
+            comparison=comparison,
+            seq=seq,
+            n_labels=comparison.n_labels,
+            created_at=by_id[comparison.pk]["decided_at"],
+            **{name: by_id[comparison.pk][name] for name in ("decision", "probability")},
+        )
+        for seq, comparison in zip(next_numbers(work.experiment, len(decided)), decided, strict=True)
+    )

@@ -1,0 +1,295 @@
+"""What was exported comes back, once, and what does not fit is refused with its line."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from human_feedback_site.feedback.media import FolderMedia, media_store
+from human_feedback_site.feedback.models import (
+    Comparison,
+    Decision,
+    Experiment,
+    Label,
+    Labeler,
+    Lease,
+    Participation,
+    Undo,
+)
+from human_feedback_site.feedback.table_files import write_csv
+from human_feedback_site.feedback.tables import TABLES
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Browser, Trainer
+
+Exported = dict[str, bytes]
+
+
+def export(name: str = "hopper") -> Exported:
+    experiment = Experiment.objects.get(name=name)
+    return {each.name: b"".join(write_csv(each.columns, each.rows(experiment))) for each in TABLES.values()}
+
+
+@pytest.fixture
+def bring_back(tmp_path: Path) -> Callable[..., str]:
+    """Import files by the command."""
+
+    def bring_back(exported: Exported, **options: object) -> str:
+        paths = []
+        for name, content in exported.items():
+            paths.append(tmp_path / f"{name}.csv")
+            paths[-1].write_bytes(content)
+        out = io.StringIO()
+        call_command("import_labels", "hopper", *map(str, paths), stdout=out, **options)
+        return out.getvalue().strip()
+
+    return bring_back
+
+
+def forget() -> None:
+    """Delete all that an experiment is."""
+    for model in (Undo, Label, Lease, Comparison, Experiment, Participation):
+        model._base_manager.all().delete()
+
+
+def edited(exported: Exported, table: str, **cells: object) -> Exported:
+    """Change cells of the last row of a table."""
+    rows = list(csv.DictReader(io.StringIO(exported[table].decode(), newline="")))
+    rows[-1] |= {name: str(value) for name, value in cells.items()}
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0])
+    writer.writeheader()
+    writer.writerows(rows)
+    return {**exported, table: text.getvalue().encode()}
+
+
+@pytest.fixture
+def story(trainer: Trainer, invite: Callable[[str], Browser]) -> Exported:
+    """Labels of two, weighed, with one taken back, answers to gold pairs, and an open pair."""
+    trainer.register(2, gold="first")
+    trainer.register(3, phase="pretraining")
+    trainer.overlap(2)
+    Experiment.objects.update(aggregation="dawid_skene", gold_rate=0.3)
+    you, other = invite("you"), invite("-other")
+    for _ in range(4):
+        for who in (you, other):
+            for lease in who.lease():
+                who.answer(lease)
+    undone = Label.objects.filter(status="counted").latest("pk")
+    (you if undone.labeler.name == "you" else other).undo({"uuid": undone.uuid})
+    trainer.register()
+    [lease] = you.lease()
+    you.answer(lease, "cant_tell", shown_ms=5)
+    trainer.register()
+    labels = Label.objects.values_list("status", flat=True)
+    assert {"counted", "gold"} <= set(labels)
+    return export()
+
+
+def test_a_round_trip_gives_the_same_bytes(
+    trainer: Trainer, story: Exported, bring_back: Callable[..., str]
+) -> None:
+    forget()
+    done = bring_back(story, owner="ada", prompt="Which?")
+    assert done == "7 comparisons; 9 labels; 1 taken back."
+    assert export() == story
+    experiment = trainer.experiment
+    assert (experiment.state, experiment.owner) == ("paused", trainer.user)
+    you = Participation.objects.get(labeler__name="you")
+    answered = Label.objects.filter(labeler__name="you", undo=None).count()
+    assert you.answered == answered > 0
+
+
+def test_importing_twice_changes_nothing(
+    trainer: Trainer, story: Exported, bring_back: Callable[..., str]
+) -> None:
+    for _ in range(2):
+        assert bring_back(story) == "0 comparisons; 0 labels; 0 taken back."
+    assert export() == story
+    assert trainer.decisions()["last_seq"] == Decision.objects.count()
+    assert (
+        Participation.objects.get(labeler__name="you").answers
+        == Label.objects.filter(labeler__name="you").count()
+    )
+
+
+def test_imported_labels_reach_the_feed_without_a_gap(
+    trainer: Trainer, story: Exported, bring_back: Callable[..., str]
+) -> None:
+    forget()
+    bring_back(story, owner="ada")
+    feed = trainer.decisions()
+    assert [item["seq"] for item in feed["items"]] == list(range(1, feed["last_seq"] + 1))
+    decided = {row["comparison"]: row for row in rows(story, "comparisons") if row["decided_at"]}
+    assert {item["comparison"]: item["decision"] or "" for item in feed["items"]} == {
+        uuid: row["decision"] for uuid, row in decided.items()
+    }
+
+
+def rows(exported: Exported, table: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(exported[table].decode(), newline="")))
+
+
+def test_labels_that_got_lost_come_back_and_revise_the_decision(
+    trainer: Trainer, browser: Browser, bring_back: Callable[..., str]
+) -> None:
+    trainer.register()
+    browser.answer(browser.lease()[0], "equal")
+    exported = export()
+    before = trainer.decisions()["last_seq"]
+    Label.objects.all().delete()
+    Comparison.objects.update(n_labels=0, status="open", score_equal=0)
+    assert bring_back(exported) == "0 comparisons; 1 labels; 0 taken back."
+    [item] = trainer.decisions(after=before)["items"]
+    assert (item["decision"], item["n_labels"]) == ("equal", 1)
+    assert Comparison.objects.get().status == "answered"
+
+
+def test_an_undo_is_appended_to_a_known_label(
+    trainer: Trainer, browser: Browser, bring_back: Callable[..., str]
+) -> None:
+    trainer.register()
+    browser.answer(browser.lease()[0])
+    exported = edited(export(), "labels", undo=uuid4(), undone_at="2026-01-01T00:00:00Z")
+    assert bring_back(exported) == "0 comparisons; 0 labels; 1 taken back."
+    assert trainer.decisions()["items"][-1]["decision"] is None
+    assert Comparison.objects.get().status == "open"
+    assert Participation.objects.get().answered == 0
+
+
+def test_a_label_too_many_is_surplus(
+    trainer: Trainer, browser: Browser, bring_back: Callable[..., str]
+) -> None:
+    trainer.register()
+    browser.answer(browser.lease()[0])
+    more = edited(export(), "labels", label=uuid4(), lease=uuid4(), labeler="zoe")
+    same = edited(export(), "labels", label=uuid4(), lease=uuid4())
+    for exported in (more, same):
+        assert bring_back(exported) == "0 comparisons; 1 labels; 0 taken back."
+    assert list(Label.objects.order_by("pk").values_list("status", flat=True)) == [
+        "counted",
+        "surplus",
+        "surplus",
+    ]
+    assert Comparison.objects.get().n_labels == 1
+    assert Labeler.objects.get(name="zoe").invited_by == trainer.user
+
+
+def test_pairs_without_clips_are_not_shown_to_anybody(
+    trainer: Trainer, story: Exported, bring_back: Callable[..., str]
+) -> None:
+    store = media_store()
+    assert isinstance(store, FolderMedia)
+    uuid = rows(story, "comparisons")[-1]["comparison"]
+    store.path(f"hopper/{uuid}/second.mp4").unlink()
+    forget()
+    assert "1 of them cancelled" in bring_back(story, owner="ada")
+    assert Comparison.objects.get(uuid=uuid).status == "cancelled"
+
+
+BAD: list[tuple[str, str, dict[str, object], str]] = [
+    ("comparisons", "a bad uuid", {"comparison": "x"}, "comparison: expected a uuid, found 'x'"),
+    ("comparisons", "a bad phase", {"phase": "later"}, "phase: expected one of pretraining, training, found"),
+    ("comparisons", "a bad step", {"step": "-1"}, "step: expected a whole number from 0"),
+    ("comparisons", "no step", {"step": ""}, "step: expected a whole number, found ''"),
+    ("comparisons", "infinity", {"first_return": "inf"}, "first_return: expected a number"),
+    (
+        "comparisons",
+        "a foreign key",
+        {"comparison": uuid4(), "first_key": "walker/x/first.mp4"},
+        "under hopper/",
+    ),
+    ("comparisons", "a way out", {"comparison": uuid4(), "first_key": "hopper/../x.mp4"}, "under hopper/"),
+    ("comparisons", "other content", {"step": 7}, "known with another step: 100"),
+    ("comparisons", "a likely decision", {"comparison": uuid4(), "probability": 2}, "probability must be"),
+    ("comparisons", "gold that nobody knows", {"comparison": uuid4(), "status": "gold"}, "gold must say"),
+    ("comparisons", "no time", {"created_at": "2026-01-01T00:00:00"}, "created_at: expected a time"),
+    ("labels", "an unknown comparison", {"comparison": uuid4()}, "there is no comparison"),
+    ("labels", "another meaning", {"meaning": "cant_tell"}, "meaning: expected equal, found cant_tell"),
+    ("labels", "no such choice", {"choice": "up"}, "choice: expected one of cant_tell, equal, left, right"),
+    ("labels", "other content", {"labeler": "zoe"}, "the label is known with other content"),
+    (
+        "labels",
+        "another's lease",
+        {"label": uuid4(), "labeler": "zoe"},
+        "the lease is known with other content",
+    ),
+    ("labels", "a long name", {"label": uuid4(), "labeler": "z" * 51}, "at most 50 characters"),
+    (
+        "labels",
+        "a name with NUL",
+        {"labeler": "z\x00"},
+        "labeler: expected a text without control characters",
+    ),
+    ("labels", "half an undo", {"undo": uuid4()}, "undo and undone_at come together"),
+    ("labels", "no gold answer", {"status": "gold"}, "status: gold does not go with the purpose judge"),
+    ("labels", "maybe", {"swapped": "maybe"}, "swapped: expected a true or false"),
+]
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda bad: f"{bad[0]}-{bad[1]}")
+def test_what_does_not_fit_is_refused_with_its_line(
+    trainer: Trainer, browser: Browser, bring_back: Callable[..., str], bad: Any
+) -> None:
+    table, _, cells, message = bad
+    trainer.register()
+    browser.answer(browser.lease()[0], "equal")
+    exported = export()
+    with pytest.raises(CommandError) as refused:
+        bring_back(edited(exported, table, **cells))
+    assert f"{table}.csv line 2: " in str(refused.value)
+    assert message in str(refused.value)
+    assert export() == exported
+
+
+def test_what_belongs_to_another_experiment_stays_there(
+    trainer: Trainer, stranger: Trainer, bring_back: Callable[..., str]
+) -> None:
+    stranger.register()
+    with pytest.raises(CommandError, match="belongs to another experiment"):
+        bring_back(export("walker"))
+
+
+def test_many_mistakes_are_told_together_and_nothing_is_imported(
+    trainer: Trainer, story: Exported, bring_back: Callable[..., str]
+) -> None:
+    forget()
+    wrong = {name: content.replace(b"hopper/", b"walker/") for name, content in story.items()}
+    with pytest.raises(CommandError) as refused:
+        bring_back(wrong, owner="ada")
+    assert len(str(refused.value).splitlines()) > 7
+    assert not Experiment.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "expected the columns comparison,"),
+        (b"label\n", "expected the columns comparison,"),
+        (b"\xff\xfe", "no CSV file in UTF-8"),
+        (b"PAR1", "expected the columns"),
+    ],
+)
+def test_other_files_are_refused(
+    trainer: Trainer, bring_back: Callable[..., str], content: bytes, message: str
+) -> None:
+    with pytest.raises(CommandError, match=message):
+        bring_back({**export(), "comparisons": content})
+
+
+def test_a_new_experiment_needs_an_owner(trainer: Trainer, bring_back: Callable[..., str]) -> None:
+    exported = export()
+    forget()
+    with pytest.raises(CommandError, match="--owner USER makes one"):
+        bring_back(exported)
+    with pytest.raises(CommandError, match="no researcher 'nobody'"):
+        bring_back(exported, owner="nobody")
+    bring_back(exported, owner="ada")
+    assert Experiment.objects.get().name == "hopper"
