@@ -227,7 +227,12 @@ def _teaching(
     collector = _ask_people(config, run_id, task, ledger, site, parts)
     teaching = Teaching(ledger, collector, dataset, predictor, schedule, pool, explorer, goal)
     teaching.address = collector.experiment.invite_url
-    teaching.welcome = [f"Label here: {teaching.address}", *site.welcome, *_about_rendering(site)]
+    teaching.page = collector.experiment.page_url
+    teaching.welcome = [
+        f"Label here: {teaching.address}",
+        f"Watch, pause and finish it here: {teaching.page}",
+        *(*site.welcome, *_about_rendering(site)),
+    ]
     return teaching
 
 

@@ -50,6 +50,7 @@ class Experiment:
 
     Attributes:
         last_seq: number of the newest feed item.
+        page_url: its own page, where researchers watch, pause and finish it.
         label_url: the labeling page, for people who are signed in.
         invite_url: a link that signs one labeler in and leads to the labeling page.
     """
@@ -59,6 +60,7 @@ class Experiment:
     state: SiteState
     prompt: str
     last_seq: int
+    page_url: str
     label_url: str
     invite_url: str
 
@@ -71,6 +73,7 @@ class Experiment:
             state=_state(data["state"]),
             prompt=str(data["prompt"]),
             last_seq=int(data["last_seq"]),
+            page_url=str(data["page_url"]),
             label_url=str(data["label_url"]),
             invite_url=str(data["invite_url"]),
         )

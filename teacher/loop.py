@@ -186,24 +186,29 @@ def hold(run: Run, teaching: Teaching) -> bool:
             ask(run, teaching)
             run.tell_waiting(needed)
             run.tell_trouble()
-            show(
-                "paused on the site"
-                if state == "paused"
-                else f"waiting for you: {needed}  {teaching.address}"
-            )
+            paused = run.tell_pause()
+            show("paused on the site" if paused else f"waiting for you: {needed}  {teaching.address}")
             time.sleep(POLL_SECONDS)
+        run.tell_pause()
     run.tell_waiting(None)
     return True
 
 
 def take_last_answers(run: Run, teaching: Teaching) -> None:
     """Wait for what is still open while people answer it: their labels outlive the training."""
-    ledger, news, news_at = teaching.ledger, None, 0.0
+    ledger, news, news_at, paused_at = teaching.ledger, None, 0.0, -math.inf
     with waiting(run.console) as show:
-        while run.config.holds_for_labels and teaching.collector.status.state == "running":
+        while run.config.holds_for_labels and teaching.collector.status.state != "finished":
             ask(run, teaching)
             teaching.receive()
-            if ledger.open() == 0 or not teaching.collector.status.active_labelers:
+            if ledger.open() == 0:
+                break
+            if run.tell_pause():
+                news, paused_at = None, time.monotonic()
+            elif (
+                not teaching.collector.status.active_labelers
+                and time.monotonic() - paused_at > LAST_ANSWERS_SECONDS  # when it is resumed, they come back
+            ):
                 break
             before, news = news, (ledger.open(), ledger.usable(), ledger.total())
             patience = LAST_CLIPS_SECONDS if ledger.on_their_way() else LAST_ANSWERS_SECONDS
@@ -249,6 +254,7 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
                 time.sleep(POLL_SECONDS)
             run.tell_waiting(needed - answered)
             run.tell_trouble()
+            run.tell_pause()
             show(answered)
         show(answered)
     run.tell_waiting(None)

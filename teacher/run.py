@@ -52,6 +52,7 @@ class Teaching:
         diverged: whether the last fit came to numbers that are none.
         changed: whether the predictor was fitted since the agent was last trained on its rewards.
         address: where people label; empty where nobody does.
+        page: where a researcher watches, pauses and finishes it; empty where there is no site.
         welcome: lines to print once, such as how to enter the admin.
         schedule_lost: whether the run had another schedule than its settings say, which no checkpoint keeps.
     """
@@ -70,6 +71,7 @@ class Teaching:
     diverged: bool = False
     changed: bool = False
     address: str = ""
+    page: str = ""
     welcome: Sequence[str] = ()
     schedule_lost: bool = False
 
@@ -166,6 +168,7 @@ class Run:
         self._waiting_for: int | None = None
         self._warned: set[str] = set()
         self._trouble: str | None = None
+        self._paused = False
         self._metrics = Metrics(
             config.run_dir / "tensorboard", config.num_timesteps, self.agent.total_steps, console
         )
@@ -251,6 +254,19 @@ class Run:
         if trouble != self._trouble:
             self.console.print(trouble or "the site answers again", style="yellow")
         self._trouble = trouble
+
+    def tell_pause(self) -> bool:
+        """Say once that the site has paused this run, and once that it goes on; whether it is paused."""
+        paused = self.teaching is not None and self.teaching.collector.status.state == "paused"
+        if paused and not self._paused:
+            self.console.print(
+                "Paused on the site. It goes on by itself when it is resumed there; Ctrl-C saves and ends.",
+                style="yellow",
+            )
+        elif self._paused and not paused:
+            self.console.print("No longer paused.", style="yellow")
+        self._paused = paused
+        return paused
 
     def finish(self) -> None:
         """Tell those who answer that training is complete."""

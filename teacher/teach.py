@@ -142,7 +142,11 @@ def _teach(run: Run, resume: str) -> int:
         return INTERRUPTED
     run.save()
     if not completed:
-        console.print(f"The site finished this experiment; saved at step {run.agent.total_steps:,}.")
+        page = run.teaching.page if run.teaching else ""
+        console.print(
+            f"Finished on the site; saved at step {run.agent.total_steps:,}. Everything is in "
+            f"{run.config.run_dir}\nTo go on: reopen it at {page} and then [bold]{resume}[/]"
+        )
         return 0
     console.print(f"Done after {run.agent.total_steps:,} steps. Everything is in {run.config.run_dir}")
     try:

@@ -44,11 +44,16 @@ class Feed:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the labeling of an experiment is; cancelled ones are not asked, gold ones do not count."""
+    """How far the labeling of an experiment is; cancelled ones are not asked, gold ones do not count.
+
+    Attributes:
+        waiting: those of ``open`` that nobody answered yet.
+    """
 
     asked: int
     answered: int
     open: int
+    waiting: int
     open_training: int
     cancelled: int
 
@@ -95,6 +100,7 @@ def progress(experiment: Experiment) -> Progress:
         total=Count("pk"),
         answered=Count("pk", filter=Q(n_labels__gt=0)),
         open=Count("pk", filter=is_open),
+        waiting=Count("pk", filter=is_open & Q(n_labels=0)),
         open_training=Count("pk", filter=is_open & Q(phase=Comparison.Phase.TRAINING)),
         cancelled=Count("pk", filter=Q(status=Comparison.Status.CANCELLED)),
     )

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from teacher import loop
+from teacher import loop, teach
 from teacher.assembly import build_run, check, prepared_directory
 from teacher.client import Decision, FeedItem, Phase, SiteState
 from teacher.collectors.base import CollectorStatus
@@ -76,6 +76,13 @@ class Person:
 
 
 MakeRun = Callable[..., tuple[Run, Person]]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -197,6 +204,53 @@ def test_a_paused_experiment_holds_training_until_it_runs_again(make_run: MakeRu
     person.state = "running"
     held.join(60)
     assert not held.is_alive()
+
+
+def test_a_pause_is_said_once_and_so_is_its_end(make_run: MakeRun) -> None:
+    run, person = make_run()
+    said = run.console = Console(record=True, file=io.StringIO(), width=200)
+    person.state, person.patience = "paused", 0
+    training = threading.Thread(target=loop.train, args=(run,))
+    training.start()
+    wait_until(lambda: "Paused on the site." in said.export_text(clear=False))
+    assert run.agent.total_steps == 0
+    person.state = "running"
+    wait_until(lambda: "No longer paused." in said.export_text(clear=False))
+    person.finish()
+    training.join(60)
+    assert said.export_text().count("Paused on the site.") == 1
+
+
+def test_the_last_answers_are_waited_for_through_a_pause(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "LAST_ANSWERS_SECONDS", 0.0)
+    monkeypatch.setattr(loop, "LAST_CLIPS_SECONDS", 0.0)
+    run, person = make_run()
+    assert run.teaching is not None
+    loop.pretrain(run, run.teaching)
+    person.submit(loop.first_pairs(run, 1), "training", 0)
+    person.state, person.patience = "paused", 0
+    waiting = threading.Thread(target=loop.take_last_answers, args=(run, run.teaching))
+    waiting.start()
+    waiting.join(0.3)
+    assert waiting.is_alive()
+    person.state = "running"
+    waiting.join(60)
+    assert not waiting.is_alive()
+
+
+def test_a_run_that_the_site_finished_is_saved_and_says_how_it_goes_on(make_run: MakeRun) -> None:
+    run, person = make_run()
+    assert run.teaching is not None
+    said = run.console = Console(record=True, file=io.StringIO(), width=200)
+    run.teaching.page = "http://site/experiments/x/"
+    person.finish()
+    assert teach._teach(run, "teach --resume x") == 0
+    assert (run.config.run_dir / "checkpoint.npz").exists()
+    text = said.export_text()
+    assert "Finished on the site; saved at step 0." in text
+    assert "reopen it at http://site/experiments/x/ and then teach --resume x" in text
 
 
 @pytest.mark.parametrize("stage", ["pretraining", "training"])

@@ -71,6 +71,7 @@ RESPONSES: Final[dict[str, Any]] = {
         "state": "running",
         "prompt": REQUESTS["experiment"]["prompt"],
         "last_seq": 0,
+        "page_url": f"http://127.0.0.1:8000/experiments/{_EXPERIMENT}/",
         "label_url": f"http://127.0.0.1:8000/experiments/{_EXPERIMENT}/label",
         "invite_url": "http://127.0.0.1:8000/join/eyJleHBlcmltZW50Ijox...",
     },

@@ -79,6 +79,7 @@ def _described(request: Request, experiment: Experiment, labeler_name: str) -> d
         "state": experiment.state,
         "prompt": experiment.prompt,
         "last_seq": selectors.last_seq(experiment),
+        "page_url": accounts.page_url(experiment, base),
         "label_url": accounts.label_url(experiment, base),
         "invite_url": accounts.invite_url(experiment, labeler_name, base),
     }

@@ -3,7 +3,7 @@
 from django.contrib.auth.views import LogoutView
 from django.urls import include, path
 
-from human_feedback_site.feedback.pages import exports, labeling, sign_in, views
+from human_feedback_site.feedback.pages import exports, labeling, sign_in, steering, views
 from human_feedback_site.feedback.table_files import FILE_TYPES
 from human_feedback_site.feedback.tables import TABLES
 
@@ -25,6 +25,11 @@ urlpatterns = [
         for table in TABLES
         for extension in FILE_TYPES
     ),
+    *(
+        path(f"experiments/<slug:name>/{step}", steering.steer, {"step": step}, name=step)
+        for step in steering.STEPS
+    ),
+    path("experiments/<slug:name>/finish", steering.finish, name="finish"),
     path("join/<str:token>", views.join, name="join"),
     path("session", labeling.session, name="session"),
     path("accounts/login/", sign_in.SignIn.as_view(), name="login"),

@@ -46,6 +46,11 @@ def label_url(experiment: Experiment, base_url: str) -> str:
     return base_url.rstrip("/") + reverse("label", args=[experiment.name])
 
 
+def page_url(experiment: Experiment, base_url: str) -> str:
+    """Return the address of the experiment's own page below ``base_url``."""
+    return base_url.rstrip("/") + reverse("experiment", args=[experiment.name])
+
+
 @transaction.atomic
 def invite(experiment: Experiment, labeler_name: str) -> None:
     """Let the labeler of that name, made where there is none, label ``experiment``."""

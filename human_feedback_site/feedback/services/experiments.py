@@ -174,11 +174,14 @@ def unreadable(keys: Sequence[str]) -> set[str]:
 @transaction.atomic
 def cancel_comparisons(experiment: Experiment, uuids: Sequence[UUID]) -> int:
     """Stop asking for labels of these, except where there is one already; return how many were open."""
-    rows = Comparison.objects.filter(
-        experiment=experiment, uuid__in=uuids, status=Comparison.Status.OPEN, n_labels=0
-    ).order_by("id")
-    locked = [row.pk for row in rows.select_for_update(no_key=True)]
-    return Comparison.objects.filter(pk__in=locked).update(status=Comparison.Status.CANCELLED)
+    return _cancel(Comparison.objects.filter(experiment=experiment, uuid__in=uuids))
+
+
+def _cancel(comparisons: QuerySet[Comparison]) -> int:
+    """Close those that are open and have no label; return how many these were."""
+    rows = comparisons.filter(status=Comparison.Status.OPEN, n_labels=0)
+    list(rows.select_for_update(no_key=True).order_by("id").values_list("pk"))  # no answer in between
+    return rows.update(status=Comparison.Status.CANCELLED)
 
 
 def store_points(experiment: Experiment, points: Iterable[TrainingPoint]) -> int:
@@ -244,7 +247,18 @@ def resume(chosen: QuerySet[Experiment]) -> int:
     return chosen.order_by().filter(state=Experiment.State.PAUSED).update(state=Experiment.State.RUNNING)
 
 
+@transaction.atomic
 def finish(chosen: QuerySet[Experiment]) -> int:
-    """End experiments: labelers are told so, and trainers stop. Returns how many."""
+    """End experiments: labelers are told so, trainers stop, and what nobody answered is asked no more.
+
+    Returns how many.
+    """
     unfinished = chosen.order_by().exclude(state=Experiment.State.FINISHED)
+    _cancel(Comparison.objects.filter(experiment__in=list(unfinished)))
     return unfinished.update(state=Experiment.State.FINISHED, finished_at=Now())
+
+
+def reopen(chosen: QuerySet[Experiment]) -> int:
+    """Let finished experiments go on: labelers are given what is still open. Returns how many."""
+    finished = chosen.order_by().filter(state=Experiment.State.FINISHED)
+    return finished.update(state=Experiment.State.RUNNING, finished_at=None)

@@ -45,6 +45,7 @@ class ExperimentSerializer(serializers.Serializer[Any]):
     state = serializers.ChoiceField(Experiment.State.choices)
     prompt = serializers.CharField()
     last_seq = serializers.IntegerField(help_text="Number of the newest decision.")
+    page_url = serializers.URLField(help_text="The experiment's page, for researchers who are signed in.")
     label_url = serializers.URLField(help_text="The labeling page, for people who are signed in.")
     invite_url = serializers.URLField(
         help_text="Signs the labeler in and leads to the labeling page. Keep it secret."

@@ -1,0 +1,117 @@
+"""Pausing, resuming, finishing and reopening an experiment from its page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Browser, Trainer
+
+PATH = "/experiments/hopper/"
+STEPS = ("pause", "resume", "finish", "reopen")
+
+
+@pytest.fixture
+def page(trainer: Trainer, researcher_browser: Client) -> Callable[..., str]:
+    """What the page says after a step was taken on it."""
+
+    def page(*steps: str) -> str:
+        for step in steps:
+            response = researcher_browser.post(PATH + step)
+            assert (response.status_code, response.headers["Location"]) == (302, PATH)
+        return researcher_browser.get(PATH).content.decode()
+
+    return page
+
+
+def test_while_paused_labelers_and_trainer_are_told_to_wait(
+    trainer: Trainer, browser: Browser, page: Callable[..., str]
+) -> None:
+    trainer.register()
+    html = page("pause")
+    assert "Paused: labelers are given no pairs" in html
+    assert 'hopper/resume"' in html
+    assert 'hopper/pause"' not in html
+    assert (trainer.decisions()["state"], browser.lease()) == ("paused", [])
+    assert "Paused: labelers" not in page("resume")
+    assert trainer.decisions()["state"] == "running"
+    assert len(browser.lease()) == 1
+
+
+def test_finishing_is_asked_about_first(trainer: Trainer, researcher_browser: Client) -> None:
+    trainer.register(2)
+    html = researcher_browser.get(PATH + "finish").content.decode()
+    assert "2 comparisons have no answer yet" in html
+    assert trainer.experiment.state == "running"
+
+
+def test_finishing_cancels_what_nobody_answered_and_keeps_the_rest(
+    trainer: Trainer, stranger: Trainer, browser: Browser, page: Callable[..., str]
+) -> None:
+    stranger.register()
+    trainer.register(3)
+    trainer.overlap(2)
+    one, other = browser.lease(2)
+    browser.answer(one)
+    html = page("finish")
+    assert "Finished: nothing is asked any more" in html
+    assert 'hopper/finish"' not in html
+    assert browser.ask()["state"] == "finished"
+    feed = trainer.decisions()
+    assert (feed["state"], feed["open"], len(feed["items"])) == ("finished", 1, 1)
+    assert browser.answer(other)["status"] == "surplus"  # it was on its way, so it is kept
+    assert stranger.decisions()["open"] == 1
+
+
+def test_a_finished_experiment_goes_on_when_it_is_reopened(
+    trainer: Trainer, browser: Browser, page: Callable[..., str]
+) -> None:
+    page("finish")
+    assert trainer.put()["state"] == "finished"  # a trainer that comes back does not reopen it by itself
+    page("reopen")
+    assert trainer.put()["state"] == "running"
+    assert trainer.experiment.finished_at is None
+    trainer.register()
+    assert len(browser.lease()) == 1
+
+
+def test_steps_that_were_taken_already_change_nothing(trainer: Trainer, page: Callable[..., str]) -> None:
+    page("resume", "reopen")
+    assert trainer.experiment.state == "running"
+    page("finish", "pause", "resume")
+    assert trainer.experiment.state == "finished"
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_only_those_who_manage_it_may_steer_and_only_by_a_form_of_this_site(
+    trainer: Trainer,
+    stranger: Trainer,
+    browser: Browser,
+    signed_in: Callable[[User], Client],
+    step: str,
+) -> None:
+    for client in (signed_in(stranger.user), browser.client):
+        assert client.post(PATH + step).status_code == 404
+        assert client.get(PATH + "finish").status_code == 404
+    nobody = Client().post(PATH + step)
+    assert nobody.headers["Location"] == f"/accounts/login/?next={PATH}{step}"
+    forger = Client(enforce_csrf_checks=True)
+    forger.force_login(trainer.user)
+    assert forger.post(PATH + step).status_code == 403
+    if step != "finish":
+        assert signed_in(trainer.user).get(PATH + step).status_code == 405
+    assert trainer.experiment.state == "running"
+    assert signed_in(trainer.user).post(f"/experiments/nothing/{step}").status_code == 404
+
+
+def test_an_admin_may_steer_the_experiments_of_others(
+    trainer: Trainer, signed_in: Callable[[User], Client]
+) -> None:
+    admin = signed_in(User.objects.create(username="root", is_staff=True, is_superuser=True))
+    assert admin.post(PATH + "pause").status_code == 302
+    assert trainer.experiment.state == "paused"
