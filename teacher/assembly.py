@@ -231,6 +231,7 @@ def _teaching(
     teaching.welcome = [
         f"Label here: {teaching.address}",
         f"Watch, pause and finish it here: {teaching.page}",
+        *_about_prompt(collector.experiment.prompt, config.prompt),
         *(*site.welcome, *_about_rendering(site)),
     ]
     return teaching
@@ -312,6 +313,11 @@ def _open_renderer(
 
     queue = RenderQueue(redis_url, WorkersStore(storage, site.storage), renderer)
     return parts.enter_context(contextlib.closing(queue))
+
+
+def _about_prompt(shown: str, configured: str) -> list[str]:
+    """What people are asked, where that was changed on the site."""
+    return [] if shown == configured else [f"The prompt was changed on the site and stays so: {shown}"]
 
 
 def _about_rendering(site: _Site) -> list[str]:

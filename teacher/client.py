@@ -129,6 +129,7 @@ class FeedItem:
     Attributes:
         decision: None where it has none any more.
         probability: of the first segment being preferred; None for ``cant_tell`` and for no decision.
+        prompt_version: the newest of those that the labels which count were given under.
     """
 
     seq: int
@@ -136,11 +137,13 @@ class FeedItem:
     decision: Decision | None
     probability: float | None
     n_labels: int
+    prompt_version: int | None = None
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read one item; raises KeyError, TypeError or ValueError where it is something else."""
         decision, probability = data["decision"], data["probability"]
+        prompt_version = data["prompt_version"]
         if decision not in ("first", "second", "equal", "cant_tell", None):
             raise ValueError(f"unknown decision {decision!r}")
         return cls(
@@ -149,6 +152,7 @@ class FeedItem:
             decision=decision,
             probability=None if probability is None else float(probability),
             n_labels=int(data["n_labels"]),
+            prompt_version=None if prompt_version is None else int(prompt_version),
         )
 
 

@@ -86,10 +86,16 @@ def last_seq(experiment: Experiment) -> int:
 def decisions_after(experiment: Experiment, after: int, limit: int) -> Feed:
     """Return the next decisions after the cursor ``after``, without a gap.
 
-    The counter is read first: what it counts is committed, so nothing up to it can appear later.
+    The counter is read first: what it counts is committed, so nothing up to it can appear later. Each has the
+    newest ``prompt_version`` of the labels that count now.
     """
     newest = last_seq(experiment)
-    items = Decision.objects.filter(experiment=experiment, seq__gt=after, seq__lte=newest)
+    counting = Label.objects.filter(
+        comparison=OuterRef("comparison"), status=Label.Status.COUNTED, undo=None
+    ).order_by("-prompt_version")
+    items = Decision.objects.filter(experiment=experiment, seq__gt=after, seq__lte=newest).annotate(
+        prompt_version=Subquery(counting.values("prompt_version")[:1])
+    )
     return Feed(newest, list(items.select_related("comparison").order_by("seq")[:limit]))
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MODELS = [model for model in admin.site._registry if model._meta.app_label == "feedback"]
 EVIDENCE = [models.Comparison, models.Lease, models.Label, models.Undo, models.Decision]
-EVIDENCE += [models.TrainingPoint, models.Episode]
+EVIDENCE += [models.TrainingPoint, models.Episode, models.PromptVersion]
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from human_feedback_site.feedback.models import Comparison, Labeler, Lease
 from human_feedback_site.feedback.services import leases
+from human_feedback_site.feedback.services.claims import Participant
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -274,11 +276,11 @@ def test_a_place_that_goes_while_the_queue_is_read_is_not_given_twice(
     quick = Labeler.objects.create(name="quick", user=User.objects.create(), invited_by=trainer.user)
     certain = leases._grant_all
 
-    def overtaken(labeler: int, offered: Any) -> Any:
+    def overtaken(who: Participant, offered: Any) -> Any:
         for pair in offered:
-            if labeler != quick.pk and str(pair.uuid) == newest:
-                certain(quick.pk, [pair])  # as if committed between reading the queue and locking its rows
-        return certain(labeler, offered)
+            if str(pair.uuid) == newest:  # as if committed between reading the queue and locking its rows
+                certain(dataclasses.replace(who, labeler=quick.pk), [pair])
+        return certain(who, offered)
 
     monkeypatch.setattr(leases, "_grant_all", overtaken)
     assert pairs(slow.lease(2)) == [older]

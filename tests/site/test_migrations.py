@@ -29,6 +29,18 @@ def migrate() -> Iterator[Migrate]:
     executor.migrate(executor.loader.graph.leaf_nodes())
 
 
+def test_what_labelers_are_asked_is_the_first_version_of_the_prompt(migrate: Migrate) -> None:
+    models = migrate("0006_login_limits")
+    owner = models.get_model("auth", "User").objects.create(username="ada")
+    models.get_model("feedback", "Experiment").objects.create(
+        name="hopper", owner=owner, run_id=uuid4(), prompt="Which?", fps=40, has_true_reward=False
+    )
+
+    models = migrate("0007_prompt_versions")
+    [kept] = models.get_model("feedback", "PromptVersion").objects.all()
+    assert (kept.experiment.name, kept.version, kept.text, kept.author) == ("hopper", 1, "Which?", None)
+
+
 def test_experiments_that_are_finished_count_from_the_upgrade(migrate: Migrate) -> None:
     models = migrate("0001_initial")
     owner = models.get_model("auth", "User").objects.create(username="ada")

@@ -1,9 +1,10 @@
 """Experiments, and what belongs to them alone."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from django.contrib import admin
+from django.contrib.auth.models import User
 from django.db.models import Count, Field, Q, QuerySet
 from django.forms import Field as FormField
 from django.forms import ModelForm
@@ -15,9 +16,10 @@ from django.utils.safestring import SafeString
 from human_feedback_site.feedback import crowd, models
 from human_feedback_site.feedback.admin.base import ModelAdmin, ReadOnly
 from human_feedback_site.feedback.agreement import Rate
-from human_feedback_site.feedback.services import aggregate, experiments
+from human_feedback_site.feedback.services import aggregate, experiments, prompts
 
 _OVERLAP = {"overlap", "overlap_more", "overlap_share"}
+_PROMPT = {"prompt"}
 
 
 def _quality_row(quality: crowd.LabelerQuality) -> tuple[object, ...]:
@@ -82,10 +84,12 @@ class ExperimentAdmin(ModelAdmin):
         return super().formfield_for_dbfield(db_field, request, show_hidden_initial=True, **options)
 
     def save_model(self, request: HttpRequest, obj: Any, form: "ModelForm[Any]", change: bool) -> None:
-        """Write the changed fields alone; another overlap closes and opens comparisons."""
+        """Write the changed fields alone; another overlap closes and opens comparisons, a prompt is kept."""
         changed = set(form.changed_data)
         weighed = models.Experiment.objects.get(pk=obj.pk).weighs_labelers
-        obj.save(update_fields=changed - _OVERLAP)
+        obj.save(update_fields=changed - _OVERLAP - _PROMPT)
+        if changed & _PROMPT:
+            prompts.edit_prompt(obj, obj.prompt, cast(User, request.user), seen=obj.prompt_version)
         if changed & _OVERLAP:
             experiments.set_overlap(obj, obj.overlap, obj.overlap_more, obj.overlap_share)
         if obj.weighs_labelers != weighed:
@@ -165,6 +169,16 @@ class ExperimentAdmin(ModelAdmin):
         """Do at once what is done every minute."""
         revised = sum(aggregate.weigh_labelers(each) for each in chosen if each.weighs_labelers)
         self.message_user(request, f"{revised} decisions revised.")
+
+
+@admin.register(models.PromptVersion)
+class PromptVersionAdmin(ReadOnly, ModelAdmin):
+    """What labelers were asked, and since when."""
+
+    list_display = ("experiment", "version", "text", "author", "created_at")
+    list_filter = ("experiment",)
+    list_select_related = ("experiment", "author")
+    search_fields = ("experiment__name", "text")
 
 
 @admin.register(models.SequenceCounter)

@@ -81,7 +81,14 @@ RESPONSES: Final[dict[str, Any]] = {
         "state": "running",
         "last_seq": 1,
         "items": [
-            {"seq": 1, "comparison": _COMPARISON, "decision": "first", "probability": 1.0, "n_labels": 1},
+            {
+                "seq": 1,
+                "comparison": _COMPARISON,
+                "decision": "first",
+                "probability": 1.0,
+                "n_labels": 1,
+                "prompt_version": 1,
+            },
         ],
         "active_labelers": 1,
         "open": 12,

@@ -12,9 +12,11 @@ from human_feedback_site.feedback.models.comparisons import (
     Outcome,
 )
 from human_feedback_site.feedback.models.experiments import (
+    MAX_PROMPT,
     NAME_PATTERN,
     Episode,
     Experiment,
+    PromptVersion,
     SequenceCounter,
     TrainingPoint,
     validate_name,
@@ -38,6 +40,7 @@ from human_feedback_site.feedback.models.people import (
 __all__ = [
     "KNOWN_ANSWERS",
     "LABELER_NAME_PATTERN",
+    "MAX_PROMPT",
     "NAME_PATTERN",
     "ApiToken",
     "Attempts",
@@ -51,6 +54,7 @@ __all__ = [
     "Lease",
     "Outcome",
     "Participation",
+    "PromptVersion",
     "SequenceCounter",
     "TrainingPoint",
     "Undo",

@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+MAX_PROMPT = 2000  # letters
 NAME_PATTERN = r"[A-Za-z0-9_-]{1,100}"
 validate_name = RegexValidator(
     rf"\A{NAME_PATTERN}\Z", "Use 1 to 100 letters, digits, underscores and hyphens.", code="invalid_name"
@@ -36,6 +37,9 @@ class Experiment(models.Model):
     run_id = models.UUIDField(help_text="Chosen by the run; another run cannot take over the name.")
     env_id = models.CharField(max_length=200)
     prompt = models.TextField(help_text="The sentence labelers see.")
+    prompt_version = models.PositiveIntegerField(
+        default=1, db_default=1, editable=False, help_text="Its number among the experiment's prompts."
+    )
     n_labels = models.PositiveIntegerField(
         null=True, blank=True, help_text="Labels wanted in all, if limited."
     )
@@ -104,6 +108,32 @@ class Experiment(models.Model):
         if self.aggregation == self.Aggregation.AUTOMATIC:
             return self.overlap > 1 or (self.overlap_share > 0 and self.overlap_more > 1)
         return self.aggregation == self.Aggregation.DAWID_SKENE
+
+
+class PromptVersion(models.Model):
+    """A prompt that an experiment has or had; they are counted from 1."""
+
+    experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="prompts")
+    version = models.PositiveIntegerField()
+    text = models.TextField()
+    author = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text="Who wrote it on the site; empty: it came with the run.",
+    )
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        ordering = ("-version",)
+        constraints = (
+            models.UniqueConstraint(fields=("experiment", "version"), name="prompt_of_experiment"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.experiment_id}: {self.version}"
 
 
 class SequenceCounter(models.Model):

@@ -31,6 +31,9 @@ class Lease(models.Model):
     purpose = models.CharField(max_length=6, choices=Purpose.choices, default=Purpose.JUDGE)
     swapped = models.BooleanField(help_text="The second clip is shown on the left.")
     shown = models.BooleanField(default=False, help_text="On screen, no longer merely prefetched.")
+    prompt_version = models.PositiveIntegerField(
+        default=1, db_default=1, help_text="Of the prompt that came with it, or with its last renewal."
+    )
     expires_at = models.DateTimeField()
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
@@ -72,6 +75,9 @@ class Label(models.Model):
     choice = models.CharField(max_length=10, choices=Choice.choices)
     swapped = models.BooleanField(help_text="The second clip was on the left.")
     status = models.CharField(max_length=10, choices=Status.choices)
+    prompt_version = models.PositiveIntegerField(
+        default=1, db_default=1, help_text="Of the prompt that it was given under."
+    )
     response_ms = models.PositiveIntegerField(null=True, blank=True)
     shown_ms = models.PositiveIntegerField(
         null=True, blank=True, help_text="How long both clips had been in sight, as the browser says."

@@ -30,6 +30,7 @@ urlpatterns = [
         for step in steering.STEPS
     ),
     path("experiments/<slug:name>/finish", steering.finish, name="finish"),
+    path("experiments/<slug:name>/prompt", steering.edit_prompt, name="prompt"),
     path("join/<str:token>", views.join, name="join"),
     path("session", labeling.session, name="session"),
     path("accounts/login/", sign_in.SignIn.as_view(), name="login"),

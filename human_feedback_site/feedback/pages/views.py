@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.addresses import base_url
 from human_feedback_site.feedback.errors import NotFoundError, WithdrawnError
-from human_feedback_site.feedback.models import Experiment, validate_labeler_name
+from human_feedback_site.feedback.models import MAX_PROMPT, Experiment, validate_labeler_name
 from human_feedback_site.feedback.pages.overview import (
     comparison_card,
     comparisons_to_list,
@@ -63,6 +63,8 @@ def experiment(request: HttpRequest, name: str) -> HttpResponse:
         "waiting_for": found.waiting_for if waits else None,
         "away_since": found.away_since,
         "curves": curves(found),
+        "max_prompt": MAX_PROMPT,
+        "prompts": found.prompts.select_related("author"),
         "page": page,
         "cards": [comparison_card(comparison) for comparison in page],
     }

@@ -128,9 +128,9 @@ def _leave_place(claim: Claim, score: Triple) -> None:
 
 # A label counts where it takes nobody's place and is the labeler's only one.
 _APPEND = """
-    INSERT INTO feedback_label (uuid, lease_id, comparison_id, labeler_id, choice, swapped, response_ms,
-                                shown_ms, created_at, status)
-    SELECT %s, l.id, c.id, l.labeler_id, %s, l.swapped, %s, %s, {now},
+    INSERT INTO feedback_label (uuid, lease_id, comparison_id, labeler_id, choice, swapped, prompt_version,
+                                response_ms, shown_ms, created_at, status)
+    SELECT %s, l.id, c.id, l.labeler_id, %s, l.swapped, l.prompt_version, %s, %s, {now},
            CASE WHEN {counts} THEN %s ELSE 'surplus' END
     FROM feedback_lease l JOIN feedback_comparison c ON c.id = l.comparison_id
     WHERE l.id = %s

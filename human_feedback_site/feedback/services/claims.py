@@ -68,6 +68,7 @@ class Participant:
     experiment: int
     state: str
     prompt: str
+    prompt_version: int
     fps: int
     waiting_for: int | None
     gold_rate: float
@@ -78,7 +79,8 @@ class Participant:
 
 
 _PARTICIPANT = """
-    SELECT p.id, p.labeler_id, e.id, e.state, e.prompt, e.fps, e.waiting_for, e.gold_rate, e.repeat_rate,
+    SELECT p.id, p.labeler_id, e.id, e.state, e.prompt, e.prompt_version, e.fps, e.waiting_for,
+           e.gold_rate, e.repeat_rate,
            p.answers, p.answers - p.undone,
            p.gold_checks, p.watch_checks, p.stopped_at IS NOT NULL, e.warn_failures,
            y.id, y.username, y.password, y.is_active, y.is_staff
@@ -116,11 +118,11 @@ def participant_in_session(session_key: str, name: str) -> tuple[User, Participa
 
 
 def _participant(row: Sequence[Any]) -> Participant:
-    gold_checks, watch_checks, stopped, warn_failures = row[11:15]
+    gold_checks, watch_checks, stopped, warn_failures = row[12:16]
     failures = max(gold_checks.count("0"), watch_checks.count("0"))
     notice = notice_of(failures, warn_failures, stopped=bool(stopped))
     names = [field.name for field in fields(Participant)]
-    return Participant(**dict(zip(names, [*row[:11], notice], strict=True)))
+    return Participant(**dict(zip(names, [*row[:12], notice], strict=True)))
 
 
 def notice_of(failures: int, warn_failures: int, *, stopped: bool) -> str | None:

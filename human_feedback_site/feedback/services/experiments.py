@@ -24,6 +24,7 @@ from human_feedback_site.feedback.models import (
     SequenceCounter,
     TrainingPoint,
 )
+from human_feedback_site.feedback.services import prompts
 
 _MEDIA_CONNECTIONS = 8
 _SIGN_OF_LIFE_EVERY = timedelta(seconds=30)
@@ -51,24 +52,28 @@ def put_experiment(
 ) -> tuple[Experiment, bool]:
     """Create the experiment, or bring the description of a resumed one up to date.
 
-    ``values`` are fields of :class:`Experiment`; a state that is not among them stays as it is. Returns the
-    experiment and whether it is new; raises :class:`ConflictError` where another run has the name,
-    :class:`NotFoundError` where the run is somebody else's.
+    ``values`` are fields of :class:`Experiment`; a state that is not among them stays as it is, and so does a
+    prompt that was edited on the site. Returns the experiment and whether it is new; raises
+    :class:`ConflictError` where another run has the name, :class:`NotFoundError` where the run is somebody
+    else's.
     """
     experiment, created = Experiment.objects.select_for_update(no_key=True).get_or_create(
         name=name, defaults={**values, "owner": owner, "run_id": run_id}
     )
     if created:
         SequenceCounter.objects.create(experiment=experiment)
+        prompts.note_prompt(experiment, author=None)
         _note_end(experiment)
         return experiment, True
     if experiment.run_id != run_id:
         raise ConflictError(f"The experiment {name!r} belongs to another run; choose another name.")
     if experiment.owner_id != owner.pk:
         raise NotFoundError(f"There is no experiment {name!r} of yours.")
-    for field, value in values.items():
+    changes = {field: value for field, value in values.items() if field != "prompt"}
+    for field, value in changes.items():
         setattr(experiment, field, value)
-    experiment.save(update_fields=list(values))
+    experiment.save(update_fields=list(changes))
+    prompts.take_prompt_of_run(experiment, values["prompt"])
     _note_end(experiment)
     return experiment, False
 

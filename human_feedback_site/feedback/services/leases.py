@@ -143,7 +143,7 @@ def lease_comparisons(who: Participant, request: LeaseRequest) -> LeaseGrant:
 
 
 _RENEW = """
-    UPDATE feedback_lease SET expires_at = {after}, shown = (shown OR uuid = %s)
+    UPDATE feedback_lease SET expires_at = {after}, shown = (shown OR uuid = %s), prompt_version = %s
     WHERE id IN (
         SELECT l.id FROM feedback_lease l JOIN feedback_comparison c ON c.id = l.comparison_id
         WHERE l.labeler_id = %s AND c.experiment_id = %s AND l.expires_at > {after} AND {live}
@@ -167,6 +167,7 @@ def _renew(who: Participant, request: LeaseRequest) -> list[Offer]:
         [
             seconds(settings.LEASE_SECONDS),
             key(request.shown or _NO_LEASE),
+            who.prompt_version,
             who.labeler,
             who.experiment,
             seconds(_NEARLY_OVER_SECONDS),
@@ -210,7 +211,11 @@ def _bring_back(who: Participant, forgotten: Sequence[UUID], shown: UUID | None)
         if lease.comparison_id in free or lease.purpose != Lease.Purpose.JUDGE
     }
     back = Lease.objects.filter(pk__in=[lease.pk for lease in newest.values()])
-    back.update(expires_at=fresh_expiry(), shown=Case(When(uuid=shown, then=True), default="shown"))
+    back.update(
+        expires_at=fresh_expiry(),
+        shown=Case(When(uuid=shown, then=True), default="shown"),
+        prompt_version=who.prompt_version,
+    )
     return [lease.uuid for lease in newest.values()]
 
 
@@ -237,7 +242,7 @@ def _claim(who: Participant, count: int, held: int) -> list[Offer]:
                 pair = Pair.of(found, check.purpose)
                 pairs = [*pairs[: check.place], pair, *pairs[check.place : missing - 1]]
             check = None
-        claimed += _grant_all(who.labeler, pairs)
+        claimed += _grant_all(who, pairs)
         if len(queue) < missing or len(claimed) >= count:
             break
     return claimed
@@ -245,19 +250,19 @@ def _claim(who: Participant, count: int, held: int) -> list[Offer]:
 
 # The queue was read before its rows were locked: a place may have gone in between. Only now is it certain.
 _GRANT = """
-    SELECT %s, c.id, %s, %s, {false}, %s, {after}, {now} FROM feedback_comparison c
+    SELECT %s, c.id, %s, %s, {false}, %s, %s, {after}, {now} FROM feedback_comparison c
     WHERE c.id = %s AND NOT {held_by}"""
 _GRANT_JUDGE = (
     _GRANT + " AND NOT {judged_by} AND c.status = 'open' AND c.n_labels + {places_taken} < c.wanted"
 )
 _INSERT = """
     INSERT INTO feedback_lease
-        (uuid, comparison_id, labeler_id, swapped, shown, purpose, expires_at, created_at)
+        (uuid, comparison_id, labeler_id, swapped, shown, purpose, prompt_version, expires_at, created_at)
 """
 
 
-def _grant_all(labeler: int, pairs: Sequence[Pair]) -> list[Offer]:
-    """Give ``labeler`` a place on each of these locked pairs that has one; the sides are drawn."""
+def _grant_all(who: Participant, pairs: Sequence[Pair]) -> list[Offer]:
+    """Give the labeler a place on each of these locked pairs that has one; the sides are drawn."""
     if not pairs:
         return []
     offers = {
@@ -270,10 +275,11 @@ def _grant_all(labeler: int, pairs: Sequence[Pair]) -> list[Offer]:
     values: list[object] = []
     for pair in pairs:
         offer = offers[pair.comparison]
-        lease = [key(offer.uuid), labeler, offer.swapped, pair.purpose, seconds(settings.LEASE_SECONDS)]
+        lease = [key(offer.uuid), who.labeler, offer.swapped, pair.purpose, who.prompt_version]
         judges = pair.purpose == Lease.Purpose.JUDGE
         grants.append(_GRANT_JUDGE if judges else _GRANT)
-        values += [*lease, pair.comparison, labeler, *([labeler] if judges else [])]
+        values += [*lease, seconds(settings.LEASE_SECONDS), pair.comparison]
+        values += [who.labeler] * (2 if judges else 1)
     given = rows(_INSERT + " UNION ALL ".join(grants) + " RETURNING comparison_id", values)
     granted = {comparison for (comparison,) in given}
     return [offer for comparison, offer in offers.items() if comparison in granted]
@@ -305,7 +311,7 @@ _YIELD = """
 def _take_prefetched(who: Participant) -> list[Offer]:
     """Take over one pair that another labeler has only fetched ahead, leaving that labeler at least one."""
     found = rows(_YIELD, [who.experiment, who.labeler, who.labeler])
-    return _grant_all(who.labeler, [Pair.of(row) for row in found])
+    return _grant_all(who, [Pair.of(row) for row in found])
 
 
 def grant(comparison: Comparison, labeler: Labeler, *, swapped: bool, purpose: str) -> Lease:
@@ -316,6 +322,7 @@ def grant(comparison: Comparison, labeler: Labeler, *, swapped: bool, purpose: s
         swapped=swapped,
         purpose=purpose,
         shown=True,
+        prompt_version=comparison.experiment.prompt_version,
         expires_at=fresh_expiry(),
     )
 

@@ -6,7 +6,7 @@ from uuid import UUID, uuid5
 from django.db import transaction
 
 from human_feedback_site.feedback.errors import NotFoundError
-from human_feedback_site.feedback.models import Label, Labeler
+from human_feedback_site.feedback.models import Label, Labeler, Lease
 from human_feedback_site.feedback.services.answers import Answer, record_answer, record_undo
 from human_feedback_site.feedback.services.claims import claim_of
 
@@ -26,15 +26,18 @@ class Revision:
 def revise_answer(labeler: Labeler, revision: Revision) -> Label:
     """Put another answer in the place of one of the labeler's, on the same sides of the screen; return it.
 
-    The answer that is there already is kept as it is. Raises :class:`NotFoundError` for a label that is not
-    the labeler's, :class:`ConflictError` where that was withdrawn in another way meanwhile.
+    It is given under the present prompt, which the history shows. The answer that is there already is kept as
+    it is. Raises :class:`NotFoundError` for a label that is not the labeler's, :class:`ConflictError` where
+    that was withdrawn in another way meanwhile.
     """
-    old = Label.objects.select_related("lease").filter(uuid=revision.label, labeler=labeler).first()
+    found = Label.objects.select_related("lease", "comparison__experiment")
+    old = found.filter(uuid=revision.label, labeler=labeler).first()
     if old is None:
         raise NotFoundError(f"There is no label {revision.label} of yours.")
     if old.choice == revision.choice and not hasattr(old, "undo"):
         return old
     record_undo(labeler, old.uuid, uuid5(_WITHDRAWAL, str(revision.uuid)))
+    Lease.objects.filter(pk=old.lease_id).update(prompt_version=old.comparison.experiment.prompt_version)
     # By the old lease, which fixes the sides and the place in the history; the new one ends with the answer.
     answer = Answer(revision.uuid, old.lease.uuid, revision.choice, response_ms=None)
     record_answer(claim_of(labeler, old.lease.uuid), answer)

@@ -1,4 +1,4 @@
-"""Pausing, resuming, finishing and reopening an experiment from its page."""
+"""Pausing, resuming, finishing, reopening and rewording an experiment from its page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
 
 PATH = "/experiments/hopper/"
-STEPS = ("pause", "resume", "finish", "reopen")
+STEPS = ("pause", "resume", "finish", "reopen", "prompt")
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_only_those_who_manage_it_may_steer_and_only_by_a_form_of_this_site(
     forger = Client(enforce_csrf_checks=True)
     forger.force_login(trainer.user)
     assert forger.post(PATH + step).status_code == 403
-    if step != "finish":
+    if step != "finish":  # which is asked about first
         assert signed_in(trainer.user).get(PATH + step).status_code == 405
     assert trainer.experiment.state == "running"
     assert signed_in(trainer.user).post(f"/experiments/nothing/{step}").status_code == 404
@@ -115,3 +115,39 @@ def test_an_admin_may_steer_the_experiments_of_others(
     admin = signed_in(User.objects.create(username="root", is_staff=True, is_superuser=True))
     assert admin.post(PATH + "pause").status_code == 302
     assert trainer.experiment.state == "paused"
+
+
+def test_the_prompt_is_changed_and_its_history_shown(trainer: Trainer, researcher_browser: Client) -> None:
+    form = {"prompt": "  Which lands\nbetter? <b>", "version": 1}
+    assert researcher_browser.post(PATH + "prompt", form).headers["Location"] == PATH
+    assert trainer.experiment.prompt == "Which lands better? <b>"
+    html = researcher_browser.get(PATH).content.decode()
+    assert html.index("Which lands better? &lt;b&gt;</span>") < html.index("Which hops higher?</span>")
+    assert "· ada" in html
+    assert "· with the run" in html
+
+
+def test_a_prompt_that_was_changed_meanwhile_is_not_overwritten(
+    trainer: Trainer, researcher_browser: Client
+) -> None:
+    for status, text in ((302, "Which lands better?"), (409, "Which is faster?")):
+        form = {"prompt": text, "version": 1}
+        assert researcher_browser.post(PATH + "prompt", form).status_code == status
+    assert trainer.experiment.prompt == "Which lands better?"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"prompt": " ", "version": 1},
+        {"prompt": "a" * 2001, "version": 1},
+        {"prompt": "a\0b", "version": 1},
+        {"prompt": "Which?", "version": "x"},
+        {},
+    ],
+)
+def test_odd_prompts_are_refused(
+    trainer: Trainer, researcher_browser: Client, form: dict[str, object]
+) -> None:
+    assert researcher_browser.post(PATH + "prompt", form).status_code == 400
+    assert trainer.experiment.prompt_version == 1

@@ -12,7 +12,7 @@ from human_feedback_site.feedback.api.serializers.fields import (
     labeler_name,
     steps,
 )
-from human_feedback_site.feedback.models import KNOWN_ANSWERS, Comparison, Experiment, Outcome
+from human_feedback_site.feedback.models import KNOWN_ANSWERS, MAX_PROMPT, Comparison, Experiment, Outcome
 
 MAX_BATCH = 200
 MAX_POINTS = 1000
@@ -25,7 +25,11 @@ class ExperimentRequestSerializer(serializers.Serializer[Any]):
 
     run_id = serializers.UUIDField(help_text="Chosen once by the run: only it can resume the experiment.")
     env_id = serializers.CharField(max_length=200)
-    prompt = serializers.CharField(max_length=2000, help_text="The sentence labelers see.")
+    prompt = serializers.CharField(
+        max_length=MAX_PROMPT,
+        help_text="The sentence labelers see. One that was edited on the site stays, until the run has "
+        "another than before.",
+    )
     n_labels = count(allow_null=True, default=None, help_text="Labels wanted in all; null: no limit.")
     fps = serializers.IntegerField(min_value=1, max_value=1000)
     has_true_reward = serializers.BooleanField()
@@ -43,7 +47,7 @@ class ExperimentSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     run_id = serializers.UUIDField()
     state = serializers.ChoiceField(Experiment.State.choices)
-    prompt = serializers.CharField()
+    prompt = serializers.CharField(help_text="The sentence labelers see now.")
     last_seq = serializers.IntegerField(help_text="Number of the newest decision.")
     page_url = serializers.URLField(help_text="The experiment's page, for researchers who are signed in.")
     label_url = serializers.URLField(help_text="The labeling page, for people who are signed in.")
@@ -131,6 +135,9 @@ class DecisionSerializer(serializers.Serializer[Any]):
         allow_null=True, help_text="That the first is preferred; null for `cant_tell` and null."
     )
     n_labels = serializers.IntegerField()
+    prompt_version = serializers.IntegerField(
+        allow_null=True, help_text="The newest version of the prompt among the labels that count."
+    )
 
 
 class DecisionsSerializer(serializers.Serializer[Any]):
