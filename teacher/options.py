@@ -121,10 +121,9 @@ class RewardConfig:
         Regularisation,
         "AdamW's weight decay, or a penalty on absolute values (l1) or squares (l2) of parameters",
     ] = "weight_decay"
-    # With 5, 50 labels teach Pendulum less, and 350 teach Reacher a little more (docs/fitting.md).
     strength: Annotated[
-        float, "of the regularisation with 100 labels; with more it falls in proportion", NOT_NEGATIVE
-    ] = 2.0
+        float, "of the regularisation with 100 labels; with four times as many it is half", NOT_NEGATIVE
+    ] = 3.0
     adapt: Annotated[
         bool,
         "keep each member's held-out loss at 1.1 to 1.5 times its training loss by changing that strength",

@@ -21,8 +21,8 @@ class Regulariser:
     ``weight_decay`` shrinks them by ``learning_rate * strength`` (AdamW: Loshchilov, Hutter 2019); ``l1`` or
     ``l2`` adds ``strength`` times the sum of their absolute values or of their squares to each member's loss.
 
-    The configured strength is that for 100 labels, and in inverse proportion to their number for others: the
-    loss is a mean over labels, and what is assumed before any of them is worth as many labels ever after.
+    The configured strength is that for 100 labels, and in inverse proportion to the root of their number for
+    others, which is how the best strengths of whole runs were found to fall (docs/fitting.md).
 
     Attributes:
         strengths: ``(members,)``, for 100 labels; they change where the configuration says ``adapt``.
@@ -36,7 +36,7 @@ class Regulariser:
     def apply(self, learning_rate: float, labels: int) -> None:
         """Change the gradient, or the parameters themselves, in a fit to so many labels."""
         values, gradient = self._parameters.values, self._parameters.gradient
-        strength = self._of_parameters() * (_LABELS / labels)
+        strength = self._of_parameters() * (_LABELS / labels) ** 0.5
         match self._config.regularisation:
             case "weight_decay":
                 decay = torch.as_tensor(learning_rate * strength, dtype=values.dtype, device=values.device)

@@ -69,8 +69,10 @@ def test_parameters_go_where_torch_takes_them(settings: dict[str, Any], expected
 
 
 @pytest.mark.parametrize("regularisation", ["weight_decay", "l1", "l2"])
-def test_the_strength_is_that_of_100_labels_and_falls_with_more(regularisation: str) -> None:
-    for labels, strength in ((400, 0.5), (100, 2.0), (50, 4.0)):
+def test_the_strength_is_that_of_100_labels_and_falls_as_the_root_of_their_number(
+    regularisation: str,
+) -> None:
+    for labels, strength in ((400, 1.0), (100, 2.0), (25, 4.0)):
         found = ours(5, labels, regularisation=regularisation, strength=2.0)
         wanted = ours(5, regularisation=regularisation, strength=strength)
         for each, other in zip(found.parameters(), wanted.parameters(), strict=True):
