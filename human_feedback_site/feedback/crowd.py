@@ -16,6 +16,17 @@ _NONE = Rate(0, 0)
 
 
 @dataclass(frozen=True)
+class Agreement:
+    """Krippendorff's alpha of the labels that count, over ``pairs`` that were judged more than once.
+
+    ``alpha`` is None where there is none, or where all say the same of all.
+    """
+
+    alpha: float | None
+    pairs: int
+
+
+@dataclass(frozen=True)
 class LabelerQuality:
     """How a labeler does.
 
@@ -63,8 +74,8 @@ _VOTES = """
         FROM said WHERE status = 'counted' AND outcome IS NOT NULL)"""
 
 
-def alpha(experiment: Experiment) -> float | None:
-    """Return Krippendorff's alpha of the labels that count; None where no pair was judged twice."""
+def agreement(experiment: Experiment) -> Agreement:
+    """Return how far labelers agree."""
     found = rows(
         f"""
         WITH {_SAID}, {_VOTES},
@@ -72,7 +83,9 @@ def alpha(experiment: Experiment) -> float | None:
         SELECT f, e, s, COUNT(*) FROM units GROUP BY f, e, s""",  # noqa: S608 (parts written above)
         [experiment.pk],
     )
-    return krippendorff_alpha({(int(f), int(e), int(s)): number for f, e, s, number in found})
+    units: dict[Sequence[int], int] = {(int(f), int(e), int(s)): int(number) for f, e, s, number in found}
+    pairs = sum(number for counts, number in units.items() if sum(counts) > 1)
+    return Agreement(krippendorff_alpha(units), pairs)
 
 
 def labelers(experiment: Experiment) -> list[LabelerQuality]:

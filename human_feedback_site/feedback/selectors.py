@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypedDict
 from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser, User
-from django.db.models import Case, CharField, Count, Exists, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models import Case, CharField, Count, Exists, Min, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.functions import Now
 
 from human_feedback_site.feedback.errors import NotFoundError
@@ -25,6 +25,7 @@ from human_feedback_site.feedback.models import (
 )
 from human_feedback_site.feedback.services.claims import notice_of
 from human_feedback_site.feedback.services.leases import live
+from human_feedback_site.feedback.services.sql import rows
 
 
 class Point(TypedDict):
@@ -48,6 +49,7 @@ class Progress:
 
     Attributes:
         waiting: those of ``open`` that nobody answered yet.
+        waiting_since: when the oldest of ``open`` was registered.
     """
 
     asked: int
@@ -56,6 +58,7 @@ class Progress:
     waiting: int
     open_training: int
     cancelled: int
+    waiting_since: datetime | None
 
 
 def own_experiment(user: User, name: str) -> Experiment:
@@ -109,17 +112,18 @@ def progress(experiment: Experiment) -> Progress:
         waiting=Count("pk", filter=is_open & Q(n_labels=0)),
         open_training=Count("pk", filter=is_open & Q(phase=Comparison.Phase.TRAINING)),
         cancelled=Count("pk", filter=Q(status=Comparison.Status.CANCELLED)),
+        waiting_since=Min("created_at", filter=is_open),
     )
     return Progress(asked=counts.pop("total") - counts["cancelled"], **counts)
 
 
-def active_labelers(experiment: Experiment) -> int:
-    """Count labelers who hold a live lease or answered a short while ago."""
+def active_labelers(experiment: Experiment) -> QuerySet[Participation]:
+    """Return those of an experiment who hold a live lease or answered a short while ago."""
     since = Now() - timedelta(seconds=settings.ACTIVE_LABELER_SECONDS)
     own = Q(labeler=OuterRef("labeler"), comparison__experiment=experiment)
     holding = Lease.objects.filter(live(), own)
     answering = Label.objects.filter(own, created_at__gt=since)
-    return experiment.participations.filter(Exists(holding) | Exists(answering)).count()
+    return experiment.participations.filter(Exists(holding) | Exists(answering))
 
 
 def answers_given(labeler: Labeler, experiment: Experiment) -> int:
@@ -160,10 +164,23 @@ def outcome_said() -> Case:
     )
 
 
-def learning_curves(experiment: Experiment) -> dict[str, list[Point]]:
-    """Return the points of each tag, in the order of their steps."""
+def learning_curves(experiment: Experiment, most: int) -> dict[str, list[Point]]:
+    """Return the points of each tag, in the order of their steps.
+
+    Of more than ``most`` about that many are returned, evenly chosen; the first and the last are among them.
+    """
+    found = rows(
+        """
+        SELECT tag, step, value FROM (
+            SELECT tag, step, value, ROW_NUMBER() OVER (PARTITION BY tag ORDER BY step) - 1 AS place,
+                   COUNT(*) OVER (PARTITION BY tag) AS n
+            FROM feedback_trainingpoint WHERE experiment_id = %s) AS points
+        WHERE place %% ((n + %s) / %s) = 0 OR place = n - 1
+        ORDER BY tag, step""",
+        [experiment.pk, most - 1, most],
+    )
     curves: dict[str, list[Point]] = {}
-    for tag, step, value in experiment.points.order_by("tag", "step").values_list("tag", "step", "value"):
+    for tag, step, value in found:
         curves.setdefault(tag, []).append({"step": step, "value": value})
     return curves
 

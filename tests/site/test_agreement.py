@@ -94,7 +94,8 @@ def test_what_the_database_counts_is_what_the_labels_say(labeled: Experiment) ->
     for label in opinions:
         units[label.comparison_id].append(label)
     verdicts = [[str(label.verdict) for label in unit] for unit in units.values()]
-    assert crowd.alpha(labeled) == pytest.approx(alpha_by_pairs(verdicts))
+    found_together = crowd.agreement(labeled)
+    assert found_together.alpha == pytest.approx(alpha_by_pairs(verdicts))
     found = {each.name: each for each in crowd.labelers(labeled)}
     assert list(found) == ["ann", "bea", "cid", "dan"]
     for name, quality in found.items():
@@ -130,11 +131,11 @@ def leave_one_out(units: Any, name: str) -> Rate:
 def test_it_takes_the_same_few_statements_however_many_labels_there_are(labeled: Experiment) -> None:
     with CaptureQueriesContext(connection) as captured:
         crowd.labelers(labeled)
-        crowd.alpha(labeled)
+        crowd.agreement(labeled)
     assert len(captured) <= 7
 
 
 def test_nothing_is_said_of_labels_that_are_not_there(trainer: Trainer) -> None:
-    assert crowd.alpha(trainer.experiment) is None
+    assert crowd.agreement(trainer.experiment) == crowd.Agreement(None, 0)
     assert crowd.labelers(trainer.experiment) == []
     assert not Comparison.objects.exists()

@@ -85,10 +85,22 @@ def test_points_sent_again_replace_the_old_ones(trainer: Trainer) -> None:
         points = [{"step": step, "values": {"a": value, "b": -value}} for step in (20, 10)]
         assert trainer.post(f"{trainer.path}/points", {"points": points}) == {"stored": 4}
     assert TrainingPoint.objects.count() == 4
-    assert learning_curves(trainer.experiment)["a"] == [
+    assert learning_curves(trainer.experiment, 10)["a"] == [
         {"step": 10, "value": 2.5},
         {"step": 20, "value": 2.5},
     ]
+
+
+@pytest.mark.parametrize("n", [1, 2, 10, 11, 95])
+def test_long_curves_are_thinned_but_keep_their_ends(trainer: Trainer, n: int) -> None:
+    steps = [100 * index for index in range(n)]
+    points = [{"step": step, "values": {"a": step, "b": 0.5}} for step in steps]
+    trainer.post(f"{trainer.path}/points", {"points": points})
+    kept = [point["step"] for point in learning_curves(trainer.experiment, 10)["a"]]
+    assert (kept[0], kept[-1]) == (steps[0], steps[-1])
+    assert len(kept) <= 11
+    assert kept == sorted(set(kept))
+    assert kept == steps or n > 10
 
 
 def test_a_point_twice_in_one_request_is_stored_once(trainer: Trainer) -> None:

@@ -124,8 +124,8 @@ class ExperimentAdmin(ModelAdmin):
     @admin.display(description="agreement (Krippendorff's alpha)")
     def alpha(self, experiment: models.Experiment) -> str | None:
         """Return how far labelers agree."""
-        alpha = crowd.alpha(experiment)
-        return None if alpha is None else f"{alpha:.2f}"
+        found = crowd.agreement(experiment)
+        return None if found.alpha is None else f"{found.alpha:.2f} of {found.pairs} pairs"
 
     @admin.display(description="labelers")
     def crowd(self, experiment: models.Experiment) -> SafeString:

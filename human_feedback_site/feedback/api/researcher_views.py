@@ -158,7 +158,7 @@ class DecisionsView(TrainerView):
             "state": experiment.state,
             "last_seq": feed.last_seq,
             "items": feed.items,
-            "active_labelers": selectors.active_labelers(experiment),
+            "active_labelers": selectors.active_labelers(experiment).count(),
             "open": progress.open,
             "open_training": progress.open_training,
         }

@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MAX_POINTS = 600
 PATH_UNITS = 1000  # the path's own square coordinates; the template stretches them over the plot
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -34,9 +33,9 @@ class Chart:
 def line_chart(points: Sequence[tuple[float, float]]) -> Chart | None:
     """Return the chart of ``points``, (step, value) in order of steps; None where nothing finite is left.
 
-    The horizontal axis begins at step 0. More points than a screen can show are thinned; the last one stays.
+    The horizontal axis begins at step 0.
     """
-    points = thin([(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)])
+    points = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
     if not points:
         return None
     xs, ys = zip(*points, strict=True)
@@ -57,12 +56,6 @@ def line_chart(points: Sequence[tuple[float, float]]) -> Chart | None:
         end=placed[-1],
         latest=short_number(ys[-1]),
     )
-
-
-def thin(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    """Return about :data:`MAX_POINTS` of ``points`` at most, evenly chosen, the last among them."""
-    stride = math.ceil(len(points) / MAX_POINTS)
-    return points if stride <= 1 else [*points[:-1:stride], points[-1]]
 
 
 def nice_ticks(low: float, high: float, wanted: int) -> list[float]:

@@ -11,20 +11,6 @@ from django.utils.translation import gettext_lazy as _
 from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Outcome
-from human_feedback_site.feedback.pages.chart import Chart, line_chart
-
-# In the order in which they are shown; the first that has points is drawn large.
-CURVE_TITLES: Mapping[str, str | Promise] = {
-    "agent/true_reward_per_episode": _("True reward per episode"),
-    "agent/predicted_reward_per_episode": _("Predicted reward per episode"),
-    "predictor/rank_correlation": _("Rank correlation of predicted and true reward"),
-    "predictor/correlation": _("Correlation of predicted and true reward"),
-    "predictor/accuracy": _("Agreement of the predictor with held-out answers"),
-    "predictor/loss": _("Loss of the predictor"),
-    "predictor/validation_loss": _("Loss of the predictor on held-out answers"),
-}
-# Shown as numbers and a bar; as curves they only grow.
-_NOT_DRAWN = ("agent/total_steps", "labels/")
 
 VERDICTS: Mapping[str, Promise] = {
     Outcome.FIRST: _("First is better"),
@@ -61,15 +47,6 @@ class Card:
     second: Side
     verdict: Promise | None
     answers: Sequence[Answer]
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A titled chart."""
-
-    tag: str
-    title: str | Promise
-    chart: Chart
 
 
 def experiment_rows(user: User) -> QuerySet[Experiment]:
@@ -114,16 +91,3 @@ def comparison_card(comparison: Comparison) -> Card:
             Answer(each, VERDICTS[each.verdict], hasattr(each, "undo")) for each in comparison.labels.all()
         ],
     )
-
-
-def curves(experiment: Experiment) -> Sequence[Curve]:
-    """Return the experiment's learning curves: the known ones first, then the rest by name."""
-    points = selectors.learning_curves(experiment)
-    known = [tag for tag in CURVE_TITLES if tag in points]
-    others = [tag for tag in points if tag not in CURVE_TITLES and not tag.startswith(_NOT_DRAWN)]
-    drawn = []
-    for tag in [*known, *others]:
-        chart = line_chart([(point["step"], point["value"]) for point in points[tag]])
-        if chart is not None:
-            drawn.append(Curve(tag, CURVE_TITLES.get(tag, tag), chart))
-    return drawn

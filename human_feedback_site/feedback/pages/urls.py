@@ -3,13 +3,14 @@
 from django.contrib.auth.views import LogoutView
 from django.urls import include, path
 
-from human_feedback_site.feedback.pages import exports, labeling, sign_in, steering, views
+from human_feedback_site.feedback.pages import experiment, exports, labeling, sign_in, steering, views
 from human_feedback_site.feedback.table_files import FILE_TYPES
 from human_feedback_site.feedback.tables import TABLES
 
 urlpatterns = [
     path("", views.home, name="home"),
-    path("experiments/<slug:name>/", views.experiment, name="experiment"),
+    path("experiments/<slug:name>/", experiment.experiment, name="experiment"),
+    path("experiments/<slug:name>/live", experiment.live, name="live"),
     path("experiments/<slug:name>/label", labeling.label, name="label"),
     path("experiments/<slug:name>/history", labeling.history, name="history"),
     path("experiments/<slug:name>/history/<uuid:label_uuid>", labeling.change, name="change"),

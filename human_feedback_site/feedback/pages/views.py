@@ -18,18 +18,11 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.addresses import base_url
 from human_feedback_site.feedback.errors import NotFoundError, WithdrawnError
-from human_feedback_site.feedback.models import MAX_PROMPT, Experiment, validate_labeler_name
-from human_feedback_site.feedback.pages.overview import (
-    comparison_card,
-    comparisons_to_list,
-    curves,
-    experiment_rows,
-)
+from human_feedback_site.feedback.models import validate_labeler_name
+from human_feedback_site.feedback.pages.overview import experiment_rows
 from human_feedback_site.feedback.services import accounts
-from human_feedback_site.feedback.services.experiments import trainer_away_since
 
 EXPERIMENTS_PER_PAGE = 30
-COMPARISONS_PER_PAGE = 20
 
 
 @require_safe
@@ -40,35 +33,6 @@ def home(request: HttpRequest) -> HttpResponse:
     rows = experiment_rows(signed_in(request))
     page = Paginator(rows, EXPERIMENTS_PER_PAGE).get_page(request.GET.get("page"))
     return render(request, "pages/home.html", {"page": page})
-
-
-@require_safe
-@login_required
-@never_cache
-def experiment(request: HttpRequest, name: str) -> HttpResponse:
-    """Show a researcher how labels and training go, and every comparison with its answers."""
-    user = signed_in(request)
-    managed = selectors.experiments_to_manage(user).annotate(away_since=trainer_away_since())
-    found = managed.filter(name=name).first()
-    if found is None:
-        get_object_or_404(selectors.experiments_to_label(user), name=name)
-        return redirect("label", name)
-    page = Paginator(comparisons_to_list(found), COMPARISONS_PER_PAGE).get_page(request.GET.get("page"))
-    waits = found.state == Experiment.State.RUNNING and found.away_since is None
-    context = {
-        "experiment": found,
-        "may_label": selectors.experiments_to_label(user).filter(pk=found.pk).exists(),
-        "progress": selectors.progress(found),
-        "active_labelers": selectors.active_labelers(found),
-        "waiting_for": found.waiting_for if waits else None,
-        "away_since": found.away_since,
-        "curves": curves(found),
-        "max_prompt": MAX_PROMPT,
-        "prompts": found.prompts.select_related("author"),
-        "page": page,
-        "cards": [comparison_card(comparison) for comparison in page],
-    }
-    return render(request, "pages/experiment.html", context)
 
 
 @require_POST

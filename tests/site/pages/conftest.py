@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.cache import cache
 from django.test import Client
 from django.utils import translation
 
@@ -19,6 +20,12 @@ def english() -> Iterator[None]:
     """Leave no language behind: the test client answers in this thread."""
     with translation.override("en"):
         yield
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> None:
+    """Forget what is kept for some seconds: each test begins with an empty database."""
+    cache.clear()
 
 
 @pytest.fixture

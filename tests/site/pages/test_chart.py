@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from human_feedback_site.feedback.pages.chart import MAX_POINTS, line_chart, nice_ticks, short_number, thin
+from human_feedback_site.feedback.pages.chart import line_chart, nice_ticks, short_number
 
 
 def test_a_curve_runs_from_its_first_value_to_its_last() -> None:
@@ -50,16 +50,6 @@ def test_there_is_no_curve_without_finite_values(values: list[float]) -> None:
 
 def test_values_that_are_not_finite_are_left_out() -> None:
     assert line_chart([(0, 1.0), (1, math.nan), (2, 2.0)]) == line_chart([(0, 1.0), (2, 2.0)])
-
-
-@pytest.mark.parametrize("n", [1, 2, MAX_POINTS, MAX_POINTS + 1, 10_000])
-def test_thinning_keeps_the_first_and_the_last_and_the_order(n: int) -> None:
-    points = [(float(x), float(-x)) for x in range(n)]
-    kept = thin(points)
-    assert kept[0] == points[0]
-    assert kept[-1] == points[-1]
-    assert len(kept) <= MAX_POINTS + 1
-    assert list(kept) == sorted(set(kept))
 
 
 @pytest.mark.parametrize(

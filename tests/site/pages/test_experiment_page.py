@@ -135,7 +135,7 @@ def test_it_reads_the_same_number_of_times_for_one_comparison_and_for_many(
     trainer.register(8)
     for lease in browser.lease(5):
         browser.answer(lease)
-    with django_assert_max_num_queries(11):
+    with django_assert_max_num_queries(20):
         text(researcher_browser)
 
 

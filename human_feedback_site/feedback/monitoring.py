@@ -1,0 +1,124 @@
+"""Reads: how an experiment goes just now, for a page that stays open: few statements, whatever there is."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.core.cache import cache
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from human_feedback_site.feedback import crowd, selectors
+from human_feedback_site.feedback.media import media_store
+from human_feedback_site.feedback.models import Experiment, Label
+
+RATE_MINUTES = 10
+FILMS = 6
+POINTS = 600  # of a curve: more than a screen can show
+_CROWD_SECONDS = 10.0
+_CROWD_SHARE = 20  # times as long as reading how labelers do takes, it is not read again
+
+
+@dataclass(frozen=True)
+class Film:
+    """A film of a whole episode; ``url`` is a new link each time."""
+
+    step: int
+    key: str
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return media_store().url(self.key)
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """How labelers agree, and how each of them does."""
+
+    agreement: crowd.Agreement
+    labelers: Sequence[crowd.LabelerQuality]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """An experiment just now.
+
+    Attributes:
+        rate: answers per minute in the last :data:`RATE_MINUTES`, or since it began.
+        minutes_left: until all labels wanted are there, at that rate; None where it cannot be told.
+        queue_minutes: for how long the oldest open pair has been waiting.
+        points: the values of each curve, (step, value), thinned.
+        active: ids of the labelers who are at it.
+        films: the newest first.
+    """
+
+    progress: selectors.Progress
+    rate: float
+    minutes_left: float | None
+    queue_minutes: float | None
+    points: Mapping[str, Sequence[selectors.Point]]
+    crowd: Crowd
+    active: frozenset[int]
+    films: Sequence[Film]
+
+    def latest(self, tag: str) -> float | None:
+        """Return the newest value of a curve."""
+        return self.points[tag][-1]["value"] if tag in self.points else None
+
+
+def look_at(experiment: Experiment) -> Moment:
+    """Return how the experiment goes."""
+    progress = selectors.progress(experiment)
+    rate = _rate(experiment)
+    return Moment(
+        progress=progress,
+        rate=rate,
+        minutes_left=_minutes_left(experiment, progress, rate),
+        queue_minutes=None if progress.waiting_since is None else _minutes_since(progress.waiting_since),
+        points=selectors.learning_curves(experiment, POINTS),
+        crowd=_crowd(experiment),
+        active=frozenset(selectors.active_labelers(experiment).values_list("labeler", flat=True)),
+        films=_films(experiment),
+    )
+
+
+def _rate(experiment: Experiment) -> float:
+    """Look only at the labelers of the experiment: labels are found by labeler and time."""
+    given = Label.objects.filter(
+        comparison__experiment=experiment,
+        labeler__participations__experiment=experiment,
+        created_at__gt=Now() - timedelta(minutes=RATE_MINUTES),
+    ).count()
+    return given / min(max(_minutes_since(experiment.created_at), 1.0), RATE_MINUTES)
+
+
+def _minutes_since(moment: datetime) -> float:
+    return (timezone.now() - moment).total_seconds() / 60
+
+
+def _minutes_left(experiment: Experiment, progress: selectors.Progress, rate: float) -> float | None:
+    if experiment.n_labels is None or not rate or experiment.state == Experiment.State.FINISHED:
+        return None
+    pairs = max(0, experiment.n_labels - progress.answered)
+    more = experiment.overlap_share * (experiment.overlap_more - experiment.overlap)
+    return pairs * (experiment.overlap + more) / rate
+
+
+def _crowd(experiment: Experiment) -> Crowd:
+    """Read it anew now and then: it takes all labels, and every open page asks."""
+    name = f"crowd-{experiment.pk}"
+    kept: Crowd | None = cache.get(name)
+    if kept is None:
+        begun = time.perf_counter()
+        kept = Crowd(crowd.agreement(experiment), crowd.labelers(experiment))
+        cache.set(name, kept, max(_CROWD_SECONDS, _CROWD_SHARE * (time.perf_counter() - begun)))
+    return kept
+
+
+def _films(experiment: Experiment) -> Sequence[Film]:
+    found = experiment.episodes.order_by("-step")
+    if experiment.media_deleted_at is not None:
+        found = found.filter(created_at__gt=experiment.media_deleted_at)
+    return [Film(episode.step, episode.key) for episode in found[:FILMS]]

@@ -1,0 +1,66 @@
+"""The page of an experiment, and the part of it that stays up to date while it is looked at."""
+
+from django.contrib.auth.decorators import login_required
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.cache import get_conditional_response
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from human_feedback_site.feedback import selectors
+from human_feedback_site.feedback.models import MAX_PROMPT, Experiment
+from human_feedback_site.feedback.pages.live import shown_of
+from human_feedback_site.feedback.pages.overview import comparison_card, comparisons_to_list
+from human_feedback_site.feedback.pages.views import signed_in
+from human_feedback_site.feedback.services.experiments import trainer_away_since
+
+COMPARISONS_PER_PAGE = 20
+
+
+@require_safe
+@login_required
+@never_cache
+def experiment(request: HttpRequest, name: str) -> HttpResponse:
+    """Show a researcher how labels and training go, and every comparison with its answers."""
+    found = _managed(request).filter(name=name).first()
+    if found is None:
+        get_object_or_404(selectors.experiments_to_label(signed_in(request)), name=name)
+        return redirect("label", name)
+    page = Paginator(comparisons_to_list(found), COMPARISONS_PER_PAGE).get_page(request.GET.get("page"))
+    context = {
+        "experiment": found,
+        "may_label": _may_label(request, found),
+        "live": shown_of(found),
+        "max_prompt": MAX_PROMPT,
+        "prompts": found.prompts.select_related("author"),
+        "page": page,
+        "cards": [comparison_card(comparison) for comparison in page],
+    }
+    return render(request, "pages/experiment.html", context)
+
+
+@require_safe
+@login_required
+@never_cache
+def live(request: HttpRequest, name: str) -> HttpResponse:
+    """Show how an experiment goes now, without the page around it; 304 where nothing has changed."""
+    found = get_object_or_404(_managed(request), name=name)
+    shown = shown_of(found)
+    unchanged = get_conditional_response(request, etag=shown.etag)
+    if unchanged is not None:
+        return unchanged
+    context = {"experiment": found, "may_label": _may_label(request, found), "live": shown}
+    response = render(request, "pages/live.html", context)
+    response.headers["ETag"] = shown.etag
+    return response
+
+
+def _managed(request: HttpRequest) -> QuerySet[Experiment]:
+    """Return the reader's experiments, each with the time since when its trainer is away, if it is."""
+    return selectors.experiments_to_manage(signed_in(request)).annotate(away_since=trainer_away_since())
+
+
+def _may_label(request: HttpRequest, experiment: Experiment) -> bool:
+    return selectors.experiments_to_label(signed_in(request)).filter(pk=experiment.pk).exists()

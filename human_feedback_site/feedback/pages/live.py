@@ -1,0 +1,201 @@
+"""What an experiment's page shows that changes by itself."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import cast
+
+from django.utils.functional import Promise
+from django.utils.translation import get_language
+from django.utils.translation import gettext_lazy as _
+
+from human_feedback_site.feedback import monitoring, selectors
+from human_feedback_site.feedback.agreement import Rate
+from human_feedback_site.feedback.crowd import LabelerQuality
+from human_feedback_site.feedback.models import Experiment
+from human_feedback_site.feedback.pages.chart import Chart, line_chart
+
+# In the order in which they are shown; the first that has points is drawn large.
+CURVE_TITLES: Mapping[str, str | Promise] = {
+    "agent/true_reward_per_episode": _("True reward per episode"),
+    "agent/predicted_reward_per_episode": _("Predicted reward per episode"),
+    "predictor/rank_correlation": _("Rank correlation of predicted and true reward"),
+    "predictor/correlation": _("Correlation of predicted and true reward"),
+    "predictor/accuracy": _("Agreement of the predictor with held-out answers"),
+    "predictor/loss": _("Loss of the predictor"),
+    "predictor/validation_loss": _("Loss of the predictor on held-out answers"),
+}
+# Shown as numbers and a bar; as curves they only grow.
+_NOT_DRAWN = ("agent/total_steps", "labels/")
+NONE = "–"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number and what it is of; ``due`` ones ask for something to be done."""
+
+    value: str
+    name: str
+    explanation: str = ""
+    due: bool = False
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A titled chart."""
+
+    tag: str
+    title: str
+    chart: Chart
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of answers, and what to know of it."""
+
+    value: str
+    note: str
+
+
+@dataclass(frozen=True)
+class LabelerRow:
+    """How a labeler does; ``shares`` are right gold answers, consensus, left and repeats."""
+
+    pk: int
+    name: str
+    standing: str
+    answers: int
+    shares: Sequence[Share]
+    seconds: str
+
+
+@dataclass(frozen=True)
+class Live:
+    """All that is shown and changes by itself; ``experiment`` besides, of which this names the state."""
+
+    state: str
+    prompt: str
+    away_since: datetime | None
+    answered: int
+    asked: int
+    figures: Sequence[Figure]
+    pace: Sequence[Figure]
+    curves: Sequence[Curve]
+    labelers: Sequence[LabelerRow]
+    films: Sequence[monitoring.Film]
+
+    @property
+    def etag(self) -> str:
+        """What is shown in short; links to films, which are new each time, do not count."""
+        return f'"{hashlib.sha256(f"{get_language()}{self!r}".encode()).hexdigest()}"'
+
+
+def shown_of(experiment: Experiment) -> Live:
+    """Return what is shown of an experiment, which knows since when its trainer is away (``away_since``)."""
+    away_since = cast("datetime | None", experiment.away_since)  # type: ignore[attr-defined]  # by the query
+    moment = monitoring.look_at(experiment)
+    return Live(
+        state=experiment.state,
+        prompt=experiment.prompt,
+        away_since=away_since,
+        answered=moment.progress.answered,
+        asked=moment.progress.asked,
+        figures=_figures(experiment, moment, away_since),
+        pace=_pace(moment),
+        curves=curves(moment.points),
+        labelers=[_row(each, at_it=each.labeler in moment.active) for each in moment.crowd.labelers],
+        films=moment.films,
+    )
+
+
+def _figures(
+    experiment: Experiment, moment: monitoring.Moment, away_since: datetime | None
+) -> Sequence[Figure]:
+    progress, due = moment.progress, moment.latest("labels/desired")
+    waits = experiment.state == Experiment.State.RUNNING and away_since is None
+    waiting_for = experiment.waiting_for if waits else None
+    return [
+        _figure(str(progress.asked), _("asked")),
+        _figure(
+            NONE if due is None else str(round(due)),
+            _("due"),
+            _("Labels that should have been asked for by now, by the schedule of the run"),
+        ),
+        _figure(str(progress.open), _("open")),
+        _figure(str(len(moment.active)), _("labeling now")),
+        _figure(str(waiting_for or NONE), _("training waits for"), due=bool(waiting_for)),
+    ]
+
+
+def _pace(moment: monitoring.Moment) -> Sequence[Figure]:
+    accuracy, agreement = moment.latest("predictor/accuracy"), moment.crowd.agreement
+    return [
+        _figure(f"{moment.rate:.1f}", _("answers a minute"), _("In the last ten minutes")),
+        _figure(
+            _duration(moment.minutes_left),
+            _("time left"),
+            _("Until all labels wanted are there, at that rate"),
+        ),
+        _figure(
+            _duration(moment.queue_minutes), _("oldest open pair"), _("For how long it has been waiting")
+        ),
+        _figure(
+            NONE if accuracy is None else f"{accuracy:.0%}",
+            _("held-out accuracy"),
+            _("How often the predictor says what labelers say of pairs that it was not fitted on"),
+        ),
+        _figure(
+            NONE if agreement.alpha is None else f"{agreement.alpha:.2f}",
+            _("agreement over %(n)s pairs") % {"n": agreement.pairs},
+            _("Krippendorff’s alpha of pairs that were judged more than once: 1 is agreement, 0 is chance"),
+        ),
+    ]
+
+
+def _figure(value: str, name: str | Promise, explanation: str | Promise = "", *, due: bool = False) -> Figure:
+    return Figure(value, str(name), str(explanation), due)
+
+
+def _duration(minutes: float | None) -> str:
+    """Return a time in its largest unit, coarsely: what changes little is shown as the same."""
+    if minutes is None:
+        return NONE
+    if minutes < 1:
+        return "< 1 min"
+    if minutes < 90:
+        return f"{minutes:.0f} min"
+    hours = minutes / 60
+    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} d"
+
+
+def _row(quality: LabelerQuality, *, at_it: bool) -> LabelerRow:
+    low, high = quality.left.interval
+    return LabelerRow(
+        pk=quality.labeler,
+        name=quality.name,
+        standing=quality.notice or ("active" if at_it else ""),
+        answers=quality.answers,
+        shares=[
+            *(_share(rate, f"/ {rate.total}") for rate in (quality.gold, quality.consensus)),
+            _share(quality.left, f"{low:.0%}–{high:.0%}"),
+            _share(quality.consistency, f"/ {quality.consistency.total}"),
+        ],
+        seconds=NONE if quality.seconds is None else f"{quality.seconds:.1f} s",
+    )
+
+
+def _share(rate: Rate, note: str) -> Share:
+    return Share(NONE, "") if rate.value is None else Share(f"{rate.value:.0%}", note)
+
+
+def curves(points: Mapping[str, Sequence[selectors.Point]]) -> Sequence[Curve]:
+    """Return an experiment's learning curves: the known ones first, then the rest by name."""
+    known = [tag for tag in CURVE_TITLES if tag in points]
+    others = [tag for tag in points if tag not in CURVE_TITLES and not tag.startswith(_NOT_DRAWN)]
+    drawn = []
+    for tag in [*known, *others]:
+        chart = line_chart([(point["step"], point["value"]) for point in points[tag]])
+        if chart is not None:
+            drawn.append(Curve(tag, str(CURVE_TITLES.get(tag, tag)), chart))
+    return drawn

@@ -1,0 +1,209 @@
+"""What the experiment page shows of how it goes just now, and asks for again every few seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.db import connection
+from django.db.models import F
+from django.db.models.functions import Now
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from human_feedback_site.feedback import monitoring
+from human_feedback_site.feedback.models import Comparison, Experiment, Label
+from human_feedback_site.feedback.pages import live
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Browser, Trainer
+
+PATH = "/experiments/hopper/live"
+
+
+@pytest.fixture
+def look(trainer: Trainer) -> Callable[[], monitoring.Moment]:
+    """How the experiment goes, read anew."""
+
+    def look() -> monitoring.Moment:
+        cache.clear()
+        return monitoring.look_at(trainer.experiment)
+
+    return look
+
+
+def report(trainer: Trainer, step: int = 100, **values: float) -> None:
+    named = {tag.replace("__", "/"): value for tag, value in values.items()}
+    trainer.post(f"{trainer.path}/points", {"points": [{"step": step, "values": named}]})
+
+
+def html_of(client: Client) -> str:
+    response = client.get(PATH)
+    assert response.status_code == 200
+    return " ".join(response.content.decode().split())
+
+
+def test_it_is_the_researchers_own(
+    trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: Callable[[User], Client]
+) -> None:
+    assert signed_in(stranger.user).get(PATH).status_code == 404
+    assert browser.client.get(PATH).status_code == 404
+    assert Client().get(PATH).status_code == 302  # to the sign-in page, which ends the asking
+    assert signed_in(trainer.user).post(PATH).status_code == 405
+    assert signed_in(trainer.user).get("/experiments/nothing/live").status_code == 404
+
+
+def test_nothing_is_sent_again_while_nothing_changes(
+    trainer: Trainer, browser: Browser, researcher_browser: Client
+) -> None:
+    trainer.upload("hopper/episodes/100.mp4")
+    trainer.post(f"{trainer.path}/episodes", {"step": 100, "key": "hopper/episodes/100.mp4"})
+    first = researcher_browser.get(PATH)
+    known = {"If-None-Match": first.headers["ETag"]}
+    again = researcher_browser.get(PATH, headers=known)
+    assert (again.status_code, again.content) == (304, b"")
+    assert researcher_browser.get(PATH, headers={**known, "Accept-Language": "zh-CN"}).status_code == 200
+    researcher_browser.post("/experiments/hopper/pause")
+    assert researcher_browser.get(PATH, headers=known).status_code == 200
+
+
+def test_it_is_read_in_the_same_number_of_statements_however_much_there_is(
+    trainer: Trainer, invite: Callable[[str], Browser], researcher_browser: Client
+) -> None:
+    def statements() -> int:
+        cache.clear()
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            researcher_browser.get(PATH)
+        return len(queries)
+
+    first = statements()
+    trainer.overlap(2)
+    trainer.register(4)
+    for name in ("ann", "bea"):
+        labeler = invite(name)
+        for lease in labeler.lease(4):
+            labeler.answer(lease)
+    for step in (100, 200):
+        report(trainer, step, agent__true_reward_per_episode=step, predictor__accuracy=0.5)
+        trainer.upload(f"hopper/episodes/{step}.mp4")
+        trainer.post(f"{trainer.path}/episodes", {"step": step, "key": f"hopper/episodes/{step}.mp4"})
+    assert statements() == first <= 18
+
+
+def test_how_labelers_do_is_not_read_each_time(
+    trainer: Trainer, browser: Browser, researcher_browser: Client
+) -> None:
+    researcher_browser.get(PATH)
+    with CaptureQueriesContext(connection) as queries:
+        researcher_browser.get(PATH)
+    assert len(queries) <= 11
+    assert not [query for query in queries if "said" in query["sql"]]
+
+
+def test_the_pace_is_that_of_the_last_ten_minutes(
+    trainer: Trainer, browser: Browser, look: Callable[[], monitoring.Moment]
+) -> None:
+    trainer.register(4)
+    for lease in browser.lease(4):
+        browser.answer(lease)
+    Experiment.objects.update(created_at=Now() - timedelta(minutes=4), n_labels=12)
+    assert look().rate == pytest.approx(1.0, rel=0.05)  # it has existed for four minutes
+    assert look().minutes_left == pytest.approx(8.0, rel=0.05)
+    Experiment.objects.update(created_at=Now() - timedelta(days=1), overlap_more=3, overlap_share=0.5)
+    one = Label.objects.first()
+    assert one is not None
+    Label.objects.filter(pk=one.pk).update(created_at=Now() - timedelta(minutes=11))
+    assert look().rate == pytest.approx(0.3)
+    assert look().minutes_left == pytest.approx(8 * 2 / 0.3)  # half of the pairs are judged thrice
+
+
+def test_where_the_time_left_cannot_be_told_it_is_not(
+    trainer: Trainer, browser: Browser, look: Callable[[], monitoring.Moment]
+) -> None:
+    assert look().minutes_left is None
+    trainer.register()
+    browser.answer(browser.lease()[0])
+    Experiment.objects.update(n_labels=None)
+    assert look().minutes_left is None
+
+
+def test_the_queue_is_as_old_as_its_oldest_open_pair(
+    trainer: Trainer, browser: Browser, look: Callable[[], monitoring.Moment]
+) -> None:
+    assert look().queue_minutes is None
+    trainer.register(2)
+    newest, oldest = Comparison.objects.order_by("-pk")
+    for age, each in ((5, newest), (30, oldest)):
+        Comparison.objects.filter(pk=each.pk).update(created_at=Now() - timedelta(minutes=age))
+    assert look().queue_minutes == pytest.approx(30, rel=0.05)
+    trainer.post(f"{trainer.path}/cancel", {"comparisons": [str(oldest.uuid)]})
+    assert look().queue_minutes == pytest.approx(5, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "text"),
+    [(None, "–"), (0.4, "< 1 min"), (45.2, "45 min"), (150, "2.5 h"), (60 * 24 * 3.5, "3.5 d")],
+)
+def test_times_are_told_in_their_largest_unit(minutes: float | None, text: str) -> None:
+    assert live._duration(minutes) == text
+
+
+def test_it_shows_what_the_run_reports(trainer: Trainer, researcher_browser: Client) -> None:
+    report(trainer, 100, labels__desired=41.6, predictor__accuracy=0.5)
+    report(trainer, 200, labels__desired=57.9, predictor__accuracy=0.815)
+    html = html_of(researcher_browser)
+    assert '<b class="number">58</b><span class="muted small">due</span>' in html
+    assert '<b class="number">82%</b><span class="muted small">held-out accuracy</span>' in html
+
+
+def test_it_shows_how_labelers_agree_and_how_each_does(
+    trainer: Trainer,
+    invite: Callable[[str], Browser],
+    side_of: Callable[[Any, str], str],
+    researcher_browser: Client,
+) -> None:
+    trainer.overlap(2)
+    trainer.register(4)
+    choices = {"ann": ["first"] * 4, "bea": ["first", "second", "first", "first"]}
+    for name, said in choices.items():
+        labeler = invite(name)
+        for lease, which in zip(sorted(labeler.lease(4), key=lambda x: x["comparison"]), said, strict=True):
+            labeler.answer(lease, side_of(lease, which), response_ms=2_000)
+    Experiment.objects.update(stop_failures=1)
+    trainer.experiment.participations.filter(labeler__name="bea").update(stopped_at=Now())
+    html = html_of(researcher_browser)
+    assert '<b class="number">0.00</b><span class="muted small">agreement over 4 pairs</span>' in html
+    ann, bea = html.split('<th scope="row">')[1:]
+    assert ann.startswith("ann</th>")
+    assert "active</span>" in ann
+    assert "stopped</span>" in bea
+    assert '<td class="number">75% <span class="muted">/ 4</span></td>' in ann
+    assert '<td class="number">2.0 s</td>' in bea
+
+
+def test_the_newest_films_can_be_watched_while_they_are_there(
+    trainer: Trainer, researcher_browser: Client
+) -> None:
+    assert "<video" not in html_of(researcher_browser)
+    for step in range(0, 800, 100):
+        trainer.upload(f"hopper/episodes/{step}.mp4")
+        trainer.post(f"{trainer.path}/episodes", {"step": step, "key": f"hopper/episodes/{step}.mp4"})
+    html = html_of(researcher_browser)
+    films = html.split('<li class="card" id="film-')[1:]
+    assert [film.split('"')[0] for film in films] == ["700", "600", "500", "400", "300", "200"]
+    link = films[0].split('src="')[1].split('"')[0]
+    assert researcher_browser.get(link).status_code == 200
+    Experiment.objects.update(media_deleted_at=Now() + timedelta(minutes=1))
+    assert "<video" not in html_of(researcher_browser)
+
+
+def test_a_long_absence_of_the_trainer_is_told(trainer: Trainer, researcher_browser: Client) -> None:
+    assert 'id="away"' not in html_of(researcher_browser)
+    Experiment.objects.update(trainer_seen_at=F("trainer_seen_at") - timedelta(hours=1))
+    assert 'id="away"' in html_of(researcher_browser)
