@@ -92,12 +92,14 @@ class Comparison(models.Model):
 class Example(models.Model):
     """A pair with a known answer, by which labelers learn what the instruction means."""
 
+    MAX_EXPLANATION = 500
+
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="examples")
     comparison = models.ForeignKey(
         Comparison, models.CASCADE, related_name="+", help_text="Whose clips are shown."
     )
     better = models.CharField(max_length=10, choices=Outcome.choices, help_text="The answer.")
-    explanation = models.TextField(max_length=500, blank=True, help_text="Why; labelers read it.")
+    explanation = models.TextField(max_length=MAX_EXPLANATION, blank=True, help_text="Why; labelers read it.")
     practice = models.BooleanField(
         default=False, help_text="Asked before a labeler's first pair. Otherwise it is shown with its answer."
     )

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.models import MAX_PROMPT, Experiment
 from human_feedback_site.feedback.pages.live import shown_of
-from human_feedback_site.feedback.pages.overview import comparison_card, comparisons_to_list
+from human_feedback_site.feedback.pages.overview import VERDICTS, comparison_card, comparisons_to_list
 from human_feedback_site.feedback.pages.views import signed_in
 from human_feedback_site.feedback.services.experiments import trainer_away_since
 
@@ -35,6 +35,7 @@ def experiment(request: HttpRequest, name: str) -> HttpResponse:
         "live": shown_of(found),
         "max_prompt": MAX_PROMPT,
         "prompts": found.prompts.select_related("author"),
+        "verdicts": VERDICTS,
         "page": page,
         "cards": [comparison_card(comparison) for comparison in page],
     }

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet
+from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet, Subquery
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
@@ -69,9 +69,13 @@ def experiment_rows(user: User) -> QuerySet[Experiment]:
 
 
 def comparisons_to_list(experiment: Experiment) -> QuerySet[Comparison]:
-    """Return the experiment's comparisons, newest first, with their decision and every label ever given."""
+    """Return the experiment's comparisons, newest first, with their decision and every label ever given.
+
+    ``practice`` says whether it is asked for practice, where it is an example; else it is None.
+    """
     labels = Label.objects.select_related("labeler", "undo").order_by("pk")
-    comparisons = selectors.comparisons_with_decisions(experiment)
+    examples = experiment.examples.filter(comparison=OuterRef("pk")).values("practice")[:1]
+    comparisons = selectors.comparisons_with_decisions(experiment).annotate(practice=Subquery(examples))
     return comparisons.prefetch_related(Prefetch("labels", queryset=labels)).order_by("-pk")
 
 

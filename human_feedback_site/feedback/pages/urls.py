@@ -3,7 +3,15 @@
 from django.contrib.auth.views import LogoutView
 from django.urls import include, path
 
-from human_feedback_site.feedback.pages import experiment, exports, labeling, sign_in, steering, views
+from human_feedback_site.feedback.pages import (
+    examples,
+    experiment,
+    exports,
+    labeling,
+    sign_in,
+    steering,
+    views,
+)
 from human_feedback_site.feedback.table_files import FILE_TYPES
 from human_feedback_site.feedback.tables import TABLES
 
@@ -11,6 +19,8 @@ urlpatterns = [
     path("", views.home, name="home"),
     path("experiments/<slug:name>/", experiment.experiment, name="experiment"),
     path("experiments/<slug:name>/live", experiment.live, name="live"),
+    path("experiments/<slug:name>/examples/<uuid:uuid>", examples.use, name="use-as-example"),
+    path("experiments/<slug:name>/examples/<uuid:uuid>/remove", examples.remove, name="remove-example"),
     path("experiments/<slug:name>/label", labeling.label, name="label"),
     path("experiments/<slug:name>/history", labeling.history, name="history"),
     path("experiments/<slug:name>/history/<uuid:label_uuid>", labeling.change, name="change"),
