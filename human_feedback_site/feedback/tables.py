@@ -109,6 +109,7 @@ LABELS = Table(
         Column("status", Kind.TEXT, "status", choices=frozenset(Label.Status.values)),
         Column("purpose", Kind.TEXT, "lease__purpose", choices=frozenset(Lease.Purpose.values)),
         Column("lease", Kind.UUID, "lease__uuid"),
+        Column("prompt_version", Kind.WHOLE, "prompt_version", least=1),
         Column("response_ms", Kind.WHOLE, "response_ms", nullable=True),
         Column("shown_ms", Kind.WHOLE, "shown_ms", nullable=True),
         Column("created_at", Kind.TIME, "created_at"),

@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib import admin
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
+from django.db import connection
+from django.db.models.functions import Now
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from human_feedback_site.feedback import models
-from human_feedback_site.feedback.services.accounts import user_of_token
+from human_feedback_site.feedback.services.accounts import create_token, user_of_token
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
 
 MODELS = [model for model in admin.site._registry if model._meta.app_label == "feedback"]
+LISTS: list[Any] = [*MODELS, LogEntry]
 EVIDENCE = [models.Comparison, models.Lease, models.Label, models.Undo, models.Decision]
 EVIDENCE += [models.TrainingPoint, models.Episode, models.PromptVersion]
 
@@ -40,11 +45,12 @@ def story(trainer: Trainer, browser: Browser) -> None:
     models.Example.objects.create(
         experiment=trainer.experiment, comparison=models.Comparison.objects.latest("pk"), better="first"
     )
+    models.Attempts.objects.create(digest="0" * 64, count=1, ends_at=Now())
     browser.undo(browser.answer(browser.lease()[0]))
 
 
 def page(what: str, model: Any, *args: object) -> str:
-    return reverse(f"admin:feedback_{model._meta.model_name}_{what}", args=args)
+    return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_{what}", args=args)
 
 
 def test_every_model_is_registered() -> None:
@@ -255,3 +261,139 @@ def test_labelers_are_weighed_at_once_and_by_another_rule(
     assert "0 decisions revised" in act(root, models.Experiment, "weigh", trainer.experiment)
     assert models.Participation.objects.exclude(confusion=None).count() == 2
     assert before == 0.5
+
+
+def test_comparisons_are_cancelled_requeued_and_asked_about_again(
+    root: Client, trainer: Trainer, browser: Browser
+) -> None:
+    trainer.register()
+    pair = models.Comparison.objects.get()
+    assert "1 closed." in act(root, models.Comparison, "cancel", pair)
+    assert browser.lease() == []
+    assert "0 closed." in act(root, models.Comparison, "cancel", pair)
+    assert "1 opened." in act(root, models.Comparison, "requeue", pair)
+    browser.answer(browser.lease()[0])
+    assert "One more label is asked for of 1." in act(root, models.Comparison, "ask_again", pair)
+    pair.refresh_from_db()
+    assert (pair.status, pair.wanted, pair.n_labels) == ("open", 2, 1)
+
+
+def test_what_a_labeler_holds_is_given_to_others(
+    root: Client, trainer: Trainer, invite: Callable[[str], Browser]
+) -> None:
+    trainer.register()
+    ann, bob = invite("ann"), invite("bob")
+    ann.ask(shown=ann.lease()[0]["uuid"])
+    assert bob.lease() == []
+    assert "1 ended." in act(root, models.Lease, "requeue", *models.Lease.objects.all())
+    assert len(bob.lease()) == 1
+
+
+def test_a_blocked_labeler_is_given_nothing_and_its_labels_count_no_more(
+    root: Client, trainer: Trainer, invite: Callable[[str], Browser], side_of: Any
+) -> None:
+    ann, bob = invite("ann"), invite("bob")
+    trainer.overlap(2)
+    trainer.register(2)
+    for who, better in ((ann, "second"), (bob, "first")):
+        for lease in who.lease(2):
+            who.answer(lease, side_of(lease, better))
+    trainer.register(gold="equal")
+    before = trainer.decisions()["last_seq"]
+    assert {item["decision"] for item in trainer.decisions()["items"][-2:]} == {"equal"}
+    known = models.Participation.objects.get(labeler__name="ann")
+
+    response = root.post(  # from a list that shows only those who are not stopped
+        page("changelist", models.Participation) + "?stopped_at__isempty=1",
+        {"action": "block", "_selected_action": [known.pk]},
+        follow=True,
+    )
+    assert b"Blocked; 2 labels withdrawn." in response.content
+    feed = trainer.decisions(after=before)
+    assert [(item["decision"], item["n_labels"]) for item in feed["items"]] == [("first", 1)] * 2
+    assert feed["open"] == 2
+    assert ann.ask()["notice"] == "stopped"
+    assert models.Label.objects.count() == 4
+    assert set(models.Undo.objects.values_list("retracted_by__username", flat=True)) == {"root"}
+    known.refresh_from_db()
+    assert (known.answers, known.undone, known.answered) == (2, 2, 0)
+    entry = LogEntry.objects.get()
+    assert (entry.object_id, entry.user.username) == (str(known.pk), "root")
+
+    assert "Blocked; 0 labels withdrawn." in act(root, models.Participation, "block", known)
+    assert trainer.decisions(after=before)["last_seq"] == feed["last_seq"]
+    act(root, models.Participation, "readmit", known)
+    assert len(ann.lease(5)) == 2
+
+
+def test_a_labeler_is_blocked_everywhere_and_given_work_again(
+    root: Client, trainer: Trainer, browser: Browser
+) -> None:
+    trainer.register(2)
+    browser.answer(browser.lease()[0])
+    labeler = models.Labeler.objects.get()
+    assert "Blocked; 1 labels withdrawn." in act(root, models.Labeler, "block", labeler)
+    assert browser.ask()["notice"] == "stopped"
+    assert "Given work again in 1 experiments." in act(root, models.Labeler, "readmit", labeler)
+    assert browser.ask()["notice"] is None
+
+
+def test_withdrawing_a_label_tells_nothing_of_a_pair_whose_answer_is_known(
+    root: Client, trainer: Trainer, browser: Browser
+) -> None:
+    trainer.register()
+    label = browser.answer(browser.lease()[0], "equal")
+    pair = models.Comparison.objects.get()
+    act(root, models.Comparison, "first_is_known", pair)
+    known = trainer.decisions()["last_seq"]
+    browser.undo(label)
+    assert trainer.decisions()["last_seq"] == known
+    pair.refresh_from_db()
+    assert pair.n_labels == 0
+
+
+def test_a_token_is_replaced_and_shown_once(root: Client, researcher: User) -> None:
+    old = create_token(researcher)
+    kept = models.ApiToken.objects.get()
+    body = {"action": "rotate", "_selected_action": [kept.pk]}
+    response = root.post(page("changelist", models.ApiToken), body)
+    [token] = re.findall(r'<pre id="token">(tt_[\w-]+)</pre>', response.content.decode())
+    assert "no-store" in response["Cache-Control"]
+    assert (user_of_token(token), user_of_token(old)) == (researcher, None)
+    assert token not in str(LogEntry.objects.values())
+    create_token(researcher)
+    assert "Choose one token" in act(root, models.ApiToken, "rotate", *models.ApiToken.objects.all())
+    assert user_of_token(token) == researcher
+
+
+def test_the_log_of_the_admin_is_there_to_be_read(root: Client, trainer: Trainer) -> None:
+    act(root, models.Experiment, "pause", trainer.experiment)
+    entry = LogEntry.objects.get()
+    assert b"1 paused." in root.get(page("changelist", LogEntry)).content
+    assert root.get(page("change", LogEntry, entry.pk)).status_code == 200
+    for what, args in (("add", ()), ("delete", (entry.pk,))):
+        assert root.get(page(what, LogEntry, *args)).status_code == 403
+
+
+def test_lists_take_as_many_statements_for_many_rows_as_for_two(
+    root: Client, trainer: Trainer, browser: Browser, invite: Callable[[str], Browser], story: None
+) -> None:
+    def statements() -> dict[str, int]:
+        counted = {}
+        for model in LISTS:
+            with CaptureQueriesContext(connection) as captured:
+                assert root.get(page("changelist", model)).status_code == 200
+            counted[model.__name__] = len(captured)
+        return counted
+
+    browser.undo(browser.answer(browser.lease(2)[0]))
+    act(root, models.Comparison, "ask_again", *models.Comparison.objects.all())
+    few = statements()
+    for name in ("ann", "bob", "eve"):
+        trainer.register(3)
+        other = invite(name)
+        for lease in other.lease(3):
+            other.undo(other.answer(lease))
+        act(root, models.Participation, "block", *models.Participation.objects.all())
+    many = statements()
+    assert {name: many[name] - few[name] for name in few if many[name] > few[name]} == {}

@@ -1,8 +1,11 @@
 """What the pages of the admin have in common."""
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.db.models import QuerySet
 from django.http import HttpRequest
 
 if TYPE_CHECKING:  # they are generic for type checkers alone
@@ -26,3 +29,17 @@ class ReadOnly:
     def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
         """Say no."""
         return False
+
+
+class Audited:
+    """What is done to rows of a list is said, and goes into the admin's log."""
+
+    def act(
+        self, request: HttpRequest, chosen: "QuerySet[Any]", do: "Callable[[QuerySet[Any]], int]", text: str
+    ) -> None:
+        """Do something to these rows, say with ``text`` to how many, and log it for each."""
+        # By their ids: what was chosen may be filtered by what changes now.
+        rows = chosen.model._default_manager.filter(pk__in=list(chosen.values_list("pk", flat=True)))
+        said = text.format(do(rows))
+        LogEntry.objects.log_actions(cast("int", request.user.pk), rows, CHANGE, said)
+        messages.success(request, said)

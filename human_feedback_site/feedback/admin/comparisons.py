@@ -9,10 +9,10 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from human_feedback_site.feedback import models
-from human_feedback_site.feedback.admin.base import ModelAdmin, ReadOnly, TabularInline
+from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly, TabularInline
 from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.selectors import with_decisions
-from human_feedback_site.feedback.services import quality
+from human_feedback_site.feedback.services import moderation, quality
 
 
 class LabelInline(ReadOnly, TabularInline):
@@ -43,7 +43,7 @@ class DecisionInline(ReadOnly, TabularInline):
 
 
 @admin.register(models.Comparison)
-class ComparisonAdmin(ReadOnly, ModelAdmin):
+class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
     """Comparisons, with their clips and answers."""
 
     list_display = (
@@ -57,10 +57,14 @@ class ComparisonAdmin(ReadOnly, ModelAdmin):
         "outcome",
         "created_at",
     )
-    list_filter = ("status", "phase", "experiment")
+    list_filter = ("status", "phase", "gold", "experiment")
+    date_hierarchy = "created_at"
     list_select_related = ("experiment",)
     search_fields = ("=uuid", "experiment__name")
-    actions = ("first_is_known", "second_is_known", "equal_is_known", "is_not_known")
+    actions = (
+        *("ask_again", "cancel", "requeue"),
+        *("first_is_known", "second_is_known", "equal_is_known", "is_not_known"),
+    )
     fields = (
         ("uuid", "experiment", "created_at"),
         ("phase", "step", "priority"),
@@ -76,6 +80,21 @@ class ComparisonAdmin(ReadOnly, ModelAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[models.Comparison]:
         """Find the current decisions on the way."""
         return with_decisions(super().get_queryset(request))
+
+    @admin.action(permissions=["view"], description="Ask for one more label")
+    def ask_again(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
+        """Let somebody else judge them, too."""
+        self.act(request, chosen, moderation.request_label, "One more label is asked for of {}.")
+
+    @admin.action(permissions=["view"], description="Cancel: ask for no more labels")
+    def cancel(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
+        """Close open ones; labels that are there have to do."""
+        self.act(request, chosen, moderation.close, "{} closed.")
+
+    @admin.action(permissions=["view"], description="Requeue: let cancelled ones be judged after all")
+    def requeue(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
+        """Open cancelled ones."""
+        self.act(request, chosen, moderation.reopen, "{} opened.")
 
     @admin.action(permissions=["view"], description="Gold: it is known that the first is better")
     def first_is_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
@@ -95,12 +114,12 @@ class ComparisonAdmin(ReadOnly, ModelAdmin):
     def _make_gold(
         self, request: HttpRequest, chosen: QuerySet[models.Comparison], answer: models.Outcome
     ) -> None:
-        self.message_user(request, f"{quality.make_gold(chosen, answer)} are gold.")
+        self.act(request, chosen, lambda rows: quality.make_gold(rows, answer), "{} are gold.")
 
     @admin.action(permissions=["view"], description="Not gold any more: judge them like others")
     def is_not_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
         """Take the known answer back."""
-        self.message_user(request, f"{quality.make_ordinary(chosen)} are gold no more.")
+        self.act(request, chosen, quality.make_ordinary, "{} are gold no more.")
 
     @admin.display(ordering="decision")
     def outcome(self, comparison: Any) -> str | None:

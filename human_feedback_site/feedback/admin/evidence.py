@@ -1,9 +1,13 @@
 """What was answered, as it was answered: to be read, not changed."""
 
 from django.contrib import admin
+from django.contrib.admin.models import LogEntry
+from django.db.models import QuerySet
+from django.http import HttpRequest
 
 from human_feedback_site.feedback import models
-from human_feedback_site.feedback.admin.base import ModelAdmin, ReadOnly
+from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly
+from human_feedback_site.feedback.services import moderation
 
 
 @admin.register(models.Label)
@@ -18,6 +22,7 @@ class LabelAdmin(ReadOnly, ModelAdmin):
     list_select_related = ("comparison__experiment", "labeler", "undo")
     search_fields = ("=uuid", "=comparison__uuid", "labeler__name")
     date_hierarchy = "created_at"
+    show_full_result_count = False
 
     @admin.display(ordering="comparison__experiment")
     def experiment(self, label: models.Label) -> models.Experiment:
@@ -34,8 +39,9 @@ class LabelAdmin(ReadOnly, ModelAdmin):
 class UndoAdmin(ReadOnly, ModelAdmin):
     """Withdrawn answers."""
 
-    list_display = ("created_at", "label", "labeler", "lease")
-    list_select_related = ("label__labeler", "lease")
+    list_display = ("created_at", "label", "labeler", "retracted_by", "lease")
+    list_filter = (("retracted_by", admin.RelatedOnlyFieldListFilter), "label__comparison__experiment")
+    list_select_related = ("label__labeler", "retracted_by", "lease")
     search_fields = ("=uuid", "=label__uuid", "label__labeler__name")
     date_hierarchy = "created_at"
 
@@ -46,14 +52,21 @@ class UndoAdmin(ReadOnly, ModelAdmin):
 
 
 @admin.register(models.Lease)
-class LeaseAdmin(ReadOnly, ModelAdmin):
+class LeaseAdmin(ReadOnly, Audited, ModelAdmin):
     """Claims on comparisons."""
 
     list_display = ("created_at", "labeler", "comparison", "purpose", "swapped", "shown", "expires_at")
-    list_filter = ("shown", "comparison__experiment", "labeler")
+    list_filter = ("purpose", "shown", "comparison__experiment", "labeler")
     list_select_related = ("labeler", "comparison")
     search_fields = ("=uuid", "=comparison__uuid", "labeler__name")
     date_hierarchy = "created_at"
+    show_full_result_count = False
+    actions = ("requeue",)
+
+    @admin.action(permissions=["view"], description="Requeue: give to others what these labelers hold")
+    def requeue(self, request: HttpRequest, chosen: QuerySet[models.Lease]) -> None:
+        """End claims that are live; an answer that is on its way comes too late to take its place."""
+        self.act(request, chosen, moderation.end_claims, "{} ended.")
 
 
 @admin.register(models.Decision)
@@ -65,3 +78,17 @@ class DecisionAdmin(ReadOnly, ModelAdmin):
     list_select_related = ("experiment", "comparison")
     search_fields = ("=comparison__uuid", "experiment__name")
     ordering = ("-id",)
+    date_hierarchy = "created_at"
+    show_full_result_count = False
+
+
+@admin.register(LogEntry)
+class LogEntryAdmin(ReadOnly, ModelAdmin):
+    """Who did what in the admin."""
+
+    list_display = ("action_time", "user", "content_type", "object_repr", "action_flag", "get_change_message")
+    list_filter = ("action_flag", "content_type", ("user", admin.RelatedOnlyFieldListFilter))
+    list_select_related = ("user", "content_type")
+    search_fields = ("object_repr", "change_message", "user__username")
+    date_hierarchy = "action_time"
+    show_full_result_count = False

@@ -14,7 +14,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from human_feedback_site.feedback import crowd, models
-from human_feedback_site.feedback.admin.base import ModelAdmin, ReadOnly
+from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly
 from human_feedback_site.feedback.agreement import Rate
 from human_feedback_site.feedback.services import aggregate, experiments, prompts
 
@@ -39,7 +39,7 @@ def _percent(rate: Rate) -> str:
 
 
 @admin.register(models.Experiment)
-class ExperimentAdmin(ModelAdmin):
+class ExperimentAdmin(Audited, ModelAdmin):
     """Experiments come from trainers; here they are paused, resumed, finished, and given their overlap.
 
     A form that was open for a while writes only what was changed in it: the run may have written meanwhile.
@@ -149,26 +149,22 @@ class ExperimentAdmin(ModelAdmin):
     @admin.action(description="Pause: labelers are given nothing, training stops")
     def pause(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
         """Pause those that run."""
-        count = experiments.pause(chosen)
-        self.message_user(request, f"{count} paused.")
+        self.act(request, chosen, experiments.pause, "{} paused.")
 
     @admin.action(description="Resume")
     def resume(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
         """Let paused ones go on."""
-        count = experiments.resume(chosen)
-        self.message_user(request, f"{count} resumed.")
+        self.act(request, chosen, experiments.resume, "{} resumed.")
 
     @admin.action(description="Finish: no more answers are wanted")
     def finish(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
         """End those that run or are paused."""
-        count = experiments.finish(chosen)
-        self.message_user(request, f"{count} finished.")
+        self.act(request, chosen, experiments.finish, "{} finished.")
 
     @admin.action(description="Weigh labelers now and revise what that changes")
     def weigh(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
         """Do at once what is done every minute."""
-        revised = sum(aggregate.weigh_labelers(each) for each in chosen if each.weighs_labelers)
-        self.message_user(request, f"{revised} decisions revised.")
+        self.act(request, chosen, _weigh, "{} decisions revised.")
 
 
 @admin.register(models.PromptVersion)
@@ -179,6 +175,10 @@ class PromptVersionAdmin(ReadOnly, ModelAdmin):
     list_filter = ("experiment",)
     list_select_related = ("experiment", "author")
     search_fields = ("experiment__name", "text")
+
+
+def _weigh(chosen: QuerySet[models.Experiment]) -> int:
+    return sum(aggregate.weigh_labelers(each) for each in chosen if each.weighs_labelers)
 
 
 @admin.register(models.SequenceCounter)

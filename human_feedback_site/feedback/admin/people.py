@@ -1,8 +1,8 @@
 """Labelers, how they do, and the tokens of trainers."""
 
-from typing import Any
+from typing import Any, cast
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.auth.models import User
 from django.db.models import Count, ForeignKey, QuerySet
 from django.forms import ModelChoiceField, ModelForm
@@ -10,13 +10,13 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
 from human_feedback_site.feedback import models
-from human_feedback_site.feedback.admin.base import ModelAdmin, ReadOnly
+from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly
 from human_feedback_site.feedback.selectors import notice_for
-from human_feedback_site.feedback.services import accounts, quality
+from human_feedback_site.feedback.services import accounts, moderation, quality
 
 
 @admin.register(models.Labeler)
-class LabelerAdmin(ModelAdmin):
+class LabelerAdmin(Audited, ModelAdmin):
     """Labelers come from invitations; here they are given other experiments, or taken out of them."""
 
     list_display = ("name", "user", "invited_by", "active", "answers", "created_at")
@@ -26,6 +26,8 @@ class LabelerAdmin(ModelAdmin):
     fields = ("name", "experiments", "user", "invited_by", "created_at")
     readonly_fields = ("name", "user", "invited_by", "created_at")  # invitations know labelers by name
     filter_horizontal = ("experiments",)
+    date_hierarchy = "created_at"
+    actions = ("block", "readmit")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Leave making labelers to invitations."""
@@ -35,6 +37,27 @@ class LabelerAdmin(ModelAdmin):
         """Count answers on the way."""
         found: QuerySet[models.Labeler] = super().get_queryset(request)
         return found.annotate(answers=Count("labels"))
+
+    @admin.action(description="Block everywhere: stop them, and withdraw all their labels")
+    def block(self, request: HttpRequest, chosen: QuerySet[models.Labeler]) -> None:
+        """Block them in each experiment that they take part in."""
+        by = cast("User", request.user)
+        self.act(
+            request,
+            chosen,
+            lambda rows: moderation.block(_everywhere(rows), by),
+            "Blocked; {} labels withdrawn.",
+        )
+
+    @admin.action(description="Give them work again everywhere; their checks begin anew")
+    def readmit(self, request: HttpRequest, chosen: QuerySet[models.Labeler]) -> None:
+        """Unblock them in each experiment that they take part in."""
+        self.act(
+            request,
+            chosen,
+            lambda rows: quality.readmit(_everywhere(rows)),
+            "Given work again in {} experiments.",
+        )
 
     @admin.display(ordering="answers")
     def answers(self, labeler: Any) -> int:
@@ -47,8 +70,12 @@ class LabelerAdmin(ModelAdmin):
         return labeler.user.is_active
 
 
+def _everywhere(labelers: QuerySet[models.Labeler]) -> QuerySet[models.Participation]:
+    return models.Participation.objects.filter(labeler__in=labelers)
+
+
 @admin.register(models.Participation)
-class ParticipationAdmin(ReadOnly, ModelAdmin):
+class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
     """How labelers do: who is warned, who is stopped, and who is given work again."""
 
     list_display = (
@@ -58,7 +85,8 @@ class ParticipationAdmin(ReadOnly, ModelAdmin):
     list_filter = (("stopped_at", admin.EmptyFieldListFilter), "experiment")
     list_select_related = ("labeler", "experiment")
     search_fields = ("labeler__name", "experiment__name")
-    actions = ("stop", "readmit")
+    date_hierarchy = "created_at"
+    actions = ("stop", "block", "readmit")
 
     @admin.display(description="standing")
     def standing(self, participation: models.Participation) -> str:
@@ -76,23 +104,30 @@ class ParticipationAdmin(ReadOnly, ModelAdmin):
     @admin.action(permissions=["view"], description="Stop: give them nothing more")
     def stop(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:
         """Stop those that are given work."""
-        self.message_user(request, f"{quality.stop(chosen)} stopped.")
+        self.act(request, chosen, quality.stop, "{} stopped.")
+
+    @admin.action(permissions=["view"], description="Block: stop them, and withdraw all their labels")
+    def block(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:
+        """Do not believe a word; what the other labels say is decided anew."""
+        by = cast("User", request.user)
+        self.act(request, chosen, lambda rows: moderation.block(rows, by), "Blocked; {} labels withdrawn.")
 
     @admin.action(permissions=["view"], description="Give them work again; their checks begin anew")
     def readmit(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:
         """Forgive failed checks."""
-        self.message_user(request, f"{quality.readmit(chosen)} given work again.")
+        self.act(request, chosen, quality.readmit, "{} given work again.")
 
 
 @admin.register(models.ApiToken)
 class ApiTokenAdmin(ModelAdmin):
-    """Tokens: made here, shown once, revoked by deleting them."""
+    """Tokens: made here, shown once, replaced, revoked by deleting them."""
 
     list_display = ("name", "user", "created_at", "last_used_at")
     list_filter = ("user",)
     list_select_related = ("user",)
     search_fields = ("name", "user__username")
     fields = ("user", "name")
+    actions = ("rotate",)
 
     def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
         """Say no: a token that somebody uses does not change hands."""
@@ -110,14 +145,41 @@ class ApiTokenAdmin(ModelAdmin):
         """Draw the token; only its digest is stored."""
         obj.secret = accounts.issue_token(obj)
 
+    @admin.action(permissions=["delete"], description="Replace the token by a new one")
+    def rotate(self, request: HttpRequest, chosen: QuerySet[models.ApiToken]) -> HttpResponse | None:
+        """Draw one token anew and show it; the old one is good for nothing at once."""
+        if len(chosen) != 1:
+            self.message_user(request, "Choose one token: each is shown once.", messages.ERROR)
+            return None
+        token = chosen.get()
+        secret = accounts.rotate_token(token)
+        self.log_change(request, token, "Replaced by a new one.")
+        return self._shown(request, token, secret)
+
     def response_add(
         self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
     ) -> HttpResponse:
         """Show the token; it is kept nowhere, so this page cannot be asked for again."""
+        return self._shown(request, obj, obj.secret)
+
+    def _shown(self, request: HttpRequest, token: models.ApiToken, secret: str) -> HttpResponse:
         context = {
             **self.admin_site.each_context(request),
             "title": "New token",
-            "token": obj,
-            "secret": obj.secret,
+            "token": token,
+            "secret": secret,
         }
         return TemplateResponse(request, "admin/feedback/apitoken/created.html", context)
+
+
+@admin.register(models.Attempts)
+class AttemptsAdmin(ReadOnly, ModelAdmin):
+    """Passwords and tokens that were tried: deleting a row lets somebody try again at once."""
+
+    list_display = ("digest", "count", "ends_at")
+    search_fields = ("=digest",)
+    date_hierarchy = "ends_at"
+
+    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """Say yes to who may."""
+        return ModelAdmin.has_delete_permission(self, request, obj)

@@ -158,9 +158,9 @@ COMPARISONS_CSV: Final = (
     "2026-05-04T09:30:58.125000Z\r\n"
 )
 LABELS_CSV: Final = (
-    "label,comparison,labeler,choice,swapped,meaning,status,purpose,lease,response_ms,shown_ms,"
+    "label,comparison,labeler,choice,swapped,meaning,status,purpose,lease,prompt_version,response_ms,shown_ms,"
     "created_at,undo,undone_at\r\n"
-    f"{_LABEL},{_COMPARISON},labeler-1,left,false,first,counted,judge,{_LEASE},2140,2080,"
+    f"{_LABEL},{_COMPARISON},labeler-1,left,false,first,counted,judge,{_LEASE},1,2140,2080,"
     "2026-05-04T09:31:12.250000Z,,\r\n"
 )
 

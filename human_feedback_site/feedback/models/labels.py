@@ -2,6 +2,7 @@
 
 import uuid
 
+from django.conf import settings
 from django.db import models
 from django.db.models import F
 from django.db.models.functions import Now
@@ -122,6 +123,14 @@ class Undo(models.Model):
         blank=True,
         related_name="+",
         help_text="The claim that gave the pair back.",
+    )
+    retracted_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text="Who withdrew it in the labeler's place.",
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 

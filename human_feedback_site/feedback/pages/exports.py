@@ -1,7 +1,7 @@
 """What researchers take away: their experiment's comparisons and labels as files."""
 
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import get_object_or_404
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
@@ -11,6 +11,8 @@ from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.downloads import download
 from human_feedback_site.feedback.errors import NotInstalledError
 from human_feedback_site.feedback.pages.views import message, signed_in
+from human_feedback_site.feedback.table_files import FILE_TYPES
+from human_feedback_site.feedback.tables import TABLES
 
 
 @require_safe
@@ -18,6 +20,8 @@ from human_feedback_site.feedback.pages.views import message, signed_in
 @never_cache
 def export(request: HttpRequest, name: str, table: str, extension: str) -> HttpResponseBase:
     """Send a table of an experiment that the reader manages."""
+    if table not in TABLES or extension not in FILE_TYPES:
+        raise Http404
     experiment = get_object_or_404(selectors.experiments_to_manage(signed_in(request)), name=name)
     try:
         return download(experiment, table, extension)

@@ -73,10 +73,14 @@ def comparisons_to_list(experiment: Experiment) -> QuerySet[Comparison]:
 
     ``practice`` says whether it is asked for practice, where it is an example; else it is None.
     """
-    labels = Label.objects.select_related("labeler", "undo").order_by("pk")
     examples = experiment.examples.filter(comparison=OuterRef("pk")).values("practice")[:1]
-    comparisons = selectors.comparisons_with_decisions(experiment).annotate(practice=Subquery(examples))
-    return comparisons.prefetch_related(Prefetch("labels", queryset=labels)).order_by("-pk")
+    return with_labels(experiment.comparisons.annotate(practice=Subquery(examples)).order_by("-pk"))
+
+
+def with_labels(comparisons: QuerySet[Comparison]) -> QuerySet[Comparison]:
+    """Return comparisons with their decision and every label ever given."""
+    labels = Label.objects.select_related("labeler", "undo__retracted_by").order_by("pk")
+    return selectors.with_decisions(comparisons).prefetch_related(Prefetch("labels", queryset=labels))
 
 
 def comparison_card(comparison: Comparison) -> Card:

@@ -4,6 +4,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import include, path
 
 from human_feedback_site.feedback.pages import (
+    browser,
     examples,
     experiment,
     exports,
@@ -12,8 +13,6 @@ from human_feedback_site.feedback.pages import (
     steering,
     views,
 )
-from human_feedback_site.feedback.table_files import FILE_TYPES
-from human_feedback_site.feedback.tables import TABLES
 
 urlpatterns = [
     path("", views.home, name="home"),
@@ -26,22 +25,16 @@ urlpatterns = [
     path("experiments/<slug:name>/history/<uuid:label_uuid>", labeling.change, name="change"),
     path("experiments/<slug:name>/done", labeling.done, name="done"),
     path("experiments/<slug:name>/invite", views.invite, name="invite"),
-    *(
-        path(
-            f"experiments/<slug:name>/{table}.{extension}",
-            exports.export,
-            {"table": table, "extension": extension},
-            name=f"{table}-{extension}",
-        )
-        for table in TABLES
-        for extension in FILE_TYPES
-    ),
+    path("experiments/<slug:name>/<slug:table>.<slug:extension>", exports.export, name="export"),
     *(
         path(f"experiments/<slug:name>/{step}", steering.steer, {"step": step}, name=step)
         for step in steering.STEPS
     ),
     path("experiments/<slug:name>/finish", steering.finish, name="finish"),
     path("experiments/<slug:name>/prompt", steering.edit_prompt, name="prompt"),
+    path("experiments/<slug:name>/comparisons", browser.comparisons, name="comparisons"),
+    path("experiments/<slug:name>/comparisons/<uuid:uuid>", browser.comparison, name="comparison"),
+    path("experiments/<slug:name>/comparisons/<uuid:uuid>/act", browser.act, name="act"),
     path("join/<str:token>", views.join, name="join"),
     path("session", labeling.session, name="session"),
     path("accounts/login/", sign_in.SignIn.as_view(), name="login"),

@@ -25,10 +25,22 @@ def create_token(user: User, name: str = "trainer") -> str:
 
 def issue_token(token: ApiToken) -> str:
     """Save a new ``token`` and return its secret, which is the only time it can be read."""
-    secret = _TOKEN_PREFIX + secrets.token_urlsafe(32)
+    secret = _new_secret()
     token.digest = ApiToken.digest_of(secret)
     token.save(force_insert=True)
     return secret
+
+
+def rotate_token(token: ApiToken) -> str:
+    """Put a new secret in the place of a token's old one, which is good for nothing now; return it."""
+    secret = _new_secret()
+    token.digest, token.last_used_at = ApiToken.digest_of(secret), None
+    token.save(update_fields=["digest", "last_used_at"])
+    return secret
+
+
+def _new_secret() -> str:
+    return _TOKEN_PREFIX + secrets.token_urlsafe(32)
 
 
 def user_of_token(token: str) -> User | None:

@@ -106,6 +106,14 @@ def revise(experiment: Experiment, comparisons: Iterable[int]) -> int:
     return revised
 
 
+def decide_all_anew(experiment: Experiment, rows: Sequence[Comparison]) -> None:
+    """Append what the standing labels of locked comparisons now say; a known answer is not told anew."""
+    labels, confusions = labels_of(rows), confusions_in(experiment)
+    verdicts = [(row, count_anew(experiment, row, labels[row.pk], confusions)) for row in rows]
+    Comparison.objects.bulk_update(rows, COUNTED_FIELDS)
+    announce_all(experiment, [(row, verdict) for row, verdict in verdicts if row.gold is None])
+
+
 def labels_of(rows: Sequence[Comparison]) -> Mapping[int, list[Label]]:
     """Return the labels that count, by comparison; none for one that has none."""
     labels = Label.objects.filter(standing(), comparison__in=rows, status=Label.Status.COUNTED)

@@ -104,9 +104,10 @@ COUNTED_FIELDS = ("n_labels", "score_first", "score_equal", "score_second", "sta
 
 
 def decide_anew(comparison: Comparison) -> None:
-    """Append what the standing labels of a locked comparison now say."""
+    """Append what the standing labels of a locked comparison now say; a known answer is not told anew."""
     experiment = comparison.experiment
     labels = list(comparison.labels.filter(undo=None, status=Label.Status.COUNTED))
     verdict = count_anew(experiment, comparison, labels, confusions_in(experiment))
     comparison.save(update_fields=COUNTED_FIELDS)
-    announce(experiment.pk, comparison.pk, verdict)
+    if comparison.gold is None:
+        announce(experiment.pk, comparison.pk, verdict)

@@ -21,6 +21,7 @@ from human_feedback_site.feedback.services.leases import live, lock, standing
 from human_feedback_site.feedback.table_reader import Problems, Row
 
 _MOST_NAME = 50
+_AS_TOLD = ("choice", "swapped", "prompt_version", "response_ms", "shown_ms", "created_at")
 _JUDGED = {Comparison.Status.OPEN, Comparison.Status.ANSWERED}
 _STATUSES = {
     Lease.Purpose.JUDGE: {Label.Status.COUNTED, Label.Status.SURPLUS},
@@ -122,6 +123,7 @@ class AddedLabels:
                 labeler=self._labeler(row["labeler"]),
                 swapped=row["swapped"],
                 purpose=row["purpose"],
+                prompt_version=row["prompt_version"],
                 shown=True,
                 expires_at=row["created_at"],
                 created_at=row["created_at"],
@@ -152,7 +154,7 @@ class AddedLabels:
             comparison_id=lease.comparison_id,
             labeler=self._labeler(row["labeler"]),
             status=status,
-            **{name: row[name] for name in ("choice", "swapped", "response_ms", "shown_ms", "created_at")},
+            **{name: row[name] for name in _AS_TOLD},
         )
 
     def _note(self, labels: Iterable[Label]) -> None:

@@ -11,10 +11,9 @@ from django.db import transaction
 
 from human_feedback_site.feedback.media import is_key_of
 from human_feedback_site.feedback.models import Comparison, Decision, Experiment
-from human_feedback_site.feedback.services.aggregate import labels_of
+from human_feedback_site.feedback.services.aggregate import decide_all_anew, labels_of
 from human_feedback_site.feedback.services.decisions import (
     COUNTED_FIELDS,
-    announce_all,
     confusions_in,
     count_anew,
     next_numbers,
@@ -160,13 +159,8 @@ def _without_clips(experiment: Experiment, rows: Sequence[Row]) -> set[UUID]:
 
 def _decide_known(work: _Import) -> None:
     """Let the feed tell what the labels of known comparisons say now."""
-    confusions = confusions_in(work.experiment)
     for batch in _batches(sorted(work.added.touched - set(work.made.values()))):
-        rows = lock(Comparison.objects.filter(pk__in=batch))
-        labels = labels_of(rows)
-        verdicts = [(row, count_anew(work.experiment, row, labels[row.pk], confusions)) for row in rows]
-        Comparison.objects.bulk_update(rows, COUNTED_FIELDS)
-        announce_all(work.experiment, verdicts)
+        decide_all_anew(work.experiment, lock(Comparison.objects.filter(pk__in=batch)))
 
 
 def _decide_made(work: _Import, rows: Sequence[Row]) -> None:

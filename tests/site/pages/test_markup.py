@@ -15,6 +15,7 @@ from django.test import Client
 from django.utils.translation.template import templatize
 
 from human_feedback_site import feedback
+from human_feedback_site.feedback.models import Comparison
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -51,10 +52,13 @@ def pages(trainer: Trainer, browser: Browser, researcher_browser: Client) -> Pag
     trainer.post(f"{trainer.path}/points", {"points": points, "waiting_for": 3})
     link = trainer.put(invite="leo")["invite_url"]
 
+    pair = Comparison.objects.exclude(labels=None).get()
+    browsed = [f"/experiments/hopper/comparisons{more}" for more in ("", f"/{pair.uuid}", "?state=cancelled")]
+
     def pages(language: str) -> Iterator[str]:
         clients = {"researcher": researcher_browser, "labeler": browser.client, "nobody": Client()}
         addresses = {
-            "researcher": ["/", "/experiments/hopper/", link],
+            "researcher": ["/", "/experiments/hopper/", link, *browsed],
             "labeler": ["/", "/experiments/hopper/label"],
             "nobody": ["/accounts/login/", "/join/forged", "/nothing-here"],
         }

@@ -1,0 +1,94 @@
+"""What researchers ask of comparisons (labels again, or no more), and whom they do not believe."""
+
+from uuid import uuid4
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import F, QuerySet
+from django.db.models.functions import Now
+
+from human_feedback_site.feedback.models import Comparison, Label, Lease, Participation, Undo
+from human_feedback_site.feedback.services import quality
+from human_feedback_site.feedback.services.aggregate import decide_all_anew
+from human_feedback_site.feedback.services.leases import live, lock, standing
+
+_AT_ONCE = 200
+_Status = Comparison.Status
+
+
+@transaction.atomic
+def request_label(chosen: QuerySet[Comparison]) -> int:
+    """Want one label more of comparisons that are judged, whose clips are still there; return how many.
+
+    Who judged it is not asked again. The label revises the decision like any later one.
+    """
+    rows = [
+        row
+        for row in lock(chosen.filter(status__in=(_Status.OPEN, _Status.ANSWERED)))
+        if not row.clips_deleted
+    ]
+    for row in rows:
+        row.wanted = max(row.wanted, row.n_labels) + 1
+        row.status = _Status.OPEN
+    Comparison.objects.bulk_update(rows, ["wanted", "status"])
+    return len(rows)
+
+
+@transaction.atomic
+def close(chosen: QuerySet[Comparison]) -> int:
+    """Want no more labels of open comparisons; the labels that there are have to do. Returns how many."""
+    rows = lock(chosen.filter(status=_Status.OPEN))
+    for row in rows:
+        row.status = _Status.ANSWERED if row.n_labels else _Status.CANCELLED
+        row.wanted = row.n_labels or row.wanted
+    Comparison.objects.bulk_update(rows, ["wanted", "status"])
+    return len(rows)
+
+
+@transaction.atomic
+def reopen(chosen: QuerySet[Comparison]) -> int:
+    """Let cancelled comparisons be judged after all, where their clips are still there; return how many."""
+    rows = [row for row in lock(chosen.filter(status=_Status.CANCELLED)) if not row.clips_deleted]
+    for row in rows:
+        row.status = _Status.OPEN if row.gold is None else _Status.GOLD
+    Comparison.objects.bulk_update(rows, ["status"])
+    return len(rows)
+
+
+def end_claims(chosen: QuerySet[Lease]) -> int:
+    """Give to others what these labelers hold; return how many claims ended."""
+    return Lease.objects.filter(live(), pk__in=list(chosen.values_list("pk", flat=True))).update(
+        expires_at=Now()
+    )
+
+
+def block(chosen: QuerySet[Participation], researcher: User) -> int:
+    """Give these labelers nothing more and withdraw all their labels; return how many labels.
+
+    The labels stay on record beside their withdrawals. What the remaining ones say goes to the feed, and the
+    pairs to other labelers. Giving them work again brings no label back.
+    """
+    participations = list(chosen.select_related("experiment").order_by("pk"))
+    quality.stop(chosen)
+    return sum(_retract(each, researcher) for each in participations)
+
+
+def _retract(participation: Participation, researcher: User) -> int:
+    labels = Label.objects.filter(
+        standing(), labeler=participation.labeler_id, comparison__experiment=participation.experiment_id
+    )
+    comparisons = sorted(set(labels.values_list("comparison", flat=True)))
+    retracted = 0
+    for start in range(0, len(comparisons), _AT_ONCE):
+        with transaction.atomic():
+            rows = lock(Comparison.objects.filter(pk__in=comparisons[start : start + _AT_ONCE]))
+            found = list(labels.filter(comparison__in=rows))
+            Undo.objects.bulk_create(
+                Undo(uuid=uuid4(), label=label, retracted_by=researcher) for label in found
+            )
+            own = Participation.objects.filter(pk=participation.pk)
+            own.update(undone=F("undone") + len(found))
+            counted = {label.comparison_id for label in found if label.status == Label.Status.COUNTED}
+            decide_all_anew(participation.experiment, [row for row in rows if row.pk in counted])
+        retracted += len(found)
+    return retracted

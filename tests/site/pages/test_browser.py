@@ -1,0 +1,314 @@
+"""The comparison browser: what it finds, what it shows of a pair, and what researchers ask of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.db.models.functions import Now
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from human_feedback_site.feedback import browse
+from human_feedback_site.feedback.models import Comparison, Experiment, Label, Labeler
+from human_feedback_site.feedback.pages import browser as pages
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Browser, Trainer
+
+PATH = "/experiments/hopper/comparisons"
+LINK = re.compile(r'href="/experiments/hopper/comparisons/([0-9a-f-]{36})"')
+
+
+def text(client: Client, path: str = PATH) -> str:
+    response = client.get(path)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def found(client: Client, query: str = "") -> list[str]:
+    """The UUIDs that are listed, in order."""
+    return LINK.findall(text(client, f"{PATH}?{query}"))
+
+
+@pytest.fixture
+def pairs(trainer: Trainer, invite: Callable[[str], Browser], side_of: Any) -> dict[str, str]:
+    """One pair in each state, by its name; judged by ann and bob."""
+    ann, bob = invite("ann"), invite("bob")
+    trainer.overlap(2)
+    split, agreed, undone = trainer.register(3)
+    for who, choices in ((ann, ("first", "first", "first")), (bob, ("second", "first"))):
+        leases = {lease["comparison"]: lease for lease in who.lease(3)}
+        labels = [
+            who.answer(leases[uuid], side_of(leases[uuid], choice))
+            for uuid, choice in zip((split, agreed, undone), choices, strict=False)
+        ]
+    ann.undo(Label.objects.filter(comparison__uuid=undone).values("uuid").get())
+    [cancelled] = trainer.register()
+    trainer.post(f"{trainer.path}/cancel", {"comparisons": [cancelled]})
+    [gold] = trainer.register(gold="first")
+    Label.objects.update(created_at=Now())
+    [waiting] = trainer.register(step=5000, priority=9)
+    assert labels
+    return {name: uuid for name, uuid in locals().items() if isinstance(uuid, str)}
+
+
+QUERIES = {
+    "": ["waiting", "gold", "cancelled", "undone", "agreed", "split"],
+    "order=oldest": ["split", "agreed", "undone", "cancelled", "gold", "waiting"],
+    "order=priority": ["waiting", "gold", "cancelled", "undone", "agreed", "split"],
+    "order=labels": ["agreed", "split", "waiting", "gold", "cancelled", "undone"],
+    "state=waiting": ["waiting"],
+    "state=leased": ["undone"],
+    "state=answered": ["agreed", "split"],
+    "state=decided": ["agreed", "split"],
+    "state=cancelled": ["cancelled"],
+    "state=gold": ["gold"],
+    "decision=first": ["agreed"],
+    "decision=equal": ["split"],
+    "decision=none": ["waiting", "gold", "cancelled", "undone"],
+    "disagreement=on": ["split"],
+    "since=101": ["waiting"],
+    "since=100&state=answered&disagreement=on": ["split"],
+    "state=cancelled&decision=first": [],
+}
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_it_finds_what_is_asked_for(researcher_browser: Client, pairs: dict[str, str], query: str) -> None:
+    names = {uuid: name for name, uuid in pairs.items()}
+    assert [names[uuid] for uuid in found(researcher_browser, query)] == QUERIES[query]
+
+
+def test_it_finds_by_labeler_and_by_the_beginning_of_a_uuid(
+    researcher_browser: Client, pairs: dict[str, str]
+) -> None:
+    ann, bob = (Labeler.objects.get(name=name) for name in ("ann", "bob"))
+    assert len(found(researcher_browser, f"labeler={ann.pk}")) == 3
+    assert found(researcher_browser, f"labeler={bob.pk}&disagreement=on") == [pairs["split"]]
+    for beginning in (
+        pairs["split"],
+        pairs["split"].upper(),
+        pairs["split"][:12],
+        pairs["split"].replace("-", ""),
+    ):
+        assert found(researcher_browser, f"text={beginning}") == [pairs["split"]]
+    assert found(researcher_browser, f"text={uuid4()}") == []
+    assert len(found(researcher_browser, "text=-")) == 6
+
+
+NONSENSE = ["state=odd", "decision=maybe", "labeler=0", "labeler=x", "since=-1", "text=xyz", "text=a%00"]
+NONSENSE += ["order=odd", "page=x", "page=-1", "since=1e5", f"labeler={10**30}"]
+NONSENSE += [f"since={10**30}", "text=" + "a" * 37]
+
+
+@pytest.mark.parametrize("query", NONSENSE)
+def test_what_makes_no_sense_is_left_out_and_said(
+    researcher_browser: Client, pairs: dict[str, str], query: str
+) -> None:
+    html = text(researcher_browser, f"{PATH}?{query}")
+    assert len(LINK.findall(html)) == 6
+    assert query.startswith("page") or 'class="error' in html
+
+
+def test_labelers_of_other_experiments_are_not_offered(
+    researcher_browser: Client, stranger: Trainer, trainer: Trainer
+) -> None:
+    stranger.put(invite="secret-name")
+    assert "secret-name" not in text(researcher_browser)
+
+
+def test_pages_keep_the_filters(
+    trainer: Trainer, researcher_browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "COMPARISONS_PER_PAGE", 2)
+    uuids = trainer.register(5)
+    assert found(researcher_browser, "order=oldest&page=2") == uuids[2:4]
+    html = text(researcher_browser, f"{PATH}?order=oldest&state=waiting&page=2")
+    assert 'href="?order=oldest&amp;state=waiting&amp;page=3"' in html
+    assert 'href="?order=oldest&amp;state=waiting&amp;page=1"' in html
+    assert found(researcher_browser, "order=oldest&page=99") == uuids[4:]
+
+
+def test_a_great_many_are_not_all_counted(
+    trainer: Trainer, researcher_browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(browse, "MOST_COUNTED", 2)
+    trainer.register(2)
+    assert "There are more" not in text(researcher_browser)
+    trainer.register()
+    html = text(researcher_browser)
+    assert "There are more than are listed" in html
+    assert len(LINK.findall(html)) == 2
+
+
+def test_it_takes_the_same_statements_for_few_and_for_many(
+    trainer: Trainer, invite: Callable[[str], Browser], researcher_browser: Client
+) -> None:
+    def statements(path: str) -> int:
+        with CaptureQueriesContext(connection) as captured:
+            text(researcher_browser, path)
+        return len(captured)
+
+    who = invite("ann")
+    [uuid] = trainer.register()
+    who.answer(who.lease()[0])
+    query = f"{PATH}?disagreement=&labeler={Labeler.objects.get(name='ann').pk}&decision=first"
+    one = statements(PATH), statements(f"{PATH}/{uuid}")
+    assert statements(query) <= one[0] + 1
+    for name in ("bob", "eve"):
+        more = invite(name)
+        trainer.register(3)
+        for lease in more.lease(3):
+            more.undo(more.answer(lease))
+            more.answer(more.lease()[0])
+    Label.objects.update(comparison=Comparison.objects.get(uuid=uuid))
+    assert (statements(PATH), statements(f"{PATH}/{uuid}")) == one
+    assert max(one) <= 8
+
+
+def test_it_shows_every_label_with_who_and_when_and_how_long(
+    trainer: Trainer, browser: Browser, researcher_browser: Client
+) -> None:
+    [uuid] = trainer.register()
+    label = browser.answer(browser.lease()[0], "equal", response_ms=2140)
+    browser.undo(label)
+    for path in (PATH, f"{PATH}/{uuid}"):
+        html = text(researcher_browser, path)
+        assert html.count("<video") == 2
+        assert "you" in html
+        assert "Equal" in html
+        assert "taken back" in html
+        assert "2 s" in html
+        assert f'datetime="{Label.objects.get().created_at:%Y-%m-%dT%H:%M}' in html
+
+
+def test_the_history_of_a_pair_is_complete(
+    trainer: Trainer, browser: Browser, researcher_browser: Client, side_of: Any
+) -> None:
+    [uuid] = trainer.register()
+    assert "Nobody has seen it yet." in text(researcher_browser, f"{PATH}/{uuid}")
+    [lease] = browser.lease()
+    again = browser.undo(browser.answer(lease, side_of(lease, "first")))["lease"]
+    browser.answer(again, "cant_tell")
+    html = re.sub(r"<[^>]+>|\s+", " ", text(researcher_browser, f"{PATH}/{uuid}"))
+    html = html[html.index("History") :]
+    told = [
+        "you First is better",
+        "→ First is better",
+        "you First is better taken back",
+        "nothing is decided",
+    ]
+    told += ["you Can’t tell", "→ Can’t tell"]
+    squeezed = re.sub(r" +", " ", html)
+    places = [squeezed.index(each) for each in told]
+    assert places == sorted(places)
+    trainer.register()
+    browser.lease()
+    [other] = Comparison.objects.exclude(uuid=uuid)
+    assert "has it on screen" in text(researcher_browser, f"{PATH}/{other.uuid}")
+
+
+def act(client: Client, uuid: str, action: str) -> Any:
+    return client.post(f"{PATH}/{uuid}/act", {"action": action})
+
+
+def test_one_more_label_is_asked_for_and_revises_the_decision(
+    trainer: Trainer, invite: Callable[[str], Browser], researcher_browser: Client, side_of: Any
+) -> None:
+    [uuid] = trainer.register()
+    ann, bob = invite("ann"), invite("bob")
+    [lease] = ann.lease()
+    ann.answer(lease, side_of(lease, "first"))
+    assert bob.lease() == []
+    assert act(researcher_browser, uuid, "relabel").headers["Location"] == f"{PATH}/{uuid}"
+    assert ann.lease() == []  # who judged it is not asked again
+    [lease] = bob.lease()
+    bob.answer(lease, side_of(lease, "second"))
+    assert [item["decision"] for item in trainer.decisions()["items"]] == ["first", "equal"]
+    assert Comparison.objects.get().status == "answered"
+
+
+def test_a_pair_is_cancelled_and_judged_after_all(
+    trainer: Trainer, browser: Browser, researcher_browser: Client
+) -> None:
+    [uuid] = trainer.register()
+    act(researcher_browser, uuid, "cancel")
+    assert browser.lease() == []
+    assert trainer.get(f"{trainer.path}/comparisons")["items"][0]["status"] == "cancelled"
+    act(researcher_browser, uuid, "reopen")
+    assert len(browser.lease()) == 1
+
+
+def test_labels_that_are_there_have_to_do(
+    trainer: Trainer, invite: Callable[[str], Browser], researcher_browser: Client
+) -> None:
+    trainer.overlap(3)
+    [uuid] = trainer.register()
+    ann, bob = invite("ann"), invite("bob")
+    ann.answer(ann.lease()[0])
+    act(researcher_browser, uuid, "cancel")
+    assert bob.lease() == []
+    comparison = Comparison.objects.get()
+    assert (comparison.status, comparison.wanted, comparison.n_labels) == ("answered", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "action"),
+    [("answered", "cancel"), ("cancelled", "relabel"), ("open", "reopen"), ("gold", "relabel")],
+)
+def test_what_does_not_suit_a_state_is_refused(
+    trainer: Trainer, researcher_browser: Client, status: str, action: str
+) -> None:
+    [uuid] = trainer.register()
+    Comparison.objects.update(status=status)
+    assert act(researcher_browser, uuid, action).status_code == 409
+    assert Comparison.objects.get().status == status
+    assert act(researcher_browser, uuid, "explode").status_code == 400
+
+
+def test_nobody_is_asked_about_clips_that_are_gone(trainer: Trainer, researcher_browser: Client) -> None:
+    [uuid] = trainer.register()
+    Comparison.objects.update(status="answered", n_labels=1)
+    Experiment.objects.update(media_deleted_at=Now())
+    assert act(researcher_browser, uuid, "relabel").status_code == 409
+    html = text(researcher_browser, f"{PATH}/{uuid}")
+    assert "Its clips are deleted" in html
+    assert "<video" not in html
+
+
+def test_it_is_for_those_who_manage_the_experiment(
+    trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: Callable[[User], Client]
+) -> None:
+    [uuid] = trainer.register()
+    [foreign] = stranger.register()
+    eve = signed_in(stranger.user)
+    own = signed_in(trainer.user)
+    for path in (PATH, f"{PATH}/{uuid}"):
+        assert Client().get(path).headers["Location"].startswith("/accounts/login/")
+        assert eve.get(path).status_code == 404
+        assert browser.client.get(path).status_code == 404
+        assert own.post(path).status_code == 405
+    for client in (eve, browser.client):
+        assert act(client, uuid, "cancel").status_code == 404
+    assert act(Client(), uuid, "cancel").status_code == 302
+    assert own.get(f"{PATH}/{foreign}").status_code == 404
+    assert act(own, foreign, "cancel").status_code == 404
+    assert own.get(f"{PATH}/{uuid}/act").status_code == 405
+    strict = Client(enforce_csrf_checks=True)
+    strict.cookies = own.cookies
+    assert act(strict, uuid, "cancel").status_code == 403
+    assert set(Comparison.objects.values_list("status", flat=True)) == {"open"}
+
+
+def test_a_name_is_no_markup(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:
+    trainer.register()
+    browser.answer(browser.lease()[0])
+    Labeler.objects.update(name="<script>alert(1)</script>")
+    for path in (PATH, f"{PATH}/{Comparison.objects.get().uuid}"):
+        assert "<script>alert" not in text(researcher_browser, path)
