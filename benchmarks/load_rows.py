@@ -1,0 +1,186 @@
+"""Fills our site's database with an experiment, labelers who are signed in, and as much history as is wanted.
+
+``python -m benchmarks.load_rows fill COMPARISONS LABELERS OVERLAP`` prints the labelers' cookies as JSON, and
+``python -m benchmarks.load_rows check`` what became of the comparisons; both take the site's environment.
+Rows are copied by the database itself from one that the models made: millions would take hours through HTTP.
+"""
+
+import argparse
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import django
+
+if TYPE_CHECKING:
+    from django.db.models import Model
+
+    from human_feedback_site.feedback.models import Comparison, Experiment
+
+EXPERIMENT = "load"
+HISTORY_OVERLAP = 4
+HISTORIC_LABELERS = 200
+# Of ten comparisons with history, seven have four labels, one has two, and two have none: three on average.
+_LABELS = "CASE WHEN n.i % 10 < 7 THEN 4 WHEN n.i % 10 = 7 THEN 2 ELSE 0 END"
+
+
+def fill(comparisons: int, labelers: int, overlap: int, *, history: bool) -> list[str]:
+    """Make everything in an empty database and return the labelers' cookies.
+
+    With ``history`` (on PostgreSQL) there are three labels to a comparison, by 200 labelers.
+    """
+    from django.contrib.auth.models import User  # noqa: PLC0415 (models, once Django is set up)
+    from django.core.management import call_command  # noqa: PLC0415
+
+    from human_feedback_site.feedback.models import Experiment, SequenceCounter  # noqa: PLC0415
+    from human_feedback_site.feedback.services.accounts import invite, participation_of  # noqa: PLC0415
+
+    call_command("migrate", verbosity=0)
+    owner = User.objects.create(username="ada", is_staff=True)
+    experiment = Experiment.objects.create(
+        name=EXPERIMENT, owner=owner, run_id=uuid4(), env_id="none", prompt="Which is better?", fps=30,
+        has_true_reward=False, overlap=HISTORY_OVERLAP if history else overlap, aggregation="majority",
+    )  # fmt: skip
+    SequenceCounter.objects.create(experiment=experiment)
+    for number in range(max(labelers, HISTORIC_LABELERS) if history else labelers):
+        invite(experiment, f"labeler-{number}")
+    everybody = list(experiment.labelers.select_related("user").order_by("pk"))
+    for labeler in everybody:
+        participation_of(labeler, experiment)
+    pair = _comparison(experiment)
+    _copy_comparisons(pair, comparisons - 1, _LABELS if history else "0")
+    if history:
+        _judge(pair, everybody[0].pk)
+    return [_signed_in(labeler.user) for labeler in everybody[:labelers]]
+
+
+def _signed_in(user: object) -> str:
+    from django.conf import settings  # noqa: PLC0415
+    from django.test import Client  # noqa: PLC0415
+
+    client = Client()
+    client.force_login(user)  # type: ignore[arg-type]
+    session = client.cookies[settings.SESSION_COOKIE_NAME].value
+    return f"{settings.SESSION_COOKIE_NAME}={session}; csrftoken={secrets.token_hex(16)}"
+
+
+def _comparison(experiment: "Experiment") -> "Comparison":
+    from human_feedback_site.feedback.models import Comparison  # noqa: PLC0415
+
+    uuid = uuid4()
+    return Comparison.objects.create(
+        uuid=uuid, experiment=experiment, phase="training", step=0, priority=0, wanted=experiment.overlap,
+        first_key=f"{EXPERIMENT}/{uuid}/first.mp4", second_key=f"{EXPERIMENT}/{uuid}/second.mp4",
+    )  # fmt: skip
+
+
+def _copy_comparisons(pair: "Comparison", count: int, labels: str) -> None:
+    changes = {
+        "uuid": _new_uuid(),
+        "n_labels": labels,
+        "score_first": labels,
+        "status": f"CASE WHEN {labels} < t.wanted THEN 'open' ELSE 'answered' END",
+    }
+    numbers = f"SELECT 1 AS i UNION ALL SELECT g.i + 1 FROM g WHERE g.i < {count}"  # noqa: S608
+    _copy(pair, changes, f"(WITH RECURSIVE g AS ({numbers}) SELECT i FROM g) n")  # noqa: S608
+
+
+def _judge(pair: "Comparison", first_labeler: int) -> None:
+    """Make the leases, labels and decisions that the comparisons say they have."""
+    from django.db import connection  # noqa: PLC0415
+
+    from human_feedback_site.feedback.models import Decision, Label, Lease  # noqa: PLC0415
+
+    yesterday = "t.created_at - INTERVAL '1 day'"
+    lease = Lease.objects.create(
+        comparison=pair, labeler_id=first_labeler, swapped=False, shown=True, expires_at=pair.created_at
+    )
+    judges = "(SELECT c.id, j FROM feedback_comparison c, generate_series(1, c.n_labels) AS g(j)) n"
+    labeler = f"{first_labeler} + (n.id + 7 * n.j) % {HISTORIC_LABELERS}"
+    facts = {"uuid": _new_uuid(), "comparison_id": "n.id", "created_at": yesterday}
+    _copy(lease, {**facts, "labeler_id": labeler, "expires_at": yesterday}, judges)
+    label = Label.objects.create(
+        uuid=uuid4(), lease=lease, comparison=pair, labeler_id=first_labeler, choice="left", swapped=False,
+        status="surplus",
+    )  # fmt: skip
+    facts = {"uuid": _new_uuid(), "status": "'counted'", "created_at": yesterday}
+    facts |= {"lease_id": "n.id", "comparison_id": "n.comparison_id", "labeler_id": "n.labeler_id"}
+    _copy(label, facts, f"(SELECT * FROM feedback_lease WHERE id <> {lease.pk}) n")  # noqa: S608
+    decision = Decision.objects.create(
+        experiment=pair.experiment, comparison=pair, seq=0, decision="first", probability=1.0, n_labels=1
+    )
+    facts = {"comparison_id": "n.comparison_id", "seq": "n.id", "created_at": yesterday}
+    _copy(decision, facts, f"(SELECT * FROM feedback_label WHERE id <> {label.pk}) n")  # noqa: S608
+    with connection.cursor() as cursor:
+        newest = "SELECT MAX(seq) FROM feedback_decision"
+        cursor.execute(f"UPDATE feedback_sequencecounter SET last_seq = ({newest})")  # noqa: S608
+        given = "SELECT COUNT(*) FROM feedback_label l WHERE l.labeler_id = p.labeler_id"
+        cursor.execute(f"UPDATE feedback_participation p SET answers = ({given})")  # noqa: S608
+        cursor.execute("VACUUM ANALYZE")
+
+
+def _new_uuid() -> str:
+    from django.db import connection  # noqa: PLC0415
+
+    return "gen_random_uuid()" if connection.vendor == "postgresql" else "lower(hex(randomblob(16)))"
+
+
+def _copy(row: "Model", changes: Mapping[str, str], others: str) -> None:
+    """Insert a copy of ``row`` (``t``) for each row of ``others`` (``n``); they differ in ``changes``."""
+    from django.db import connection  # noqa: PLC0415
+
+    columns = [str(field.column) for field in row._meta.concrete_fields if not field.primary_key]
+    values = ", ".join(changes.get(column, f"t.{column}") for column in columns)
+    table = row._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {table} ({', '.join(columns)}) SELECT {values} "  # noqa: S608
+            f"FROM {table} t, {others} WHERE t.id = {row.pk}"
+        )
+
+
+def check() -> dict[str, int]:
+    """Count what must not be: comparisons with other than their labels, labelers who judged one twice."""
+    from django.db.models import Count, F, Q  # noqa: PLC0415
+
+    from human_feedback_site.feedback.models import Comparison, Decision, Label, Lease  # noqa: PLC0415
+
+    counted = Count("labels", filter=Q(labels__status="counted"))
+    judged = Comparison.objects.annotate(counted=counted)
+    twice = Label.objects.values("comparison", "labeler").annotate(times=Count("pk")).filter(times__gt=1)
+    last = Decision.objects.order_by("-seq").values_list("seq", flat=True).first() or 0
+    return {
+        "comparisons": Comparison.objects.count(),
+        "counted": Label.objects.filter(status="counted").count(),
+        "surplus": Label.objects.filter(status="surplus").count(),
+        "leases": Lease.objects.count(),
+        "with other labels than wanted": judged.exclude(counted=F("wanted")).count(),
+        "miscounted": judged.exclude(counted=F("n_labels")).count(),
+        "judged twice by a labeler": twice.count(),
+        "missing in the feed": last - Decision.objects.count(),
+    }
+
+
+def main() -> None:
+    """Fill or check, and print the outcome as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("what", choices=["fill", "check"])
+    parser.add_argument("comparisons", type=int, nargs="?", default=10_000)
+    parser.add_argument("labelers", type=int, nargs="?", default=20)
+    parser.add_argument("overlap", type=int, nargs="?", default=1)
+    parser.add_argument("--history", action="store_true")
+    options = parser.parse_args()
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "human_feedback_site.settings")
+    django.setup()
+    if options.what == "check":
+        print(json.dumps(check()))
+    else:
+        cookies = fill(options.comparisons, options.labelers, options.overlap, history=options.history)
+        print(json.dumps(cookies))
+
+
+if __name__ == "__main__":
+    main()
