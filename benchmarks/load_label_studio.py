@@ -74,7 +74,6 @@ if __name__ == "__main__":
     folder = str(Path(found.origin).parent)
     sys.path.insert(0, folder)
     os.chdir(folder)
-    os.environ["DJANGO_SETTINGS_MODULE"] = "core.settings.label_studio"
     import django
     from django.core.management import call_command
 

@@ -9,7 +9,8 @@ import argparse
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -51,9 +52,12 @@ def fill(comparisons: int, labelers: int, overlap: int, *, history: bool) -> lis
     for labeler in everybody:
         participation_of(labeler, experiment)
     pair = _comparison(experiment)
-    _copy_comparisons(pair, comparisons - 1, _LABELS if history else "0")
     if history:
-        _judge(pair, everybody[0].pk)
+        with _bare_tables():
+            _copy_comparisons(pair, comparisons - 1, _LABELS)
+            _judge(pair, everybody[0].pk)
+    else:
+        _copy_comparisons(pair, comparisons - 1, "0")
     return [_signed_in(labeler.user) for labeler in everybody[:labelers]]
 
 
@@ -119,6 +123,31 @@ def _judge(pair: "Comparison", first_labeler: int) -> None:
         cursor.execute(f"UPDATE feedback_sequencecounter SET last_seq = ({newest})")  # noqa: S608
         given = "SELECT COUNT(*) FROM feedback_label l WHERE l.labeler_id = p.labeler_id"
         cursor.execute(f"UPDATE feedback_participation p SET answers = ({given})")  # noqa: S608
+
+
+@contextmanager
+def _bare_tables() -> Iterator[None]:
+    """Insert without indexes and checks of foreign keys, make the former afterwards, and tidy up."""
+    from django.db import connection  # noqa: PLC0415
+
+    unique = (
+        "SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname), format('ALTER TABLE"
+        " %s ADD CONSTRAINT %I %s', conrelid::regclass, conname, pg_get_constraintdef(oid))"
+        " FROM pg_constraint WHERE contype = 'u' AND starts_with(conrelid::regclass::text, 'feedback_')"
+    )
+    others = (
+        "SELECT format('DROP INDEX %I', indexname), indexdef FROM pg_indexes"
+        " WHERE starts_with(tablename, 'feedback_') AND indexname NOT IN (SELECT conname FROM pg_constraint)"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(f"{unique} UNION ALL {others}")
+        found = cursor.fetchall()
+        cursor.execute("SET session_replication_role = replica")
+        for drop, _ in found:
+            cursor.execute(drop)
+        yield
+        for _, make in found:
+            cursor.execute(make)
         cursor.execute("VACUUM ANALYZE")
 
 

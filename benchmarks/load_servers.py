@@ -194,6 +194,7 @@ class Machine:
         folder.mkdir()
         environment = {
             "PATH": os.defpath,
+            "DJANGO_SETTINGS_MODULE": "core.settings.label_studio",
             "DJANGO_DB": "default",
             "POSTGRE_USER": str(address["user"]),
             "POSTGRE_PASSWORD": str(address["password"]),
