@@ -18,6 +18,7 @@ from django.conf import settings
 from django.core import signing
 
 from human_feedback_site.feedback.errors import MediaStoreError
+from human_feedback_site.feedback.media_links import LinkSigner
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -121,8 +122,13 @@ class S3Media:
         return s3_client(settings.S3_ENDPOINT_URL)
 
     @cached_property
-    def _public_client(self) -> "S3Client":
-        return s3_client(settings.S3_PUBLIC_ENDPOINT_URL)
+    def _signer(self) -> LinkSigner:
+        """Signs links for the public endpoint; raises botocore's error where there are no keys."""
+        example = self._link(s3_client(settings.S3_PUBLIC_ENDPOINT_URL), "x")
+        credentials = boto3.Session().get_credentials()
+        if credentials is None:
+            raise NoCredentialsError
+        return LinkSigner.after(example, self.full("x"), credentials)
 
     @cached_property
     def origin(self) -> str:
@@ -143,7 +149,7 @@ class S3Media:
 
     def url(self, key: str) -> str:
         """Return a presigned link for the public endpoint."""
-        return self._link(self._public_client, key)
+        return self._signer.link(self.full(key), settings.MEDIA_LINK_SECONDS)
 
     def _link(self, client: "S3Client", key: str) -> str:
         return client.generate_presigned_url(

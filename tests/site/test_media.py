@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import boto3
 import pytest
@@ -17,7 +17,7 @@ from django.core import signing
 from django.test import Client
 from pytest_django import Settings
 
-from human_feedback_site.feedback.media import FolderMedia, S3Media, media_store
+from human_feedback_site.feedback.media import FolderMedia, S3Media, media_store, s3_client
 
 if TYPE_CHECKING:
     from tests.conftest import S3Server
@@ -144,6 +144,29 @@ def test_the_origin_of_links_needs_no_keys(
         monkeypatch.setenv(name, str(tmp_path / "none"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     assert S3Media("s3://clips").origin == f"{signed.scheme}://{signed.netloc}"
+
+
+@pytest.mark.parametrize(
+    "endpoint", [None, "https://clips.example.org", "https://clips.example.org:443", "http://127.0.0.1:9000"]
+)
+@pytest.mark.parametrize("token", [None, "a+temporary/token=="])
+def test_links_are_those_that_botocore_signs(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, endpoint: str | None, token: str | None
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "teacher-access-key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "teacher/secret+key")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    if token:
+        monkeypatch.setenv("AWS_SESSION_TOKEN", token)
+    settings.S3_PUBLIC_ENDPOINT_URL = endpoint
+    store = S3Media("s3://clips/some/prefix")
+    ours, theirs = urlsplit(store.url(KEY)), urlsplit("")
+    while parse_qs(ours.query).get("X-Amz-Date") != parse_qs(theirs.query).get("X-Amz-Date"):
+        theirs = urlsplit(store._link(s3_client(endpoint), KEY))
+        ours = urlsplit(store.url(KEY))  # until both were signed in the same second
+    assert ours[:3] == theirs[:3]
+    assert parse_qs(ours.query) == parse_qs(theirs.query)
+    assert ("X-Amz-Security-Token" in parse_qs(ours.query)) == (token is not None)
 
 
 def test_a_store_that_fails_is_asked_three_times(
