@@ -124,6 +124,7 @@ LOGOUT_REDIRECT_URL = "/accounts/login/"
 
 # Security. Cookies travel over plain HTTP only on this machine, or where the public address says http.
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _HTTPS or (not SERVES_ONLY_THIS_MACHINE and PUBLIC_URL is None)
+SESSION_ENGINE = "human_feedback_site.feedback.sessions"
 # Cookies ignore ports: two embedded sites on one machine must not log each other's users out.
 SESSION_COOKIE_NAME = (
     f"sessionid_{hashlib.sha256(str(STATE_DIR).encode()).hexdigest()[:8]}" if _EMBEDDED else "sessionid"

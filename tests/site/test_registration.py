@@ -82,7 +82,15 @@ def test_clips_that_cannot_be_read_are_named_and_nothing_is_registered(
     [
         *("walker/1/first.mp4", "hopperx/first.mp4", "hopper", "hopper/", "/hopper/a.mp4"),
         *("hopper/../walker/a.mp4", "hopper//a.mp4", "hopper/./a.mp4", "hopper/.hidden"),
-        *("hopper/a\\b.mp4", "hopper/a b.mp4"),
+        *(
+            "hopper/a\\b.mp4",
+            "hopper/a b.mp4",
+            "hopper/%2e%2e/walker/a.mp4",
+            "hopper/🤸.mp4",
+            "hopper/a.mp4\n",
+        ),
+        *("javascript:alert(1)", "https://evil.example/a.mp4", "//evil.example/a.mp4", "file:///etc/passwd"),
+        *("data:video/mp4;base64,AAAA", "hopper:80/a.mp4", "hopper/a.mp4?x=1", "hopper/a.mp4#x"),
     ],
 )
 def test_keys_outside_the_experiments_prefix_are_refused(

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
@@ -47,6 +49,9 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response 
     """Turn what a view of the API raised into a problem; None leaves it to Django's handler of status 500."""
     if isinstance(error, FeedbackError):
         return _refusal(error)
+    if isinstance(error, RequestDataTooBig):
+        detail = f"Send {settings.DATA_UPLOAD_MAX_MEMORY_SIZE} bytes at most."
+        return Response(problem(413, detail), status=413, content_type=CONTENT_TYPE)
     response = drf_exception_handler(error, dict(context))
     if response is None:
         return None

@@ -1,0 +1,150 @@
+"""What people and programs send that no page of ours would: out of order, too much, or written to do harm."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from html import escape
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
+
+import pytest
+from django.conf import settings as site
+from django.test import Client
+from django.utils import timezone
+from pytest_django import Settings
+
+from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Browser, Trainer
+
+Invite = Callable[[str], "Browser"]
+SCRIPT = "<script>alert(1)</script>"
+
+
+def test_an_undo_that_overtakes_its_answer_is_refused_and_can_be_sent_again(
+    trainer: Trainer, browser: Browser
+) -> None:
+    trainer.register()
+    [lease] = browser.lease()
+    label = browser.label(lease)
+    undo = {"uuid": str(uuid4())}
+    path = f"/labels/{label['uuid']}/undo"
+    assert browser.send("POST", path, undo).status_code == 404
+    browser.post("/labels", label)
+    assert browser.send("POST", path, undo).status_code == 201
+    assert Comparison.objects.get().n_labels == 0
+
+
+def test_an_answer_sent_again_after_its_undo_stays_undone(trainer: Trainer, browser: Browser) -> None:
+    trainer.register()
+    [lease] = browser.lease()
+    label = browser.label(lease)
+    browser.post("/labels", label)
+    browser.undo(label)
+    assert browser.send("POST", "/labels", label).status_code == 200
+    assert Comparison.objects.get().n_labels == 0
+    assert trainer.decisions()["items"][-1]["decision"] is None
+
+
+def test_of_answers_that_arrive_in_another_order_each_counts_for_its_own_pair(
+    trainer: Trainer, browser: Browser
+) -> None:
+    trainer.register(3)
+    given = browser.lease(3)
+    for lease, choice in zip(reversed(given), ("left", "right", "equal"), strict=True):
+        assert browser.answer(lease, choice)["status"] == "counted"
+    said = {str(label.comparison.uuid): label.choice for label in Label.objects.select_related("comparison")}
+    assert [said[lease["comparison"]] for lease in given] == ["equal", "right", "left"]
+
+
+@pytest.mark.parametrize("state", ["paused", "finished"])
+def test_a_closed_experiment_gives_nothing_and_takes_back_what_is_held(
+    trainer: Trainer, browser: Browser, state: str
+) -> None:
+    trainer.register(2)
+    [lease] = browser.lease()
+    Experiment.objects.update(state=state)
+    reply = browser.ask(2, held=[lease["uuid"]])
+    assert (reply["leases"], reply["renewed"], reply["lost"]) == ([], [], [lease["uuid"]])
+
+
+def test_an_abandoned_pair_is_given_to_the_next_who_asks(
+    trainer: Trainer, invite: Invite, settings: Settings
+) -> None:
+    settings.LEASE_SECONDS = 1
+    trainer.register()
+    leaver, other = invite("leaver"), invite("other")
+    leaver.lease()
+    while not (taken := other.lease()):
+        pass  # the database's clock goes on
+    old, new = Lease.objects.order_by("pk")
+    assert str(new.uuid) == taken[0]["uuid"]
+    assert old.expires_at <= new.created_at < old.expires_at + timedelta(seconds=5)
+
+
+@pytest.mark.parametrize("said", ["1999-01-01T00:00:00Z", "2099-01-01T00:00:00Z"])
+def test_a_browsers_clock_says_nothing(trainer: Trainer, browser: Browser, said: str) -> None:
+    trainer.register()
+    [lease] = browser.lease()
+    browser.answer(lease, created_at=said, expires_at=said, response_ms=2**31 - 1)
+    label = Label.objects.get()
+    assert abs(label.created_at - timezone.now()) < timedelta(minutes=5)
+    assert label.lease.created_at <= label.created_at
+
+
+def test_html_in_what_a_trainer_says_is_text_on_every_page(
+    trainer: Trainer, browser: Browser, client: Client
+) -> None:
+    trainer.put(prompt=SCRIPT, env_id=SCRIPT)
+    client.force_login(trainer.user)
+    for who, path in [(browser.client, "/experiments/hopper/label"), (client, "/experiments/hopper/")]:
+        page = who.get(path).content.decode()
+        assert SCRIPT not in page
+        assert escape(SCRIPT) in page
+
+
+@pytest.mark.parametrize("name", [SCRIPT, "a\x00b", "a\nb", '"onload=', "../x"])
+def test_names_of_labelers_are_plain(trainer: Trainer, name: str) -> None:
+    assert trainer.send("POST", f"{trainer.path}/invites", {"labeler": name}).status_code == 400
+
+
+@pytest.mark.parametrize("name", ["%3Cscript%3E", "a%00b", "%F0%9F%A4%B8", "a%2Fb", "..%2Fx"])
+def test_names_of_experiments_are_plain(trainer: Trainer, name: str) -> None:
+    response = trainer.send("PUT", f"/experiments/{name}", trainer.description())
+    assert response.status_code in {400, 404}
+    assert Experiment.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    "choice", ["up", "LEFT", "left\x00", "left ", "", "🤸", ["left"], {"left": 1}, True, 0]
+)
+def test_an_answer_is_one_of_four(trainer: Trainer, browser: Browser, choice: object) -> None:
+    trainer.register()
+    [lease] = browser.lease()
+    body = {**browser.label(lease), "choice": choice}
+    assert browser.send("POST", "/labels", body).status_code == 400
+    assert not Label.objects.exists()
+
+
+@pytest.mark.parametrize("path", ["/experiments/hopper/leases", "/labels"])
+def test_a_session_that_no_site_gave_is_nobodys(trainer: Trainer, path: str) -> None:
+    trainer.register()
+    client = Client()
+    client.cookies.load(f'{site.SESSION_COOKIE_NAME}="abcdefgh\\000ijkl"')  # NUL, as cookies write it
+    body = json.dumps({"count": 1, "uuid": str(uuid4()), "lease": str(UUID(int=1)), "choice": "left"})
+    response = client.post(f"/api/v1{path}", body, content_type="application/json")
+    assert response.status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("path", "labeler"),
+    [("/experiments/hopper/leases", True), ("/labels", True), ("/experiments/hopper/points", False)],
+)
+def test_ten_megabytes_are_too_much(trainer: Trainer, browser: Browser, path: str, labeler: bool) -> None:
+    response = (browser if labeler else trainer).send("POST", path, {"padding": "x" * 10 * 2**20})
+    assert response.status_code == 413
+    assert response["Content-Type"] == "application/problem+json"
+    assert "2621440 bytes" in json.loads(response.content)["detail"]
