@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import django
+from django.core.management import call_command
 
 if TYPE_CHECKING:
     from django.db.models import Model
@@ -29,17 +30,15 @@ _LABELS = "CASE WHEN n.i % 10 < 7 THEN 4 WHEN n.i % 10 = 7 THEN 2 ELSE 0 END"
 
 
 def fill(comparisons: int, labelers: int, overlap: int, *, history: bool) -> list[str]:
-    """Make everything in an empty database and return the labelers' cookies.
+    """Make everything in an empty database that has its tables, and return the labelers' cookies.
 
     With ``history`` (on PostgreSQL) there are three labels to a comparison, by 200 labelers.
     """
     from django.contrib.auth.models import User  # noqa: PLC0415 (models, once Django is set up)
-    from django.core.management import call_command  # noqa: PLC0415
 
     from human_feedback_site.feedback.models import Experiment, SequenceCounter  # noqa: PLC0415
     from human_feedback_site.feedback.services.accounts import invite, participation_of  # noqa: PLC0415
 
-    call_command("migrate", verbosity=0)
     owner = User.objects.create(username="ada", is_staff=True)
     experiment = Experiment.objects.create(
         name=EXPERIMENT, owner=owner, run_id=uuid4(), env_id="none", prompt="Which is better?", fps=30,
@@ -207,6 +206,7 @@ def main() -> None:
     if options.what == "check":
         print(json.dumps(check()))
     else:
+        call_command("migrate", verbosity=0)
         cookies = fill(options.comparisons, options.labelers, options.overlap, history=options.history)
         print(json.dumps(cookies))
 

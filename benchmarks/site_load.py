@@ -80,7 +80,7 @@ def crowd(machine: Machine, options: argparse.Namespace) -> None:
         side = machine.teacher(f"overlap {overlap}", *fill)
         turn = _use_up(machine, side, options.crowd, overlap * options.comparisons)
         found = checked(side)
-        verdict = "as it must be" if _is_right(found, overlap) else "WRONG"
+        verdict = "as it must be" if is_right(found, overlap) else "WRONG"
         print(table([turn]), *failures([turn]), f"{found}: {verdict}", sep="\n")
 
 
@@ -113,7 +113,8 @@ def checked(side: Side) -> Mapping[str, int]:
     return found
 
 
-def _is_right(found: Mapping[str, int], overlap: int) -> bool:
+def is_right(found: Mapping[str, int], overlap: int) -> bool:
+    """Whether each comparison has its labels, no two by one labeler, and the feed tells of all."""
     wrong = (
         "with other labels than wanted",
         "miscounted",
