@@ -56,7 +56,6 @@ class Progress:
     answered: int
     open: int
     waiting: int
-    open_training: int
     cancelled: int
     waiting_since: datetime | None
 
@@ -110,11 +109,21 @@ def progress(experiment: Experiment) -> Progress:
         answered=Count("pk", filter=Q(n_labels__gt=0)),
         open=Count("pk", filter=is_open),
         waiting=Count("pk", filter=is_open & Q(n_labels=0)),
-        open_training=Count("pk", filter=is_open & Q(phase=Comparison.Phase.TRAINING)),
         cancelled=Count("pk", filter=Q(status=Comparison.Status.CANCELLED)),
         waiting_since=Min("created_at", filter=is_open),
     )
     return Progress(asked=counts.pop("total") - counts["cancelled"], **counts)
+
+
+def waiting(experiment: Experiment) -> tuple[int, int]:
+    """Count open comparisons, and those of them that were asked in training.
+
+    Trainers ask every few seconds: all others, which may be a million, are left alone.
+    """
+    counts = experiment.comparisons.filter(status=Comparison.Status.OPEN).aggregate(
+        all=Count("pk"), training=Count("pk", filter=Q(phase=Comparison.Phase.TRAINING))
+    )
+    return counts["all"], counts["training"]
 
 
 def active_labelers(experiment: Experiment) -> QuerySet[Participation]:

@@ -153,14 +153,14 @@ class DecisionsView(TrainerView):
         experiment = self.experiment(name)
         page = valid(s.PageSerializer, request.query_params)
         feed = selectors.decisions_after(experiment, page["after"], page["limit"])
-        progress = selectors.progress(experiment)
+        waiting, waiting_in_training = selectors.waiting(experiment)
         answer = {
             "state": experiment.state,
             "last_seq": feed.last_seq,
             "items": feed.items,
             "active_labelers": selectors.active_labelers(experiment).count(),
-            "open": progress.open,
-            "open_training": progress.open_training,
+            "open": waiting,
+            "open_training": waiting_in_training,
         }
         return Response(s.DecisionsSerializer(answer).data)
 
