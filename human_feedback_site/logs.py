@@ -25,6 +25,7 @@ _SECRETS = (
     re.compile(r"[\w.-]+(?::|%3A)[\w-]+(?::|%3A)[\w-]{43,}"),  # signed: links of invitations and clips
     re.compile(r"\btt_[\w-]{8,}"),  # API tokens
     re.compile(r"(?<=X-Amz-Signature=)\w+"),  # presigned links of the media store
+    re.compile(r"(?<=PROLIFIC_PID=)\w+|(?<=SESSION_ID=)\w+"),  # who somebody is on another site
     re.compile(r"(?<=://)[^\s/:@]*:[^\s/@]+(?=@)"),  # user and password of a database or a queue
 )
 

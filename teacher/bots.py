@@ -102,7 +102,7 @@ class Bot(threading.Thread):
         """Answer one pair, or wait where there is none; False once there will be no more."""
         offer = _json(self._as_labeler(f"{self._path}/leases", {"count": 1, "held": [], "shown": None}))
         self.stopped = offer["notice"] == "stopped"
-        if self.stopped or offer["state"] == "finished":
+        if self.stopped or offer["notice"] == "done" or offer["state"] == "finished":
             return False
         if not offer["leases"]:
             time.sleep(_IDLE_SECONDS)

@@ -19,6 +19,30 @@ class WithdrawnError(FeedbackError):
     """The invitation was withdrawn."""
 
 
+class ExpiredError(FeedbackError):
+    """The invitation's time is over."""
+
+
+class UsedUpError(FeedbackError):
+    """The invitation has let in as many as it may."""
+
+
+class ClosedError(FeedbackError):
+    """The experiment is finished."""
+
+
+class NoConsentError(FeedbackError):
+    """The labeler has not agreed to the experiment's consent text."""
+
+
+class UnknownParticipantError(FeedbackError):
+    """The platform's numbers are missing or malformed."""
+
+
+class OtherStudyError(FeedbackError):
+    """The participant comes from another study than the invitation is for."""
+
+
 class TooManyAttemptsError(FeedbackError):
     """Too many passwords or tokens were tried; after ``wait`` seconds there may be more."""
 

@@ -17,6 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from human_feedback_site.feedback import models
+from human_feedback_site.feedback.services import consent, invites
 from human_feedback_site.feedback.services.accounts import create_token, user_of_token
 
 if TYPE_CHECKING:
@@ -47,6 +48,11 @@ def story(trainer: Trainer, browser: Browser) -> None:
     )
     models.Attempts.objects.create(digest="0" * 64, count=1, ends_at=Now())
     browser.undo(browser.answer(browser.lease()[0]))
+    invite = invites.invite_by_name(trainer.experiment, "mia")
+    invites.admit(invite, invites.Participant("a" * 24, "b" * 24, "c" * 24))
+    text = consent.set_text(trainer.experiment, "1 sentence")
+    assert text is not None
+    consent.answer(models.Labeler.objects.get(name="mia"), text, agreed=True)
 
 
 def page(what: str, model: Any, *args: object) -> str:

@@ -210,6 +210,10 @@ def complain(key: str) -> None:
         ("could not connect to redis://:pa55@host:6379/0", "could not connect to redis://***@host:6379/0"),
         ("postgresql://u:p%40ss@h/d", "postgresql://***@h/d"),
         ("GET /x.mp4?X-Amz-Signature=0a1b&y=1", "GET /x.mp4?X-Amz-Signature=***&y=1"),
+        (
+            "/join/x?PROLIFIC_PID=5a9d&STUDY_ID=1&SESSION_ID=6b",
+            "/join/x?PROLIFIC_PID=***&STUDY_ID=1&SESSION_ID=***",
+        ),
         ("at 12:34:56, http://host:8000/a@b", "at 12:34:56, http://host:8000/a@b"),
     ],
 )

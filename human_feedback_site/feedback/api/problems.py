@@ -18,6 +18,7 @@ from rest_framework.views import exception_handler as drf_exception_handler
 from human_feedback_site.feedback.errors import (
     ConflictError,
     FeedbackError,
+    NoConsentError,
     NotFoundError,
     NotInstalledError,
     UnreadableClipsError,
@@ -25,8 +26,10 @@ from human_feedback_site.feedback.errors import (
 from human_feedback_site.logs import current_request_id
 
 CONTENT_TYPE = "application/problem+json"
+NO_CONSENT = "urn:rl-teacher:no-consent"
 RETRY_AFTER_SECONDS = 5
 _STATUS = {
+    NoConsentError: HTTPStatus.FORBIDDEN,
     NotFoundError: HTTPStatus.NOT_FOUND,
     ConflictError: HTTPStatus.CONFLICT,
     UnreadableClipsError: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -69,7 +72,10 @@ def _refusal(error: FeedbackError) -> Response:
     errors = None
     if isinstance(error, UnreadableClipsError):
         errors = [{"pointer": pointer, "detail": detail} for pointer, detail in error.clips.items()]
-    return Response(problem(status, str(error), errors), status=status, content_type=CONTENT_TYPE)
+    body = problem(status, str(error), errors)
+    if isinstance(error, NoConsentError):
+        body["type"] = NO_CONSENT  # by which the labeling page tells it from other refusals
+    return Response(body, status=status, content_type=CONTENT_TYPE)
 
 
 def _detail(error: Exception) -> str:

@@ -15,7 +15,7 @@ from human_feedback_site.feedback.api.schema import endpoint
 from human_feedback_site.feedback.api.views import ResearcherView, user_of, valid
 from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.models import Experiment, TrainingPoint, validate_name
-from human_feedback_site.feedback.services import accounts, experiments
+from human_feedback_site.feedback.services import accounts, experiments, invites
 
 
 class TrainerView(ResearcherView):
@@ -66,8 +66,8 @@ class InvitesView(ResearcherView):
         """Invite a labeler; the link signs that one labeler in."""
         experiment = self.experiment(name)
         body = valid(s.InviteRequestSerializer, request.data)
-        accounts.invite(experiment, body["labeler"])
-        url = accounts.invite_url(experiment, body["labeler"], base_url(request))
+        invite = invites.invite_by_name(experiment, body["labeler"])
+        url = invites.link_of(invite, base_url(request))
         return Response(s.InviteSerializer({"invite_url": url}).data)
 
 

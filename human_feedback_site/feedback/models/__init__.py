@@ -11,6 +11,7 @@ from human_feedback_site.feedback.models.comparisons import (
     Example,
     Outcome,
 )
+from human_feedback_site.feedback.models.consent import ConsentAnswer, ConsentText
 from human_feedback_site.feedback.models.experiments import (
     MAX_PROMPT,
     NAME_PATTERN,
@@ -21,6 +22,7 @@ from human_feedback_site.feedback.models.experiments import (
     TrainingPoint,
     validate_name,
 )
+from human_feedback_site.feedback.models.invites import PLATFORM_ID_PATTERN, Arrival, Invite
 from human_feedback_site.feedback.models.labels import (
     Decision,
     Label,
@@ -42,13 +44,18 @@ __all__ = [
     "LABELER_NAME_PATTERN",
     "MAX_PROMPT",
     "NAME_PATTERN",
+    "PLATFORM_ID_PATTERN",
     "ApiToken",
+    "Arrival",
     "Attempts",
     "Comparison",
+    "ConsentAnswer",
+    "ConsentText",
     "Decision",
     "Episode",
     "Example",
     "Experiment",
+    "Invite",
     "Label",
     "Labeler",
     "Lease",

@@ -40,6 +40,15 @@ class Experiment(models.Model):
     prompt_version = models.PositiveIntegerField(
         default=1, db_default=1, editable=False, help_text="Its number among the experiment's prompts."
     )
+    consent = models.ForeignKey(
+        "feedback.ConsentText",
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        editable=False,
+        related_name="+",
+        help_text="What labelers agree to before their first pair, if anything.",
+    )
     n_labels = models.PositiveIntegerField(
         null=True, blank=True, help_text="Labels wanted in all, if limited."
     )

@@ -65,6 +65,28 @@ class Participation(models.Model):
     stopped_at = models.DateTimeField(
         null=True, blank=True, help_text="Since then the labeler is given nothing."
     )
+    invite = models.ForeignKey(
+        "feedback.Invite",
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="participations",
+        help_text="The link by which the labeler came, if it was noted.",
+    )
+    consented_to = models.ForeignKey(
+        "feedback.ConsentText",
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text="The consent text that the labeler agreed to last.",
+    )
+    empty_since = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="Since then there was nothing to judge."
+    )
+    completed_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="When the labeler was told that its part is done."
+    )
     confusion = models.JSONField(
         null=True,
         blank=True,

@@ -24,6 +24,7 @@ from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.models import Experiment, Label, Labeler
 from human_feedback_site.feedback.pages.views import message, signed_in
 from human_feedback_site.feedback.services import accounts
+from human_feedback_site.feedback.services.consent import text_to_answer
 from human_feedback_site.feedback.services.revisions import Revision, revise_answer
 
 ANSWERS_PER_PAGE = 20
@@ -43,7 +44,9 @@ MODULES = [
 @ensure_csrf_cookie
 def label(request: HttpRequest, name: str) -> HttpResponse:
     """The labeling page; its script does the rest through the API."""
-    labeler, experiment = _labeler_in(request, name)
+    labeler, experiment = labeler_in(request, name)
+    if text_to_answer(labeler, experiment) is not None:
+        return redirect("consent", name)
     context = {
         "experiment": experiment,
         "labeler": labeler,
@@ -74,6 +77,7 @@ def _script_data(experiment: Experiment, labeler: Labeler) -> dict[str, Any]:
             "labels": "/api/v1/labels",
             "session": reverse("session"),
             "history": reverse("history", args=[experiment.name]),
+            "done": reverse("done", args=[experiment.name]),
         },
         "messages": _messages(),
     }
@@ -114,7 +118,7 @@ def _messages() -> dict[str, Any]:
 @never_cache
 def history(request: HttpRequest, name: str) -> HttpResponse:
     """Show a labeler's own answers that stand, newest first, each with a way to change it."""
-    labeler, experiment = _labeler_in(request, name)
+    labeler, experiment = labeler_in(request, name)
     answers = labeling.answers_of(labeler, experiment).select_related("comparison__experiment")
     page = Paginator(answers, ANSWERS_PER_PAGE).get_page(request.GET.get("page"))
     context = {"experiment": experiment, "page": page, "rows": [_row(each) for each in page]}
@@ -145,7 +149,7 @@ def _row(label: Label) -> Row:
 @never_cache
 def change(request: HttpRequest, name: str, label_uuid: uuid.UUID) -> HttpResponse:
     """Put another answer in the place of one that the history shows."""
-    labeler, _experiment = _labeler_in(request, name)
+    labeler, _experiment = labeler_in(request, name)
     try:
         revision = Revision(uuid.UUID(request.POST["uuid"]), label_uuid, request.POST["choice"])
     except (KeyError, ValueError):
@@ -161,16 +165,6 @@ def change(request: HttpRequest, name: str, label_uuid: uuid.UUID) -> HttpRespon
         return message(request, 409, heading, text)
     page = urlencode({"page": request.POST.get("page", "1")})
     return redirect(f"{reverse('history', args=[name])}?{page}#{answer.uuid}")
-
-
-@require_safe
-@login_required
-@never_cache
-def done(request: HttpRequest, name: str) -> HttpResponse:
-    """Thank a labeler who ends, because there is nothing to judge."""
-    labeler, experiment = _labeler_in(request, name)
-    answered = selectors.answers_given(labeler, experiment)
-    return render(request, "pages/done.html", {"experiment": experiment, "answered": answered})
 
 
 @require_safe
@@ -191,7 +185,8 @@ def account_key(user: User) -> str:
     return f"{user.pk}-{int(user.date_joined.timestamp())}"
 
 
-def _labeler_in(request: HttpRequest, name: str) -> tuple[Labeler, Experiment]:
+def labeler_in(request: HttpRequest, name: str) -> tuple[Labeler, Experiment]:
+    """Return the reader as a labeler of the experiment, or answer with status 404."""
     experiment = get_object_or_404(Experiment, name=name)
     try:
         return accounts.labeler_for(signed_in(request), experiment), experiment

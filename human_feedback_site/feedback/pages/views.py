@@ -1,26 +1,20 @@
 """The pages. Each reads through the selectors, writes through the services and renders one template."""
 
-from django.conf import settings
-from django.contrib.auth import login
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
-from django.core.signing import BadSignature, SignatureExpired
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import reverse
-from django.utils.http import urlencode
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.addresses import base_url
-from human_feedback_site.feedback.errors import NotFoundError, WithdrawnError
 from human_feedback_site.feedback.models import validate_labeler_name
 from human_feedback_site.feedback.pages.overview import experiment_rows
-from human_feedback_site.feedback.services import accounts
+from human_feedback_site.feedback.services import invites
 
 EXPERIMENTS_PER_PAGE = 30
 
@@ -46,38 +40,9 @@ def invite(request: HttpRequest, name: str) -> HttpResponse:
         validate_labeler_name(labeler_name)
     except ValidationError as error:
         return message(request, 400, _("This cannot be a labeler’s name"), str(error.message))
-    accounts.invite(found, labeler_name)
-    link = accounts.invite_url(found, labeler_name, base_url(request))
+    link = invites.link_of(invites.invite_by_name(found, labeler_name), base_url(request))
     context = {"experiment": found, "labeler_name": labeler_name, "link": link}
     return render(request, "pages/invited.html", context)
-
-
-@require_http_methods(["GET", "POST"])
-@never_cache
-def join(request: HttpRequest, token: str) -> HttpResponseBase:
-    """Sign in the labeler whom an invitation names; ask first where somebody else is signed in."""
-    try:
-        labeler, invited_to = accounts.accept_invite(token)
-    except SignatureExpired:
-        heading, text = _("This invitation has expired"), _("Ask the researcher who sent it for a new one.")
-        return message(request, 410, heading, text)
-    except (BadSignature, NotFoundError):
-        heading, text = (
-            _("This invitation is not valid"),
-            _("The address may be incomplete: copy the whole link."),
-        )
-        return message(request, 404, heading, text)
-    except WithdrawnError:
-        heading, text = _("This invitation was withdrawn"), _("Ask the researcher who sent it.")
-        return message(request, 410, heading, text)
-    if labeler.user.is_staff and request.user != labeler.user:  # a link is no key to the admin
-        return redirect(f"{reverse('login')}?{urlencode({'next': reverse('label', args=[invited_to.name])})}")
-    if request.method == "GET" and request.user.is_authenticated and request.user != labeler.user:
-        context = {"labeler": labeler, "experiment": invited_to}
-        return render(request, "pages/join.html", context)
-    if request.user != labeler.user:
-        login(request, labeler.user, backend=settings.AUTHENTICATION_BACKENDS[0])
-    return redirect("label", invited_to.name)
 
 
 def message(request: HttpRequest, status: int, heading: str, text: str) -> HttpResponse:

@@ -14,7 +14,7 @@ from django.urls import reverse
 from human_feedback_site.feedback.errors import NotFoundError, WithdrawnError
 from human_feedback_site.feedback.models import ApiToken, Experiment, Labeler, Participation
 
-_INVITE_SALT = "feedback.invite"
+INVITE_SALT = "feedback.invite"
 _TOKEN_PREFIX = "tt_"  # noqa: S105  (what a token starts with, so that secret scanners can tell)
 
 
@@ -64,9 +64,11 @@ def page_url(experiment: Experiment, base_url: str) -> str:
 
 
 @transaction.atomic
-def invite(experiment: Experiment, labeler_name: str) -> None:
-    """Let the labeler of that name, made where there is none, label ``experiment``."""
-    labeler_named(experiment.owner, labeler_name).experiments.add(experiment)
+def invite(experiment: Experiment, labeler_name: str) -> Labeler:
+    """Let the labeler of that name, made where there is none, label ``experiment``, and return it."""
+    labeler = labeler_named(experiment.owner, labeler_name)
+    labeler.experiments.add(experiment)
+    return labeler
 
 
 def invite_newcomer(experiment: Experiment, labeler_name: str) -> None:
@@ -76,19 +78,31 @@ def invite_newcomer(experiment: Experiment, labeler_name: str) -> None:
 
 
 def invite_url(experiment: Experiment, labeler_name: str, base_url: str) -> str:
-    """Return the address below ``base_url`` that signs in an invited labeler to label ``experiment``."""
-    token = signing.dumps({"experiment": experiment.pk, "labeler": labeler_name}, salt=_INVITE_SALT)
+    """Return the address below ``base_url`` that signs in an invited labeler to label ``experiment``.
+
+    It is what a run prints for its first labeler; nothing is kept of it.
+    """
+    token = signing.dumps({"experiment": experiment.pk, "labeler": labeler_name}, salt=INVITE_SALT)
     return base_url.rstrip("/") + reverse("join", args=[token])
 
 
+def kept_invite(token: str) -> int | None:
+    """Return which of the invitations that are kept a link is; None for a run's own, of which nothing is.
+
+    Raises :class:`django.core.signing.BadSignature` for a forged one.
+    """
+    number: int | None = signing.loads(token, salt=INVITE_SALT).get("invite")
+    return number
+
+
 def accept_invite(token: str) -> tuple[Labeler, Experiment]:
-    """Return the labeler an invitation names, and the experiment it is for.
+    """Return the labeler a run's own invitation names, and the experiment it is for.
 
     Raises :class:`django.core.signing.BadSignature` for a forged or expired invitation,
     :class:`NotFoundError` where the experiment is gone, :class:`WithdrawnError` where the labeler is not
     among its labelers any more, or may not sign in.
     """
-    claims = signing.loads(token, salt=_INVITE_SALT, max_age=settings.INVITE_MAX_AGE_SECONDS)
+    claims = signing.loads(token, salt=INVITE_SALT, max_age=settings.INVITE_MAX_AGE_SECONDS)
     experiment = Experiment.objects.filter(pk=claims["experiment"]).first()
     if experiment is None:
         raise NotFoundError("The experiment of this invitation does not exist any more.")
@@ -107,13 +121,18 @@ def labeler_named(researcher: User, name: str) -> Labeler:
     if found is not None:
         return found
     try:
-        with transaction.atomic():
-            user = User(username=f"{name}-{secrets.token_hex(4)}")
-            user.set_unusable_password()
-            user.save()
-            return Labeler.objects.create(user=user, name=name, invited_by=researcher)
+        return new_labeler(researcher, name)
     except IntegrityError:  # the name was invited twice at the same moment
         return Labeler.objects.select_related("user").get(invited_by=researcher, name=name)
+
+
+@transaction.atomic
+def new_labeler(researcher: User, name: str) -> Labeler:
+    """Make a labeler with an account; raises :class:`django.db.IntegrityError` where there is one."""
+    user = User(username=f"{name}-{secrets.token_hex(4)}")
+    user.set_unusable_password()
+    user.save()
+    return Labeler.objects.create(user=user, name=name, invited_by=researcher)
 
 
 def labeler_for(user: User, experiment: Experiment) -> Labeler:

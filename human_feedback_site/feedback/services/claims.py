@@ -60,7 +60,10 @@ class Participant:
 
     Attributes:
         answers: labels ever given here; ``answered`` are those that stand.
-        notice: what the labeler is told about its checks.
+        notice: what the labeler is told about its checks, or that it has done its part.
+        wanted: answers asked of the labeler by its invitation, if any.
+        empty: there was nothing to judge when it asked last.
+        consented: it agreed to the consent text, or there is none.
     """
 
     participation: int
@@ -75,13 +78,17 @@ class Participant:
     repeat_rate: float
     answers: int
     answered: int
+    wanted: int | None
+    empty: bool
+    consented: bool
     notice: str | None
 
 
 _PARTICIPANT = """
     SELECT p.id, p.labeler_id, e.id, e.state, e.prompt, e.prompt_version, e.fps, e.waiting_for,
            e.gold_rate, e.repeat_rate,
-           p.answers, p.answers - p.undone,
+           p.answers, p.answers - p.undone, v.answers_wanted, p.empty_since IS NOT NULL,
+           (e.consent_id IS NULL OR e.consent_id = p.consented_to_id),
            p.gold_checks, p.watch_checks, p.stopped_at IS NOT NULL, e.warn_failures,
            y.id, y.username, y.password, y.is_active, y.is_staff
     FROM feedback_experiment e
@@ -89,6 +96,7 @@ _PARTICIPANT = """
     JOIN feedback_labeler_experiments i ON i.labeler_id = b.id AND i.experiment_id = e.id
     JOIN feedback_participation p ON p.labeler_id = b.id AND p.experiment_id = e.id
     JOIN auth_user y ON y.id = b.user_id
+    LEFT JOIN feedback_invite v ON v.id = p.invite_id
     WHERE e.name = %s"""
 
 
@@ -118,11 +126,14 @@ def participant_in_session(session_key: str, name: str) -> tuple[User, Participa
 
 
 def _participant(row: Sequence[Any]) -> Participant:
-    gold_checks, watch_checks, stopped, warn_failures = row[12:16]
+    answered, wanted, empty, consented = row[11:15]
+    gold_checks, watch_checks, stopped, warn_failures = row[15:19]
     failures = max(gold_checks.count("0"), watch_checks.count("0"))
     notice = notice_of(failures, warn_failures, stopped=bool(stopped))
+    if notice != "stopped" and wanted is not None and answered >= wanted:
+        notice = "done"
     names = [field.name for field in fields(Participant)]
-    return Participant(**dict(zip(names, [*row[:12], notice], strict=True)))
+    return Participant(**dict(zip(names, [*row[:13], bool(empty), bool(consented), notice], strict=True)))
 
 
 def notice_of(failures: int, warn_failures: int, *, stopped: bool) -> str | None:

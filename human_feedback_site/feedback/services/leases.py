@@ -8,7 +8,7 @@ SQLite every transaction is alone), and "live" is judged by the database's clock
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -19,7 +19,15 @@ from django.db.models import Case, Exists, OuterRef, Q, QuerySet, When
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 
-from human_feedback_site.feedback.models import Comparison, Experiment, Label, Labeler, Lease
+from human_feedback_site.feedback.errors import NoConsentError
+from human_feedback_site.feedback.models import (
+    Comparison,
+    Experiment,
+    Label,
+    Labeler,
+    Lease,
+    Participation,
+)
 from human_feedback_site.feedback.services.checks import due_check, pick_check
 from human_feedback_site.feedback.services.claims import Participant
 from human_feedback_site.feedback.services.sql import key, rows, seconds, uuid_of
@@ -119,12 +127,26 @@ def lease_comparisons(who: Participant, request: LeaseRequest) -> LeaseGrant:
 
     Live leases of the labeler that the page does not hold (it was reloaded, or the answer to its request got
     lost) are given to it again before anything new. An expired lease is renewed if nobody took its place.
-    While the experiment is not running, or where the labeler was stopped, nothing is given and nothing kept.
+    While the experiment is not running, or where the labeler was stopped or has given all the answers that
+    were wanted of it, nothing is given and nothing kept. Raises :class:`NoConsentError`.
     """
-    if who.notice == "stopped":
+    if not who.consented:
+        raise NoConsentError("Agree to the experiment's consent text first, on its page: it is shown there.")
+    if who.notice in {"stopped", "done"}:
         expire_leases(who.labeler, who.experiment)
-    if who.notice == "stopped" or who.state != Experiment.State.RUNNING:
         return LeaseGrant(lost=list(request.held))
+    if who.wanted is not None:
+        request = replace(request, count=min(request.count, who.wanted - who.answered))
+    running = who.state == Experiment.State.RUNNING
+    given = _give(who, request) if running else LeaseGrant(lost=list(request.held))
+    empty = not given.new and not given.renewed
+    if empty != who.empty:
+        since = Now() if empty else None
+        Participation.objects.filter(pk=who.participation).update(empty_since=since)
+    return given
+
+
+def _give(who: Participant, request: LeaseRequest) -> LeaseGrant:
     kept = _renew(who, request)
     renewed = [offer.uuid for offer in kept if offer.uuid in request.held]
     forgotten = [uuid for uuid in request.held if uuid not in renewed]
@@ -312,6 +334,15 @@ def _take_prefetched(who: Participant) -> list[Offer]:
     """Take over one pair that another labeler has only fetched ahead, leaving that labeler at least one."""
     found = rows(_YIELD, [who.experiment, who.labeler, who.labeler])
     return _grant_all(who, [Pair.of(row) for row in found])
+
+
+@transaction.atomic
+def has_work(who: Participant) -> bool:
+    """Say whether there is a pair that the labeler holds or could have."""
+    held = Lease.objects.filter(
+        live(), labeler=who.labeler, comparison__experiment=who.experiment, purpose=Lease.Purpose.JUDGE
+    )
+    return held.exists() or bool(rows(_QUEUE, [who.experiment, who.labeler, who.labeler, 1]))
 
 
 def grant(comparison: Comparison, labeler: Labeler, *, swapped: bool, purpose: str) -> Lease:

@@ -55,9 +55,10 @@ class LeasesSerializer(serializers.Serializer[Any]):
     answered = serializers.IntegerField(help_text="Standing answers of this labeler in this experiment.")
     waiting_for = serializers.IntegerField(allow_null=True, help_text="Answers that training waits for.")
     notice = serializers.ChoiceField(
-        ["warned", "stopped"],
+        ["warned", "stopped", "done"],
         allow_null=True,
-        help_text="`warned`: of late too many answers were careless; `stopped`: no more pairs are given.",
+        help_text="`warned`: of late too many answers were careless; `stopped`: no more pairs are given; "
+        "`done`: all answers that the invitation asks for are given.",
     )
 
 

@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 
 from human_feedback_site.feedback.management.commands import DatabaseCommand
 from human_feedback_site.feedback.models import Experiment, validate_labeler_name
-from human_feedback_site.feedback.services.accounts import invite, invite_url
+from human_feedback_site.feedback.services.invites import invite_by_name, link_of
 
 
 class Command(DatabaseCommand):
@@ -40,5 +40,4 @@ class Command(DatabaseCommand):
             validate_labeler_name(labeler)
         except ValidationError as error:
             raise CommandError(f"{labeler!r} cannot be the name of a labeler. {error.message}") from None
-        invite(found, labeler)
-        return invite_url(found, labeler, site_url)
+        return link_of(invite_by_name(found, labeler), site_url)

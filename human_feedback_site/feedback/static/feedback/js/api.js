@@ -1,6 +1,7 @@
-// The REST API as the labeling page uses it, and what can go wrong, as five kinds of error.
+// The REST API as the labeling page uses it, and what can go wrong, as six kinds of error.
 
 const TIMEOUT_MS = 15_000;
+const NO_CONSENT = "urn:rl-teacher:no-consent";
 const TRY_LATER = [408, 425, 429];
 
 /** No answer, or one that says "later": try again. */
@@ -11,6 +12,8 @@ export class Stuck extends Away {}
 export class SignedOut extends Error {}
 /** Somebody else signed in with this browser; what this page holds belongs to another account. */
 export class OtherAccount extends Error {}
+/** The labeler has not agreed to the consent text that the experiment has now. */
+export class NoConsent extends Error {}
 /** The site understood and said no; asking again changes nothing. */
 export class Refused extends Error {}
 
@@ -103,6 +106,7 @@ async function request(url, options) {
 async function refusal(reply) {
   if (!reply.headers.get("Content-Type")?.startsWith("application/problem+json")) return null;
   const problem = await json(reply);
+  if (problem.type === NO_CONSENT) throw new NoConsent();
   const final = reply.status === 404 || reply.status === 409 || (reply.status === 400 && problem.errors?.length > 0);
   return final ? problem : null;
 }

@@ -1,6 +1,6 @@
 // The labeling page: one pair, one answer, next pair.
 
-import { Api, Away, OtherAccount, Refused, SignedOut, newUuid } from "./api.js";
+import { Api, Away, NoConsent, OtherAccount, Refused, SignedOut, newUuid } from "./api.js";
 import { Beside } from "./beside.js";
 import { listenToButtons, listenToKeys } from "./controls.js";
 import { Practice, showExamples } from "./lessons.js";
@@ -232,7 +232,7 @@ class Labeling {
 
   #replied(reply) {
     this.stopped = false;
-    this.siteState = reply.notice === "stopped" ? "stopped" : reply.state;
+    this.siteState = ["stopped", "done"].includes(reply.notice) ? reply.notice : reply.state;
     if (reply.notice !== this.notice) this.screen.warn(reply.notice === "warned");
     this.notice = reply.notice;
     this.saved = reply.answered;
@@ -241,6 +241,8 @@ class Labeling {
     this.#connected();
     this.#count();
     this.#fillScreen();
+    // What is unsaved is sent first; the panel of this state leads to the same page.
+    if (this.siteState === "done" && !this.outbox.entries.length) location.assign(this.page.urls.done);
   }
 
   #connected() {
@@ -301,6 +303,7 @@ class Labeling {
     if (error instanceof Away) this.#away();
     else if (error instanceof SignedOut) this.#stop("signed-out");
     else if (error instanceof OtherAccount) this.#stop("other-account");
+    else if (error instanceof NoConsent) location.reload();
     else if (error instanceof Refused) this.siteState = "gone";
     else throw error;
     this.#render();

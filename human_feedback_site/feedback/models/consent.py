@@ -1,0 +1,42 @@
+"""What labelers agree to before their first pair, and who agreed."""
+
+import hashlib
+
+from django.db import models
+from django.db.models.functions import Now
+
+
+class ConsentText(models.Model):
+    """One version of an experiment's consent text; it is never changed, only followed by another."""
+
+    experiment = models.ForeignKey("feedback.Experiment", models.CASCADE, related_name="consent_texts")
+    text = models.TextField()
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the text.")
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        ordering = ("-id",)
+        constraints = (models.UniqueConstraint(fields=("experiment", "digest"), name="consent_text_once"),)
+
+    def __str__(self) -> str:
+        return self.digest[:8]
+
+    @staticmethod
+    def digest_of(text: str) -> str:
+        """Return by what a version is known."""
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+class ConsentAnswer(models.Model):
+    """What a labeler said to a version, and when; a later answer stands beside it."""
+
+    text = models.ForeignKey(ConsentText, models.CASCADE, related_name="answers")
+    labeler = models.ForeignKey("feedback.Labeler", models.CASCADE, related_name="consent_answers")
+    agreed = models.BooleanField()
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        ordering = ("-id",)
+
+    def __str__(self) -> str:
+        return f"{self.labeler_id}: {'agreed' if self.agreed else 'did not agree'}"

@@ -1,0 +1,121 @@
+"""Opening an invitation: who is signed in by which link, and what is said where nobody is."""
+
+from collections.abc import Mapping
+
+from django.conf import settings
+from django.contrib.auth import login
+from django.contrib.auth.models import User
+from django.core.signing import BadSignature, SignatureExpired
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.functional import Promise
+from django.utils.http import urlencode
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from human_feedback_site.feedback import errors
+from human_feedback_site.feedback.models import Experiment, Invite, Labeler
+from human_feedback_site.feedback.pages.views import message
+from human_feedback_site.feedback.services import accounts, invites
+
+_EXPIRED = (410, _("This invitation has expired"), _("Ask the researcher who sent it for a new one."))
+_INVALID = (404, _("This invitation is not valid"), _("The address may be incomplete: copy the whole link."))
+REFUSALS: Mapping[type[Exception], tuple[int, Promise, Promise]] = {
+    SignatureExpired: _EXPIRED,
+    errors.ExpiredError: _EXPIRED,
+    BadSignature: _INVALID,
+    errors.NotFoundError: _INVALID,
+    errors.WithdrawnError: (410, _("This invitation was withdrawn"), _("Ask the researcher who sent it.")),
+    errors.UsedUpError: (
+        410,
+        _("All places are taken"),
+        _("As many have come by this link as were wanted. From a platform? Return your place there."),
+    ),
+    errors.ClosedError: (
+        410,
+        _("This experiment is over"),
+        _("It needs no more answers. Thank you all the same!"),
+    ),
+    errors.UnknownParticipantError: (
+        400,
+        _("Your participant number is missing"),
+        _("Open the study from Prolific’s own page again: its link carries your number."),
+    ),
+    errors.OtherStudyError: (
+        403,
+        _("This link belongs to another study"),
+        _("Open the study from Prolific’s own page again. If you come here once more, tell the researcher."),
+    ),
+}
+
+
+@require_http_methods(["GET", "POST"])
+@never_cache
+def join(request: HttpRequest, token: str) -> HttpResponseBase:
+    """Sign in whom an invitation lets in; ask first where it makes a difference."""
+    try:
+        response = _join(request, token)
+    except tuple(REFUSALS) as error:
+        response = _refusal(request, error)
+    # The address may carry a participant's number: the next page is not told it.
+    response.headers["Referrer-Policy"] = "strict-origin"
+    return response
+
+
+def _refusal(request: HttpRequest, error: Exception) -> HttpResponse:
+    status, heading, text = next(REFUSALS[each] for each in type(error).__mro__ if each in REFUSALS)
+    return message(request, status, str(heading), str(text))
+
+
+def _join(request: HttpRequest, token: str) -> HttpResponseBase:
+    number = accounts.kept_invite(token)
+    if number is None:
+        labeler, experiment = accounts.accept_invite(token)
+        return _obstacle(request, labeler, experiment) or _enter(request, labeler, experiment)
+    invite = invites.open_invite(number)
+    sent = None
+    if invite.platform == Invite.Platform.PROLIFIC:
+        sent = invites.sent_by_prolific(request.POST if request.method == "POST" else request.GET)
+    user = request.user if isinstance(request.user, User) else None
+    came = invites.labeler_who_came(invite, user, sent)
+    known = came or invite.labeler
+    context = {"experiment": invite.experiment, "invite": invite, "sent": _fields(sent)}
+    obstacle = _obstacle(request, known, invite.experiment, context) if known else None
+    if obstacle is not None:
+        return obstacle
+    at_once = invite.kind == Invite.Kind.NAMED and invite.limit is None
+    if came is None and request.method == "GET" and not at_once:
+        invites.refuse_if_closed(invite, sent)
+        return render(request, "pages/start.html", context)
+    return _enter(request, came or invites.admit(invite, sent), invite.experiment)
+
+
+def _fields(sent: invites.Participant | None) -> Mapping[str, str]:
+    """Return what the form that follows has to say again."""
+    return dict(zip(invites.PROLIFIC_NAMES, vars(sent).values(), strict=True)) if sent else {}
+
+
+def _obstacle(
+    request: HttpRequest,
+    labeler: Labeler,
+    experiment: Experiment,
+    context: Mapping[str, object] | None = None,
+) -> HttpResponseBase | None:
+    """Return what comes before a known labeler is signed in, if anything does."""
+    if request.user == labeler.user:
+        return None
+    if labeler.user.is_staff:  # a link is no key to the admin
+        return redirect(f"{reverse('login')}?{urlencode({'next': reverse('label', args=[experiment.name])})}")
+    if request.method == "GET" and request.user.is_authenticated:
+        return render(
+            request, "pages/join.html", {**(context or {}), "labeler": labeler, "experiment": experiment}
+        )
+    return None
+
+
+def _enter(request: HttpRequest, labeler: Labeler, experiment: Experiment) -> HttpResponse:
+    if request.user != labeler.user:
+        login(request, labeler.user, backend=settings.AUTHENTICATION_BACKENDS[0])
+    return redirect("label", experiment.name)

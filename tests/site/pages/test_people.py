@@ -1,0 +1,170 @@
+"""A researcher's invitations and participants: made, listed, revoked and forgotten on their pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from human_feedback_site.feedback.models import Arrival, Invite, Labeler
+from human_feedback_site.feedback.services import invites
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Browser, Trainer
+
+PATH = "/experiments/hopper/invites"
+PEOPLE = "/experiments/hopper/participants"
+NAMED = {"kind": "named", "labeler_name": "mia", "days": "7", "answers_wanted": "", "once": "on"}
+MANY = {"kind": "anonymous", "note": "Batch <b>1</b>", "limit": "3", "days": "30", "answers_wanted": "40"}
+PROLIFIC = {
+    **MANY,
+    "platform": "prolific",
+    "completion_code": "C0DE",
+    "screen_out_code": "NO",
+    "return_url": "https://app.prolific.com/submissions/complete",
+}
+
+
+def test_an_experiment_without_invitations_says_so(researcher_browser: Client) -> None:
+    html = researcher_browser.get(PATH).content.decode()
+    assert "No invitations yet" in html
+    assert PEOPLE not in html
+
+
+def test_a_link_for_one_person_is_made_listed_and_works(researcher_browser: Client) -> None:
+    response: Any = researcher_browser.post(PATH, NAMED)
+    [invite] = Invite.objects.all()
+    assert (response.status_code, response.headers["Location"]) == (302, f"{PATH}#invite-{invite.pk}")
+    assert (invite.limit, invite.answers_wanted) == (1, None)
+    assert invite.labeler is not None
+    assert timedelta(days=6) < invite.expires_at - timezone.now() <= timedelta(days=7)
+    html = researcher_browser.get(PATH).content.decode()
+    assert "mia" in html
+    assert "used 0 of 1" in html
+    [link] = re.findall(r'value="http://testserver(/join/[^"]+)"', html)
+    labeler = Client()
+    assert labeler.post(link).status_code == 302
+    assert "used 1 of 1" in researcher_browser.get(PATH).content.decode()
+    assert "/join/" not in researcher_browser.get(PATH).content.decode()
+
+
+def test_a_link_for_many_is_made_with_its_codes(researcher_browser: Client) -> None:
+    researcher_browser.post(PATH, {**PROLIFIC, "study": ""})
+    [invite] = Invite.objects.all()
+    assert (invite.kind, invite.limit, invite.answers_wanted) == ("anonymous", 3, 40)
+    assert (invite.platform, invite.completion_code, invite.screen_out_code) == ("prolific", "C0DE", "NO")
+    html = researcher_browser.get(PATH).content.decode()
+    assert "Batch &lt;b&gt;1&lt;/b&gt;" in html
+    assert "<b>1</b>" not in html
+
+
+def test_codes_without_a_platform_are_not_kept(researcher_browser: Client) -> None:
+    researcher_browser.post(PATH, {**PROLIFIC, "platform": ""})
+    [invite] = Invite.objects.all()
+    assert (invite.completion_code, invite.screen_out_code, invite.return_url) == ("", "", "")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"labeler_name": "a/b"}, {"labeler_name": ""}, {"days": "0"}, {"days": "366"}, {"days": "x"}),
+        *({"answers_wanted": "0"}, {"answers_wanted": "-1"}, {"answers_wanted": "9" * 30}),
+    ],
+)
+def test_what_makes_no_sense_for_one_person_is_refused(
+    researcher_browser: Client, wrong: dict[str, str]
+) -> None:
+    assert_refused(researcher_browser, {**NAMED, **wrong})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"limit": "0"}, {"limit": ""}, {"limit": "9" * 30}, {"note": "x" * 101}, {"platform": "other"}),
+        *({"study": "no"}, {"completion_code": ""}, {"completion_code": "a b"}, {"screen_out_code": "<b>"}),
+        *({"return_url": "http://plain.example"}, {"return_url": "javascript:alert(1)"}, {"note": "a\x00"}),
+    ],
+)
+def test_what_makes_no_sense_for_many_is_refused(researcher_browser: Client, wrong: dict[str, str]) -> None:
+    assert_refused(researcher_browser, {**PROLIFIC, **wrong})
+
+
+def assert_refused(client: Client, form: dict[str, str]) -> None:
+    response = client.post(PATH, form)
+    assert response.status_code == 400
+    assert 'role="alert"' in response.content.decode()
+    assert not Invite.objects.exists()
+
+
+@pytest.mark.parametrize("form", [{}, {"kind": "other"}])
+def test_a_form_that_is_none_makes_nothing(researcher_browser: Client, form: dict[str, str]) -> None:
+    assert researcher_browser.post(PATH, form).status_code == 400
+    assert not Invite.objects.exists()
+
+
+def test_a_revoked_link_lets_nobody_in(researcher_browser: Client) -> None:
+    researcher_browser.post(PATH, MANY)
+    [invite] = Invite.objects.all()
+    response: Any = researcher_browser.post(f"{PATH}/{invite.pk}/revoke")
+    assert response.headers["Location"] == f"{PATH}#invite-{invite.pk}"
+    assert "revoked" in researcher_browser.get(PATH).content.decode()
+    assert Client().post(invites.link_of(invite, "")).status_code == 410
+
+
+def test_invitations_of_others_cannot_be_revoked(researcher_browser: Client, stranger: Trainer) -> None:
+    foreign = invites.invite_by_name(stranger.experiment, "mia")
+    assert researcher_browser.post(f"{PATH}/{foreign.pk}/revoke").status_code == 404
+    assert researcher_browser.post(f"/experiments/walker/invites/{foreign.pk}/revoke").status_code == 404
+    foreign.refresh_from_db()
+    assert foreign.revoked_at is None
+
+
+@pytest.fixture
+def arrivals(trainer: Trainer) -> list[Arrival]:
+    invite = Invite.objects.create(
+        experiment=trainer.experiment,
+        kind="anonymous",
+        platform="prolific",
+        limit=9,
+        expires_at=timezone.now() + timedelta(days=1),
+    )
+    sent = [invites.Participant(f"{number:024x}", "a" * 24, "b" * 24) for number in range(3)]
+    for each in sent:
+        invites.admit(invite, each)
+    return list(Arrival.objects.order_by("pk"))
+
+
+def test_participants_are_listed_with_what_they_did_and_forgotten(
+    researcher_browser: Client, arrivals: list[Arrival]
+) -> None:
+    assert PEOPLE in researcher_browser.get(PATH).content.decode()
+    html = researcher_browser.get(PEOPLE).content.decode()
+    assert all(each.participant in html for each in arrivals)
+    assert html.count("going on") == 3
+    researcher_browser.post(f"{PEOPLE}/forget", {"participant": arrivals[0].participant})
+    assert Arrival.objects.count() == 2
+    researcher_browser.post(f"{PEOPLE}/forget", {})
+    assert Arrival.objects.count() == 2
+    researcher_browser.post(f"{PEOPLE}/forget", {"all": "yes"})
+    assert not Arrival.objects.exists()
+    assert Labeler.objects.filter(arrivals=None, participations__invite__isnull=False).count() == 3
+    assert "all were forgotten" in researcher_browser.get(PEOPLE).content.decode()
+
+
+def test_only_who_manages_the_experiment_sees_its_people(
+    stranger: Trainer, browser: Browser, arrivals: list[Arrival], signed_in: Callable[[User], Client]
+) -> None:
+    for client in (browser.client, signed_in(stranger.user)):
+        assert [client.get(path).status_code for path in (PATH, PEOPLE)] == [404, 404]
+        assert client.post(PATH, MANY).status_code == 404
+        assert client.post(f"{PEOPLE}/forget", {"all": "yes"}).status_code == 404
+    assert (
+        Client().post(f"{PEOPLE}/forget", {"all": "yes"}).headers["Location"].startswith("/accounts/login/")
+    )
+    assert Arrival.objects.count() == 3

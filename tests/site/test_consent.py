@@ -1,0 +1,152 @@
+"""Labelers agree to the consent text, in the version that they were shown, before they are given a pair."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.test import Client
+
+from human_feedback_site.feedback.models import ConsentAnswer, ConsentText, Lease, Participation
+from human_feedback_site.feedback.services.consent import set_text
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Browser, Trainer
+
+PAGE = "/experiments/hopper/consent"
+LABEL = "/experiments/hopper/label"
+EDIT = f"{PAGE}/text"
+LEASES = "/experiments/hopper/leases"
+
+
+@pytest.fixture
+def text(trainer: Trainer) -> ConsentText:
+    trainer.register(3)
+    text = set_text(trainer.experiment, "We keep what you answer.\n\n<b>You</b> may stop.")
+    assert text is not None
+    return text
+
+
+def say(browser: Browser, answer: str, version: str) -> Any:
+    return browser.client.post(PAGE, {"answer": answer, "version": version})
+
+
+def refused(browser: Browser) -> bool:
+    response = browser.send("POST", LEASES, {"count": 1})
+    if response.status_code == 200:
+        return False
+    problem = json.loads(response.content)
+    assert (response.status_code, problem["type"]) == (403, "urn:rl-teacher:no-consent")
+    assert "consent text" in problem["detail"]
+    return True
+
+
+def test_without_a_text_nobody_is_asked(trainer: Trainer, browser: Browser) -> None:
+    response: Any = browser.client.get(PAGE)
+    assert response.headers["Location"] == LABEL
+    assert not refused(browser)
+
+
+def test_the_text_comes_before_the_first_pair(text: ConsentText, browser: Browser) -> None:
+    response: Any = browser.client.get(LABEL)
+    assert response.headers["Location"] == PAGE
+    html = browser.client.get(PAGE).content.decode()
+    assert "<p>We keep what you answer.</p>" in html
+    assert "&lt;b&gt;You&lt;/b&gt; may stop." in html
+    assert refused(browser)
+    assert not Lease.objects.exists()
+
+
+def test_who_agrees_goes_on_and_it_is_known_to_what(text: ConsentText, browser: Browser) -> None:
+    assert say(browser, "yes", text.digest).headers["Location"] == LABEL
+    assert browser.client.get(LABEL).status_code == 200
+    assert not refused(browser)
+    [answer] = ConsentAnswer.objects.all()
+    assert (answer.text, answer.labeler.name, answer.agreed) == (text, "you", True)
+
+
+def test_who_does_not_agree_is_shown_nothing_and_may_think_again(text: ConsentText, browser: Browser) -> None:
+    assert "Goodbye, and thank you" in say(browser, "no", text.digest).content.decode()
+    assert refused(browser)
+    assert browser.client.get(LABEL).status_code == 302
+    say(browser, "yes", text.digest)
+    assert not refused(browser)
+    assert list(ConsentAnswer.objects.order_by("pk").values_list("agreed", flat=True)) == [False, True]
+
+
+def test_another_text_is_asked_for_again_and_an_old_one_is_remembered(
+    text: ConsentText, browser: Browser, trainer: Trainer
+) -> None:
+    say(browser, "yes", text.digest)
+    [lease] = browser.lease()
+    set_text(trainer.experiment, "Something else.")
+    assert refused(browser)
+    browser.answer(lease)  # what was given before counts
+    set_text(trainer.experiment, text.text.replace("\n", "\r\n") + "\n")
+    assert not refused(browser)
+    set_text(trainer.experiment, " \n")
+    assert not refused(browser)
+    assert ConsentText.objects.count() == 2
+
+
+@pytest.mark.parametrize(
+    "form", [{}, {"answer": "yes"}, {"answer": "maybe"}, {"answer": "yes", "version": "0"}]
+)
+def test_an_answer_to_another_version_or_none_is_no_answer(
+    text: ConsentText, browser: Browser, form: dict[str, str]
+) -> None:
+    assert "I agree" in browser.client.post(PAGE, form).content.decode()
+    assert not ConsentAnswer.objects.exists()
+    assert refused(browser)
+
+
+def test_agreeing_in_one_experiment_is_not_agreeing_in_another(
+    text: ConsentText, browser: Browser, trainer: Trainer
+) -> None:
+    second = type(trainer)(trainer.user, "cheetah")
+    second.put(invite="you")
+    set_text(second.experiment, text.text)
+    say(browser, "yes", text.digest)
+    assert browser.send("POST", "/experiments/cheetah/leases", {"count": 1}).status_code == 403
+    assert Participation.objects.filter(consented_to=text).count() == 1
+
+
+def test_the_researcher_writes_the_text_and_sees_how_many_agreed(
+    trainer: Trainer, browser: Browser, researcher_client: Client
+) -> None:
+    response: Any = researcher_client.post(EDIT, {"text": "Read this. 😀"})
+    assert response.headers["Location"] == "/experiments/hopper/invites"
+    text = ConsentText.objects.get()
+    assert text.text == "Read this. 😀"
+    say(browser, "yes", text.digest)
+    html = researcher_client.get("/experiments/hopper/invites").content.decode()
+    assert "Read this. 😀</textarea>" in html
+    assert "agreed to by 1" in html
+    researcher_client.post(EDIT, {"text": ""})
+    assert trainer.experiment.consent is None
+
+
+@pytest.mark.parametrize("text", ["x" * 20_001, "a\x00b"])
+def test_what_cannot_be_a_text_is_refused(trainer: Trainer, researcher_client: Client, text: str) -> None:
+    assert researcher_client.post(EDIT, {"text": text}).status_code == 400
+    assert trainer.experiment.consent is None
+
+
+def test_only_who_manages_the_experiment_writes_its_text(
+    trainer: Trainer, stranger: Trainer, browser: Browser
+) -> None:
+    other = Client()
+    other.force_login(stranger.user)
+    for client in (other, browser.client):
+        assert client.post(EDIT, {"text": "Mine"}).status_code == 404
+    assert Client().post(EDIT, {"text": "Mine"}).status_code == 302
+    assert other.get(PAGE).status_code == 404
+    assert not ConsentText.objects.exists()
+
+
+@pytest.fixture
+def researcher_client(trainer: Trainer) -> Client:
+    client = Client()
+    client.force_login(trainer.user)
+    return client
