@@ -70,7 +70,7 @@ ACTIVE_LABELER_SECONDS = 120
 TRAINER_AWAY_SECONDS = 600  # without a word from the trainer, which asks for answers every few seconds
 
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    "human_feedback_site.feedback.apps.SiteAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

@@ -1,6 +1,7 @@
 """Django's registration of the app."""
 
 from django.apps import AppConfig
+from django.contrib.admin import apps as admin_apps
 
 
 class FeedbackConfig(AppConfig):
@@ -8,3 +9,10 @@ class FeedbackConfig(AppConfig):
 
     name = "human_feedback_site.feedback"
     verbose_name = "Feedback"
+
+
+class SiteAdminConfig(admin_apps.AdminConfig):
+    """Django's admin, for the admin alone."""
+
+    default = False  # it is named in the settings
+    default_site = "human_feedback_site.feedback.admin_site.AdminSite"

@@ -29,6 +29,7 @@ _PARTS = {
     completion.Part.COMPLETE: _("complete"),
     completion.Part.SCREENED_OUT: _("stopped by checks"),
 }
+_BADGES = {completion.Part.COMPLETE: " running", completion.Part.SCREENED_OUT: " paused"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Came:
     arrival: Arrival
     answered: int
     part: Promise
-    finished: bool
+    badge: str  # its class
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -118,7 +119,7 @@ def participants(request: HttpRequest, name: str) -> HttpResponse:
 
 def _came(arrival: Arrival, participation: Participation) -> Came:
     part = completion.part_of(participation)
-    return Came(arrival, participation.answered, _PARTS[part], part != completion.Part.GOING_ON)
+    return Came(arrival, participation.answered, _PARTS[part], _BADGES.get(part, ""))
 
 
 @require_POST
