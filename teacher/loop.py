@@ -97,6 +97,9 @@ def iterate(run: Run, *, correlate: bool) -> dict[str, float]:
         critic_epochs = run.config.value_refit if run.teaching.changed else 0
         run.crew.share(run.teaching.predictor, critic_epochs)
         rewards = predicted_rewards(run.teaching.predictor, rollout)
+        values["agent/predicted_reward_per_episode"] = run.steps_per_episode * float(
+            rewards[rollout.valid].mean()
+        )
         if correlate:
             values["predictor/correlation"] = episode_correlation(run, run.teaching)
     losses = run.agent.update(rollout, rewards, critic_epochs=critic_epochs)

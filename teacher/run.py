@@ -195,6 +195,13 @@ class Run:
             return 0
         return self.teaching.schedule.due(self.agent.total_steps, self.teaching.seconds)
 
+    @property
+    def steps_per_episode(self) -> float:
+        """Of the last finished episodes; NaN while there are none."""
+        if not self.episodes:
+            return float("nan")
+        return float(np.mean([len(episode) for episode in self.episodes]))
+
     def remember(self, trajectories: Sequence[Trajectory]) -> None:
         """Keep the finished episodes for statistics, and film one every so often."""
         finished = [trajectory for trajectory in trajectories if trajectory.finished]

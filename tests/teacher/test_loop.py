@@ -23,7 +23,7 @@ from teacher.judges import oracle
 from teacher.ledger import Comparison, Ledger
 from teacher.options import RewardConfig
 from teacher.preferences import Preference
-from teacher.run import Run
+from teacher.run import Run, predicted_rewards
 from teacher.segments import Segment, SegmentPair
 
 QUIET = Console(quiet=True)
@@ -309,6 +309,25 @@ def test_a_policy_whose_episodes_are_too_short_gives_way_to_random_actions(make_
     run, _ = make_run(policy=str(first.config.run_dir), name="warm")
     run.segment_length = run.task.horizon + 1
     assert len(loop.policy_segments(run, 3, seed=1)) == 0
+
+
+def test_the_predicted_reward_is_that_of_an_episode_of_the_usual_length(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, _ = make_run(pace="free")
+    assert run.teaching is not None
+    loop.pretrain(run, run.teaching)
+    given: list[Any] = []
+
+    def remembered(*args: Any) -> Any:
+        given.append(predicted_rewards(*args))
+        return given[-1]
+
+    monkeypatch.setattr(loop, "predicted_rewards", remembered)
+    values = loop.iterate(run, correlate=False)
+    assert {len(episode) for episode in run.episodes} == {run.task.horizon}
+    expected = given[0].mean() * run.task.horizon  # every step is one of the agent's own
+    assert values["agent/predicted_reward_per_episode"] == pytest.approx(expected, abs=1e-9)
 
 
 def test_time_spent_waiting_does_not_count_for_labels_by_time(make_run: MakeRun) -> None:

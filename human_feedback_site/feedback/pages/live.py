@@ -82,6 +82,7 @@ class Live:
     figures: Sequence[Figure]
     pace: Sequence[Figure]
     curves: Sequence[Curve]
+    more_curves: Sequence[Curve]
     labelers: Sequence[LabelerRow]
     films: Sequence[monitoring.Film]
 
@@ -95,6 +96,8 @@ def shown_of(experiment: Experiment) -> Live:
     """Return what is shown of an experiment, which knows since when its trainer is away (``away_since``)."""
     away_since = cast("datetime | None", experiment.away_since)  # type: ignore[attr-defined]  # by the query
     moment = monitoring.look_at(experiment)
+    known = [tag for tag in CURVE_TITLES if tag in moment.points]
+    others = [tag for tag in moment.points if tag not in CURVE_TITLES and not tag.startswith(_NOT_DRAWN)]
     return Live(
         state=experiment.state,
         prompt=experiment.prompt,
@@ -103,7 +106,8 @@ def shown_of(experiment: Experiment) -> Live:
         asked=moment.progress.asked,
         figures=_figures(experiment, moment, away_since),
         pace=_pace(moment),
-        curves=curves(moment.points),
+        curves=_curves(moment.points, known),
+        more_curves=_curves(moment.points, others),
         labelers=[_row(each, at_it=each.labeler in moment.active) for each in moment.crowd.labelers],
         films=moment.films,
     )
@@ -189,13 +193,6 @@ def _share(rate: Rate, note: str) -> Share:
     return Share(NONE, "") if rate.value is None else Share(f"{rate.value:.0%}", note)
 
 
-def curves(points: Mapping[str, Sequence[selectors.Point]]) -> Sequence[Curve]:
-    """Return an experiment's learning curves: the known ones first, then the rest by name."""
-    known = [tag for tag in CURVE_TITLES if tag in points]
-    others = [tag for tag in points if tag not in CURVE_TITLES and not tag.startswith(_NOT_DRAWN)]
-    drawn = []
-    for tag in [*known, *others]:
-        chart = line_chart([(point["step"], point["value"]) for point in points[tag]])
-        if chart is not None:
-            drawn.append(Curve(tag, str(CURVE_TITLES.get(tag, tag)), chart))
-    return drawn
+def _curves(points: Mapping[str, Sequence[selectors.Point]], tags: Sequence[str]) -> Sequence[Curve]:
+    charts = {tag: line_chart([(point["step"], point["value"]) for point in points[tag]]) for tag in tags}
+    return [Curve(tag, str(CURVE_TITLES.get(tag, tag)), chart) for tag, chart in charts.items() if chart]
