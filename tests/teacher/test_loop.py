@@ -320,13 +320,14 @@ def test_the_predicted_reward_is_that_of_an_episode_of_the_usual_length(
     given: list[Any] = []
 
     def remembered(*args: Any) -> Any:
-        given.append(predicted_rewards(*args))
-        return given[-1]
+        rewards = predicted_rewards(*args)
+        given.append(rewards[args[1].valid])  # without the steps between two episodes
+        return rewards
 
     monkeypatch.setattr(loop, "predicted_rewards", remembered)
     values = loop.iterate(run, correlate=False)
     assert {len(episode) for episode in run.episodes} == {run.task.horizon}
-    expected = given[0].mean() * run.task.horizon  # every step is one of the agent's own
+    expected = given[0].mean() * run.task.horizon
     assert values["agent/predicted_reward_per_episode"] == pytest.approx(expected, abs=1e-9)
 
 
