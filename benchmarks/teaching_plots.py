@@ -49,6 +49,7 @@ def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
     if not tasks:
         return []
     mpl.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False})
+    folder.mkdir(parents=True, exist_ok=True)
     drawn = []
     for name, panel in ((RETURNS_NAME, _draw_returns), (LABELS_NAME, _draw_labels)):
         figure, panels = _grid(len(tasks))

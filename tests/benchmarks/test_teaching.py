@@ -189,6 +189,7 @@ def test_both_pictures_are_drawn_from_what_there_is(tmp_path: Path) -> None:
     for seed in (1, 2, 3):
         for side, reached, labels in [("random", -1200.0, 0), ("rl", -200.0, 0), ("oracle", -300.0, 50)]:
             append(path, result(side, seed, reached + seed, labels))
-    assert draw(list(rows(load(path))), tmp_path) == [tmp_path / RETURNS_NAME, tmp_path / LABELS_NAME]
-    assert all((tmp_path / name).stat().st_size > 5000 for name in (RETURNS_NAME, LABELS_NAME))
+    folder = tmp_path / "made" / "anew"
+    assert draw(list(rows(load(path))), folder) == [folder / RETURNS_NAME, folder / LABELS_NAME]
+    assert all((folder / name).stat().st_size > 5000 for name in (RETURNS_NAME, LABELS_NAME))
     assert draw([], tmp_path) == []
