@@ -120,8 +120,11 @@ def _judge(pair: "Comparison", first_labeler: int) -> None:
     with connection.cursor() as cursor:
         newest = "SELECT MAX(seq) FROM feedback_decision"
         cursor.execute(f"UPDATE feedback_sequencecounter SET last_seq = ({newest})")  # noqa: S608
-        given = "SELECT COUNT(*) FROM feedback_label l WHERE l.labeler_id = p.labeler_id"
-        cursor.execute(f"UPDATE feedback_participation p SET answers = ({given})")  # noqa: S608
+        given = "SELECT labeler_id, COUNT(*) AS labels FROM feedback_label GROUP BY labeler_id"
+        cursor.execute(
+            f"UPDATE feedback_participation p SET answers = n.labels FROM ({given}) n"  # noqa: S608
+            " WHERE n.labeler_id = p.labeler_id"
+        )
 
 
 @contextmanager

@@ -19,11 +19,12 @@ import psycopg
 from benchmarks.load_client import Dialect, Offer, Request
 from benchmarks.load_rows import EXPERIMENT
 from stack.folder import Folder
-from stack.process import ROOT, Process, Service, State
+from stack.process import ROOT, Process, Service
 from stack.servers import status_of
 from stack.site import Site
 
 _ASK = json.dumps({"count": 1, "held": [], "shown": None}).encode()
+_START_SECONDS = 900.0  # on a machine that is busy with other things
 _UWSGI = """[uwsgi]
 chdir = {chdir}
 http = 127.0.0.1:{port}
@@ -236,8 +237,10 @@ class Machine:
         process = Process(service, self._folder.logs)
         process.start()
         self._open.callback(process.stop)
-        while process.state is not State.READY:
-            process.look()
+        deadline = time.monotonic() + _START_SECONDS
+        while not service.is_ready():
+            if process.has_stopped() or time.monotonic() > deadline:
+                raise RuntimeError(f"{service.name} does not answer: {process.last_words()}")
             time.sleep(0.05)
         assert process.pid is not None
         return process.pid

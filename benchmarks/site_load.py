@@ -11,6 +11,7 @@ for ten minutes; ``--part sqlite`` has 20 of them on SQLite.
 """
 
 import argparse
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -147,6 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--long-labelers", type=int, default=200)
     parser.add_argument("--long-seconds", type=float, default=600.0)
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all that was started ends, too
     with tempfile.TemporaryDirectory() as folder, Machine(Path(folder) / "machine") as machine:
         PARTS[options.part](machine, options)
 
