@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from django.db.models.functions import Now
@@ -103,6 +104,9 @@ def test_who_waits_for_three_minutes_may_finish(site: Site, labeling: LabelingPa
         page.wait_for_timeout(50)
         assert not finish.is_visible(), seconds
     page.clock.run_for(14_000)
+    # The site counts the three minutes, too, by its own clock.
+    waiting = Participation.objects.exclude(empty_since=None)
+    assert waiting.update(empty_since=Now() - timedelta(minutes=3)) == 1
     finish.click()
     expect(page.get_by_role("heading", name="Thank you!")).to_be_visible()
     expect(page.locator("main")).to_contain_text("1 answer of yours is saved.")

@@ -392,6 +392,7 @@ def test_lists_take_as_many_statements_for_many_rows_as_for_two(
             counted[model.__name__] = len(captured)
         return counted
 
+    consent.set_text(trainer.experiment, "")
     browser.undo(browser.answer(browser.lease(2)[0]))
     act(root, models.Comparison, "ask_again", *models.Comparison.objects.all())
     few = statements()

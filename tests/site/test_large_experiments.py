@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from human_feedback_site.feedback.models import Comparison, Labeler, Lease
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -28,11 +33,41 @@ def statements_with(context: CaptureQueriesContext, *words: str) -> Sequence[str
     return [query["sql"] for query in queries if all(word in query["sql"] for word in words)]
 
 
+HISTORY = 1_000
+
+
+def live_through(trainer: Trainer) -> None:
+    """Have a past that planners know of: answered pairs, and leases that are over."""
+    answered = Comparison.objects.bulk_create(
+        Comparison(
+            uuid=uuid4(),
+            experiment=trainer.experiment,
+            phase="training",
+            step=1,
+            priority=1,
+            first_key="first.mp4",
+            second_key="second.mp4",
+            status="answered",
+            n_labels=1,
+        )
+        for _ in range(HISTORY)
+    )
+    ended = timezone.now() - timedelta(days=1)
+    Lease.objects.bulk_create(
+        Lease(comparison=comparison, labeler=labeler, swapped=False, expires_at=ended)
+        for labeler in Labeler.objects.all()
+        for comparison in answered
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+
+
 @pytest.fixture
 def asked(trainer: Trainer, browser: Browser) -> CaptureQueriesContext:
     """The statements of a request for work."""
     trainer.register(3)
     browser.answer(browser.lease()[0])
+    live_through(trainer)
     with CaptureQueriesContext(connection) as context:
         assert browser.lease()
     return context
@@ -52,6 +87,8 @@ def test_what_a_labeler_holds_is_found_among_what_is_live(asked: CaptureQueriesC
 
 
 def test_a_trainer_counts_what_is_open_alone(trainer: Trainer) -> None:
+    trainer.register(3)
+    live_through(trainer)
     with CaptureQueriesContext(connection) as context:
         trainer.decisions()
     [count] = statements_with(context, "COUNT", '"feedback_comparison"."phase"')

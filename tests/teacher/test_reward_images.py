@@ -219,7 +219,7 @@ def test_a_saved_predictor_of_images_goes_on_exactly(tmp_path: Path) -> None:
 def test_it_learns_that_brighter_is_better() -> None:
     dataset = brightness_preferences(30)
     assert dataset.observations.dtype == np.uint8
-    config = RewardConfig(members=MEMBERS, batch_size=8, image_dropout=0.1)
+    config = RewardConfig(members=MEMBERS, batch_size=8, image_dropout=0.1, learning_rate=1e-3)
     predictor = RewardPredictor(SMALL, spaces.Discrete(4), config, seed=1)
     predictor.fit(dataset, max_epochs=15)
     fresh = [picture_segment(seed) for seed in range(1000, 1020)]
