@@ -23,7 +23,7 @@ from teacher.judges import oracle
 from teacher.ledger import Comparison, Ledger
 from teacher.options import RewardConfig
 from teacher.preferences import Preference
-from teacher.run import Run, predicted_rewards
+from teacher.run import Run, Teaching, predicted_rewards
 from teacher.segments import Segment, SegmentPair
 
 QUIET = Console(quiet=True)
@@ -192,18 +192,23 @@ def test_cant_tell_gives_its_place_in_the_budget_back(make_run: MakeRun) -> None
     assert len(run.teaching.dataset) == run.teaching.ledger.usable()
 
 
+def assert_waits_through_a_pause(person: Person, wait: Callable[[Run, Teaching], object], run: Run) -> None:
+    """A stage of the loop begins while the site has paused the run, and ends once that goes on."""
+    person.state = "paused"
+    waiting = threading.Thread(target=wait, args=(run, run.teaching))
+    waiting.start()
+    waiting.join(0.3)
+    assert waiting.is_alive()
+    person.state = "running"
+    waiting.join(60)
+    assert not waiting.is_alive()
+
+
 def test_a_paused_experiment_holds_training_until_it_runs_again(make_run: MakeRun) -> None:
     run, person = make_run(pace="free")
     assert run.teaching is not None
     loop.pretrain(run, run.teaching)
-    person.state = "paused"
-    held = threading.Thread(target=loop.hold, args=(run, run.teaching))
-    held.start()
-    held.join(0.3)
-    assert held.is_alive()
-    person.state = "running"
-    held.join(60)
-    assert not held.is_alive()
+    assert_waits_through_a_pause(person, loop.hold, run)
 
 
 def test_a_pause_is_said_once_and_so_is_its_end(make_run: MakeRun) -> None:
@@ -230,14 +235,8 @@ def test_the_last_answers_are_waited_for_through_a_pause(
     assert run.teaching is not None
     loop.pretrain(run, run.teaching)
     person.submit(loop.first_pairs(run, 1), "training", 0)
-    person.state, person.patience = "paused", 0
-    waiting = threading.Thread(target=loop.take_last_answers, args=(run, run.teaching))
-    waiting.start()
-    waiting.join(0.3)
-    assert waiting.is_alive()
-    person.state = "running"
-    waiting.join(60)
-    assert not waiting.is_alive()
+    person.patience = 0
+    assert_waits_through_a_pause(person, loop.take_last_answers, run)
 
 
 def test_a_run_that_the_site_finished_is_saved_and_says_how_it_goes_on(make_run: MakeRun) -> None:
