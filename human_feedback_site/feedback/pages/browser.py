@@ -16,10 +16,10 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from human_feedback_site.feedback import browse, selectors
+from human_feedback_site.feedback import browse
 from human_feedback_site.feedback.models import Comparison, Experiment, Labeler
 from human_feedback_site.feedback.pages.overview import VERDICTS, comparison_card, with_labels
-from human_feedback_site.feedback.pages.views import message, signed_in
+from human_feedback_site.feedback.pages.views import managed, message
 from human_feedback_site.feedback.services import moderation
 from human_feedback_site.feedback.table_files import has_parquet
 
@@ -78,7 +78,7 @@ class FilterForm(forms.Form):
 @never_cache
 def comparisons(request: HttpRequest, name: str) -> HttpResponse:
     """List the comparisons of an experiment that match what is asked for."""
-    experiment = _managed(request, name)
+    experiment = managed(request, name)
     form = FilterForm(experiment, request)
     filters = form.filters()
     matching = browse.Matching(experiment, filters)
@@ -101,7 +101,7 @@ def comparisons(request: HttpRequest, name: str) -> HttpResponse:
 @never_cache
 def comparison(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
     """Show one comparison with all that happened to it."""
-    experiment = _managed(request, name)
+    experiment = managed(request, name)
     found = get_object_or_404(with_labels(experiment.comparisons.filter(uuid=uuid)))
     events = [(event, VERDICTS.get(event.outcome or "")) for event in browse.history(found)]
     context = {
@@ -119,7 +119,7 @@ def comparison(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
 @never_cache
 def act(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
     """Ask for one label more of a comparison, for no more, or for labels again."""
-    experiment = _managed(request, name)
+    experiment = managed(request, name)
     chosen = experiment.comparisons.filter(uuid=uuid)
     if not chosen.exists():
         raise Http404
@@ -137,7 +137,3 @@ _ACTIONS = {
     "cancel": moderation.close,
     "reopen": moderation.reopen,
 }
-
-
-def _managed(request: HttpRequest, name: str) -> Experiment:
-    return get_object_or_404(selectors.experiments_to_manage(signed_in(request)), name=name)

@@ -8,8 +8,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from human_feedback_site.feedback.pages.labeling import labeler_in
-from human_feedback_site.feedback.pages.people import managed
-from human_feedback_site.feedback.pages.views import message
+from human_feedback_site.feedback.pages.views import managed, message
 from human_feedback_site.feedback.services import consent as service
 
 

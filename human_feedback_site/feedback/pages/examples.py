@@ -5,17 +5,16 @@ from uuid import UUID
 from django import forms
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect
+from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
-from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError
-from human_feedback_site.feedback.models import Example, Experiment, Outcome
-from human_feedback_site.feedback.pages.views import message, signed_in
+from human_feedback_site.feedback.models import Example, Outcome
+from human_feedback_site.feedback.pages.views import managed, message
 from human_feedback_site.feedback.services.examples import Lesson, remove_example, use_as_example
 
 
@@ -32,7 +31,7 @@ class LessonForm(forms.Form):
 @never_cache
 def use(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
     """Show labelers a comparison as an example, or ask it for practice."""
-    experiment = _managed(request, name)
+    experiment = managed(request, name)
     form = LessonForm(request.POST)
     if not form.is_valid():
         text = _("Choose its answer, and explain it in at most 500 letters.")
@@ -52,12 +51,8 @@ def use(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
 @never_cache
 def remove(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
     """Show labelers a comparison as an example no longer."""
-    remove_example(_managed(request, name), uuid)
+    remove_example(managed(request, name), uuid)
     return _back_to_card(request, name, uuid)
-
-
-def _managed(request: HttpRequest, name: str) -> Experiment:
-    return get_object_or_404(selectors.experiments_to_manage(signed_in(request)), name=name)
 
 
 def _back_to_card(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:

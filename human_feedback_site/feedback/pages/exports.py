@@ -2,15 +2,13 @@
 
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponseBase
-from django.shortcuts import get_object_or_404
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.downloads import download
 from human_feedback_site.feedback.errors import NotInstalledError
-from human_feedback_site.feedback.pages.views import message, signed_in
+from human_feedback_site.feedback.pages.views import managed, message
 from human_feedback_site.feedback.table_files import FILE_TYPES
 from human_feedback_site.feedback.tables import TABLES
 
@@ -22,7 +20,7 @@ def export(request: HttpRequest, name: str, table: str, extension: str) -> HttpR
     """Send a table of an experiment that the reader manages."""
     if table not in TABLES or extension not in FILE_TYPES:
         raise Http404
-    experiment = get_object_or_404(selectors.experiments_to_manage(signed_in(request)), name=name)
+    experiment = managed(request, name)
     try:
         return download(experiment, table, extension)
     except NotInstalledError as error:

@@ -13,11 +13,10 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.addresses import base_url
-from human_feedback_site.feedback.models import Arrival, Experiment, Invite, Participation
+from human_feedback_site.feedback.models import Arrival, Invite, Participation
 from human_feedback_site.feedback.pages.invite_forms import AnonymousForm, NamedForm
-from human_feedback_site.feedback.pages.views import signed_in
+from human_feedback_site.feedback.pages.views import managed
 from human_feedback_site.feedback.services import completion
 from human_feedback_site.feedback.services import invites as invitations
 
@@ -133,8 +132,3 @@ def forget(request: HttpRequest, name: str) -> HttpResponse:
         chosen = chosen.filter(participant=request.POST.get("participant", ""))
     invitations.forget_participants(chosen)
     return redirect("participants", name)
-
-
-def managed(request: HttpRequest, name: str) -> Experiment:
-    """Return an experiment that the reader manages, or answer with status 404."""
-    return get_object_or_404(selectors.experiments_to_manage(signed_in(request)), name=name)

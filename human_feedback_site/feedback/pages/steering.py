@@ -6,7 +6,7 @@ from django import forms
 from django.contrib.auth.decorators import login_required
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.errors import ConflictError
 from human_feedback_site.feedback.models import MAX_PROMPT, Experiment
-from human_feedback_site.feedback.pages.views import message, signed_in
+from human_feedback_site.feedback.pages.views import managed, message, signed_in
 from human_feedback_site.feedback.services import experiments, prompts
 
 STEPS: Mapping[str, Callable[[QuerySet[Experiment]], int]] = {
@@ -74,5 +74,4 @@ def edit_prompt(request: HttpRequest, name: str) -> HttpResponse:
 
 def _only(request: HttpRequest, name: str) -> QuerySet[Experiment]:
     """Return the one experiment of that name; 404 for who does not manage it."""
-    managed = selectors.experiments_to_manage(signed_in(request))
-    return managed.filter(pk=get_object_or_404(managed, name=name).pk)
+    return Experiment.objects.filter(pk=managed(request, name).pk)

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.addresses import base_url
-from human_feedback_site.feedback.models import validate_labeler_name
+from human_feedback_site.feedback.models import Experiment, validate_labeler_name
 from human_feedback_site.feedback.pages.overview import experiment_rows
 from human_feedback_site.feedback.services import invites
 
@@ -34,7 +34,7 @@ def home(request: HttpRequest) -> HttpResponse:
 @never_cache
 def invite(request: HttpRequest, name: str) -> HttpResponse:
     """Invite a labeler to a researcher's experiment, and show the link."""
-    found = get_object_or_404(selectors.experiments_to_manage(signed_in(request)), name=name)
+    found = managed(request, name)
     labeler_name = request.POST.get("labeler", "").strip()
     try:
         validate_labeler_name(labeler_name)
@@ -54,3 +54,8 @@ def signed_in(request: HttpRequest) -> User:
     """Return the user of a page behind ``login_required``."""
     assert isinstance(request.user, User)  # noqa: S101  (tells the type checker what the decorator ensures)
     return request.user
+
+
+def managed(request: HttpRequest, name: str) -> Experiment:
+    """Return an experiment that the reader manages, or answer with status 404."""
+    return get_object_or_404(selectors.experiments_to_manage(signed_in(request)), name=name)
