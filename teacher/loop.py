@@ -21,8 +21,6 @@ from teacher.run import Run, Teaching, predicted_rewards, steps_of
 from teacher.segments import SegmentPair, SegmentPool
 
 PRETRAIN_SHARE = 0.75  # of the pretraining labels must be in before joint training starts
-MIN_OPEN_COMPARISONS = 20
-OPEN_COMPARISONS_PER_LABELER = 4
 CORRELATE_EVERY = 10
 EXPLORATIONS = 10  # after which episodes are taken to be too short for segments
 POLL_SECONDS = 0.5
@@ -143,7 +141,7 @@ def ask(run: Run, teaching: Teaching) -> None:
     ledger = teaching.ledger
     missing = run.labels_due() - ledger.asked()
     if run.config.predictor == "human":
-        missing = min(missing, open_cap(teaching) - ledger.open("training"))
+        missing = min(missing, teaching.open_cap - ledger.open("training"))
     if missing > 0:
         explore(run, teaching, missing)
     pairs = select_pairs(teaching.pool, missing, run.config.queries, teaching.predictor)
@@ -167,12 +165,6 @@ def explore(run: Run, teaching: Teaching, count: int) -> None:
             break
         trajectories = teaching.explorer.explore(act, missing * pool.length)
         missing -= pool.extend(trajectories, explored=True)
-
-
-def open_cap(teaching: Teaching) -> int:
-    """How many comparisons of the present policy may be unanswered, so that people judge recent behaviour."""
-    labelers = teaching.collector.status.active_labelers
-    return max(MIN_OPEN_COMPARISONS, OPEN_COMPARISONS_PER_LABELER * labelers)
 
 
 def hold(run: Run, teaching: Teaching) -> bool:
@@ -235,7 +227,7 @@ def answers_needed(run: Run, teaching: Teaching) -> int:
         return 0
     if teaching.ledger.open() == 0 and len(teaching.pool) < 2:
         return 0
-    return run.labels_due() - open_cap(teaching) - teaching.ledger.usable()
+    return run.labels_due() - teaching.open_cap - teaching.ledger.usable()
 
 
 def pretrain(run: Run, teaching: Teaching) -> bool:

@@ -94,8 +94,8 @@ def load_preferences(
         raise DataError(f"{path} is damaged, or no file of preferences: {one_line(error)}") from error
     wanted = {
         "env_id": env_id and resolve_env_id(env_id),
-        "observation_space": observation_space and _space(observation_space),
-        "action_space": action_space and _space(action_space),
+        "observation_space": observation_space and describe_space(observation_space),
+        "action_space": action_space and describe_space(action_space),
     }
     for name, value in wanted.items():
         if value is not None and about[name] != value:
@@ -127,8 +127,8 @@ def _description(dataset: PreferenceDataset, observation_space: Space, action_sp
         "version": _VERSION,
         "env_id": dataset.env_id,
         "segment_length": dataset.segment_length,
-        "observation_space": _space(observation_space),
-        "action_space": _space(action_space),
+        "observation_space": describe_space(observation_space),
+        "action_space": describe_space(action_space),
         "preferences": len(dataset),
         "columns": {
             name: {"dtype": array.dtype.str, "shape": list(array.shape[1:])} for name, array in rows.items()
@@ -136,13 +136,36 @@ def _description(dataset: PreferenceDataset, observation_space: Space, action_sp
     }
 
 
-def _space(space: Space) -> dict[str, Any]:
+def describe_space(space: Space) -> dict[str, Any]:
+    """What of a space decides how its values are read, as JSON values.
+
+    Raises:
+        EnvironmentUnsuitableError: it is of another kind.
+    """
     match space:
         case spaces.Discrete():
             return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
         case spaces.Box():
             return {"kind": "Box", "shape": list(space.shape), "dtype": str(space.dtype)}
     raise EnvironmentUnsuitableError(f"expected a Box or Discrete space, got {one_line(space)}; wrap it")
+
+
+def space_of(about: Mapping[str, Any]) -> Space:
+    """The reverse of :func:`describe_space`; a Box has no bounds but those of its numbers.
+
+    Raises:
+        DataError: it describes no space.
+    """
+    try:
+        if about["kind"] == "Discrete":
+            return spaces.Discrete(int(about["n"]), start=int(about["start"]))
+        if about["kind"] == "Box":
+            dtype = np.dtype(about["dtype"])
+            low, high = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+            return spaces.Box(low, high, tuple(about["shape"]), dtype.type)
+        raise ValueError(f"a space of kind {about['kind']}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"expected the description of a space, got {one_line(error)}") from error
 
 
 def _checked_description(text: str) -> dict[str, Any]:

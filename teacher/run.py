@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import EllipsisType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,6 @@ from agents.ppo import PPO
 from agents.rollout import Rollout
 from agents.trpo import TRPO
 from teacher.checkpoint import CHECKPOINT_NAME, State, load_state, save_state
-from teacher.collectors.base import Collector
 from teacher.config import TeachConfig
 from teacher.crew import Crew
 from teacher.envs.episodes import EpisodeRecorder, Trajectory
@@ -27,9 +25,8 @@ from teacher.envs.exploration import Explorer
 from teacher.envs.families import base_env_id
 from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.judges import Value, true_return
-from teacher.ledger import Ledger
+from teacher.learner import PreferenceLearner
 from teacher.metrics import BEHAVIOUR_TAG, Metrics
-from teacher.preferences import PreferenceDataset
 from teacher.reward.features import Transitions
 from teacher.reward.predictor import RewardPredictor
 from teacher.schedules import LabelSchedule
@@ -41,35 +38,25 @@ _RESUMED = 2  # a stream of seeds apart from those of random episodes
 
 
 @dataclass
-class Teaching:
+class Teaching(PreferenceLearner):
     """What turns answers into rewards; absent where the agent is trained on the true reward.
 
     Attributes:
         goal: what those who answer want more of, where a function says it; reports compare with it.
         seconds: of joint training so far, without the time spent waiting for people; for schedules by time.
         pretrained: whether the predictor was fitted on the pretraining labels.
-        unfitted: answers, new or changed, that the predictor was not fitted on.
-        diverged: whether the last fit came to numbers that are none.
-        changed: whether the predictor was fitted since the agent was last trained on its rewards.
         address: where people label; empty where nobody does.
         page: where a researcher watches, pauses and finishes it; empty where there is no site.
         welcome: lines to print once, such as how to enter the admin.
         schedule_lost: whether the run had another schedule than its settings say, which no checkpoint keeps.
     """
 
-    ledger: Ledger
-    collector: Collector
-    dataset: PreferenceDataset
-    predictor: RewardPredictor
     schedule: LabelSchedule
     pool: SegmentPool
     explorer: Explorer
     goal: Value = true_return
     seconds: float = 0.0
     pretrained: bool = False
-    unfitted: int = 0
-    diverged: bool = False
-    changed: bool = False
     address: str = ""
     page: str = ""
     welcome: Sequence[str] = ()
@@ -82,28 +69,6 @@ class Teaching:
     def has_own_schedule(self) -> bool:
         """Whether the schedule was replaced since the run was built."""
         return self.schedule is not self._configured
-
-    def receive(self) -> bool:
-        """Take in the answers that have come since the last call; whether there were any."""
-        preferences = self.collector.receive()
-        self.unfitted += self.dataset.upsert(preferences)
-        return bool(preferences)
-
-    @property
-    def stale(self) -> bool:
-        """Whether there are so many answers to learn from that fitting to all anew is worth its time."""
-        return self.unfitted > 0 and self.unfitted >= self.predictor.config.refit_after * len(self.dataset)
-
-    def fit(self, **limits: Any) -> dict[str, float]:
-        """Fit the predictor on all answers; its TensorBoard values."""
-        report = self.predictor.fit(self.dataset, **limits)
-        self.unfitted, self.changed, self.diverged = 0, True, report.diverged
-        return {
-            "predictor/loss": report.loss,
-            "predictor/validation_loss": report.validation_loss,
-            "predictor/true_reward_loss": report.true_loss,
-            "predictor/accuracy": report.accuracy,
-        }
 
     def state_dict(self) -> State:
         """All but the dataset, which the ledger keeps."""

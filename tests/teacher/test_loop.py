@@ -20,6 +20,7 @@ from teacher.client import Decision, FeedItem, Phase, SiteState
 from teacher.collectors.base import CollectorStatus
 from teacher.config import TeachConfig
 from teacher.judges import oracle
+from teacher.learner import MIN_OPEN_COMPARISONS
 from teacher.ledger import Comparison, Ledger
 from teacher.options import RewardConfig
 from teacher.preferences import Preference
@@ -123,7 +124,7 @@ def test_a_person_who_keeps_up_is_asked_exactly_all_labels(make_run: MakeRun) ->
     assert loop.train(run)
     assert len(person.asked) == 60
     assert [comparison.phase for comparison in person.asked].count("pretraining") == 12
-    assert person.most_open <= loop.MIN_OPEN_COMPARISONS
+    assert person.most_open <= MIN_OPEN_COMPARISONS
 
 
 def test_the_last_answers_are_waited_for_when_training_is_over(make_run: MakeRun) -> None:
@@ -167,7 +168,7 @@ def test_training_holds_for_a_person_and_goes_on_by_itself(make_run: MakeRun) ->
     held_at = run.agent.total_steps
     time.sleep(0.5)
     assert run.agent.total_steps == held_at < 8000
-    assert run.labels_due() - run.teaching.ledger.usable() > loop.MIN_OPEN_COMPARISONS  # type: ignore[union-attr]
+    assert run.labels_due() - run.teaching.ledger.usable() > MIN_OPEN_COMPARISONS  # type: ignore[union-attr]
     person.patience = float("inf")
     trainer.join(60)
     assert run.agent.total_steps >= 8000
@@ -177,8 +178,8 @@ def test_training_holds_for_a_person_and_goes_on_by_itself(make_run: MakeRun) ->
 def test_a_free_pace_never_waits_and_keeps_to_the_open_cap(make_run: MakeRun) -> None:
     run, person = make_run(patience=12, pace="free")
     assert loop.train(run)
-    assert len(person.asked) == 12 + loop.MIN_OPEN_COMPARISONS
-    assert person.most_open == loop.MIN_OPEN_COMPARISONS
+    assert len(person.asked) == 12 + MIN_OPEN_COMPARISONS
+    assert person.most_open == MIN_OPEN_COMPARISONS
 
 
 def test_cant_tell_gives_its_place_in_the_budget_back(make_run: MakeRun) -> None:

@@ -1,0 +1,59 @@
+"""What turns answers into a reward predictor: those who answer, what they said, and what is fitted to it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from teacher.collectors.base import Collector
+from teacher.ledger import Ledger
+from teacher.preferences import PreferenceDataset
+from teacher.reward.predictor import RewardPredictor
+
+MIN_OPEN_COMPARISONS = 20
+OPEN_COMPARISONS_PER_LABELER = 4
+
+
+@dataclass
+class PreferenceLearner:
+    """Takes in answers and learns from them; when, and what is asked, is for others to say.
+
+    Attributes:
+        unfitted: answers, new or changed, that the predictor was not fitted on.
+        diverged: whether the last fit came to numbers that are none.
+        changed: whether the predictor was fitted since the agent was last trained on its rewards.
+    """
+
+    ledger: Ledger
+    collector: Collector
+    dataset: PreferenceDataset
+    predictor: RewardPredictor
+    unfitted: int = field(default=0, kw_only=True)
+    diverged: bool = field(default=False, kw_only=True)
+    changed: bool = field(default=False, kw_only=True)
+
+    def receive(self) -> bool:
+        """Take in the answers that have come since the last call; whether there were any."""
+        preferences = self.collector.receive()
+        self.unfitted += self.dataset.upsert(preferences)
+        return bool(preferences)
+
+    @property
+    def stale(self) -> bool:
+        """Whether there are so many answers to learn from that fitting to all anew is worth its time."""
+        return self.unfitted > 0 and self.unfitted >= self.predictor.config.refit_after * len(self.dataset)
+
+    @property
+    def open_cap(self) -> int:
+        """How many comparisons of the present policy may be open, so that people judge recent behaviour."""
+        labelers = self.collector.status.active_labelers
+        return max(MIN_OPEN_COMPARISONS, OPEN_COMPARISONS_PER_LABELER * labelers)
+
+    def fit(self, **limits: Any) -> dict[str, float]:
+        """Fit the predictor on all answers; its TensorBoard values."""
+        report = self.predictor.fit(self.dataset, **limits)
+        self.unfitted, self.changed, self.diverged = 0, True, report.diverged
+        return {
+            "predictor/loss": report.loss,
+            "predictor/validation_loss": report.validation_loss,
+            "predictor/true_reward_loss": report.true_loss,
+            "predictor/accuracy": report.accuracy,
+        }

@@ -1,0 +1,74 @@
+"""A reward predictor as a file, with all that is needed to use it and to go on fitting it, without pickle."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from gymnasium import spaces
+
+from teacher.checkpoint import load_state, save_state
+from teacher.errors import DataError, one_line
+from teacher.options import RewardConfig
+from teacher.preference_files import describe_space, space_of
+from teacher.reward.predictor import RewardPredictor
+
+Space = spaces.Space[Any]
+
+_FORMAT = "rl-teacher predictor"
+_VERSION = 1
+
+
+def save_predictor(
+    path: Path, predictor: RewardPredictor, observation_space: Space, action_space: Space
+) -> None:
+    """Write a predictor of these spaces into a ``.npz`` file, whole or not at all.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    about = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "observation_space": describe_space(observation_space),
+        "action_space": describe_space(action_space),
+        "reward": dataclasses.asdict(predictor.config),
+    }
+    save_state(path, {"about": about, "predictor": predictor.state_dict()})
+
+
+def load_predictor(
+    path: Path, observation_space: Space | None = None, action_space: Space | None = None, device: str = "cpu"
+) -> RewardPredictor:
+    """Read a predictor back, with the settings it was saved with.
+
+    Args:
+        path: what :func:`save_predictor` wrote.
+        observation_space: refuse a predictor of another one; without it that of the file.
+        action_space: the same.
+        device: torch device.
+
+    Raises:
+        DataError: the file is missing, damaged, written by a newer version, or of another environment.
+    """
+    state = load_state(path)
+    about = state.get("about")
+    if not isinstance(about, dict) or about.get("format") != _FORMAT:
+        raise DataError(f"{path} holds no reward predictor; expected a file that save_predictor wrote")
+    if about["version"] > _VERSION:
+        raise DataError(f"{path} has version {about['version']}, this program reads up to {_VERSION}")
+    wanted = {"observation_space": observation_space, "action_space": action_space}
+    found: dict[str, Space] = {}
+    for name, space in wanted.items():
+        if space is not None and describe_space(space) != about[name]:
+            raise DataError(
+                f"{path} is of another environment: its {name} is {about[name]}, expected "
+                f"{describe_space(space)}"
+            )
+        found[name] = space_of(about[name])
+    try:
+        config = RewardConfig(**about["reward"])
+    except TypeError as error:
+        raise DataError(f"{path} has settings that are not known here: {one_line(error)}") from error
+    predictor = RewardPredictor(**found, config=config, seed=0, device=device)
+    predictor.load_state_dict(state["predictor"])
+    return predictor

@@ -1,0 +1,81 @@
+"""A predictor goes into a file and comes back the same."""
+
+from collections.abc import Callable
+from pathlib import Path
+from uuid import NAMESPACE_URL, uuid5
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+from teacher.checkpoint import load_state, save_state
+from teacher.errors import DataError
+from teacher.options import RewardConfig
+from teacher.predictor_files import load_predictor, save_predictor
+from teacher.preference_files import describe_space, space_of
+from teacher.preferences import Preference, PreferenceDataset
+from teacher.reward.predictor import RewardPredictor
+from teacher.segments import Segment
+
+MakeSegment = Callable[..., Segment]
+
+SPACES = Box(-np.inf, np.inf, (3,)), Box(-1, 1, (2,), np.float32)
+
+
+@pytest.fixture
+def dataset(make_segment: MakeSegment) -> PreferenceDataset:
+    dataset = PreferenceDataset()
+    for number in range(20):
+        first, second = make_segment(2 * number), make_segment(2 * number + 1)
+        value = float(first.true_return > second.true_return)
+        dataset.upsert([Preference(uuid5(NAMESPACE_URL, str(number)), first, second, value)])
+    return dataset
+
+
+def test_it_comes_back_with_its_settings_and_goes_on_alike(
+    tmp_path: Path, dataset: PreferenceDataset, make_segment: MakeSegment
+) -> None:
+    predictor = RewardPredictor(*SPACES, RewardConfig(members=2, hidden=16, inputs="state"), seed=3)
+    predictor.fit(dataset, max_epochs=2)
+    save_predictor(tmp_path / "a.npz", predictor, *SPACES)
+    again = load_predictor(tmp_path / "a.npz", *SPACES)
+    assert again.config == predictor.config
+    segments = [make_segment(number) for number in (50, 51)]
+    for _ in range(2):
+        assert np.array_equal(again.segment_returns(segments), predictor.segment_returns(segments))
+        for one in (again, predictor):
+            one.fit(dataset, max_epochs=1)
+
+
+def test_that_of_another_environment_is_refused(tmp_path: Path) -> None:
+    save_predictor(tmp_path / "a.npz", RewardPredictor(*SPACES, RewardConfig(), seed=3), *SPACES)
+    with pytest.raises(DataError, match="of another environment: its action_space is"):
+        load_predictor(tmp_path / "a.npz", SPACES[0], Discrete(2))
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    with pytest.raises(DataError, match="not a readable checkpoint"):
+        load_predictor(path)
+    save_state(path, {"agent": {}})
+    with pytest.raises(DataError, match="holds no reward predictor"):
+        load_predictor(path)
+    save_predictor(path, RewardPredictor(*SPACES, RewardConfig(), seed=3), *SPACES)
+    state = load_state(path)
+    state["about"]["version"] = 99
+    save_state(path, state)
+    with pytest.raises(DataError, match="has version 99"):
+        load_predictor(path)
+
+
+@pytest.mark.parametrize(
+    "space", [SPACES[0], SPACES[1], Discrete(3, start=1), Box(0, 255, (8, 9, 3), np.uint8)]
+)
+def test_spaces_are_told_apart_and_read_back(space: Box | Discrete) -> None:
+    about = describe_space(space)
+    assert describe_space(space_of(about)) == about
+
+
+def test_what_describes_no_space_is_refused() -> None:
+    with pytest.raises(DataError, match="description of a space"):
+        space_of({"kind": "Circle"})
