@@ -8,7 +8,8 @@ import numpy as np
 
 from teacher.segments import Steps
 
-_HEIGHT, _PITCH = 0, 1  # of a hopper's observation
+_HEIGHT, _PITCH = 0, 1  # of a hopper's, a walker's or a cheetah's observation
+_SPIN, _PENDULUM_STEP = 2, 0.05  # of Gymnasium's pendulum's, and the seconds that a step of it lasts
 _TARGET, _FINGERTIP_FROM_TARGET = slice(4, 6), slice(8, 10)  # of a reacher's
 
 
@@ -32,3 +33,17 @@ def counter_clockwise(steps: Steps) -> float:
     tip = observations[:, _TARGET] + observations[:, _FINGERTIP_FROM_TARGET]
     angle = np.unwrap(np.arctan2(tip[:, 1], tip[:, 0]))
     return float(angle[-1] - angle[0])
+
+
+def headstand(steps: Steps) -> float:
+    """Steps for which a cheetah stands on its head, each counting by how upright it is then.
+
+    That is the sine of its forward pitch: 1 with its nose straight down, 0 on its feet or on its back, -1 on
+    its hind legs.
+    """
+    return float(np.sin(steps.observations[:, _PITCH]).sum())
+
+
+def windmill(steps: Steps) -> float:
+    """Radians by which Gymnasium's pendulum turns counter-clockwise, as its clips show it."""
+    return float(steps.next_observations[:, _SPIN].sum(dtype=np.float64) * _PENDULUM_STEP)

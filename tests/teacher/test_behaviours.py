@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from teacher.behaviours import backflip, counter_clockwise
+from teacher.behaviours import backflip, counter_clockwise, headstand, windmill
 from teacher.envs.episodes import replay
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
@@ -55,7 +55,12 @@ def test_the_fingertip_may_go_round_several_times() -> None:
 
 @pytest.mark.parametrize(
     ("env_id", "behaviour"),
-    [("teacher/ShortHopper-v1", backflip), ("teacher/ShortReacher-v1", counter_clockwise)],
+    [
+        ("teacher/ShortHopper-v1", backflip),
+        ("teacher/ShortReacher-v1", counter_clockwise),
+        ("teacher/ShortCheetah-v1", headstand),
+        ("Pendulum-v1", windmill),
+    ],
 )
 def test_the_segments_of_an_episode_add_up_to_it(env_id: str, behaviour: Callable[[Any], float]) -> None:
     (episode,) = itertools.islice(random_trajectories(describe_task(env_id), seed=1, num_envs=1), 1)
@@ -90,3 +95,20 @@ def test_counter_clockwise_is_what_the_simulated_fingertip_does() -> None:
     expected = np.arctan2(x * next_y - y * next_x, x * next_x + y * next_y).sum()
     first = steps_of(episode.observations[:2])
     assert counter_clockwise(episode) == pytest.approx(expected + counter_clockwise(first), abs=1e-3)
+
+
+def test_a_cheetah_on_its_head_has_its_nose_down() -> None:
+    """Its own axes say so: +x of the torso, where the head is, points to the ground."""
+    (episode,) = itertools.islice(random_trajectories(describe_task("teacher/ShortCheetah-v1"), 1, 1), 1)
+    noses = [step.env.unwrapped.data.body("torso").xmat[6] for step in replay(episode.recipe())]  # type: ignore[attr-defined]
+    assert np.ptp(noses) > 0.3
+    # The behaviour looks at the observation before each step, the replay shows what comes after.
+    expected = np.sin(episode.observations[0, 1]) - np.sum(noses[:-1])
+    assert headstand(episode) == pytest.approx(expected, abs=0.5)
+
+
+def test_a_windmill_turns_by_the_angle_between_its_first_and_its_last_direction() -> None:
+    (episode,) = itertools.islice(random_trajectories(describe_task("Pendulum-v1"), 1, 1), 1)
+    observations = np.concatenate([episode.observations, episode.last_observation[None]])
+    angle = np.unwrap(np.arctan2(observations[:, 1], observations[:, 0]))
+    assert windmill(episode) == pytest.approx(angle[-1] - angle[0], abs=1e-3)

@@ -1,0 +1,29 @@
+"""Learn a reward from episodes that were recorded before, without an agent, and try it on others.
+
+The judge here is a scripted teacher that errs in one answer of ten; any function of two segments will do.
+"""
+
+import sys
+from itertools import islice
+
+from teacher.envs.random_episodes import random_trajectories
+from teacher.envs.tasks import describe_task
+from teacher.judges import ScriptedTeacher
+from teacher.metrics import rank_correlation
+from teacher.offline import Lesson, learn_reward
+from teacher.segments import SegmentPool
+from teacher.teachers import Manner
+
+SHORT = "--short" in sys.argv
+
+task = describe_task("Pendulum-v1")
+seen = list(islice(random_trajectories(task, seed=1), 20 if SHORT else 80))
+judge = ScriptedTeacher(Manner.parse("mistake:0.1"), seed=1)
+lesson = Lesson(n_labels=100 if SHORT else 400, segment_steps=20, max_updates=300 if SHORT else 10_000)
+predictor = learn_reward(seen, judge, task.observation_space, task.action_space, lesson)
+
+others = SegmentPool(length=20, seed=2)
+others.extend(islice(random_trajectories(task, seed=2), 20))
+true_returns = [segment.true_return for segment in others.segments]
+correlation = rank_correlation(predictor.segment_returns(others.segments), true_returns)
+print(f"correlation of predicted and true returns over {len(true_returns)} other segments: {correlation:.2f}")

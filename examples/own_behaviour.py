@@ -1,0 +1,40 @@
+"""Teach a pendulum to turn like a windmill, which no environment rewards, by a function of your own.
+
+The function says what a clip shows of the behaviour; labels are made from it by comparing two clips.
+"""
+
+import sys
+
+from teacher.assembly import open_run
+from teacher.config import TeachConfig
+from teacher.loop import train
+from teacher.segments import Steps
+
+SHORT = "--short" in sys.argv
+SPIN, SECONDS_A_STEP = 2, 0.05  # of the pendulum
+
+
+def windmill(steps: Steps) -> float:
+    """Turns counter-clockwise; those clockwise count as negative."""
+    return float(steps.next_observations[:, SPIN].sum() * SECONDS_A_STEP / 6.283)
+
+
+def main() -> None:
+    """Teach it, and say how much the last episodes show of it."""
+    config = TeachConfig(
+        env_id="Pendulum-v1",
+        predictor="synth",
+        name="windmill",
+        teacher="own_behaviour:windmill",
+        n_labels=40 if SHORT else 100,
+        num_timesteps=4_096 if SHORT else 100_000,
+        no_videos=True,
+    )
+    with open_run(config) as run:
+        train(run)
+        last = [windmill(episode) for episode in list(run.episodes)[-5:]]
+    print(f"turns in each of the last {len(last)} episodes: {sum(last) / len(last):.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Run an experiment with the site of this machine, labeled over HTTP by scripted labelers instead of people.
+
+They sign in, lease pairs, load clips and answer as browsers do, each erring in one answer of twenty.
+"""
+
+import sys
+from pathlib import Path
+from urllib.parse import urljoin
+
+from teacher.assembly import open_run
+from teacher.bots import Bot
+from teacher.config import TeachConfig
+from teacher.loop import train
+from teacher.teachers import Manner
+
+SHORT = "--short" in sys.argv
+config = TeachConfig(
+    env_id="CartPole-v1",
+    predictor="human",
+    name="crowd",
+    n_labels=4 if SHORT else 60,
+    pretrain_labels=4 if SHORT else 20,
+    num_timesteps=2_048 if SHORT else 50_000,
+    max_episode_steps=60,
+    allow_variable_horizon=True,
+    segment_seconds=0.5,
+    no_videos=True,
+)
+if __name__ == "__main__":
+    with open_run(config) as run:
+        assert run.teaching is not None  # noqa: S101 (there are labels)
+        print(f"people could join here: {run.teaching.address}")
+        site, token = urljoin(run.teaching.address, "/"), Path(config.state_dir, "token").read_text().strip()
+        manner = Manner.parse("mistake:0.05")
+        bots = [
+            Bot(site, config.experiment, token, f"bot-{number}", log=None, manner=manner) for number in (1, 2)
+        ]
+        for bot in bots:
+            bot.start()
+        train(run)
+        run.finish()
+        for bot in bots:
+            bot.join()
+            print(f"{bot.name}: {bot.answered} answers")

@@ -1,0 +1,35 @@
+"""Teach a reacher from Python, by labels made from its true reward, and go on with the run.
+
+The first run ends after a while; opening its directory goes on where it stopped.
+"""
+
+import sys
+from pathlib import Path
+
+from teacher.assembly import open_run
+from teacher.config import TeachConfig
+from teacher.loop import Round, train
+
+SHORT = "--short" in sys.argv
+
+
+def report(ended: Round) -> None:
+    """Print how well the predictor orders episodes after each round."""
+    correlation = ended.values.get("predictor/rank_correlation", float("nan"))
+    print(f"step {ended.step}: correlation with the true reward {correlation:.2f}")
+
+
+config = TeachConfig(
+    env_id="teacher/ShortReacher-v1",
+    predictor="synth",
+    name="from-python",
+    n_labels=40 if SHORT else 200,
+    segment_steps=5,
+    num_timesteps=4_096 if SHORT else 100_000,
+    no_videos=True,
+)
+with open_run(config) as run:
+    train(run, on_round=report)
+with open_run(Path(config.run_dir)) as run:
+    state, _ = run.envs.reset(seed=1)
+    print(f"after {run.agent.total_steps} steps it does {run.agent.act(state, deterministic=True)[0]}")
