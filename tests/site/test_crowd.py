@@ -7,7 +7,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
@@ -17,10 +19,20 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoDbBlocker
 
-from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Outcome, Participation
+from human_feedback_site.feedback.models import (
+    Comparison,
+    Experiment,
+    Label,
+    Labeler,
+    Lease,
+    Outcome,
+    Participation,
+)
 from human_feedback_site.feedback.services import quality
-from human_feedback_site.feedback.services.checks import REPEAT_AFTER, falls_due
+from human_feedback_site.feedback.services.checks import REPEAT_AFTER, falls_due, pick_check
+from human_feedback_site.feedback.services.claims import participant
 from human_feedback_site.feedback.services.leases import live
+from human_feedback_site.feedback.services.sql import uuid_of
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -202,6 +214,17 @@ def test_one_gold_lease_gives_one_label_that_looks_counted(gold: list[str], brow
     assert [browser.answer(lease)["status"] for _ in range(2)] == ["counted", "surplus"]
 
 
+def test_labelers_with_large_numbers_are_given_gold_too(
+    gold: list[str], trainer: Trainer, browser: Browser
+) -> None:
+    browser.ask()
+    user = Labeler.objects.get(name="you").user
+    newcomer = replace(participant(user, trainer.name), labeler=2**31 - 1)
+    found = pick_check(newcomer, Lease.Purpose.GOLD)
+    assert found is not None
+    assert str(uuid_of(found[1])) in gold
+
+
 def test_a_pair_made_gold_is_decided_for_its_trainer(trainer: Trainer, browser: Browser) -> None:
     [uuid] = trainer.register()
     assert quality.make_gold(Comparison.objects.all(), Outcome.SECOND) == 1
@@ -310,9 +333,19 @@ def test_a_repeat_comes_late_once_and_changes_no_decision(
 
 
 def statements(action: Callable[[], Any]) -> list[str]:
-    with CaptureQueriesContext(connection) as captured:
+    """What a request sends to the database on a connection that was kept, the trial of this included."""
+    connection.health_check_done = False  # type: ignore[attr-defined]
+    with (
+        patch.object(connection, "is_usable", wraps=connection.is_usable) as tried,
+        CaptureQueriesContext(connection) as captured,
+    ):
         action()
-    return [query["sql"] for query in captured if not query["sql"].strip().startswith(TRANSACTION)]
+    said = [query["sql"] for query in captured if not query["sql"].strip().startswith(TRANSACTION)]
+    return said + ["trial of the connection"] * tried.call_count
+
+
+def test_other_requests_try_the_connection_first(trainer: Trainer) -> None:
+    assert "trial of the connection" in statements(trainer.decisions)
 
 
 @pytest.mark.parametrize("size", [8, 40])

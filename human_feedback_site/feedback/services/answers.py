@@ -25,7 +25,7 @@ from human_feedback_site.feedback.models import (
 from human_feedback_site.feedback.services.claims import Claim
 from human_feedback_site.feedback.services.decisions import announce, decide_anew, score_of, verdict_on
 from human_feedback_site.feedback.services.leases import grant, live
-from human_feedback_site.feedback.services.sql import key, rows
+from human_feedback_site.feedback.services.sql import key, rows, run
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _take_place(claim: Claim, score: Triple) -> tuple[int, Triple] | None:
 
 
 def _leave_place(claim: Claim, score: Triple) -> None:
-    rows(
+    run(
         """
         UPDATE feedback_comparison
         SET n_labels = n_labels - 1, score_first = score_first - %s, score_equal = score_equal - %s,

@@ -57,7 +57,7 @@ _GOLD = """
     WHERE c.experiment_id = %s AND c.status = 'gold'
       AND 0 = (SELECT COUNT(*) FROM feedback_label a WHERE a.comparison_id = c.id AND a.labeler_id = %s)
       AND NOT {held_by}
-    ORDER BY (c.id * 7919 + %s * 104729) %% 1009, c.id
+    ORDER BY (c.id * 7919 + CAST(%s AS bigint) * 104729) %% 1009, c.id
     LIMIT 1"""
 _REPEAT = """
     SELECT c.id, c.uuid, c.first_key, c.second_key
@@ -69,7 +69,7 @@ _REPEAT = """
         WHERE a.comparison_id = c.id AND a.labeler_id = b.labeler_id AND a.status = 'repeat')
       AND NOT {held_by}
     ORDER BY b.created_at DESC
-    LIMIT 1 OFFSET %s"""
+    LIMIT 1 OFFSET {skipped}"""
 
 
 def pick_check(who: Participant, purpose: str) -> Sequence[Any] | None:
@@ -78,5 +78,5 @@ def pick_check(who: Participant, purpose: str) -> Sequence[Any] | None:
     if purpose == Lease.Purpose.GOLD:
         found = rows(_GOLD, [experiment, labeler, labeler, labeler])
     else:
-        found = rows(_REPEAT, [labeler, experiment, labeler, REPEAT_AFTER])
+        found = rows(_REPEAT, [labeler, experiment, labeler], skipped=str(REPEAT_AFTER))
     return found[0] if found else None

@@ -20,7 +20,7 @@ from human_feedback_site.feedback.aggregation import Matrix, Triple
 from human_feedback_site.feedback.errors import NotFoundError
 from human_feedback_site.feedback.models import Experiment, Labeler
 from human_feedback_site.feedback.services.accounts import participation_in
-from human_feedback_site.feedback.services.sql import key, rows
+from human_feedback_site.feedback.services.sql import first_rows, key, rows
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def participant_in_session(session_key: str, name: str) -> tuple[User, Participa
     None says that it is not so simple: they were never here, or the session is not one of a user who may sign
     in, or it began under an older secret key.
     """
-    kept = rows(
+    kept = first_rows(
         "SELECT session_data FROM django_session WHERE session_key = %s AND expire_date > {now}",
         [session_key],
     )
@@ -189,7 +189,7 @@ def claim_in_session(session_key: str, lease: UUID) -> tuple[User, Claim] | None
     None says that it is not so simple: the lease is somebody else's, or the session is not one of a user who
     may sign in, or it began under an older secret key.
     """
-    found = rows(_CLAIM_IN_SESSION, [session_key, key(lease)])
+    found = first_rows(_CLAIM_IN_SESSION, [session_key, key(lease)])
     if not found or found[0][-1] is None:
         return None
     *claim, data = found[0]

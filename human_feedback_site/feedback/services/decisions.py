@@ -26,7 +26,7 @@ from human_feedback_site.feedback.models import (
     Participation,
     SequenceCounter,
 )
-from human_feedback_site.feedback.services.sql import rows
+from human_feedback_site.feedback.services.sql import rows, run
 
 Confusions = Mapping[int, Any]
 """Matrices by labeler, where there are any."""
@@ -39,7 +39,7 @@ def announce(experiment: int, comparison: int, verdict: Verdict) -> None:
         " RETURNING last_seq",
         [experiment],
     )
-    rows(
+    run(
         "INSERT INTO feedback_decision"
         " (experiment_id, comparison_id, seq, decision, probability, n_labels, created_at)"
         " VALUES (%s, %s, %s, %s, %s, %s, {now})",

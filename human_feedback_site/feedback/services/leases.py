@@ -30,7 +30,7 @@ from human_feedback_site.feedback.models import (
 )
 from human_feedback_site.feedback.services.checks import due_check, pick_check
 from human_feedback_site.feedback.services.claims import Participant
-from human_feedback_site.feedback.services.sql import key, rows, seconds, uuid_of
+from human_feedback_site.feedback.services.sql import key, rows, run, seconds, uuid_of
 
 _random = random.SystemRandom()
 # A lease this close to its end is brought back as an expired one is: it may be over before the commit.
@@ -172,8 +172,8 @@ _RENEW = """
           AND CASE l.purpose WHEN 'judge' THEN c.status = 'open'
                              WHEN 'gold' THEN c.status = 'gold'
                              ELSE c.status <> 'cancelled' END
-        ORDER BY CASE WHEN l.uuid IN (HELD) THEN 0 ELSE 1 END, l.shown DESC, l.id
-        LIMIT %s)
+        ORDER BY CASE WHEN l.uuid IN ({held}) THEN 0 ELSE 1 END, l.shown DESC, l.id
+        LIMIT {most})
       AND expires_at > {now}
     RETURNING uuid, swapped, id,
         (SELECT c.uuid FROM feedback_comparison c WHERE c.id = comparison_id),
@@ -185,7 +185,7 @@ def _renew(who: Participant, request: LeaseRequest) -> list[Offer]:
     """Extend live leases: those that the page holds, and up to ``request.count`` that it lost sight of."""
     held = [key(uuid) for uuid in request.held]
     found = rows(
-        _RENEW.replace("HELD", ", ".join(["%s"] * len(held)) or "NULL"),
+        _RENEW,
         [
             seconds(settings.LEASE_SECONDS),
             key(request.shown or _NO_LEASE),
@@ -194,8 +194,9 @@ def _renew(who: Participant, request: LeaseRequest) -> list[Offer]:
             who.experiment,
             seconds(_NEARLY_OVER_SECONDS),
             *held,
-            max(request.count, len(held)),
         ],
+        held=", ".join(["%s"] * len(held)) or "NULL",
+        most=str(max(request.count, len(held))),
     )
     return [
         Offer(uuid_of(uuid), uuid_of(comparison), first_key, second_key, bool(swapped))
@@ -247,7 +248,7 @@ _QUEUE = """
     WHERE c.experiment_id = %s AND c.status = 'open' AND c.n_labels + {places_taken} < c.wanted
       AND NOT {judged_by} AND NOT {held_by}
     ORDER BY c.priority DESC, c.n_labels DESC, c.id DESC
-    LIMIT %s {lock}"""
+    LIMIT {count} {lock}"""
 
 
 def _claim(who: Participant, count: int, held: int) -> list[Offer]:
@@ -256,7 +257,7 @@ def _claim(who: Participant, count: int, held: int) -> list[Offer]:
     claimed: list[Offer] = []
     for _ in range(_ATTEMPTS):
         missing = count - len(claimed)
-        queue = rows(_QUEUE, [who.experiment, who.labeler, who.labeler, missing])
+        queue = rows(_QUEUE, [who.experiment, who.labeler, who.labeler], count=str(missing))
         pairs = [Pair.of(row) for row in queue]
         if check is not None:
             found = pick_check(who, check.purpose)
@@ -342,7 +343,7 @@ def has_work(who: Participant) -> bool:
     held = Lease.objects.filter(
         live(), labeler=who.labeler, comparison__experiment=who.experiment, purpose=Lease.Purpose.JUDGE
     )
-    return held.exists() or bool(rows(_QUEUE, [who.experiment, who.labeler, who.labeler, 1]))
+    return held.exists() or bool(rows(_QUEUE, [who.experiment, who.labeler, who.labeler], count="1"))
 
 
 def grant(comparison: Comparison, labeler: Labeler, *, swapped: bool, purpose: str) -> Lease:
@@ -360,7 +361,7 @@ def grant(comparison: Comparison, labeler: Labeler, *, swapped: bool, purpose: s
 
 def expire_leases(labeler: int, experiment: int) -> None:
     """Give what a labeler holds in an experiment to others."""
-    rows(
+    run(
         """
         UPDATE feedback_lease SET expires_at = {now}
         WHERE labeler_id = %s AND expires_at > {now}

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
+from django.db import InterfaceError, OperationalError, connection
 
 _WORDS = {
     "postgresql": {
@@ -47,17 +47,43 @@ _PARTS = {
 }
 
 
-def rows(text: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Run a statement and return its rows; ``{words}`` and ``{parts}`` are written for the database."""
+def rows(text: str, values: Sequence[Any], **parts: str) -> list[tuple[Any, ...]]:
+    """Run a statement and return its rows; ``{words}`` and ``{parts}`` are written for the database.
+
+    ``parts`` are those of this call alone, such as a limit: without it PostgreSQL would plan for many rows.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_written(text, connection.vendor, **parts), values)
+        found: list[tuple[Any, ...]] = cursor.fetchall()
+    return found
+
+
+def run(text: str, values: Sequence[Any]) -> None:
+    """Run a statement that returns no rows, written as for :func:`rows`."""
     with connection.cursor() as cursor:
         cursor.execute(_written(text, connection.vendor), values)
-        return cursor.fetchall() if cursor.description else []
+
+
+def first_rows(text: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """As :func:`rows`, for the statement that a request begins with, which only reads.
+
+    It is itself the trial that a connection kept from earlier requests is put to: where the server has closed
+    that, the statement is run again on a new one.
+    """
+    connection.health_check_done = True  # type: ignore[attr-defined]
+    try:
+        return rows(text, values)
+    except (OperationalError, InterfaceError):
+        if connection.connection is None or connection.is_usable():
+            raise
+        connection.close()
+        return rows(text, values)
 
 
 @cache
-def _written(text: str, vendor: str) -> str:
+def _written(text: str, vendor: str, **parts: str) -> str:
     for _ in range(3):  # parts are made of parts, and those of words
-        text = text.format(**_WORDS[vendor], **_PARTS)
+        text = text.format(**_WORDS[vendor], **_PARTS, **parts)
     return text
 
 
