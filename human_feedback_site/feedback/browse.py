@@ -10,7 +10,15 @@ from django.core.paginator import Page
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery
 from django.utils.functional import cached_property
 
-from human_feedback_site.feedback.models import Comparison, Decision, Experiment, Label, Labeler, Lease
+from human_feedback_site.feedback.models import (
+    Comparison,
+    Decision,
+    Experiment,
+    Label,
+    Labeler,
+    Lease,
+    Outcome,
+)
 from human_feedback_site.feedback.selectors import outcome_said
 from human_feedback_site.feedback.services.leases import live, standing
 
@@ -19,6 +27,9 @@ MOST_COUNTED = 10_000
 
 STATES = ("waiting", "leased", "answered", "decided", "cancelled", "gold")
 NOTHING = "none"  # as a decision
+SELDOM_SAID = {Outcome.EQUAL, Outcome.CANT_TELL}
+MOST_NAMED = 30_000
+"""Rows that a statement names one by one; both databases take a few more."""
 _ORDERS: dict[str, Sequence[str]] = {
     "newest": ("-pk",),
     "oldest": ("pk",),
@@ -55,7 +66,7 @@ class Matching:
     """The comparisons of an experiment that match filters, as a paginator takes them."""
 
     def __init__(self, experiment: Experiment, filters: Filters) -> None:
-        found = _filtered(experiment.comparisons.order_by(*_ORDERS[filters.order]), filters)
+        found = _filtered(experiment, filters).order_by(*_ORDERS[filters.order])
         self._found = found[: MOST_COUNTED + 1]
 
     @cached_property
@@ -80,14 +91,16 @@ class Matching:
         return self[max(0, page.start_index() - 1) : page.end_index()]
 
 
-def _filtered(comparisons: QuerySet[Comparison], filters: Filters) -> QuerySet[Comparison]:
+def _filtered(experiment: Experiment, filters: Filters) -> QuerySet[Comparison]:
+    comparisons = experiment.comparisons.all()
     if filters.state:
         comparisons = _in_state(comparisons, filters.state)
-    if filters.decision:
-        said = None if filters.decision == NOTHING else filters.decision
-        comparisons = comparisons.alias(now=_decision_now()).filter(
-            Q(now=said) if said else Q(now__isnull=True)
-        )
+    if filters.decision == NOTHING:
+        comparisons = comparisons.alias(now=_decision_now()).filter(now__isnull=True)
+    elif filters.decision:
+        comparisons = comparisons.alias(now=_decision_now()).filter(now=filters.decision)
+        if filters.decision in SELDOM_SAID:
+            comparisons = comparisons.filter(_if_few(experiment, filters.decision))
     if filters.disagreement:
         comparisons = comparisons.alias(opinions=_opinions()).filter(n_labels__gt=1, opinions__gt=1)
     if filters.labeler is not None:
@@ -108,6 +121,13 @@ def _in_state(comparisons: QuerySet[Comparison], state: str) -> QuerySet[Compari
     claims = Lease.objects.filter(live(), comparison=OuterRef("pk"), purpose=Lease.Purpose.JUDGE)
     is_leased = Exists(claims)
     return comparisons.filter(is_leased if state == "leased" else ~is_leased, status=Comparison.Status.OPEN)
+
+
+def _if_few(experiment: Experiment, decision: str) -> Q:
+    """Those that were ever decided so, where these are few; else a page of them is found soon without."""
+    ever = Decision.objects.filter(experiment=experiment, decision=decision).values_list("comparison")
+    few = [comparison for (comparison,) in ever[: MOST_NAMED + 1]]
+    return Q(pk__in=few) if len(few) <= MOST_NAMED else Q()
 
 
 def _decision_now() -> Subquery:

@@ -12,6 +12,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from human_feedback_site.feedback.browse import Filters, Matching
 from human_feedback_site.feedback.models import Comparison, Labeler, Lease
 
 if TYPE_CHECKING:
@@ -84,6 +85,15 @@ def test_the_queue_is_read_in_its_order(asked: CaptureQueriesContext) -> None:
 def test_what_a_labeler_holds_is_found_among_what_is_live(asked: CaptureQueriesContext) -> None:
     [renewal] = statements_with(asked, "UPDATE feedback_lease SET expires_at")
     assert "lease_by_labeler" in plan_of(renewal)
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite does not see that this index will do")
+def test_what_is_seldom_decided_is_found_without_looking_at_all(trainer: Trainer) -> None:
+    live_through(trainer)
+    with CaptureQueriesContext(connection) as context:
+        assert list(Matching(trainer.experiment, Filters(decision="cant_tell"))[:25]) == []
+    [seldom] = statements_with(context, '"feedback_decision"."decision"')
+    assert "decision_seldom" in plan_of(seldom)
 
 
 def test_a_trainer_counts_what_is_open_alone(trainer: Trainer) -> None:

@@ -4,7 +4,7 @@ import uuid
 
 from django.conf import settings
 from django.db import models
-from django.db.models import F
+from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from human_feedback_site.feedback.models.comparisons import Comparison, Outcome
@@ -157,7 +157,15 @@ class Decision(models.Model):
 
     class Meta:
         constraints = (models.UniqueConstraint(fields=("experiment", "seq"), name="decision_seq"),)
-        indexes = (models.Index("comparison", F("seq").desc(), name="decision_newest"),)
+        indexes = (
+            models.Index("comparison", F("seq").desc(), name="decision_newest"),
+            # To find what is seldom said among very many; all else is found soon without.
+            models.Index(
+                fields=("experiment", "decision"),
+                name="decision_seldom",
+                condition=Q(decision__in=(Outcome.EQUAL, Outcome.CANT_TELL)),
+            ),
+        )
 
     def __str__(self) -> str:
         return f"{self.seq}: {self.decision or 'none'}"

@@ -15,7 +15,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from human_feedback_site.feedback import browse
-from human_feedback_site.feedback.models import Comparison, Experiment, Label, Labeler
+from human_feedback_site.feedback.models import Comparison, Decision, Experiment, Label, Labeler
 from human_feedback_site.feedback.pages import browser as pages
 
 if TYPE_CHECKING:
@@ -145,6 +145,17 @@ def test_a_great_many_are_not_all_counted(
     html = text(researcher_browser)
     assert "There are more than are listed" in html
     assert len(LINK.findall(html)) == 2
+
+
+def test_what_is_seldom_said_is_found_also_where_it_is_said_often(
+    researcher_browser: Client, pairs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Decision.objects.filter(comparison__uuid=pairs["agreed"]).earliest("seq")
+    Decision.objects.filter(pk=first.pk).update(decision="equal")  # but decided otherwise now
+    for named in (browse.MOST_NAMED, 0):
+        monkeypatch.setattr(browse, "MOST_NAMED", named)
+        assert found(researcher_browser, "decision=equal") == [pairs["split"]]
+        assert found(researcher_browser, "decision=cant_tell") == []
 
 
 def test_it_takes_the_same_statements_for_few_and_for_many(
