@@ -33,10 +33,10 @@ def compare(machine: Machine, options: argparse.Namespace) -> None:
     sides = [machine.teacher(OURS, str(5 * options.comparisons), str(most))]
     if options.label_studio is not None:
         sides.append(machine.label_studio(options.label_studio, options.comparisons, most))
-    for side in sides:
+    turns = take_turns(machine, sides, options)
+    for side in sides:  # now that connections are open
         counts = statements(machine, side)
         print(f"{side.name}: {counts['next']:.0f} statements for a next, {counts['save']:.0f} for a save")
-    turns = take_turns(machine, sides, options)
     for labelers in options.labelers if len(sides) > 1 else ():
         faster, later, cost = (
             ratio(turns, figure, OURS, THEIRS, labelers)

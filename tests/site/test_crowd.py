@@ -383,6 +383,19 @@ def test_a_request_takes_at_most_six_statements_however_much_there_is(
     assert set(Label.objects.values_list("status", flat=True)) >= {"counted"}
 
 
+@pytest.mark.parametrize("held", [1, 5])
+def test_coming_back_after_a_break_takes_the_same_few_statements(
+    trainer: Trainer, invite: Invite, held: int
+) -> None:
+    trainer.register(6)
+    one = invite("one")
+    uuids = [lease["uuid"] for lease in one.lease(held)]
+    Lease.objects.update(expires_at=Now())
+    assert len(statements(lambda: one.ask(held, held=uuids))) <= 5
+    Lease.objects.update(expires_at=Now())
+    assert len(statements(lambda: one.ask(held, held=uuids[:-1]))) <= 7
+
+
 def test_taking_what_others_only_prefetched_takes_at_most_six_statements(
     trainer: Trainer, invite: Invite
 ) -> None:

@@ -12,11 +12,14 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from human_feedback_site.environment import POSTGRESQL_OPTIONS
 from human_feedback_site.feedback.browse import Filters, Matching
 from human_feedback_site.feedback.models import Comparison, Labeler, Lease
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
+
+on_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="planned otherwise")
 
 
 def plan_of(statement: str) -> str:
@@ -82,12 +85,29 @@ def test_the_queue_is_read_in_its_order(asked: CaptureQueriesContext) -> None:
     assert "TEMP B-TREE" not in plan
 
 
+@on_postgresql
+def test_what_labelers_ask_for_is_planned_once_and_well(trainer: Trainer, browser: Browser) -> None:
+    rounds = POSTGRESQL_OPTIONS["prepare_threshold"] + 1
+    trainer.register(rounds)
+    for _ in range(rounds):
+        browser.answer(browser.lease()[0])
+    live_through(trainer)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT statement FROM pg_prepared_statements")
+        prepared = [statement for (statement,) in cursor.fetchall()]
+    assert sum("feedback_lease" in statement for statement in prepared) >= 5
+    [queue] = [statement for statement in prepared if "ORDER BY c.priority DESC" in statement]
+    plan = plan_of(f"(GENERIC_PLAN) {queue.replace('%', '%%')}")  # whatever its values
+    assert "comparison_queue" in plan
+    assert "Sort" not in plan
+
+
 def test_what_a_labeler_holds_is_found_among_what_is_live(asked: CaptureQueriesContext) -> None:
     [renewal] = statements_with(asked, "UPDATE feedback_lease SET expires_at")
     assert "lease_by_labeler" in plan_of(renewal)
 
 
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite does not see that this index will do")
+@on_postgresql  # SQLite does not see that this index will do
 def test_what_is_seldom_decided_is_found_without_looking_at_all(trainer: Trainer) -> None:
     live_through(trainer)
     with CaptureQueriesContext(connection) as context:

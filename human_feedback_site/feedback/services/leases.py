@@ -6,7 +6,6 @@ SQLite every transaction is alone), and "live" is judged by the database's clock
 """
 
 import random
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -15,7 +14,7 @@ from uuid import UUID, uuid4
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Case, Exists, OuterRef, Q, QuerySet, When
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 
@@ -168,10 +167,8 @@ _RENEW = """
     UPDATE feedback_lease SET expires_at = {after}, shown = (shown OR uuid = %s), prompt_version = %s
     WHERE id IN (
         SELECT l.id FROM feedback_lease l JOIN feedback_comparison c ON c.id = l.comparison_id
-        WHERE l.labeler_id = %s AND c.experiment_id = %s AND l.expires_at > {after} AND {live}
-          AND CASE l.purpose WHEN 'judge' THEN c.status = 'open'
-                             WHEN 'gold' THEN c.status = 'gold'
-                             ELSE c.status <> 'cancelled' END
+        WHERE l.labeler_id = %s AND c.experiment_id = %s AND l.expires_at > {after}
+          AND {live} AND {still_asked}
         ORDER BY CASE WHEN l.uuid IN ({held}) THEN 0 ELSE 1 END, l.shown DESC, l.id
         LIMIT {most})
       AND expires_at > {now}
@@ -204,42 +201,33 @@ def _renew(who: Participant, request: LeaseRequest) -> list[Offer]:
     ]
 
 
+_LOCK_PAIRS = """
+    SELECT c.id FROM feedback_comparison c
+    WHERE c.experiment_id = %s AND c.id IN (
+        SELECT l.comparison_id FROM feedback_lease l
+        WHERE l.labeler_id = %s AND l.uuid IN ({uuids}) AND {unanswered})
+    ORDER BY c.id {wait_and_lock}"""
+_BRING_BACK = """
+    UPDATE feedback_lease SET expires_at = {after}, shown = (shown OR uuid = %s), prompt_version = %s
+    WHERE id IN (
+        SELECT MAX(l.id) FROM feedback_lease l JOIN feedback_comparison c ON c.id = l.comparison_id
+        WHERE c.experiment_id = %s AND l.labeler_id = %s AND l.uuid IN ({uuids})
+          AND {unanswered} AND {still_asked}
+          AND (l.purpose <> 'judge'
+               OR c.n_labels + {places_taken} < c.wanted AND NOT {judged_by} AND NOT {held_by})
+        GROUP BY l.comparison_id)
+    RETURNING uuid"""
+
+
 def _bring_back(who: Participant, forgotten: Sequence[UUID], shown: UUID | None) -> list[UUID]:
     """Renew expired leases whose places nobody took, one for each comparison; return them."""
-    own = Lease.objects.filter(
-        unanswered(), labeler=who.labeler, uuid__in=forgotten, comparison__experiment=who.experiment
-    )
-    locked = lock(Comparison.objects.filter(pk__in=own.values("comparison")))
-    if not locked:
+    own = [who.experiment, who.labeler, *map(key, forgotten)]
+    uuids = ", ".join(["%s"] * len(forgotten))
+    if not rows(_LOCK_PAIRS, own, uuids=uuids):
         return []
-    holders = set(
-        Lease.objects.filter(live(), comparison__in=locked, purpose=Lease.Purpose.JUDGE).values_list(
-            "comparison", "labeler"
-        )
-    )
-    labels = Label.objects.filter(standing(), labeler=who.labeler, comparison__in=locked)
-    judged = set(labels.values_list("comparison", flat=True))
-    taken = Counter(comparison for comparison, _ in holders)
-    free = {
-        row.pk
-        for row in locked
-        if row.status == Comparison.Status.OPEN
-        and row.n_labels + taken[row.pk] < row.wanted
-        and row.pk not in judged
-        and (row.pk, who.labeler) not in holders
-    }
-    newest = {
-        lease.comparison_id: lease
-        for lease in own.order_by("-shown", "id")
-        if lease.comparison_id in free or lease.purpose != Lease.Purpose.JUDGE
-    }
-    back = Lease.objects.filter(pk__in=[lease.pk for lease in newest.values()])
-    back.update(
-        expires_at=fresh_expiry(),
-        shown=Case(When(uuid=shown, then=True), default="shown"),
-        prompt_version=who.prompt_version,
-    )
-    return [lease.uuid for lease in newest.values()]
+    change = [seconds(settings.LEASE_SECONDS), key(shown or _NO_LEASE), who.prompt_version]
+    back = rows(_BRING_BACK, [*change, *own, who.labeler, who.labeler], uuids=uuids)
+    return [uuid_of(uuid) for (uuid,) in back]
 
 
 # In the order in which they should be judged. Rows that others look at in this moment are passed over.

@@ -17,6 +17,7 @@ _WORDS = {
         "after": "STATEMENT_TIMESTAMP() + CAST(%s AS interval)",
         "age_ms": "CAST(1000 * EXTRACT(EPOCH FROM STATEMENT_TIMESTAMP() - l.created_at) AS bigint)",
         "lock": "FOR NO KEY UPDATE OF c SKIP LOCKED",
+        "wait_and_lock": "FOR NO KEY UPDATE",
         "false": "FALSE",
     },
     "sqlite": {
@@ -24,6 +25,7 @@ _WORDS = {
         "after": "STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'NOW', %s)",
         "age_ms": "CAST(ROUND(86400000 * (JULIANDAY('NOW') - JULIANDAY(l.created_at))) AS integer)",
         "lock": "",  # every transaction is alone
+        "wait_and_lock": "",
         "false": "0",
     },
 }
@@ -31,10 +33,13 @@ _WORDS = {
 # because PostgreSQL turns EXISTS into joins, and then may read all that a labeler ever did.
 _PARTS = {
     # An answer under an older lease of the same pair ends this one too.
-    "live": """l.expires_at > {now} AND 0 = (
+    "unanswered": """0 = (
         SELECT COUNT(*) FROM feedback_label a
         WHERE a.comparison_id = l.comparison_id AND a.labeler_id = l.labeler_id
           AND (a.lease_id = l.id OR a.created_at >= l.created_at))""",
+    "live": "l.expires_at > {now} AND {unanswered}",
+    "still_asked": """CASE l.purpose WHEN 'judge' THEN c.status = 'open' WHEN 'gold' THEN c.status = 'gold'
+        ELSE c.status <> 'cancelled' END""",
     "judged_by": """0 < (
         SELECT COUNT(*) FROM feedback_label a LEFT JOIN feedback_undo u ON u.label_id = a.id
         WHERE a.comparison_id = c.id AND a.labeler_id = %s AND u.id IS NULL)""",
