@@ -5,7 +5,7 @@ OPTIONS ?=
 BIN := $(VENV)/bin
 GL_PACKAGES := libegl1 libgl1-mesa-dri libosmesa6
 
-.PHONY: help demo stack test check suite setup setup-dev setup-stack clean
+.PHONY: help demo stack docs test check suite setup setup-dev setup-stack clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -15,6 +15,10 @@ demo: setup ## Teach a hopper from a browser; BOTS=3 adds three scripted labeler
 
 stack: setup-stack ## Run the full stack on this machine; BOTS=10 runs a whole experiment on it
 	@$(BIN)/python -m stack --bots $(BOTS) $(OPTIONS)
+
+docs: $(VENV)/.docs ## Build the documentation; it can be read without a network
+	@$(BIN)/sphinx-build --builder html --quiet --fail-on-warning --keep-going docs docs/_build/html
+	@echo "Open file://$(CURDIR)/docs/_build/html/index.html"
 
 test: ## Run every check and the whole test suite
 	@$(MAKE) --no-print-directory --jobs 2 check suite
@@ -48,6 +52,10 @@ $(VENV)/.runtime: pyproject.toml constraints.txt
 
 $(VENV)/.stack: $(VENV)/.runtime
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[stack]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.runtime
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime

@@ -2,8 +2,9 @@
 
     python scripts/film.py RUN_DIR flip.gif teacher.behaviours:backflip --first 60 --steps 200
 
-Plays episodes with the run's policy, its actions sampled, and films the one in the middle. Of a hopper it
-also counts the flips backward, and those of them in which nothing touches the ground while it is upside down.
+Plays episodes with the run's policy, its actions sampled, or with random actions (``--before``), and films
+the one in the middle. Of a hopper it also counts the flips backward, and those of them in which nothing
+touches the ground while it is upside down.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from agents.on_policy import OnPolicyAgent
 from teacher.clips.render import Shot, Stage
 from teacher.config import load_config
 from teacher.envs.episodes import Trajectory, replay
-from teacher.envs.random_episodes import policy_trajectories
+from teacher.envs.random_episodes import policy_trajectories, random_trajectories
 from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
 from teacher.judges import Behaviour
 from teacher.run import make_agent
@@ -74,6 +75,7 @@ def main() -> None:
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("gif", type=Path)
     parser.add_argument("behaviour", help="module:function")
+    parser.add_argument("--before", action="store_true", help="random actions instead of what was learned")
     parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="step to begin the film with")
@@ -81,8 +83,11 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=2, help="film one step of so many")
     given = parser.parse_args()
     task, agent = load_policy(given.run_dir)
-    act = partial(agent.act, deterministic=False)
-    episodes = list(itertools.islice(policy_trajectories(task, given.seed, act), given.episodes))
+    if given.before:
+        played = random_trajectories(task, given.seed)
+    else:
+        played = policy_trajectories(task, given.seed, partial(agent.act, deterministic=False))
+    episodes = list(itertools.islice(played, given.episodes))
     behaviour = Behaviour(given.behaviour)
     episodes.sort(key=behaviour)
     values = list(map(behaviour, episodes))

@@ -1,0 +1,47 @@
+"""How Sphinx makes the documentation: ``make docs``."""
+
+import importlib.metadata
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("MPLBACKEND", "agg")
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from sphinx.application import Sphinx  # noqa: E402
+
+from docs.reference_pages import openapi_schema, rest_page, settings_page  # noqa: E402
+
+project = "RL-Teacher"
+author = "the authors of RL-Teacher"
+release = importlib.metadata.version("rl-teacher")
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build"]
+napoleon_use_ivar = True  # autodoc lists the fields of dataclasses by themselves
+html_theme = "furo"
+html_title = "RL-Teacher"
+html_copy_source = html_show_sourcelink = html_show_copyright = False
+highlight_language = "none"
+myst_heading_anchors = 4
+myst_enable_extensions = ["colon_fence"]
+autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+add_module_names = False
+maximum_signature_line_length = 88
+
+
+def write_generated_pages(_: Sphinx) -> None:
+    """Write what is made of the program, where it differs, so that nothing is built in vain."""
+    folder = HERE / "generated"
+    folder.mkdir(exist_ok=True)
+    for name, text in (("rest", rest_page(openapi_schema())), ("settings", settings_page())):
+        path = folder / f"{name}.md"
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+
+
+def setup(app: Sphinx) -> None:
+    """Sphinx calls it."""
+    app.connect("builder-inited", write_generated_pages)

@@ -1,0 +1,157 @@
+"""Pages of the documentation that are made of the program itself: the REST reference, and all settings."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from teacher.config import PARTS, TeachConfig
+
+Schema = Mapping[str, Any]
+
+ROOT = Path(__file__).parents[1]
+
+_ABOUT_REST = """\
+# REST API
+
+Made from the site's OpenAPI schema; a running site serves the same at `/api/docs/`, and the schema itself at
+`/api/schema/`. What the requests are for, who may make them, and what holds for all of them is in
+[the interface in words](../api.md).
+"""
+_ABOUT_SETTINGS = """\
+# All settings
+
+Options of `teach`, and fields of `TeachConfig` and its parts; `teach --help` prints them. A flag without a
+value turns something on.
+"""
+
+
+def openapi_schema() -> Schema:
+    """What the site says of its own interface; neither a database nor a network is needed."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "schema.json"
+        command = [
+            sys.executable,
+            "manage.py",
+            "spectacular",
+            "--format",
+            "openapi-json",
+            "--file",
+            str(path),
+        ]
+        subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "TEACHER_STATE_DIR": folder})
+        schema: Schema = json.loads(path.read_text())
+    return schema
+
+
+def rest_page(schema: Schema) -> str:
+    """The requests, each with what it takes and answers and an example, then the objects in them."""
+    lines = [_ABOUT_REST]
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            lines += _operation(f"{method.upper()} {path}", operation)
+    lines += ["## Objects", ""]
+    for name, content in schema["components"]["schemas"].items():
+        lines += _object(name, content)
+    return "\n".join(lines)
+
+
+def _operation(title: str, operation: Schema) -> Iterator[str]:
+    yield from (f"## `{title}`", "", operation.get("description", ""), "")
+    parameters = [each for each in operation.get("parameters", []) if each["in"] != "path"]
+    if parameters:
+        yield from ("| in the query | type | |", "| --- | --- | --- |")
+        yield from (
+            f"| `{each['name']}` | {_kind(each['schema'])} | {_cell(each.get('description', ''))} |"
+            for each in parameters
+        )
+        yield ""
+    if "requestBody" in operation:
+        yield from _content("Takes", operation["requestBody"]["content"])
+    for status, answer in operation["responses"].items():
+        if status < "400":
+            yield from _content(f"Answers {status}:", answer.get("content", {}))
+    refusals = {status: each for status, each in operation["responses"].items() if status >= "400"}
+    if refusals:
+        yield from ("| refusal | |", "| --- | --- |")
+        yield from (f"| {status} | {_cell(each['description'])} |" for status, each in refusals.items())
+        yield ""
+
+
+def _content(what: str, content: Schema) -> Iterator[str]:
+    if not content:
+        yield from (f"{what} nothing", "")
+    for media_type, form in content.items():
+        yield from (f"{what} {_kind(form['schema'])} as `{media_type}`", "")
+        for example in form.get("examples", {}).values():
+            yield from ("```json", json.dumps(example["value"], indent=2), "```", "")
+
+
+def _object(name: str, content: Schema) -> Iterator[str]:
+    yield from (f"### {name}", "", content.get("description", "").replace("\n", "\n\n"), "")
+    if "properties" not in content:
+        yield from (_kind(content), "")
+        return
+    required = content.get("required", [])
+    yield from ("| | type | |", "| --- | --- | --- |")
+    for field, form in content["properties"].items():
+        optional = "" if field in required else "optional; "
+        yield f"| `{field}` | {_kind(form)} | {optional}{_cell(form.get('description', ''))} |"
+    yield ""
+
+
+def _kind(form: Schema) -> str:
+    """The type of a value, with a link where it is an object of the page."""
+    if "$ref" in form:
+        name = form["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    alternatives = [*form.get("oneOf", ()), *form.get("allOf", ()), *form.get("anyOf", ())]
+    if alternatives:
+        return " or ".join(map(_kind, alternatives))
+    if "enum" in form:
+        return ", ".join(f"`{json.dumps(value)}`" for value in form["enum"])
+    if form.get("type") == "array":
+        return f"list of {_kind(form['items'])}"
+    kinds = form.get("type", "anything")
+    kind = " or ".join(kinds) if isinstance(kinds, list) else str(kinds)
+    return f"{kind} ({form['format']})" if "format" in form else kind
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def settings_page() -> str:
+    """A table of ``teach``'s options, and one for each part of them."""
+    lines = [_ABOUT_SETTINGS, *_options(TeachConfig)]
+    for part, kind in PARTS.items():
+        lines += ["", f"## `--{part}.…`", "", *_options(kind, f"{part}.")]
+    return "\n".join([*lines, ""])
+
+
+def _options(settings: type, prefix: str = "") -> Iterator[str]:
+    hints = typing.get_type_hints(settings, include_extras=True)
+    yield from ("| option | value | default | |", "| --- | --- | --- | --- |")
+    for field in dataclasses.fields(settings):
+        if field.name not in PARTS:
+            kind, help_text, *others = get_args(hints[field.name])
+            flags = [f"--{prefix}{field.name}", *(flag for flag in others if isinstance(flag, str))]
+            default = "" if field.default in (dataclasses.MISSING, None, False) else f"`{field.default}`"
+            names = " ".join(f"`{flag}`" for flag in flags)
+            yield f"| {names} | {_values(kind)} | {default} | {_cell(help_text)} |"
+
+
+def _values(kind: Any) -> str:
+    if get_origin(kind) in (types.UnionType, typing.Union):
+        return _values(next(choice for choice in get_args(kind) if choice is not types.NoneType))
+    if get_origin(kind) is Literal:
+        return " ".join(f"`{value}`" for value in get_args(kind))
+    names: Mapping[Any, str] = {bool: "", int: "whole number", float: "number", str: "text"}
+    return names[kind]
