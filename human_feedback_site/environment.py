@@ -127,14 +127,15 @@ def read_database(state_dir: Path) -> dict[str, Any]:
     Unset, it is a SQLite file in the state folder. SQLite runs with a write-ahead log, full synchronisation
     (an acknowledged label survives a power cut) and immediate transactions (a writer waits for its turn at
     the start of its transaction, so it never acts on what it read before another writer finished).
-    Connections to PostgreSQL are kept for a minute, and tried before each request that uses one.
+    Connections to PostgreSQL are kept for ten minutes, so that what is prepared on them pays, and tried
+    before each request that uses one.
     """
     url = os.environ.get("DATABASE_URL", "").strip()
     if not url:
         make_private_folder(state_dir)
         url = f"sqlite:///{state_dir / 'site.sqlite3'}"
     try:
-        config: dict[str, Any] = dict(dj_database_url.parse(url, conn_max_age=60, conn_health_checks=True))
+        config: dict[str, Any] = dict(dj_database_url.parse(url, conn_max_age=600, conn_health_checks=True))
     except (ValueError, KeyError):
         raise _no_database() from None
     options = config.get("OPTIONS", {})

@@ -132,7 +132,7 @@ def test_nobody_waits_long_for_a_postgresql_that_is_silent(
     monkeypatch.setenv("DATABASE_URL", f"postgresql://u:p@h/d{query}")
     found = environment.read_database(tmp_path)
     assert found["OPTIONS"] == {**environment.POSTGRESQL_OPTIONS, "connect_timeout": seconds}
-    assert (found["CONN_MAX_AGE"], found["CONN_HEALTH_CHECKS"]) == (60, True)
+    assert (found["CONN_MAX_AGE"], found["CONN_HEALTH_CHECKS"]) == (600, True)
 
 
 @pytest.mark.parametrize(
