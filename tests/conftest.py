@@ -1,11 +1,12 @@
 """Real servers for the tests that need one; each starts with the first test that asks for it."""
 
 import contextlib
+import itertools
 import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ class S3Server:
 
 
 @pytest.fixture(scope="session")
-def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+def s3_server(tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], int]) -> Iterator[S3Server]:
     """A real S3 server with one empty bucket, ``clips``; it sets no environment variable by itself."""
     folder = tmp_path_factory.mktemp("s3")
     server = S3(folder / "root", free_port(), "teacher-access-key", "teacher-secret-key")
@@ -69,7 +70,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres_url(tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], int]) -> Iterator[str]:
     """The address of an empty database on a real PostgreSQL."""
     folder = tmp_path_factory.mktemp("postgres")
     server = PostgreSQL(folder / "data", free_port(), "teacher-password")
@@ -94,8 +95,21 @@ def running(service: Service, logs: Path) -> Iterator[None]:
         process.stop()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+@pytest.fixture(scope="session")
+def free_port() -> Callable[[], int]:
+    """Find ports for servers that are started later.
+
+    They are none of those that the system hands out: it might give such a one to somebody else meanwhile.
+    Each process looks elsewhere, and never at one twice.
+    """
+    candidates = itertools.count(os.getpid() * 53)
+
+    def free_port() -> int:
+        for candidate in candidates:
+            port = 12_000 + candidate % 20_000
+            with socket.socket() as probe, contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return port
+        raise AssertionError("candidates are endless")
+
+    return free_port

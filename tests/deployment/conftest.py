@@ -5,11 +5,10 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import venv
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -143,7 +142,7 @@ class Image:
     def run(self, command: str | list[str], environment: Mapping[str, str] | None = None) -> str:
         """Run a command to its end and return what it said; fails the test where the command fails."""
         process = self.start(command, environment or {})
-        said, _ = process.communicate(timeout=120)
+        said, _ = process.communicate(timeout=240)
         assert process.returncode == 0, f"{command}: {said}"
         return said
 
@@ -242,15 +241,3 @@ def site_image(stages: dict[str, Stage], tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(scope="session")
 def render_image(stages: dict[str, Stage], tmp_path_factory: pytest.TempPathFactory) -> Image:
     return Image(stages, "render", tmp_path_factory.mktemp("render-image"), linked=True)
-
-
-@pytest.fixture(scope="session")
-def free_port() -> Callable[[], int]:
-    """Find a port that nobody listens on."""
-
-    def free_port() -> int:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return int(probe.getsockname()[1])
-
-    return free_port

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 import imageio_ffmpeg
 import numpy as np
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from django.conf import settings as site_settings
 from django.contrib.auth.models import User
 from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect, sync_playwright
@@ -38,15 +39,17 @@ CHROMIUM_ARGUMENTS = [
 ]
 PASSWORD = "a-long-enough-password"
 LONG_ENOUGH_MS = 450
+PAIR = "main[data-state=judging], main[data-state=practice]"
 PATIENCE_MS = 60_000  # for what comes, however busy the machine is
 RED, BLUE = (200, 40, 40), (40, 40, 200)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give what drives a real browser or real processes a second chance, which the summary tells of."""
+    """Give what drives real browsers or processes time, and a second chance that the summary tells of."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(pytest.mark.timeout(1200))
 
 
 @dataclass(frozen=True)
@@ -160,9 +163,14 @@ class LabelingPage:
         """Wait until the page shows a pair (``judging``), or one of its other states."""
         self.page.wait_for_selector(f"main[data-state={state}]", state="attached")
 
+    def watch(self) -> None:
+        """Look at the pair for as long as nobody judges faster; the next one may still be on its way."""
+        self.page.wait_for_selector(PAIR, state="attached")
+        self.page.wait_for_timeout(LONG_ENOUGH_MS)
+
     def press(self, key: str) -> None:
         """Press a key when the pair has been seen long enough."""
-        self.page.wait_for_timeout(LONG_ENOUGH_MS)
+        self.watch()
         self.page.keyboard.press(key)
 
     def come_back(self) -> None:
@@ -209,6 +217,7 @@ class LabelingPage:
 
     def side_of(self, color: str) -> str:
         """Return the side on which the clip of that colour is seen."""
+        self.page.wait_for_selector(PAIR, state="attached")
         return ("left", "right")[[video["color"] for video in self.videos()].index(color)]
 
 
@@ -318,6 +327,27 @@ def phone(new_page: Callable[..., Page]) -> LabelingPage:
 def page(new_page: Callable[[str], Page]) -> Page:
     """A page of a browser set to English."""
     return new_page("en-US")
+
+
+@pytest.fixture
+def faults() -> Callable[[Page], list[str]]:
+    """Tell what axe finds serious, and whether a page is wider than its window.
+
+    Clips have no sound, so they need no captions.
+    """
+
+    def faults(page: Page) -> list[str]:
+        found = Axe().run(page, options={"rules": {"video-caption": {"enabled": False}}})
+        serious = [
+            f"{each['id']}: {node['target']} {node['failureSummary']}"
+            for each in found.response["violations"]
+            if each["impact"] in {"serious", "critical"}
+            for node in each["nodes"]
+        ]
+        too_wide: int = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        return [*serious, *([f"{too_wide} pixels are cut off"] if too_wide > 0 else [])]
+
+    return faults
 
 
 @pytest.fixture

@@ -67,10 +67,10 @@ def test_up_is_equal_and_down_is_cannot_tell(site: Site, labeling: LabelingPage)
 def test_a_click_on_a_clip_or_a_button_is_an_answer(site: Site, labeling: LabelingPage) -> None:
     site.add(2)
     labeling.open(site.invite())
-    labeling.page.wait_for_timeout(450)
+    labeling.watch()
     labeling.page.locator(".clip").nth(1).click()
     labeling.expect_saved(1)
-    labeling.page.wait_for_timeout(450)
+    labeling.watch()
     labeling.page.get_by_role("button", name="Left", exact=True).click()
     labeling.expect_saved(2)
     assert [label.choice for label in site.labels()] == ["right", "left"]
@@ -87,7 +87,7 @@ def two_presses(page: Page) -> None:
 
 
 def double_click(page: Page) -> None:
-    page.get_by_role("button", name="Left", exact=True).dblclick()
+    page.get_by_role("button", name="Left", exact=True).evaluate("(it) => { it.click(); it.click(); }")
 
 
 @pytest.mark.parametrize("act", [held_key, two_presses, double_click])
@@ -96,7 +96,7 @@ def test_a_clumsy_press_gives_one_label(
 ) -> None:
     site.add(3)
     labeling.open(site.invite())
-    labeling.page.wait_for_timeout(450)
+    labeling.watch()
     act(labeling.page)
     labeling.expect_saved(1)
     labeling.page.wait_for_timeout(300)
@@ -118,8 +118,11 @@ def test_two_tabs_give_two_pairs_one_label_each(site: Site, labeling: LabelingPa
 
 def test_the_next_pairs_are_here_before_they_are_needed(site: Site, labeling: LabelingPage) -> None:
     site.add(3)
+    fetched: list[str] = []
+    labeling.page.on("requestfinished", lambda request: fetched.append(request.url))
     labeling.open(site.invite())
-    labeling.page.wait_for_load_state("networkidle")
+    while sum("/media/" in url for url in fetched) < 6:
+        labeling.page.wait_for_timeout(50)
     labeling.page.context.set_offline(offline=True)
     for unsaved in (1, 2):
         labeling.press("ArrowRight")
@@ -450,6 +453,33 @@ def test_help_opens_by_key_and_holds_the_answers_back(site: Site, labeling: Labe
     expect(help_dialog).to_be_hidden()
     labeling.wait_for("judging")
     assert site.labels() == []
+
+
+def test_keys_that_type_a_character_can_be_switched_off_for_good(site: Site, labeling: LabelingPage) -> None:
+    site.add(1)
+    labeling.open(site.invite())
+    page = labeling.page
+    box = page.get_by_role("checkbox", name="Keys that type a character")
+    undo, help_button = (page.get_by_role("button", name=name) for name in ("Undo", "Help"))
+    expect(undo).to_have_attribute("aria-keyshortcuts", "Z")
+    page.keyboard.press("?")
+    box.uncheck()
+    for _ in range(2):
+        page.keyboard.press("Escape")
+        page.keyboard.press("?")
+        page.keyboard.press("z")
+        expect(page.locator("#help")).to_be_hidden()
+        expect(labeling.toast).to_have_text("")
+        assert undo.get_attribute("aria-keyshortcuts") is None
+        expect(page.locator(".tools kbd").first).to_be_hidden()
+        labeling.open(site.label_url)
+    help_button.click()
+    box.check()
+    page.keyboard.press("Escape")
+    page.keyboard.press("z")
+    expect(labeling.toast).to_have_text("There is no answer to take back.")
+    labeling.press("ArrowUp")
+    labeling.expect_saved(1)
 
 
 def test_a_chinese_browser_gets_a_chinese_page(

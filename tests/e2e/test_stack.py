@@ -25,7 +25,7 @@ from teacher.storage import open_storage
 
 ROOT = Path(__file__).parents[2]
 LOOK_LONG_ENOUGH_MS = 450
-STOP_SECONDS = 60.0
+STOP_SECONDS = 180.0
 KILLED = {  # name and part of the command line
     "render-1": "render-1@",
     "web": "gunicorn",
@@ -65,7 +65,7 @@ class Stack:
         self.until(lambda: "Ctrl-C" in self.output.read_text(), "the start")
         return self
 
-    def until(self, condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
+    def until(self, condition: Callable[[], bool], what: str, seconds: float = 300) -> None:
         """Wait for something that happens while the stack runs."""
         deadline = time.monotonic() + seconds
         while not condition():
@@ -79,8 +79,12 @@ class Stack:
 
     def kill(self, program: str) -> None:
         """Kill the program of the stack whose command line contains this."""
-        (pid,) = [pid for pid, line in children(self.process.pid).items() if program in line]
-        os.kill(pid, signal.SIGKILL)
+
+        def found() -> list[int]:
+            return [pid for pid, line in children(self.process.pid).items() if program in line]
+
+        self.until(lambda: len(found()) == 1, program)  # it may be about to be started again
+        os.kill(found()[0], signal.SIGKILL)
 
     def answers(self) -> int:
         """Answers that the bots saw acknowledged."""
@@ -142,7 +146,7 @@ def test_nothing_is_lost_when_each_program_of_an_experiment_is_killed_once(folde
         for answers, program in enumerate(KILLED.values(), 1):
             stack.until(lambda wanted=3 * answers: stack.answers() >= wanted, "answers")  # type: ignore[misc]
             stack.kill(program)
-        status = stack.process.wait(150)
+        status = stack.process.wait(300)
     finally:
         stack.close()
     said = stack.output.read_text()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -64,11 +63,9 @@ class Redis:
 
 
 @pytest.fixture
-def redis(tmp_path: Path) -> Iterator[Redis]:
+def redis(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Redis]:
     """A Redis that is not started yet."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        redis = Redis(tmp_path, probe.getsockname()[1])
+    redis = Redis(tmp_path, free_port())
     yield redis
     redis.kill()
 
@@ -112,11 +109,11 @@ class Worker:
 
     def leave_a_chore(self) -> None:
         """Put a session there that has expired."""
-        with closing(sqlite3.connect(self._database, timeout=20)) as database, database:
+        with closing(sqlite3.connect(self._database, timeout=60)) as database, database:
             database.execute("INSERT INTO django_session VALUES ('old', '', '2020-01-01 00:00:00')")
 
     def is_done(self) -> bool:
-        with closing(sqlite3.connect(self._database, timeout=20)) as database:
+        with closing(sqlite3.connect(self._database, timeout=60)) as database:
             return bool(database.execute("SELECT count(*) FROM django_session").fetchone() == (0,))
 
     def kill_beat(self) -> None:
@@ -126,7 +123,7 @@ class Worker:
 
     def until(self, true: Callable[[], bool]) -> None:
         """Wait until something holds, as long as the worker lives."""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while not true():
             assert self.process.poll() is None, self.log
             assert time.monotonic() < deadline, self.log
@@ -138,7 +135,7 @@ class Worker:
         A process of the pool whose last result was lost with the connection waits for it for 30 seconds.
         """
         try:
-            return self.process.wait(60)
+            return self.process.wait(120)
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(self.log) from None

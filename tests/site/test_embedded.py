@@ -40,7 +40,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
                     stderr=log,
                 )
             )
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while time.monotonic() < deadline:
             try:
                 announced: dict[str, Any] = json.loads((tmp_path / "state/site/lock").read_text())
@@ -55,7 +55,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield start
     for process in started:
         process.terminate()
-        process.wait(60)
+        process.wait(120)
 
 
 def test_an_exported_public_address_is_served_and_used_in_links(start: Start, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_chores_are_done_and_one_that_fails_does_not_end_the_site(start: Start, 
         fcntl.flock(run, fcntl.LOCK_EX)
         site = start(hurry="embedded.MINUTE = 0.05")
         log = tmp_path / "log"
-        with closing(sqlite3.connect(tmp_path / "state/site.sqlite3", timeout=20)) as database:
+        with closing(sqlite3.connect(tmp_path / "state/site.sqlite3", timeout=60)) as database:
             with database:
                 database.execute("DROP TABLE django_session")
             wait_until(lambda: "A chore failed and is tried again later: expired sessions" in log.read_text())
@@ -130,7 +130,7 @@ def put_experiment(site: dict[str, Any], folder: Path) -> requests.Response:
 
 
 def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -48,7 +48,7 @@ def test_sides_are_drawn_at_random_and_then_fixed(
         expire(*browser.lease(5))
     swapped = list(Lease.objects.values_list("swapped", flat=True))
     assert len(swapped) == 40
-    assert 5 < sum(swapped) < 35  # misses by chance once in 600,000
+    assert 3 < sum(swapped) < 37  # misses by chance once in fifty million
     [lease] = browser.lease()
     before = Lease.objects.get(uuid=lease["uuid"]).swapped
     browser.lease()

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from teacher.client import Decision, FeedItem, Phase
+from teacher.client import Decision, FeedItem
 from teacher.errors import DataError
-from teacher.ledger import Comparison, Ledger
+from teacher.ledger import Comparison, Ledger, Role
 from teacher.segments import Segment
 
 MakeSegment = Callable[..., Segment]
@@ -33,7 +33,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 def ask(ledger: Ledger, make_segment: MakeSegment) -> Ask:
     """Writes one comparison."""
 
-    def ask(phase: Phase = "training", step: int = 0) -> Comparison:
+    def ask(phase: Role = "training", step: int = 0) -> Comparison:
         number = 2 * ledger.total()
         comparison = Comparison(uuid4(), make_segment(number), make_segment(number + 1), phase, step)
         ledger.write([comparison])
@@ -66,6 +66,17 @@ def test_what_was_written_is_read_back_exactly_after_reopening(
         assert_same_segment(found.first, expected.first)
         assert_same_segment(found.second, expected.second)
     reopened.close()
+
+
+def test_gold_is_carried_on_like_others_and_counted_apart(ledger: Ledger, ask: Ask) -> None:
+    ask()
+    gold = ask("gold")
+    assert (ledger.gold(), ledger.asked(), ledger.open(), ledger.on_their_way()) == (1, 1, 1, 1)
+    assert [found.phase for found in ledger.unfinished()] == ["training", "gold"]
+    ledger.set_status([gold.uuid], "registered")
+    assert (ledger.gold(), ledger.asked(), len(ledger.unfinished())) == (1, 1, 1)
+    ledger.set_status([gold.uuid], "failed")
+    assert (ledger.gold(), ledger.asked()) == (0, 1)
 
 
 def test_writing_a_comparison_again_changes_nothing(ledger: Ledger, ask: Ask) -> None:
@@ -206,7 +217,7 @@ def test_two_threads_share_a_ledger(ledger: Ledger, make_segment: MakeSegment) -
     for comparison in asked:
         ledger.write([comparison])
         assert ledger.open() >= 0
-    thread.join(30)
+    thread.join(240)
     assert errors == []
     assert {preference.uuid for preference in ledger.preferences()} == {c.uuid for c in asked}
 

@@ -78,7 +78,7 @@ def test_everything_acknowledged_survives_kill_9(tmp_path: Path, lines: int) -> 
 def test_a_full_disk_is_one_line_and_leaves_what_was_written(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite3"
     with writer(path, 300_000) as process:
-        output, errors = process.communicate(timeout=120)
+        output, errors = process.communicate(timeout=240)
     assert process.returncode == 1
     last = errors.strip().splitlines()[-1]
     assert last.startswith("teacher.errors.DataError: ")

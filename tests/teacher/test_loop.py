@@ -16,12 +16,12 @@ from rich.console import Console
 
 from teacher import loop, teach
 from teacher.assembly import build_run, check, prepared_directory
-from teacher.client import Decision, FeedItem, Phase, SiteState
+from teacher.client import Decision, FeedItem, SiteState
 from teacher.collectors.base import CollectorStatus
 from teacher.config import TeachConfig
 from teacher.judges import oracle
 from teacher.learner import MIN_OPEN_COMPARISONS
-from teacher.ledger import Comparison, Ledger
+from teacher.ledger import Comparison, Ledger, Role
 from teacher.options import RewardConfig
 from teacher.preferences import Preference
 from teacher.run import Run, Teaching, predicted_rewards
@@ -39,6 +39,7 @@ class Person:
         self.judge: Callable[[Segment, Segment], Decision] = oracle
         self.state: SiteState = "running"
         self.asked: list[Comparison] = []
+        self.gold: list[Comparison] = []
         self.most_open = 0
         self.waited_for: list[int | None] = []
         self._ledger = ledger
@@ -48,9 +49,12 @@ class Person:
     def status(self) -> CollectorStatus:
         return CollectorStatus(state=self.state, active_labelers=1)
 
-    def submit(self, pairs: Sequence[SegmentPair], phase: Phase, step: int) -> None:
+    def submit(self, pairs: Sequence[SegmentPair], phase: Role, step: int) -> None:
         comparisons = [Comparison(uuid.uuid4(), *pair, phase, step) for pair in pairs]
         self._ledger.write(comparisons)
+        if phase == "gold":
+            self.gold += comparisons
+            return
         self._questions.extend(comparisons)
         self.asked += comparisons
         self.most_open = max(self.most_open, self._ledger.open("training"))
@@ -80,7 +84,7 @@ MakeRun = Callable[..., tuple[Run, Person]]
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -105,12 +109,15 @@ def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRu
                     "no_videos": True,
                     "runs_dir": str(tmp_path),
                     **settings,
+                    "gold": 0.0,
                 }
             )
             task = check(config, QUIET)
             parts.enter_context(prepared_directory(config, uuid.uuid4(), resumed=False))
             run = parts.enter_context(build_run(config, uuid.uuid4(), task, QUIET))
-            run.config = TeachConfig(**{**vars(config), "predictor": "human"})
+            run.config = TeachConfig(
+                **{**vars(config), "predictor": "human", "gold": settings.get("gold", 0.0)}
+            )
             assert run.teaching is not None
             person = Person(run.teaching.ledger, patience)
             run.teaching.collector = person
@@ -125,6 +132,20 @@ def test_a_person_who_keeps_up_is_asked_exactly_all_labels(make_run: MakeRun) ->
     assert len(person.asked) == 60
     assert [comparison.phase for comparison in person.asked].count("pretraining") == 12
     assert person.most_open <= MIN_OPEN_COMPARISONS
+
+
+def test_a_share_of_gold_is_mixed_in_and_takes_no_place(make_run: MakeRun) -> None:
+    run, person = make_run(pace="labels", gold=0.25)
+    assert loop.train(run)
+    assert len(person.asked) == 60
+    assert len(person.gold) == 15
+    assert 0 == person.gold[0].step < person.gold[-1].step
+    known = [frozenset((each.first, each.second)) for each in (*person.asked, *person.gold)]
+    assert len(set(known)) == 75
+    differences = [abs(each.first.true_return - each.second.true_return) for each in person.gold]
+    assert min(differences) > 0
+    assert run.teaching is not None
+    assert len(run.teaching.dataset) == 60
 
 
 def test_the_last_answers_are_waited_for_when_training_is_over(make_run: MakeRun) -> None:
@@ -161,7 +182,7 @@ def test_training_holds_for_a_person_and_goes_on_by_itself(make_run: MakeRun) ->
     run, person = make_run(patience=12, pace="labels")
     trainer = threading.Thread(target=loop.train, args=(run,))
     trainer.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not any(person.waited_for[-1:]) or run.agent.total_steps == 0:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -170,7 +191,7 @@ def test_training_holds_for_a_person_and_goes_on_by_itself(make_run: MakeRun) ->
     assert run.agent.total_steps == held_at < 8000
     assert run.labels_due() - run.teaching.ledger.usable() > MIN_OPEN_COMPARISONS  # type: ignore[union-attr]
     person.patience = float("inf")
-    trainer.join(60)
+    trainer.join(240)
     assert run.agent.total_steps >= 8000
     assert person.waited_for[-1] is None
 
@@ -201,7 +222,7 @@ def assert_waits_through_a_pause(person: Person, wait: Callable[[Run, Teaching],
     waiting.join(0.3)
     assert waiting.is_alive()
     person.state = "running"
-    waiting.join(60)
+    waiting.join(240)
     assert not waiting.is_alive()
 
 
@@ -223,7 +244,7 @@ def test_a_pause_is_said_once_and_so_is_its_end(make_run: MakeRun) -> None:
     person.state = "running"
     wait_until(lambda: "No longer paused." in said.export_text(clear=False))
     person.finish()
-    training.join(60)
+    training.join(240)
     assert said.export_text().count("Paused on the site.") == 1
 
 

@@ -6,6 +6,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from itertools import islice
+from random import Random
 from uuid import UUID, uuid4
 
 import numpy as np
@@ -29,7 +30,8 @@ def ids(*numbers: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
 
 
 def test_weights_follow_poisson_of_mean_one() -> None:
-    weights = bootstrap_weights(ids(*(uuid4().int for _ in range(30_000))), 3)
+    random = Random(1)
+    weights = bootstrap_weights(ids(*(random.getrandbits(128) for _ in range(30_000))), 3)
     for member in weights:
         counts = Counter(member.astype(int).tolist())
         observed = [counts[k] for k in range(5)] + [sum(n for k, n in counts.items() if k >= 5)]

@@ -97,8 +97,9 @@ def test_it_is_read_in_the_same_number_of_statements_however_much_there_is(
 
 
 def test_how_labelers_do_is_not_read_each_time(
-    trainer: Trainer, browser: Browser, researcher_browser: Client
+    browser: Browser, researcher_browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(monitoring, "_CROWD_SECONDS", 600.0)
     researcher_browser.get(PATH)
     with CaptureQueriesContext(connection) as queries:
         researcher_browser.get(PATH)
@@ -113,8 +114,8 @@ def test_the_pace_is_that_of_the_last_ten_minutes(
     for lease in browser.lease(4):
         browser.answer(lease)
     Experiment.objects.update(created_at=Now() - timedelta(minutes=4), n_labels=12)
-    assert look().rate == pytest.approx(1.0, rel=0.05)  # it has existed for four minutes
-    assert look().minutes_left == pytest.approx(8.0, rel=0.05)
+    assert look().rate == pytest.approx(1.0, rel=0.3)  # it has existed for four minutes
+    assert look().minutes_left == pytest.approx(8.0, rel=0.3)
     Experiment.objects.update(created_at=Now() - timedelta(days=1), overlap_more=3, overlap_share=0.5)
     one = Label.objects.first()
     assert one is not None
@@ -141,9 +142,9 @@ def test_the_queue_is_as_old_as_its_oldest_open_pair(
     newest, oldest = Comparison.objects.order_by("-pk")
     for age, each in ((5, newest), (30, oldest)):
         Comparison.objects.filter(pk=each.pk).update(created_at=Now() - timedelta(minutes=age))
-    assert look().queue_minutes == pytest.approx(30, rel=0.05)
+    assert look().queue_minutes == pytest.approx(30, abs=2)
     trainer.post(f"{trainer.path}/cancel", {"comparisons": [str(oldest.uuid)]})
-    assert look().queue_minutes == pytest.approx(5, rel=0.1)
+    assert look().queue_minutes == pytest.approx(5, abs=2)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ class Production:
         return subprocess.run(
             [sys.executable, *words],
             cwd=ROOT, env=self.environment | environment,
-            capture_output=True, text=True, check=False, timeout=120,
+            capture_output=True, text=True, check=False, timeout=240,
         )  # fmt: skip
 
     def migrate(self) -> str:
@@ -68,7 +68,7 @@ class Production:
     @property
     def url(self) -> str:
         """Where the server answers, once it does."""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while time.monotonic() < deadline and self._started[-1].poll() is None:
             address = re.search(r"Listening at: (http://[\d.:]+)", self.text())
             if address is not None:
@@ -89,7 +89,7 @@ class Production:
         """End what was started."""
         for process in self._started:
             process.terminate()
-            process.wait(60)
+            process.wait(120)
 
 
 @pytest.fixture(scope="session")

@@ -89,7 +89,7 @@ def test_sigterm_lets_a_request_in_progress_end_and_leaves_nothing_behind(
         other.execute("ROLLBACK")
         assert answer.result(timeout=60) == 201
     other.close()
-    assert process.wait(60) == 0
+    assert process.wait(120) == 0
     with pytest.raises(requests.ConnectionError):
         requests.get(f"{url}/livez", timeout=5)
     said = [line["message"] for line in site.log()]
@@ -110,5 +110,5 @@ def test_settings_that_cannot_work_stop_the_server_with_one_line(site: Productio
         ({"WEB_CONCURRENCY": "0"}, "WEB_CONCURRENCY must be a whole number from 1 to 9999, not '0'."),
     ):
         process = site.start(**variables)
-        assert process.wait(60) != 0
+        assert process.wait(120) != 0
         assert message in site.text()

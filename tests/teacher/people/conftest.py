@@ -86,7 +86,7 @@ class Asking:
     def receive(self, count: int) -> list[Preference]:
         """The next ``count`` preferences, waiting for them."""
         received: list[Preference] = []
-        deadline = time.monotonic() + 90.0
+        deadline = time.monotonic() + 240.0
         while len(received) < count:
             assert time.monotonic() < deadline, f"{len(received)} of {count} came; {self.collector.status}"
             received += self.collector.receive()
@@ -136,9 +136,9 @@ WaitUntil = Callable[[Callable[[], bool]], None]
 
 @pytest.fixture
 def wait_until() -> WaitUntil:
-    """Polls until a condition holds; fails after two minutes."""
+    """Polls until a condition holds; fails after four minutes."""
 
-    def wait(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+    def wait(condition: Callable[[], bool], seconds: float = 240.0) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, "it did not come about in time"

@@ -55,7 +55,7 @@ def test_bots_wait_for_the_experiment_and_end_with_it(
         asking.collector.submit(pairs[:6], "training", 100)
         asking.receive(6)
         asking.collector.finish()
-    output, _ = bots.communicate(timeout=120)
+    output, _ = bots.communicate(timeout=240)
     assert bots.returncode == 0
     assert [line.split(":")[0] for line in output.splitlines()] == ["bot-1", "bot-2"]
     answers = [json.loads(line) for line in log.read_text().splitlines()]
@@ -88,7 +88,7 @@ def test_a_manner_that_no_bot_can_have_is_refused(
 def test_a_wrong_token_is_reported(site: SiteHandle, token_file: Path) -> None:
     token_file.write_text("tt_wrong")
     bots = run_bots("--site", site.url, "--experiment", "x", "--token-file", token_file, "--count", 1)
-    output, _ = bots.communicate(timeout=120)
+    output, _ = bots.communicate(timeout=240)
     assert bots.returncode == 1
     assert "401" in output
 
@@ -109,7 +109,7 @@ class Forwarder(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         url = server.site + self.path
         reply = requests.request(
-            self.command, url, data=body, headers=dict(self.headers), allow_redirects=False, timeout=30
+            self.command, url, data=body, headers=dict(self.headers), allow_redirects=False, timeout=120
         )
         if self.path == "/api/v1/labels" and not server.lost:
             server.lost += 1
@@ -140,7 +140,7 @@ def test_an_answer_whose_acknowledgement_is_lost_is_sent_again_and_counts_once(
         asking.collector.submit(pairs[:2], "training", 100)
         received = asking.receive(2)
         asking.collector.finish()
-        bot.join(60)
+        bot.join(240)
         proxy.shutdown()
         thread.join()
     assert (proxy.lost, bot.error, bot.answered) == (1, None, 2)

@@ -28,16 +28,16 @@ def test_a_site_killed_on_the_way_loses_nothing(
     site = ensure_site(tmp_path / "state")
     try:
         with start_asking(at=site) as asking:
-            asking.collector.submit(pairs[:20], "training", 100)
+            asking.collector.submit(pairs[:24], "training", 100)
             bots = asking.bots(2, tmp_path / "answers")
             wait_until(lambda: asking.ledger.usable() >= 4)
             kill_site(tmp_path / "state")
             wait_until(lambda: asking.collector.status.away is not None)
-            preferences = {str(item.uuid): item for item in asking.receive(20)}
-            assert asking.collector.status.away is None
+            preferences = {str(item.uuid): item for item in asking.receive(24)}
+            wait_until(lambda: asking.collector.status.away is None)
             asking.collector.finish()
             for bot in bots:
-                bot.join(60)
+                bot.join(240)
         assert [bot.error for bot in bots] == [None, None]
         assert announced(tmp_path / "state")["instance"] != site.instance_id
         assert urlsplit(announced(tmp_path / "state")["url"]).port == urlsplit(site.url).port
@@ -90,13 +90,12 @@ def waiting_for(state_dir: Path, statement: str = "SELECT 1") -> int | None:
 
 
 class Unsteady(FolderStorage):
-    """A folder that cannot be written the first few times."""
+    """A folder that cannot be written at first."""
 
-    failures = 3
+    away = True
 
     def put(self, key: str, path: Path) -> None:
-        if self.failures:
-            self.failures -= 1
+        if self.away:
             raise StorageError("the store is away")
         super().put(key, path)
 
@@ -104,9 +103,11 @@ class Unsteady(FolderStorage):
 def test_a_store_that_is_away_is_tried_again(
     start_asking: Any, pairs: Pairs, wait_until: Any, site: Any
 ) -> None:
-    with start_asking(storage=Unsteady(Path(site.storage))) as asking:
+    storage = Unsteady(Path(site.storage))
+    with start_asking(storage=storage) as asking:
         asking.collector.submit(pairs[:2], "training", 100)
         wait_until(lambda: "the store is away" in (asking.collector.status.away or ""))
+        storage.away = False
         wait_until(lambda: asking.ledger.unfinished() == [])
         wait_until(lambda: asking.collector.status.away is None)
 
@@ -115,12 +116,15 @@ def test_labelers_can_watch_the_newest_film_once_the_store_is_back(
     start_asking: Any, open_labeler: Any, wait_until: Any, site: Any, tmp_path: Path
 ) -> None:
     films = [tmp_path / "old.mp4", tmp_path / "new.mp4"]
-    with start_asking(storage=Unsteady(Path(site.storage))) as asking:
+    storage = Unsteady(Path(site.storage))
+    with start_asking(storage=storage) as asking:
         labeler = open_labeler(asking)
         assert labeler.film() is None
         for step, film in enumerate(films, 100):
             film.write_text(film.name)
             asking.collector.show(film, step)
+        wait_until(lambda: asking.collector.status.away is not None)
+        storage.away = False
         wait_until(lambda: labeler.film() == (101, b"new.mp4"))
         films[0].unlink()
         asking.collector.show(films[0], 200)  # tidied up before it was uploaded: no reason to stop
@@ -129,24 +133,25 @@ def test_labelers_can_watch_the_newest_film_once_the_store_is_back(
 
 
 class Short(FolderStorage):
-    """A folder that keeps only half of what it is given, the first time."""
+    """A folder that keeps only half of what it is given, at first."""
 
-    shortened = False
+    shortens = True
 
     def put(self, key: str, path: Path) -> None:
         super().put(key, path)
-        if not self.shortened:
-            self.shortened = True
+        if self.shortens:
             os.truncate(self._root / key, path.stat().st_size // 2)
 
 
 def test_a_clip_is_registered_only_when_all_of_it_is_in_the_store(
     start_asking: Any, pairs: Pairs, wait_until: Any, site: Any
 ) -> None:
-    with start_asking(storage=Short(Path(site.storage))) as asking:
+    storage = Short(Path(site.storage))
+    with start_asking(storage=storage) as asking:
         asking.collector.submit(pairs[:1], "training", 100)
         wait_until(lambda: "expected" in (asking.collector.status.away or ""))
         assert len(asking.ledger.unfinished()) == 1
+        storage.shortens = False
         wait_until(lambda: asking.ledger.unfinished() == [])
 
 

@@ -21,7 +21,7 @@ def test_labelers_get_the_clips_straight_from_s3(
             bots = asking.bots(1)
             preferences = asking.receive(2)
             asking.collector.finish()
-            bots[0].join(60)
+            bots[0].join(240)
     finally:
         site.release()
     for preference in preferences:
