@@ -108,13 +108,22 @@ def _minutes_left(experiment: Experiment, progress: selectors.Progress, rate: fl
 
 def _crowd(experiment: Experiment) -> Crowd:
     """Read it anew now and then: it takes all labels, and every open page asks."""
-    name = f"crowd-{experiment.pk}"
+    name = _crowd_key(experiment)
     kept: Crowd | None = cache.get(name)
     if kept is None:
         begun = time.perf_counter()
         kept = Crowd(crowd.agreement(experiment), crowd.labelers(experiment))
         cache.set(name, kept, max(_CROWD_SECONDS, _CROWD_SHARE * (time.perf_counter() - begun)))
     return kept
+
+
+def forget_crowd(experiment: Experiment) -> None:
+    """Read how labelers do anew at the next look."""
+    cache.delete(_crowd_key(experiment))
+
+
+def _crowd_key(experiment: Experiment) -> str:
+    return f"crowd-{experiment.pk}"
 
 
 def _films(experiment: Experiment) -> Sequence[Film]:

@@ -18,6 +18,7 @@ from django.urls import URLResolver, get_resolver
 
 from human_feedback_site.feedback.models import Invite
 from human_feedback_site.feedback.services import invites
+from human_feedback_site.feedback.services.accounts import labeler_named, participation_of
 from human_feedback_site.feedback.table_files import FILE_TYPES
 from human_feedback_site.feedback.tables import TABLES
 
@@ -92,6 +93,11 @@ PAGES = [
     page("invites", *MANAGED),
     page("invites", 302, 404, 404, 404, 302, 302, method="POST", kind="named", labeler_name="mia", days=1),
     page("invites/<int:number>/revoke", *STEERED, method="POST", path="invites/{invite}/revoke"),
+    page("labelers/<int:number>", *MANAGED, path="labelers/{labeler}"),
+    *(
+        page(f"labelers/<int:number>/{step}", *STEERED, method="POST", path=f"labelers/{{labeler}}/{step}")
+        for step in ("block", "readmit")
+    ),
     page("participants", *MANAGED),
     page("participants/forget", *STEERED, method="POST", all="yes"),
     *(
@@ -194,7 +200,11 @@ def send(client: Client, row: Row, path: str) -> int:
 def test_each_role_gets_what_the_table_says(row: Row, clients: dict[str, Client], trainer: Trainer) -> None:
     invite = invites.invite_by_name(trainer.experiment, "invited")
     [comparison] = trainer.register()
-    path = row.path.replace("{invite}", str(invite.pk)).replace("{comparison}", comparison)
+    labeler = participation_of(labeler_named(trainer.user, "you"), trainer.experiment).labeler_id
+    places = {"invite": invite.pk, "comparison": comparison, "labeler": labeler}
+    path = row.path
+    for name, value in places.items():
+        path = path.replace(f"{{{name}}}", str(value))
     assert {role: send(clients[role], row, path) for role in ROLES} == dict(
         zip(ROLES, row.expected, strict=True)
     )

@@ -54,11 +54,12 @@ def pages(trainer: Trainer, browser: Browser, researcher_browser: Client) -> Pag
 
     pair = Comparison.objects.exclude(labels=None).get()
     browsed = [f"/experiments/hopper/comparisons{more}" for more in ("", f"/{pair.uuid}", "?state=cancelled")]
+    labeler = f"/experiments/hopper/labelers/{pair.labels.get().labeler_id}"
 
     def pages(language: str) -> Iterator[str]:
         clients = {"researcher": researcher_browser, "labeler": browser.client, "nobody": Client()}
         addresses = {
-            "researcher": ["/", "/experiments/hopper/", link, *browsed],
+            "researcher": ["/", "/experiments/hopper/", link, labeler, *browsed],
             "labeler": ["/", "/experiments/hopper/label"],
             "nobody": ["/accounts/login/", "/join/forged", "/nothing-here"],
         }

@@ -1,0 +1,118 @@
+"""A researcher blocks a labeler and withdraws its labels, and gives it work again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from human_feedback_site.feedback.models import Label, Labeler, Participation, Undo
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Browser, Trainer
+
+STEPS = ("block", "readmit")
+
+
+@pytest.fixture
+def path(trainer: Trainer, browser: Browser) -> str:
+    """The page of a labeler who judged two of three pairs and holds one."""
+    trainer.register(3)
+    for lease in browser.lease(3)[:2]:
+        browser.answer(lease)
+    return f"/experiments/hopper/labelers/{Labeler.objects.get(name='you').pk}"
+
+
+def table_of(client: Client) -> str:
+    html = client.get("/experiments/hopper/").content.decode()
+    return html.partition('id="labelers"')[2]
+
+
+def test_blocking_is_asked_about_first(path: str, researcher_browser: Client) -> None:
+    assert f'href="{path}">Block' in table_of(researcher_browser)
+    html = researcher_browser.get(path).content.decode()
+    assert "Block you?" in html
+    assert "2 labels are withdrawn." in html
+    assert f'action="{path}/block"' in html
+    assert f'action="{path}/readmit"' not in html
+    assert not Undo.objects.exists()
+
+
+def test_a_blocked_labelers_labels_are_withdrawn_and_its_pairs_go_to_others(
+    path: str,
+    trainer: Trainer,
+    browser: Browser,
+    invite: Callable[[str], Browser],
+    researcher_browser: Client,
+) -> None:
+    table_of(researcher_browser)  # which keeps how labelers do for some seconds
+    response = researcher_browser.post(f"{path}/block")
+    assert response.headers["Location"] == "/experiments/hopper/#labelers"
+    assert set(Undo.objects.values_list("retracted_by__username", flat=True)) == {"ada"}
+    assert Undo.objects.count() == Label.objects.count() == 2
+    assert [item["decision"] for item in trainer.decisions(after=2)["items"]] == [None, None]
+    assert browser.ask()["notice"] == "stopped"
+    assert len(invite("other").lease(5)) == 3
+    table = table_of(researcher_browser)
+    assert "stopped</span>" in table
+    assert f'href="{path}">Give work again' in table
+    researcher_browser.post(f"{path}/block")
+    assert Undo.objects.count() == 2
+
+
+def test_a_labeler_who_is_given_work_again_gets_pairs_and_no_label_back(
+    path: str, browser: Browser, researcher_browser: Client
+) -> None:
+    researcher_browser.post(f"{path}/block")
+    html = researcher_browser.get(path).content.decode()
+    assert "you is given no more pairs" in html
+    assert f'action="{path}/readmit"' in html
+    assert f'action="{path}/block"' not in html  # there is nothing left to withdraw
+    researcher_browser.post(f"{path}/readmit")
+    assert Participation.objects.get(labeler__name="you").answered == 0
+    assert len(browser.lease(5)) == 3
+    assert f'href="{path}">Block' in table_of(researcher_browser)
+
+
+def test_labels_of_a_labeler_who_was_stopped_by_checks_can_be_withdrawn(
+    path: str, researcher_browser: Client, trainer: Trainer
+) -> None:
+    Participation.objects.update(stopped_at=trainer.experiment.created_at)
+    html = researcher_browser.get(path).content.decode()
+    assert "Withdraw all labels" in html
+    assert f'action="{path}/readmit"' in html
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_only_those_who_manage_the_experiment_may_and_only_by_a_form_of_this_site(
+    path: str,
+    trainer: Trainer,
+    stranger: Trainer,
+    browser: Browser,
+    signed_in: Callable[[User], Client],
+    step: str,
+) -> None:
+    for client in (signed_in(stranger.user), browser.client):
+        assert client.get(path).status_code == client.post(f"{path}/{step}").status_code == 404
+    assert Client().post(f"{path}/{step}").headers["Location"].startswith("/accounts/login/")
+    forger = Client(enforce_csrf_checks=True)
+    forger.force_login(trainer.user)
+    assert forger.post(f"{path}/{step}").status_code == 403
+    owner = signed_in(trainer.user)
+    assert owner.get(f"{path}/{step}").status_code == owner.post(path).status_code == 405
+    assert not Undo.objects.exists()
+    assert not Participation.objects.exclude(stopped_at=None).exists()
+
+
+def test_a_labeler_of_another_experiment_is_not_there(
+    path: str, stranger: Trainer, signed_in: Callable[[User], Client]
+) -> None:
+    elsewhere = path.replace("hopper", "walker")
+    client = signed_in(stranger.user)
+    statuses: list[Any] = [client.get(elsewhere).status_code]
+    statuses += [client.post(f"{elsewhere}/{step}").status_code for step in STEPS]
+    assert statuses == [404] * 3
+    assert not Undo.objects.exists()
