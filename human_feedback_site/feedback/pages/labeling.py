@@ -32,7 +32,7 @@ ANSWERS_PER_PAGE = 20
 MODULES = [
     f"feedback/js/{name}.js"
     for name in (
-        *("api", "beside", "controls", "lessons", "outbox", "pace"),
+        *("api", "beside", "controls", "kept", "lessons", "outbox", "pace"),
         *("player", "prefetch", "recent", "screen", "transport"),
     )
 ]

@@ -17,11 +17,47 @@ const ACTIONS = {
 const MAY_REPEAT = ["back", "forward"];
 const TYPING = "input, select, textarea, [contenteditable]";
 
-/** @param {(choice: string) => void} answer @param {Record<string, () => void>} actions by name */
-export function listenToKeys(answer, actions) {
+/** The keys that type a character; who uses speech input or another aid that types by itself switches them off. */
+export class CharacterKeys {
+  #box = document.getElementById("character-keys");
+  #shortcuts = [...document.querySelectorAll("[aria-keyshortcuts]")]
+    .map((button) => [button, button.getAttribute("aria-keyshortcuts")])
+    .filter(([, key]) => key.length === 1);
+
+  /** @param {{ value: string | null }} kept where the choice outlives the page */
+  constructor(kept) {
+    this.#box.checked = kept.value !== "off";
+    this.#box.addEventListener("change", () => {
+      kept.value = this.#box.checked ? "on" : "off";
+      this.#render();
+    });
+    this.#render();
+  }
+
+  ignores(key) {
+    return key.length === 1 && key !== " " && !this.#box.checked;
+  }
+
+  #render() {
+    const on = this.#box.checked;
+    document.body.classList.toggle("no-character-keys", !on);
+    for (const [button, key] of this.#shortcuts) {
+      if (on) button.setAttribute("aria-keyshortcuts", key);
+      else button.removeAttribute("aria-keyshortcuts");
+    }
+  }
+}
+
+/**
+ * @param {(choice: string) => void} answer
+ * @param {Record<string, () => void>} actions by name
+ * @param {CharacterKeys} characters
+ */
+export function listenToKeys(answer, actions, characters) {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.altKey || event.metaKey || event.target.closest?.(TYPING)) return;
     if (document.querySelector("dialog[open]")) return;
+    if (characters.ignores(event.key)) return;
     const choice = CHOICES[event.key];
     const action = ACTIONS[event.key.toLowerCase()];
     // On a focused button the space bar presses the button, as everywhere else.

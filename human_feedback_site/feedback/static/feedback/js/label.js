@@ -2,7 +2,8 @@
 
 import { Api, Away, NoConsent, OtherAccount, Refused, SignedOut, newUuid } from "./api.js";
 import { Beside } from "./beside.js";
-import { listenToButtons, listenToKeys } from "./controls.js";
+import { CharacterKeys, listenToButtons, listenToKeys } from "./controls.js";
+import { Kept } from "./kept.js";
 import { Practice, showExamples } from "./lessons.js";
 import { Outbox } from "./outbox.js";
 import { Pace } from "./pace.js";
@@ -121,7 +122,7 @@ class Labeling {
 
   #listen() {
     const [answer, actions] = [(choice) => this.answer(choice), this.#actions()];
-    listenToKeys(answer, actions);
+    listenToKeys(answer, actions, new CharacterKeys(new Kept(`rl-teacher.character-keys.${this.page.account}`)));
     listenToButtons(answer, actions);
     this.outbox.addEventListener("added", ({ detail }) => this.#added(detail.entry));
     this.outbox.addEventListener("change", () => this.#count());
@@ -365,31 +366,6 @@ class Labeling {
     if (this.siteState !== "running") return this.siteState;
     if (this.away) return "offline";
     return this.prefetch.loading || !this.prefetch.asked ? "loading" : "empty";
-  }
-}
-
-/** A string that this browser remembers, where it allows that. */
-class Kept {
-  #key;
-
-  constructor(key) {
-    this.#key = key;
-  }
-
-  get value() {
-    try {
-      return localStorage.getItem(this.#key);
-    } catch {
-      return null;
-    }
-  }
-
-  set value(value) {
-    try {
-      localStorage.setItem(this.#key, value);
-    } catch {
-      // It is forgotten.
-    }
   }
 }
 

@@ -1,0 +1,125 @@
+"""Those who come by a link, from the consent to the end, and what researchers see of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import Page, expect
+
+from human_feedback_site.feedback.models import (
+    Arrival,
+    Comparison,
+    Experiment,
+    Invite,
+    Labeler,
+    Participation,
+)
+from human_feedback_site.feedback.services import accounts, consent, experiments, invites
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import LabelingPage, Site
+
+Make = Callable[..., Invite]
+Faults = Callable[[Page], list[str]]
+
+
+@pytest.fixture
+def make(site: Site) -> Make:
+    """Make a link for many that asks each for one answer."""
+
+    def make(**changes: object) -> Invite:
+        facts = {"kind": "anonymous", "answers_wanted": 1, "expires_at": timezone.now() + timedelta(days=1)}
+        return Invite.objects.create(experiment=site.experiment, **{**facts, **changes})
+
+    return make
+
+
+def test_the_answer_that_was_wanted_last_leads_to_the_end(
+    site: Site, labeling: LabelingPage, make: Make
+) -> None:
+    site.add(2)
+    page = labeling.page
+    page.goto(invites.link_of(make(completion_code="DONE-1"), site.url))
+    page.get_by_role("button", name="Start").click()
+    labeling.wait_for("judging")
+    page.route("**/api/v1/labels", lambda route: route.abort())
+    labeling.press("ArrowLeft")
+    expect(labeling.unsaved).to_contain_text("1")
+    assert page.url == site.label_url  # what is unsaved is sent first
+    page.unroute("**/api/v1/labels")
+    labeling.come_back()
+    expect(page.get_by_role("heading", name="Thank you!")).to_be_visible()
+    expect(page.locator("main")).to_contain_text("1 answer of yours is saved.")
+    expect(page.locator("main")).to_contain_text("DONE-1")
+    assert len(site.labels()) == 1
+
+
+def test_another_text_is_agreed_to_before_the_next_pair(site: Site, labeling: LabelingPage) -> None:
+    site.add(2)
+    consent.set_text(site.experiment, "We keep your answers.")
+    page = labeling.page
+    page.goto(site.invite())
+    page.get_by_role("button", name="I agree").click()
+    labeling.wait_for("judging")
+    labeling.press("ArrowLeft")
+    labeling.expect_saved(1)
+    consent.set_text(site.experiment, "We keep your answers and your name.")
+    labeling.come_back()
+    expect(page.get_by_text("We keep your answers and your name.")).to_be_visible()
+    page.get_by_role("button", name="I do not agree").click()
+    expect(page.get_by_role("heading", name="Goodbye, and thank you")).to_be_visible()
+    page.get_by_role("link", name="Read the text again").click()
+    page.get_by_role("button", name="I agree").click()
+    labeling.wait_for("judging")
+    expect(labeling.answered).to_have_text("1")
+
+
+@pytest.fixture
+def busy(site: Site, make: Make) -> str:
+    """A site whose pages are full: links in each state, somebody from a platform, pairs in each state."""
+    consent.set_text(site.experiment, "We keep your answers.\n\nAnd nothing else.")
+    sent = invites.Participant("5" * 24, "6" * 24, "7" * 24)
+    platform = make(platform="prolific", limit=3, note="The first of two studies")
+    arrived = invites.admit(platform, sent)
+    make(note="Used up", limit=1, uses=1)
+    make(note="Revoked", revoked_at=timezone.now())
+    invites.invite_by_name(site.experiment, "mia")
+    accounts.participation_of(Labeler.objects.get(name="mia"), site.experiment)
+    Participation.objects.filter(labeler=arrived).update(stopped_at=timezone.now())
+    site.add(1)
+    gold = Comparison.objects.filter(uuid__in=site.add(1))
+    gold.update(gold="first", status=Comparison.Status.GOLD)
+    experiments.cancel_comparisons(site.experiment, site.add(1))
+    return f"/experiments/{site.experiment.name}/"
+
+
+def pages_of(experiment: Experiment) -> Iterator[tuple[str, str]]:
+    """Addresses below the experiment's, and what tells that the page is there."""
+    yield "comparisons", ".comparisons .comparison"
+    yield "comparisons?state=leased", ".empty"
+    yield f"comparisons/{experiment.comparisons.latest('pk').uuid}", ".facts"
+    yield "invites", ".person"
+    yield "participants", ".participants"
+    yield f"labelers/{Labeler.objects.get(name='mia').pk}", "form"
+    yield f"labelers/{Arrival.objects.get().labeler_id}", "form"
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (360, "dark")])
+def test_nothing_serious_is_wrong_with_the_researchers_pages_and_nothing_is_cut_off(
+    site: Site, busy: str, labeling: LabelingPage, faults: Faults, width: int, scheme: str
+) -> None:
+    page = labeling.page
+    page.set_viewport_size({"width": width, "height": 800})
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light", reduced_motion="reduce")
+    page.goto(site.url + busy)
+    labeling.sign_in("ada")
+    expect(page.locator("#labelers table")).to_be_visible()
+    for address, there in pages_of(site.experiment):
+        page.goto(site.url + busy + address)
+        expect(page.locator(there).first).to_be_visible()
+        page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+        assert faults(page) == [], address
