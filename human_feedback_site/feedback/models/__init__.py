@@ -33,6 +33,7 @@ from human_feedback_site.feedback.models.labels import (
 from human_feedback_site.feedback.models.limits import Attempts
 from human_feedback_site.feedback.models.people import (
     LABELER_NAME_PATTERN,
+    MAX_LABELER_NAME,
     ApiToken,
     Labeler,
     Participation,
@@ -42,6 +43,7 @@ from human_feedback_site.feedback.models.people import (
 __all__ = [
     "KNOWN_ANSWERS",
     "LABELER_NAME_PATTERN",
+    "MAX_LABELER_NAME",
     "MAX_PROMPT",
     "NAME_PATTERN",
     "PLATFORM_ID_PATTERN",

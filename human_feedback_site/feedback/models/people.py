@@ -10,7 +10,8 @@ from django.utils.translation import gettext_lazy as _
 
 from human_feedback_site.feedback.models.experiments import Experiment
 
-LABELER_NAME_PATTERN = r"\A[\w.-]{1,50}\Z"
+MAX_LABELER_NAME = 50
+LABELER_NAME_PATTERN = rf"\A[\w.-]{{1,{MAX_LABELER_NAME}}}\Z"
 validate_labeler_name = RegexValidator(
     LABELER_NAME_PATTERN,
     _("Use 1 to 50 letters, digits, underscores, hyphens and dots."),
@@ -22,7 +23,7 @@ class Labeler(models.Model):
     """A person who judges comparisons, invited by a researcher to some experiments."""
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, related_name="labeler")
-    name = models.CharField(max_length=50)
+    name = models.CharField(max_length=MAX_LABELER_NAME)
     invited_by = models.ForeignKey(
         settings.AUTH_USER_MODEL,
         models.PROTECT,

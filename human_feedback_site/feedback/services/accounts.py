@@ -12,7 +12,13 @@ from django.db.models.functions import Now
 from django.urls import reverse
 
 from human_feedback_site.feedback.errors import NotFoundError, WithdrawnError
-from human_feedback_site.feedback.models import ApiToken, Experiment, Labeler, Participation
+from human_feedback_site.feedback.models import (
+    MAX_LABELER_NAME,
+    ApiToken,
+    Experiment,
+    Labeler,
+    Participation,
+)
 
 INVITE_SALT = "feedback.invite"
 _TOKEN_PREFIX = "tt_"  # noqa: S105  (what a token starts with, so that secret scanners can tell)
@@ -146,7 +152,7 @@ def labeler_for(user: User, experiment: Experiment) -> Labeler:
     if user.pk != experiment.owner_id:
         raise NotFoundError(f"There is no experiment {experiment.name!r} for you.")
     labeler, _ = Labeler.objects.get_or_create(
-        user=user, defaults={"name": f"{user.username} (owner)"[:50], "invited_by": user}
+        user=user, defaults={"name": f"{user.username} (owner)"[:MAX_LABELER_NAME], "invited_by": user}
     )
     labeler.experiments.add(experiment)
     return labeler

@@ -7,6 +7,7 @@ from uuid import UUID
 from django.db.models import F
 
 from human_feedback_site.feedback.models import (
+    MAX_LABELER_NAME,
     Comparison,
     Experiment,
     Label,
@@ -20,7 +21,6 @@ from human_feedback_site.feedback.services.accounts import labeler_named, partic
 from human_feedback_site.feedback.services.leases import live, lock, standing
 from human_feedback_site.feedback.table_reader import Problems, Row
 
-_MOST_NAME = 50
 _AS_TOLD = ("choice", "swapped", "prompt_version", "response_ms", "shown_ms", "created_at")
 _JUDGED = {Comparison.Status.OPEN, Comparison.Status.ANSWERED}
 _STATUSES = {
@@ -97,7 +97,8 @@ class AddedLabels:
             f"meaning: expected {meaning}, found {row['meaning']}": row["meaning"] != meaning,
             f"status: {row['status']} does not go with the purpose {row['purpose']}": row["status"]
             not in _STATUSES[row["purpose"]],
-            f"labeler: expected at most {_MOST_NAME} characters": len(row["labeler"]) > _MOST_NAME,
+            f"labeler: expected at most {MAX_LABELER_NAME} characters": len(row["labeler"])
+            > MAX_LABELER_NAME,
             "undo and undone_at come together": (row["undo"] is None) != (row["undone_at"] is None),
             "the undo is that of another label": undos.get(row["undo"], row["label"]) != row["label"],
             "the label is known with other content": label is not None and _content(label) != _told(row),
