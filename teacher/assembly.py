@@ -295,6 +295,7 @@ def _ask_people(
         n_labels=config.n_labels,
         fps=task.fps,
         has_true_reward=True,
+        gold_rate=config.gold or None,
     )
     publication = Publication(ledger, client, renderer, storage, settings, value_of(config.manner))
     collector = HumanCollector(publication, site.revive)

@@ -33,7 +33,12 @@ CERTAIN: Mapping[str, float | None] = {"first": 1.0, "second": 0.0, "equal": 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentSettings:
-    """What the site is told about a run; ``name`` is unique on the site, ``fps`` is the clips'."""
+    """What the site is told about a run; ``name`` is unique on the site, ``fps`` is the clips'.
+
+    Attributes:
+        gold_rate: share of what labelers see whose answer is known, which the site takes from a new run; None
+            leaves it to the site.
+    """
 
     name: str
     run_id: UUID
@@ -42,6 +47,7 @@ class ExperimentSettings:
     n_labels: int | None
     fps: int
     has_true_reward: bool
+    gold_rate: float | None = None
 
 
 @dataclass(frozen=True)
@@ -221,6 +227,8 @@ class FeedbackClient:
         """
         body = {**asdict(settings), "run_id": str(settings.run_id)}
         body.pop("name")
+        if settings.gold_rate is None:
+            body.pop("gold_rate")
         if state is not None:
             body["state"] = state
         return self._call(Experiment.from_json, "PUT", _path(settings.name), body)

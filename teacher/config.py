@@ -125,6 +125,12 @@ class TeachConfig:
         "learn decisions of people as certain; without it as probable as the site makes them of several "
         "labels, which it weighs by what each labeler is worth",
     ] = False
+    gold: Annotated[
+        float,
+        "with human: a share, such as 0.05, of further pairs is mixed in, about which the true reward, "
+        "or the function of --teacher, leaves no doubt: they find out who does not look",
+        Fits("a share from 0 to 0.5", lambda share: 0 <= share <= 0.5),
+    ] = 0.0
     pace: Annotated[
         Pace | None,
         "labels = hold training while answers are too far behind (the rule with human); free = never wait",
@@ -177,6 +183,11 @@ class TeachConfig:
                 "queries.selection",
                 self.queries.selection == "random" or self.reward.members > 1,
                 "active compares the predictor's members, so it needs --reward.members of 2 or more",
+            ),
+            (
+                "gold",
+                self.gold == 0 or self.predictor == "human",
+                "finds out labelers who do not look, so it needs -p human",
             ),
             ("site_url", self.site_url is None or _is_http_url(self.site_url), "expected http(s)://host"),
             (

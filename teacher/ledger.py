@@ -15,6 +15,8 @@ from teacher.preferences import Preference
 from teacher.segments import Segment, SegmentPair
 
 Status = Literal["written", "registered", "failed", "cancelled"]
+Role = Phase | Literal["gold"]
+"""When a comparison was asked, or that its answer is known: then it is no question, nor counted as one."""
 
 _APPLICATION_ID = 0x52_4C_54_4C  # "RLTL": tells a ledger from any other SQLite file
 _VERSION = 1
@@ -56,14 +58,14 @@ class Comparison:
         uuid: chosen by the trainer, once.
         first: one segment.
         second: the other.
-        phase: whether it was asked before or during training.
+        phase: whether it was asked before or during training, or that it is gold.
         step: environment steps of training when it was asked.
     """
 
     uuid: UUID
     first: Segment
     second: Segment
-    phase: Phase
+    phase: Role
     step: int
 
 
@@ -183,6 +185,12 @@ class Ledger:
         """Comparisons asked and not decided yet."""
         return self._count(_OPEN, phase)
 
+    def gold(self) -> int:
+        """Pairs whose answer is known, on their way to labelers or there."""
+        return self._number(
+            "SELECT count(*) FROM comparison WHERE phase = 'gold' AND status IN ('written', 'registered')"
+        )
+
     def on_their_way(self) -> int:
         """Comparisons asked that people cannot see yet."""
         return self._count("(decision IS NULL AND status = 'written')", None)
@@ -243,7 +251,8 @@ class Ledger:
 
     def _count(self, condition: str, phase: Phase | None) -> int:
         return self._number(
-            f"SELECT count(*) FROM comparison WHERE {condition} AND phase = coalesce(?, phase)",  # noqa: S608
+            f"SELECT count(*) FROM comparison WHERE {condition} AND phase = coalesce(?, phase) "  # noqa: S608
+            "AND phase <> 'gold'",
             (phase,),
         )
 

@@ -15,8 +15,9 @@ from typing import Any
 from teacher.config import TeachConfig
 from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import TRIAL_EPISODES, policy_trajectories, random_trajectories
+from teacher.judges import value_of
 from teacher.metrics import correlation, progress, rank_correlation, waiting
-from teacher.queries import select_pairs
+from teacher.queries import select_pairs, sure_pairs
 from teacher.run import Run, Teaching, predicted_rewards, steps_of
 from teacher.segments import SegmentPair, SegmentPool
 
@@ -147,12 +148,21 @@ def ask(run: Run, teaching: Teaching) -> None:
     pairs = select_pairs(teaching.pool, missing, run.config.queries, teaching.predictor)
     if pairs:
         teaching.collector.submit(pairs, "training", run.agent.total_steps)
+        mix_in_gold(run, teaching, teaching.pool)
     if len({segment for pair in pairs for segment in pair}) < 2 * len(pairs):
         run.warn_once(
             f"{len(teaching.pool)} segments are few for {len(pairs)} comparisons, so some are in several; "
             "shorter ones (--segment_steps) help, or labels later in training (--schedule)",
             about="few segments",
         )
+
+
+def mix_in_gold(run: Run, teaching: Teaching, pool: SegmentPool) -> None:
+    """Submit pairs of ``pool`` whose answer is known, up to their share of what was asked."""
+    missing = math.floor(run.config.gold * teaching.ledger.asked()) - teaching.ledger.gold()
+    pairs = sure_pairs(pool, missing, value_of(run.config.manner), run.config.queries)
+    if pairs:
+        teaching.collector.submit(pairs, "gold", run.agent.total_steps)
 
 
 def explore(run: Run, teaching: Teaching, count: int) -> None:
@@ -244,7 +254,12 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
                 return False
             missing = total - ledger.asked("pretraining")
             if missing > 0:
-                collector.submit(first_pairs(run, missing), "pretraining", 0)
+                pairs = first_pairs(run, missing)
+                collector.submit(pairs, "pretraining", 0)
+                pool = SegmentPool(run.segment_length, seed=run.config.seed)
+                pool.add([segment for pair in pairs for segment in pair])
+                pool.remember(pairs)
+                mix_in_gold(run, teaching, pool)
             if not teaching.receive():
                 time.sleep(POLL_SECONDS)
             run.tell_waiting(needed - answered)

@@ -7,7 +7,7 @@ in two pairs of a choice where there are enough, and no pair is ever asked about
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -22,6 +22,7 @@ AT_RANDOM = QueryConfig(selection="random", recency=math.inf)
 _DRAWS = 20  # in vain, after which a pool is taken to have no further pair that is new
 _LEAST_WEIGHT = 2.0**-20  # of a segment against that of the newest, so that a small round finds partners
 _SMALLEST_STD = 1e-6
+_SURE_AMONG = 20  # candidates for each pair without doubt
 
 Array = NDArray[np.float64]
 
@@ -57,6 +58,26 @@ def select_pairs(
     if config.diversity > 1:
         pairs = _least_alike(pairs[: config.diversity * count], pool.asked)
     chosen = _without_reuse(pairs)[:count]
+    pool.remember(chosen)
+    return chosen
+
+
+def sure_pairs(
+    pool: SegmentPool, count: int, value: Callable[[Segment], float], config: QueryConfig
+) -> list[SegmentPair]:
+    """Up to ``count`` pairs about which ``value`` leaves the least doubt, remembered as asked about.
+
+    They are drawn as those are that people are asked about, so that nobody can tell them apart.
+    """
+    if count < 1 or len(pool) < 2:
+        return []
+
+    def difference(pair: SegmentPair) -> float:
+        return abs(value(pair[0]) - value(pair[1]))
+
+    candidates = _draw(pool, _SURE_AMONG * count, _weights(pool, count, config))
+    sure = sorted(filter(difference, candidates), key=difference, reverse=True)
+    chosen = _without_reuse(sure)[:count]
     pool.remember(chosen)
     return chosen
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from teacher.client import Phase, SiteState
+from teacher.client import SiteState
+from teacher.ledger import Role
 from teacher.preferences import Preference
 from teacher.segments import Segment
 
@@ -30,9 +31,10 @@ class CollectorStatus:
 class Collector(Protocol):
     """Takes pairs to judge and hands back preferences, whenever they come."""
 
-    def submit(self, pairs: Sequence[tuple[Segment, Segment]], phase: Phase, step: int) -> None:
+    def submit(self, pairs: Sequence[tuple[Segment, Segment]], phase: Role, step: int) -> None:
         """Ask about ``pairs``, at ``step`` environment steps of training.
 
+        Of ``gold`` ones the answer is known: no decision comes back, they find out who does not look.
         They are in the ledger when it returns; it never waits for the network.
         """
 

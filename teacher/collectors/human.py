@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from uuid import uuid4
 
-from teacher.client import Experiment, Feed, Phase, Point
+from teacher.client import Experiment, Feed, Point
 from teacher.collectors.backoff import Backoff, patiently
 from teacher.collectors.base import CollectorStatus
 from teacher.collectors.films import Films
 from teacher.collectors.publisher import Publication, Publisher
 from teacher.errors import DataError, SiteUnreachableError, StorageError
-from teacher.ledger import Comparison
+from teacher.ledger import Comparison, Role
 from teacher.preferences import Preference
 from teacher.segments import Segment
 
@@ -75,7 +75,7 @@ class HumanCollector:
         self._thread = threading.Thread(target=self._work, name="human-collector", daemon=True)
         self._thread.start()
 
-    def submit(self, pairs: Sequence[tuple[Segment, Segment]], phase: Phase, step: int) -> None:
+    def submit(self, pairs: Sequence[tuple[Segment, Segment]], phase: Role, step: int) -> None:
         """See :meth:`Collector.submit`."""
         self._raise_trouble()
         comparisons = [Comparison(uuid4(), first, second, phase, step) for first, second in pairs]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from teacher.client import (
     MAX_COMPARISONS_PER_REQUEST,
@@ -212,15 +212,21 @@ class Publisher:
             ClipReference(self._at.key(comparison, side), self._true_return(segment))
             for side, segment in zip(_SIDES, (comparison.first, comparison.second), strict=True)
         )
+        gold = self._better(comparison) if comparison.phase == "gold" else None
         return Registration(
             uuid=comparison.uuid,
-            phase=comparison.phase,
+            phase="training" if comparison.phase == "gold" else comparison.phase,
             step=comparison.step,
             # Left-over pretraining pairs rank last: people should judge what the agent does now.
             priority=1 if comparison.phase == "training" else 0,
             first=first,
             second=second,
+            gold=gold,
         )
+
+    def _better(self, comparison: Comparison) -> Literal["first", "second"]:
+        first, second = (self._at.value(segment) for segment in (comparison.first, comparison.second))
+        return "first" if first > second else "second"
 
     def _true_return(self, segment: Segment) -> float | None:
         value = self._at.value(segment)

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from teacher.client import FeedItem, Phase
+from teacher.client import FeedItem
 from teacher.collectors.base import CollectorStatus
 from teacher.judges import Judge, decision_of, oracle, probability_of
-from teacher.ledger import Comparison, Ledger
+from teacher.ledger import Comparison, Ledger, Role
 from teacher.preferences import Preference
 from teacher.segments import SegmentPair
 
@@ -26,7 +26,7 @@ class SyntheticTeacher:
         self._answered: list[Preference] = []
         self._answer(ledger.unfinished())
 
-    def submit(self, pairs: Sequence[SegmentPair], phase: Phase, step: int) -> None:
+    def submit(self, pairs: Sequence[SegmentPair], phase: Role, step: int) -> None:
         """See :meth:`Collector.submit`."""
         count = self._ledger.total()
         comparisons = [

@@ -154,6 +154,16 @@ def test_the_client_keeps_the_contract(name: str, story: list[Any], server: Site
     assert server.asked == (exchange.method, exchange.path, "Bearer tt_token", exchange.body)
 
 
+def test_a_rate_of_gold_is_told_where_there_is_one(story: list[Any], server: Site) -> None:
+    exchange = next(exchange for exchange in story if exchange.name == "01-create-experiment")
+    server.answer = exchange.answer
+    settings = dataclasses.replace(settings_of(exchange.body), gold_rate=0.05)
+    with contextlib.closing(FeedbackClient(f"http://127.0.0.1:{server.server_port}/", "tt_token")) as client:
+        client.put_experiment(settings)
+    assert server.asked is not None
+    assert server.asked[3] == {**exchange.body, "gold_rate": 0.05}
+
+
 def as_json(result: Any) -> Any:
     if dataclasses.is_dataclass(result) and not isinstance(result, type):
         result = dataclasses.asdict(result)

@@ -54,6 +54,18 @@ def test_another_run_cannot_take_over_a_name(trainer: Trainer, stranger: Trainer
     assert str(trainer.experiment.run_id) == trainer.run_id
 
 
+def test_the_rate_of_gold_is_taken_from_a_new_run_and_then_set_on_the_site_alone(trainer: Trainer) -> None:
+    assert trainer.experiment.gold_rate == 0.0
+    trainer.put(gold_rate=0.5)
+    assert trainer.experiment.gold_rate == 0.0
+    trainer.name = "other"
+    trainer.put(gold_rate=0.05)
+    assert trainer.experiment.gold_rate == 0.05
+    for odd in (-0.1, 1.5, "much", None):
+        body = trainer.description(gold_rate=odd)
+        assert trainer.send("PUT", trainer.path, body).status_code == 400
+
+
 def test_resuming_leaves_the_state_alone_unless_it_says_so(trainer: Trainer) -> None:
     Experiment.objects.update(state=Experiment.State.PAUSED)
     assert trainer.put()["state"] == "paused"

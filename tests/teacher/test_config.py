@@ -47,6 +47,8 @@ def make_config(**changes: Any) -> TeachConfig:
         ({"name": "x" * 90}, "shorter"),
         ({"storage": "ftp://host/clips"}, "s3://bucket/prefix or a folder"),
         ({"bind": "::"}, "--public_url"),
+        ({"gold": 0.6, "predictor": "human"}, "0 to 0.5"),
+        ({"gold": 0.1}, "-p human"),
         ({"teacher": "mistaken"}, "expected oracle"),
         ({"teacher": "mistake:0.1", "predictor": "rl"}, "rl learns from the true reward"),
         ({"teacher": "mistake:0.1", "predictor": "human"}, "python -m teacher.bots --teacher"),

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from teacher.options import QueryConfig, Uncertainty
-from teacher.queries import disagreement, select_pairs
+from teacher.queries import disagreement, select_pairs, sure_pairs
 from teacher.segments import Segment, SegmentPair, SegmentPool
 
 MakeSegment = Callable[..., Segment]
@@ -135,6 +135,26 @@ def test_without_a_predictor_selection_is_random(pool: SegmentPool, make_segment
     other = pool_of([make_segment(seed) for seed in range(10)])
     active = select_pairs(pool, 5, QueryConfig(selection="active", recency=math.inf))
     assert seeds(active) == seeds(select_pairs(other, 5))
+
+
+def test_pairs_without_doubt_differ_most_and_are_asked_about_once(make_segment: MakeSegment) -> None:
+    pool = pool_of([make_segment(seed) for seed in range(40)])
+
+    def value(segment: Segment) -> float:
+        return float(segment.recipe.seed)
+
+    asked = select_pairs(pool, 10)
+    pairs = [pair for _ in range(5) for pair in sure_pairs(pool, 2, value, QueryConfig())]
+    assert len(pairs) == 10
+    assert len({*map(frozenset, pairs), *map(frozenset, asked)}) == 20
+    apart = [max(pair) - min(pair) for pair in seeds(pairs)]
+    assert min(apart) > 20 > np.mean([max(pair) - min(pair) for pair in seeds(asked)])
+    assert {first.recipe.seed > second.recipe.seed for first, second in pairs} == {True, False}
+
+
+def test_where_all_are_worth_the_same_no_pair_is_without_doubt(pool: SegmentPool) -> None:
+    assert sure_pairs(pool, 3, lambda _: 1.0, QueryConfig()) == []
+    assert sure_pairs(pool_of(), 3, lambda _: 1.0, QueryConfig()) == []
 
 
 def test_more_candidates_bring_more_disagreement(make_segment: MakeSegment) -> None:

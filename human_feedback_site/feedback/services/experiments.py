@@ -46,16 +46,19 @@ class NewComparison:
     gold: str | None = None
 
 
+_SET_ON_THE_SITE = ("prompt", "gold_rate")  # once the experiment is there
+
+
 @transaction.atomic
 def put_experiment(
     owner: User, name: str, run_id: UUID, values: Mapping[str, Any]
 ) -> tuple[Experiment, bool]:
     """Create the experiment, or bring the description of a resumed one up to date.
 
-    ``values`` are fields of :class:`Experiment`; a state that is not among them stays as it is, and so does a
-    prompt that was edited on the site. Returns the experiment and whether it is new; raises
-    :class:`ConflictError` where another run has the name, :class:`NotFoundError` where the run is somebody
-    else's.
+    ``values`` are fields of :class:`Experiment`; a state that is not among them stays as it is, and so do a
+    prompt that was edited on the site and the rate of gold pairs. Returns the experiment and whether it is
+    new; raises :class:`ConflictError` where another run has the name, :class:`NotFoundError` where the run is
+    somebody else's.
     """
     experiment, created = Experiment.objects.select_for_update(no_key=True).get_or_create(
         name=name, defaults={**values, "owner": owner, "run_id": run_id}
@@ -69,7 +72,7 @@ def put_experiment(
         raise ConflictError(f"The experiment {name!r} belongs to another run; choose another name.")
     if experiment.owner_id != owner.pk:
         raise NotFoundError(f"There is no experiment {name!r} of yours.")
-    changes = {field: value for field, value in values.items() if field != "prompt"}
+    changes = {field: value for field, value in values.items() if field not in _SET_ON_THE_SITE}
     for field, value in changes.items():
         setattr(experiment, field, value)
     experiment.save(update_fields=list(changes))

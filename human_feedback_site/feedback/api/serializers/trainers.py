@@ -33,6 +33,13 @@ class ExperimentRequestSerializer(serializers.Serializer[Any]):
     n_labels = count(allow_null=True, default=None, help_text="Labels wanted in all; null: no limit.")
     fps = serializers.IntegerField(min_value=1, max_value=1000)
     has_true_reward = serializers.BooleanField()
+    gold_rate = FiniteFloatField(
+        min_value=0.0,
+        max_value=1.0,
+        required=False,
+        help_text="Share of what labelers see whose answer is known. Taken from a new run; later it is "
+        "changed on the site.",
+    )
     state = serializers.ChoiceField(
         [Experiment.State.RUNNING.value, Experiment.State.FINISHED.value],
         required=False,
