@@ -17,6 +17,7 @@ import itertools
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -37,6 +38,7 @@ THREADS = 8
 GRACE_SECONDS = 5.0  # without any run, so that one that is resumed at once finds the site still there
 POLL_SECONDS = 0.5
 MINUTE = 60.0
+LOG_BYTES = 10_000_000  # that the log may have; twice as much is kept
 
 _log = logging.getLogger(__name__)
 
@@ -126,7 +128,8 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
     def _serve(self, _worker: Any) -> None:
         """Say where the site is, now that it answers; threads of the worker watch the runs and do chores."""
         self._announce()
-        for work in (self._stop_after_last_run, _do_chores):
+        log = self._folder.parent / "site.log"
+        for work in (self._stop_after_last_run, lambda: _do_chores(log)):
             threading.Thread(target=work, daemon=True).start()
 
     def _stop_after_last_run(self) -> None:
@@ -150,8 +153,8 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
         return any(_is_locked(path) for path in (self._folder / "runs").glob("*.lock"))
 
 
-def _do_chores() -> None:
-    """Do all chores after a minute and then every hour, and some of them every minute."""
+def _do_chores(log: Path) -> None:
+    """Do all chores after a minute and then every hour, and some of them every minute; keep the log short."""
     from django.db import connections  # noqa: PLC0415 (after the environment is set)
 
     from human_feedback_site.feedback.services.chores import CHORES, EVERY_MINUTE  # noqa: PLC0415
@@ -166,6 +169,22 @@ def _do_chores() -> None:
             except Exception:
                 _log.exception("A chore failed and is tried again later: %s", name)
         connections.close_all()
+        _shorten(log)
+
+
+def _shorten(log: Path) -> None:
+    """Begin a log anew that has grown long, and keep the one before.
+
+    Whoever started this site opened it, to append: all processes go on in the same file.
+    """
+    try:
+        if log.stat().st_size > LOG_BYTES:
+            shutil.copyfile(log, log.with_name("site.log.1"))
+            os.truncate(log, 0)
+    except FileNotFoundError:
+        pass  # somebody else keeps what is said
+    except OSError:
+        _log.exception("The log cannot be shortened: %s", log)
 
 
 def _is_locked(path: Path) -> bool:

@@ -105,6 +105,17 @@ def test_chores_are_done_and_one_that_fails_does_not_end_the_site(start: Start, 
         assert requests.get(f"{site['url']}/livez", timeout=60).status_code == 200
 
 
+def test_a_long_log_begins_anew_and_the_one_before_is_kept(start: Start, tmp_path: Path) -> None:
+    log = tmp_path / "state/site.log"
+    log.parent.mkdir()
+    log.write_text("a long story\n" * 100)
+    start(hurry="embedded.MINUTE = 0.05; embedded.LOG_BYTES = 1000")
+    before = log.with_name("site.log.1")
+    wait_until(lambda: before.exists() and log.stat().st_size == 0)
+    assert before.read_text() == "a long story\n" * 100
+    assert stat.S_IMODE(before.stat().st_mode) == 0o600
+
+
 def test_the_port_can_be_chosen(start: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         first = min(taken.getsockname()[1], 65000)
