@@ -21,7 +21,7 @@ import requests
 
 from teacher.errors import ConfigError, SiteUnreachableError
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 _POLL_SECONDS = 0.2
 _RETRY_SECONDS = 1.0
 

@@ -40,7 +40,7 @@ CHROMIUM_ARGUMENTS = [
 PASSWORD = "a-long-enough-password"
 LONG_ENOUGH_MS = 450
 PAIR = "main[data-state=judging], main[data-state=practice]"
-PATIENCE_MS = 60_000  # for what comes, however busy the machine is
+PATIENCE_MS = 180_000  # for what comes, however busy the machine is
 RED, BLUE = (200, 40, 40), (40, 40, 200)
 
 

@@ -1,0 +1,279 @@
+"""Make the pictures of the labeling site's pages, from a run with scripted labelers.
+
+    python scripts/site_pictures.py
+
+It trains a cheetah for some minutes, has five labelers err as people do, and photographs the pages: wide and
+narrow, light and dark, before anything was asked and later. Everything is as the program makes it, except who
+comes from a platform, and when a labeler ended.
+"""
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
+
+PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+PROMPT = "Choose the clip in which the cheetah runs forward faster."
+TEACH = "-p human -e ShortCheetah-v1 -n forward -l 160 -L 40 -t 400000 --gold 0.1 --prompt".split()
+LABELERS = {"noor": 0.04, "oluwa": 0.08, "mia": 0.1, "chen": 0.15, "sam": 0.5}  # and how often they err
+LABELS = 150
+WIDE, NARROW = (1280, 900), (360, 760)
+CONSENT = """You are asked to compare short clips of a simulated robot. It takes about twenty minutes.
+
+We keep what you answer and how long you took, under a pseudonym. Your number on the platform is kept apart \
+from your answers, and deleted when everybody is paid.
+
+You may stop at any time. Questions: ada@lab.example"""
+
+
+class World:
+    """A folder with a run, its site, and a browser before it; the site's own code reads the same database."""
+
+    def __init__(self, folder: Path, chromium: Browser) -> None:
+        self.folder = folder
+        self._chromium = chromium
+        site = json.loads((folder / "state/site/lock").read_text())
+        self.url = str(site["url"])
+        os.environ["TEACHER_STATE_DIR"] = str(folder / "state")
+        os.environ["DJANGO_SETTINGS_MODULE"] = "human_feedback_site.settings"
+        os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # the browser's driver has a loop; no view runs in it
+        import django  # noqa: PLC0415 (after the environment is set)
+
+        django.setup()
+
+    @property
+    def experiment(self) -> Any:
+        """The experiment, read anew."""
+        from human_feedback_site.feedback.models import Experiment  # noqa: PLC0415
+
+        return Experiment.objects.get()
+
+    @contextmanager
+    def page(
+        self, path: str, size: tuple[int, int] = WIDE, *, dark: bool = False, locale: str = "en-US"
+    ) -> Iterator[Page]:
+        """A page in a fresh profile."""
+        width, height = size
+        context = self._chromium.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+            locale=locale,
+            reduced_motion="reduce",
+        )
+        page = context.new_page()
+        page.set_default_timeout(120_000)
+        page.goto(path if path.startswith("http") else self.url + path)
+        yield page
+        context.close()
+
+    @contextmanager
+    def researcher(self, path: str, size: tuple[int, int] = WIDE, *, dark: bool = False) -> Iterator[Page]:
+        """A page as the researcher sees it."""
+        password = (self.folder / "state/admin_password").read_text().strip()
+        with self.page("/accounts/login/", size, dark=dark) as page:
+            page.get_by_label("Name").fill("admin")
+            page.get_by_label("Password").fill(password)
+            page.get_by_role("button", name="Sign in").click()
+            page.wait_for_url(self.url + "/")
+            page.goto(self.url + path)
+            yield page
+
+
+def save(page: Page, name: str, *, height: int | None = None) -> None:
+    """Photograph what is seen, as high as told, and keep it small."""
+    if height is not None:
+        assert page.viewport_size is not None
+        page.set_viewport_size({"width": page.viewport_size["width"], "height": height})
+    page.wait_for_load_state("networkidle")
+    path = PICTURES / f"{name}.png"
+    page.screenshot(path=path)
+    shrink(path)
+
+
+def shrink(path: Path) -> None:
+    """Keep 256 colours, which is all that such a page needs."""
+    with Image.open(path) as picture:
+        small = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    small.save(path, optimize=True)
+
+
+def beside(name: str, pictures: list[bytes]) -> None:
+    """Put narrow pictures beside each other."""
+    import io  # noqa: PLC0415
+
+    parts = [Image.open(io.BytesIO(each)).convert("RGB") for each in pictures]
+    gap = 20
+    whole = Image.new(
+        "RGB",
+        (sum(part.width for part in parts) + gap * (len(parts) - 1), max(part.height for part in parts)),
+        "white",
+    )
+    left = 0
+    for part in parts:
+        whole.paste(part, (left, 0))
+        left += part.width + gap
+    whole.save(PICTURES / f"{name}.png")
+    shrink(PICTURES / f"{name}.png")
+
+
+def before_anything(world: World) -> None:
+    """Pages of an experiment that nobody has labeled."""
+    path = f"/experiments/{world.experiment.name}"
+    with world.researcher(f"{path}/") as page:
+        save(page, "experiment-empty")
+    with world.researcher(f"{path}/comparisons?state=cancelled") as page:
+        save(page, "comparisons-empty", height=620)
+    with world.researcher(f"{path}/invites") as page:
+        save(page, "invites-empty", height=620)
+
+
+def of_researchers(world: World) -> None:
+    """Pages of an experiment in full swing."""
+    path = f"/experiments/{world.experiment.name}"
+    looks: Mapping[str, tuple[tuple[int, int], bool, int, int]] = {
+        # name: size, dark, height of the experiment's page and of the list
+        "": (WIDE, False, 2250, 900),
+        "-dark": (WIDE, True, 2250, 900),
+        "-narrow": (NARROW, False, 2400, 1100),
+    }
+    for suffix, (size, dark, long, short) in looks.items():
+        with world.researcher(f"{path}/", size, dark=dark) as page:
+            page.wait_for_selector("#films li:nth-child(2)")
+            save(page, f"experiment{suffix}", height=long)
+        with world.researcher(f"{path}/comparisons?decision=first&order=labels", size, dark=dark) as page:
+            save(page, f"comparisons{suffix}", height=short)
+    told = max(world.experiment.comparisons.filter(status="answered"), key=lambda each: each.n_labels)
+    with world.researcher(f"{path}/comparisons/{told.uuid}") as page:
+        save(page, "comparison", height=page.evaluate("document.documentElement.scrollHeight"))
+    with world.researcher("/") as page:
+        save(page, "home", height=420)
+
+
+def of_people(world: World) -> None:
+    """Invitations, participants, consent, and how labelers end."""
+    from django.db.models.functions import Now  # noqa: PLC0415
+    from django.utils import timezone  # noqa: PLC0415
+
+    from human_feedback_site.feedback.models import Invite, Participation  # noqa: PLC0415
+    from human_feedback_site.feedback.services import consent, invites  # noqa: PLC0415
+
+    experiment, path = world.experiment, f"/experiments/{world.experiment.name}"
+    soon = timezone.now() + timedelta(days=14)
+    facts = {"experiment": experiment, "kind": "anonymous", "expires_at": soon, "answers_wanted": 60}
+    study = Invite.objects.create(
+        **facts, platform="prolific", limit=40, note="First study", completion_code="C1A7D0NE",
+        screen_out_code="C1A7SCRN", return_url=invites.PROLIFIC_RETURN_URL,
+    )  # fmt: skip
+    Invite.objects.create(**facts, note="Poster in the lab", limit=10, uses=10)
+    Invite.objects.create(**{**facts, "expires_at": timezone.now()}, note="Last week", uses=4)
+    chance = random.Random(1)
+    for number in range(6):
+        ids = ("".join(chance.choices("0123456789abcdef", k=24)) for _ in range(3))
+        labeler = invites.admit(study, invites.Participant(*ids))
+        own = Participation.objects.filter(labeler=labeler)
+        own.update(answers=(60, 60, 41, 12, 60, 3)[number])
+        if number == 3:
+            own.update(stopped_at=Now())
+    for suffix, size, dark in (("", WIDE, False), ("-narrow", NARROW, True)):
+        with world.researcher(f"{path}/invites", size, dark=dark) as page:
+            save(page, f"invites{suffix}", height=900 if size is WIDE else 1400)
+        with world.researcher(f"{path}/participants", size, dark=dark) as page:
+            save(page, f"participants{suffix}", height=620 if size is WIDE else 760)
+    narrow: list[bytes] = []
+    consent.set_text(experiment, CONSENT)
+    link = invites.link_of(study, world.url)
+    sent = dict(zip(invites.PROLIFIC_NAMES, ("5" * 24, "6" * 24, "7" * 24), strict=True))
+    query = "&".join(f"{name}={value}" for name, value in sent.items())
+    with world.page(f"{link}?{query}", (360, 560), dark=True, locale="zh-CN") as page:
+        narrow.append(page.screenshot())
+        page.get_by_role("button", name="开始").click()
+        page.wait_for_selector(".consent")
+        narrow.append(page.screenshot())
+        page.get_by_role("button", name="我同意").click()
+        page.wait_for_selector("main[data-state]", state="attached")
+        newest = Participation.objects.order_by("-pk")[:1].get()
+        Participation.objects.filter(pk=newest.pk).update(answers=60)
+        page.goto(f"{world.url}{path}/done")
+        narrow.append(page.screenshot())
+    consent.set_text(experiment, "")
+    beside("people-narrow", narrow)
+    narrow = []
+    used_up = invites.link_of(Invite.objects.get(note="Poster in the lab"), world.url)
+    with world.page(used_up, (360, 560)) as page:
+        narrow.append(page.screenshot())
+    screened = invites.link_of(study, world.url)
+    query = query.replace("5" * 24, "8" * 24)
+    with world.page(f"{screened}?{query}", (360, 560), dark=True) as page:
+        page.get_by_role("button", name="Start").click()
+        page.wait_for_selector("main[data-state]", state="attached")
+        newest = Participation.objects.order_by("-pk")[:1].get()
+        Participation.objects.filter(pk=newest.pk).update(answers=14, stopped_at=Now())
+        page.goto(f"{world.url}{path}/done")
+        narrow.append(page.screenshot())
+    sam = experiment.participations.get(labeler__name="sam").labeler_id
+    with world.researcher(f"{path}/labelers/{sam}", (360, 560)) as page:
+        narrow.append(page.screenshot())
+    beside("people-ends", narrow)
+
+
+def label(world: World) -> Callable[[], int]:
+    """Set the labelers to work, no faster than people; the function returned counts their answers."""
+    from human_feedback_site.feedback.models import Experiment, Label  # noqa: PLC0415
+    from human_feedback_site.feedback.services.experiments import set_overlap  # noqa: PLC0415
+    from teacher.bots import Bot  # noqa: PLC0415
+    from teacher.teachers import Manner  # noqa: PLC0415
+
+    class Unhurried(Bot):
+        def _answer(self, lease: Mapping[str, Any], truth: Mapping[str, Any]) -> None:
+            time.sleep(random.uniform(1.2, 3.5))
+            super()._answer(lease, truth)
+
+    Experiment.objects.update(repeat_rate=0.1, warn_failures=2, stop_failures=6)
+    set_overlap(world.experiment, 2, 3, 0.25)
+    token = (world.folder / "state/token").read_text().strip()
+    for name, mistakes in LABELERS.items():
+        manner = Manner.parse(f"mistake:{mistakes}")
+        Unhurried(world.url, world.experiment.name, token, name, None, manner).start()
+    return Label.objects.count
+
+
+def main() -> None:
+    """Run, label, and photograph."""
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        said = Path(folder) / "said"
+        with said.open("w") as output:
+            command = [sys.executable, "-m", "teacher.teach", *TEACH, PROMPT]
+            trainer = subprocess.Popen(command, cwd=folder, stdout=output)
+        try:
+            while not re.search("Label here: ", said.read_text()):
+                time.sleep(0.5)
+            chromium = playwright.chromium.launch(
+                executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
+            )
+            world = World(Path(folder), chromium)
+            before_anything(world)
+            count = label(world)
+            while count() < LABELS:
+                time.sleep(1.0)
+            of_researchers(world)
+            of_people(world)
+        finally:
+            trainer.terminate()
+            trainer.wait()
+
+
+if __name__ == "__main__":
+    main()
