@@ -7,6 +7,7 @@ narrow, light and dark, before anything was asked and later. Everything is as th
 comes from a platform, and when a labeler ended.
 """
 
+import io
 import json
 import os
 import random
@@ -16,21 +17,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 PROMPT = "Choose the clip in which the cheetah runs forward faster."
-TEACH = "-p human -e ShortCheetah-v1 -n forward -l 160 -L 40 -t 400000 --gold 0.1 --prompt".split()
+TEACH = ["-p", "human", "-e", "ShortCheetah-v1", "-n", "forward", "-l", "160", "-L", "40", "--gold", "0.1"]
 LABELERS = {"noor": 0.04, "oluwa": 0.08, "mia": 0.1, "chen": 0.15, "sam": 0.5}  # and how often they err
 LABELS = 150
-WIDE, NARROW = (1280, 900), (360, 760)
+SHOWN = """(video) => video.readyState >= 2 || video.getBoundingClientRect().top > innerHeight
+  || new Promise((shown) => video.addEventListener("loadeddata", shown, { once: true }))"""
+WIDE, NARROW, PHONE = (1280, 900), (360, 760), (360, 560)
+STUDY = "First study"
 CONSENT = """You are asked to compare short clips of a simulated robot. It takes about twenty minutes.
 
 We keep what you answer and how long you took, under a pseudonym. Your number on the platform is kept apart \
@@ -92,15 +97,22 @@ class World:
             yield page
 
 
-def save(page: Page, name: str, *, height: int | None = None) -> None:
-    """Photograph what is seen, as high as told, and keep it small."""
-    if height is not None:
-        assert page.viewport_size is not None
-        page.set_viewport_size({"width": page.viewport_size["width"], "height": height})
-    page.wait_for_load_state("networkidle")
+def save(page: Page, name: str, *, height: int) -> None:
+    """Photograph so much of a page, and keep it small."""
+    page.set_viewport_size({"width": page.evaluate("innerWidth"), "height": height})
+    page.wait_for_load_state("load")
+    page.evaluate("Promise.all([...document.querySelectorAll('video')].map(shown))".replace("shown", SHOWN))
     path = PICTURES / f"{name}.png"
     page.screenshot(path=path)
     shrink(path)
+
+
+def down_to(page: Page, selector: str) -> int:
+    """How far a page goes down to the end of one of its parts."""
+    end: int = page.evaluate(
+        f"Math.ceil(document.querySelector('{selector}').getBoundingClientRect().bottom + scrollY + 24)"
+    )
+    return end
 
 
 def shrink(path: Path) -> None:
@@ -110,10 +122,8 @@ def shrink(path: Path) -> None:
     small.save(path, optimize=True)
 
 
-def beside(name: str, pictures: list[bytes]) -> None:
+def beside(name: str, pictures: Sequence[bytes]) -> None:
     """Put narrow pictures beside each other."""
-    import io  # noqa: PLC0415
-
     parts = [Image.open(io.BytesIO(each)).convert("RGB") for each in pictures]
     gap = 20
     whole = Image.new(
@@ -133,7 +143,7 @@ def before_anything(world: World) -> None:
     """Pages of an experiment that nobody has labeled."""
     path = f"/experiments/{world.experiment.name}"
     with world.researcher(f"{path}/") as page:
-        save(page, "experiment-empty")
+        save(page, "experiment-empty", height=900)
     with world.researcher(f"{path}/comparisons?state=cancelled") as page:
         save(page, "comparisons-empty", height=620)
     with world.researcher(f"{path}/invites") as page:
@@ -143,90 +153,104 @@ def before_anything(world: World) -> None:
 def of_researchers(world: World) -> None:
     """Pages of an experiment in full swing."""
     path = f"/experiments/{world.experiment.name}"
-    looks: Mapping[str, tuple[tuple[int, int], bool, int, int]] = {
-        # name: size, dark, height of the experiment's page and of the list
-        "": (WIDE, False, 2250, 900),
-        "-dark": (WIDE, True, 2250, 900),
-        "-narrow": (NARROW, False, 2400, 1100),
-    }
-    for suffix, (size, dark, long, short) in looks.items():
+    looks = {"": (WIDE, False), "-dark": (WIDE, True), "-narrow": (NARROW, False)}
+    for suffix, (size, dark) in looks.items():
         with world.researcher(f"{path}/", size, dark=dark) as page:
             page.wait_for_selector("#films li:nth-child(2)")
-            save(page, f"experiment{suffix}", height=long)
+            save(page, f"experiment{suffix}", height=down_to(page, "#labelers"))
         with world.researcher(f"{path}/comparisons?decision=first&order=labels", size, dark=dark) as page:
-            save(page, f"comparisons{suffix}", height=short)
-    told = max(world.experiment.comparisons.filter(status="answered"), key=lambda each: each.n_labels)
+            save(page, f"comparisons{suffix}", height=900 if size is WIDE else 1200)
+    told = world.experiment.comparisons.filter(status="answered").latest("n_labels", "step")
     with world.researcher(f"{path}/comparisons/{told.uuid}") as page:
-        save(page, "comparison", height=page.evaluate("document.documentElement.scrollHeight"))
+        save(page, "comparison", height=down_to(page, ".history"))
     with world.researcher("/") as page:
-        save(page, "home", height=420)
+        save(page, "home", height=380)
 
 
-def of_people(world: World) -> None:
-    """Invitations, participants, consent, and how labelers end."""
+def make_invites(experiment: Any) -> None:
+    """Links for many, one of which brought people from a platform."""
     from django.db.models.functions import Now  # noqa: PLC0415
     from django.utils import timezone  # noqa: PLC0415
 
     from human_feedback_site.feedback.models import Invite, Participation  # noqa: PLC0415
-    from human_feedback_site.feedback.services import consent, invites  # noqa: PLC0415
+    from human_feedback_site.feedback.services import invites  # noqa: PLC0415
 
-    experiment, path = world.experiment, f"/experiments/{world.experiment.name}"
     soon = timezone.now() + timedelta(days=14)
     facts = {"experiment": experiment, "kind": "anonymous", "expires_at": soon, "answers_wanted": 60}
+    Invite.objects.create(**{**facts, "expires_at": timezone.now()}, note="Last week", uses=4)
+    Invite.objects.create(**facts, note="Poster in the lab", limit=10, uses=10)
     study = Invite.objects.create(
-        **facts, platform="prolific", limit=40, note="First study", completion_code="C1A7D0NE",
+        **facts, platform="prolific", limit=40, note=STUDY, completion_code="C1A7D0NE",
         screen_out_code="C1A7SCRN", return_url=invites.PROLIFIC_RETURN_URL,
     )  # fmt: skip
-    Invite.objects.create(**facts, note="Poster in the lab", limit=10, uses=10)
-    Invite.objects.create(**{**facts, "expires_at": timezone.now()}, note="Last week", uses=4)
-    chance = random.Random(1)
-    for number in range(6):
-        ids = ("".join(chance.choices("0123456789abcdef", k=24)) for _ in range(3))
-        labeler = invites.admit(study, invites.Participant(*ids))
-        own = Participation.objects.filter(labeler=labeler)
-        own.update(answers=(60, 60, 41, 12, 60, 3)[number])
-        if number == 3:
-            own.update(stopped_at=Now())
+    for number, answers in enumerate((60, 60, 41, 12, 60, 3)):
+        ids = (
+            f"{random.Random(f'{number}/{name}').getrandbits(96):024x}" for name in ("pid", "study", "visit")
+        )
+        own = Participation.objects.filter(labeler=invites.admit(study, invites.Participant(*ids)))
+        own.update(answers=answers, stopped_at=Now() if answers == 12 else None)
+
+
+def of_invitations(world: World) -> None:
+    """Links and participants, as the researcher sees them."""
+    make_invites(world.experiment)
+    path = f"/experiments/{world.experiment.name}"
     for suffix, size, dark in (("", WIDE, False), ("-narrow", NARROW, True)):
-        with world.researcher(f"{path}/invites", size, dark=dark) as page:
-            save(page, f"invites{suffix}", height=900 if size is WIDE else 1400)
-        with world.researcher(f"{path}/participants", size, dark=dark) as page:
-            save(page, f"participants{suffix}", height=620 if size is WIDE else 760)
-    narrow: list[bytes] = []
-    consent.set_text(experiment, CONSENT)
-    link = invites.link_of(study, world.url)
-    sent = dict(zip(invites.PROLIFIC_NAMES, ("5" * 24, "6" * 24, "7" * 24), strict=True))
-    query = "&".join(f"{name}={value}" for name, value in sent.items())
-    with world.page(f"{link}?{query}", (360, 560), dark=True, locale="zh-CN") as page:
-        narrow.append(page.screenshot())
+        for name, end in (("invites", ".people"), ("participants", ".forget-all")):
+            with world.researcher(f"{path}/{name}", size, dark=dark) as page:
+                save(page, f"{name}{suffix}", height=down_to(page, end))
+
+
+def of_labelers(world: World) -> None:
+    """From the link to the end, on a phone."""
+    from human_feedback_site.feedback.models import Participation  # noqa: PLC0415
+    from human_feedback_site.feedback.services import consent  # noqa: PLC0415
+
+    consent.set_text(world.experiment, CONSENT)
+    done = f"{world.url}/experiments/{world.experiment.name}/done"
+    with world.page(link_of(world, STUDY, "5"), PHONE, dark=True, locale="zh-CN") as page:
+        pictures = [page.screenshot()]
         page.get_by_role("button", name="开始").click()
         page.wait_for_selector(".consent")
-        narrow.append(page.screenshot())
+        pictures.append(page.screenshot())
         page.get_by_role("button", name="我同意").click()
         page.wait_for_selector("main[data-state]", state="attached")
-        newest = Participation.objects.order_by("-pk")[:1].get()
-        Participation.objects.filter(pk=newest.pk).update(answers=60)
-        page.goto(f"{world.url}{path}/done")
-        narrow.append(page.screenshot())
-    consent.set_text(experiment, "")
-    beside("people-narrow", narrow)
-    narrow = []
-    used_up = invites.link_of(Invite.objects.get(note="Poster in the lab"), world.url)
-    with world.page(used_up, (360, 560)) as page:
-        narrow.append(page.screenshot())
-    screened = invites.link_of(study, world.url)
-    query = query.replace("5" * 24, "8" * 24)
-    with world.page(f"{screened}?{query}", (360, 560), dark=True) as page:
+        Participation.objects.filter(pk=Participation.objects.latest("pk").pk).update(answers=60)
+        page.goto(done)
+        pictures.append(page.screenshot())
+    consent.set_text(world.experiment, "")
+    beside("people-narrow", pictures)
+
+
+def of_ends(world: World) -> None:
+    """What those see who may not go on, and how a researcher sees to it."""
+    from django.db.models.functions import Now  # noqa: PLC0415
+
+    from human_feedback_site.feedback.models import Participation  # noqa: PLC0415
+
+    path = f"/experiments/{world.experiment.name}"
+    with world.page(link_of(world, "Poster in the lab"), PHONE) as page:
+        pictures = [page.screenshot()]
+    with world.page(link_of(world, STUDY, "8"), PHONE, dark=True) as page:
         page.get_by_role("button", name="Start").click()
         page.wait_for_selector("main[data-state]", state="attached")
-        newest = Participation.objects.order_by("-pk")[:1].get()
-        Participation.objects.filter(pk=newest.pk).update(answers=14, stopped_at=Now())
+        newest = Participation.objects.filter(pk=Participation.objects.latest("pk").pk)
+        newest.update(answers=14, stopped_at=Now())
         page.goto(f"{world.url}{path}/done")
-        narrow.append(page.screenshot())
-    sam = experiment.participations.get(labeler__name="sam").labeler_id
-    with world.researcher(f"{path}/labelers/{sam}", (360, 560)) as page:
-        narrow.append(page.screenshot())
-    beside("people-ends", narrow)
+        pictures.append(page.screenshot())
+    sam = world.experiment.participations.get(labeler__name="sam").labeler_id
+    with world.researcher(f"{path}/labelers/{sam}", PHONE) as page:
+        pictures.append(page.screenshot())
+    beside("people-ends", pictures)
+
+
+def link_of(world: World, note: str, digit: str = "") -> str:
+    """A link, as a platform gives it to one of its people whose numbers consist of one digit."""
+    from human_feedback_site.feedback.models import Invite  # noqa: PLC0415
+    from human_feedback_site.feedback.services import invites  # noqa: PLC0415
+
+    link = invites.link_of(Invite.objects.get(note=note), world.url)
+    return f"{link}?{urlencode(dict.fromkeys(invites.PROLIFIC_NAMES, 24 * digit))}" if digit else link
 
 
 def label(world: World) -> Callable[[], int]:
@@ -255,7 +279,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         said = Path(folder) / "said"
         with said.open("w") as output:
-            command = [sys.executable, "-m", "teacher.teach", *TEACH, PROMPT]
+            command = [sys.executable, "-m", "teacher.teach", *TEACH, "-t", "400000", "--prompt", PROMPT]
             trainer = subprocess.Popen(command, cwd=folder, stdout=output)
         try:
             while not re.search("Label here: ", said.read_text()):
@@ -269,7 +293,9 @@ def main() -> None:
             while count() < LABELS:
                 time.sleep(1.0)
             of_researchers(world)
-            of_people(world)
+            of_invitations(world)
+            of_labelers(world)
+            of_ends(world)
         finally:
             trainer.terminate()
             trainer.wait()
