@@ -21,6 +21,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.spaces import Box
 
+from agents.pixels import is_image_space
 from agents.ppo import PPOConfig
 from agents.trpo import TRPOConfig
 
@@ -171,21 +172,36 @@ BY_NAME: Mapping[str, TaskDefaults] = {
         source="PPO: rl-zoo; TRPO: sb3-contrib, its 2048 transitions from 8 environments",
         anneal=True,
     ),
+    "teacher/MovingDot": TaskDefaults(
+        num_envs=8,
+        ppo=PPOConfig(
+            num_steps=64,
+            minibatch_size=128,
+            update_epochs=4,
+            learning_rate=1e-3,
+            gamma=0.9,
+            ent_coef=0.01,
+        ),
+        trpo=TRPOConfig(num_steps=64, gamma=0.9),
+        source="tried: Atari's row learns nothing in as many steps",
+    ),
 }
 """Rows of single tasks, by the id without its version."""
 
 
-def defaults_for(env_id: str) -> TaskDefaults:
-    """The row of a task by its name, else of Atari's games, else the general one.
+def defaults_for(env_id: str, observation_space: gym.Space[Any] | None = None) -> TaskDefaults:
+    """The row of a task by its name, else Atari's for its games and all images, else the general one.
 
     Args:
         env_id: as registered with Gymnasium, or ``module:Env-v0``.
+        observation_space: of one environment.
     """
     registered = env_id.rpartition(":")[2]
     row = BY_NAME.get(re.sub(r"-v\d+$", "", registered))
     if row is not None:
         return row
-    return ATARI if _module_of(registered).partition(".")[0] == "ale_py" else GENERAL
+    sees = observation_space is not None and is_image_space(observation_space)
+    return ATARI if sees or _module_of(registered).partition(".")[0] == "ale_py" else GENERAL
 
 
 def _module_of(env_id: str) -> str:

@@ -73,8 +73,8 @@ def require_positive(config: OnPolicyConfig, *names: str) -> None:
 class OnPolicyAgent(abc.ABC):
     """An agent that learns on vector environments: collect, update, and so on.
 
-    Observations of three dimensions and ``uint8`` are images, seen by a convolutional network; all others are
-    flattened and normalised.
+    Observations of ``uint8`` in two to four dimensions are images, seen by a convolutional network; all
+    others are flattened and normalised.
 
     All randomness comes from ``seed``: the same seed, configuration and environments give the same run.
 
@@ -86,8 +86,8 @@ class OnPolicyAgent(abc.ABC):
         dtype: of the networks.
 
     Raises:
-        UnsupportedSpaceError: observations are no Box, or images without a clear axis of channels or too
-            small; or actions are neither a Box of floats, Discrete nor MultiDiscrete.
+        UnsupportedSpaceError: observations are no Box, or empty; or actions are neither a Box of floats,
+            Discrete nor MultiDiscrete.
     """
 
     config: OnPolicyConfig

@@ -22,37 +22,25 @@ CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Channels, width of the kernel and stride of each layer (Mnih et al. 2015, "Model architecture")."""
 NUM_FEATURES = 512
 SMALLEST_SIDE = 36
-"""Pixels from which :data:`CONVOLUTIONS` make one."""
+"""Pixels from which :data:`CONVOLUTIONS` make one; smaller images are enlarged by a whole factor."""
 IMAGES_AT_ONCE = 256
 """Where nothing has to be kept for gradients, more images than this go through the network in parts."""
 
 
 def is_image_space(space: gymnasium.Space[Any]) -> TypeGuard[gymnasium.spaces.Box]:
-    """Whether observations are images, to be looked at with a convolutional network."""
-    return isinstance(space, gymnasium.spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
+    """Whether observations are images, to be looked at with a convolutional network.
+
+    They are bytes in two dimensions (grey), three (with channels) or four (a stack of such images).
+    """
+    return isinstance(space, gymnasium.spaces.Box) and space.dtype == np.uint8 and 2 <= len(space.shape) <= 4
 
 
 def channel_axis(shape: tuple[int, ...]) -> int:
-    """Which axis of an image counts colours or stacked frames: 0 or 2.
+    """Which axis of one image counts colours or stacked frames: 0 or 2.
 
-    It is the first or the last one, whichever is shorter than both others.
-
-    Raises:
-        UnsupportedSpaceError: neither is, or the image is too small for the network.
+    It is the first where that is shorter than both others, else the last, as most environments have it.
     """
-    shortest = [axis for axis in range(3) if shape[axis] == min(shape)]
-    if shortest not in ([0], [2]):
-        raise UnsupportedSpaceError(
-            "Expected images whose first or last axis, that of the channels, is shorter than both others, "
-            f"got the shape {shape}; transpose them."
-        )
-    (axis,) = shortest
-    if min(np.delete(shape, axis)) < SMALLEST_SIDE:
-        raise UnsupportedSpaceError(
-            f"Expected images of at least {SMALLEST_SIDE} x {SMALLEST_SIDE} pixels, got the shape {shape}; "
-            "enlarge them, or flatten them (gymnasium.wrappers.FlattenObservation)."
-        )
-    return axis
+    return 0 if shape[0] < min(shape[1:]) else 2
 
 
 class ImagePreparation:
@@ -62,20 +50,33 @@ class ImagePreparation:
     """
 
     def __init__(self, space: gymnasium.spaces.Box) -> None:
+        if 0 in space.shape:
+            raise UnsupportedSpaceError(f"Expected images of one pixel or more, got the shape {space.shape}.")
         self.shape: tuple[int, ...] = space.shape
         self.statistics = RunningMeanVariance((0,))
-        self._channel_axis = channel_axis(space.shape)
-        self.image_shape: tuple[int, ...] = np.moveaxis(np.empty(space.shape), self._channel_axis, 0).shape
-        """Channels, height and width."""
+        self._has_channels = len(space.shape) > 2
+        self._channel_axis = channel_axis(space.shape[-3:]) - 3 if self._has_channels else -3
+        self.image_shape: tuple[int, ...] = self._arranged(np.empty(space.shape, np.uint8)).shape
+        """Channels, those of all images of a stack, height and width."""
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[np.uint8]:
-        """``(*batch, *shape)`` to ``(*batch, *image_shape)``, as a view."""
-        if observations.dtype != np.uint8 or observations.shape[-3:] != self.shape:
+        """``(*batch, *shape)`` to ``(*batch, *image_shape)``, as a view where that can be."""
+        dimensions = len(self.shape)
+        if observations.dtype != np.uint8 or observations.shape[-dimensions:] != self.shape:
             raise ShapeError(
-                f"Expected images of shape {self.shape} and uint8, got {observations.shape[-3:]} and "
-                f"{observations.dtype}; use observations of the agent's environment."
+                f"Expected images of shape {self.shape} and uint8, got {observations.shape[-dimensions:]} "
+                f"and {observations.dtype}; use observations of the agent's environment."
             )
-        return np.moveaxis(observations, self._channel_axis - 3, -3)
+        return self._arranged(observations)
+
+    def _arranged(self, images: NDArray[Any]) -> NDArray[np.uint8]:
+        """With one axis of channels, before height and width."""
+        if not self._has_channels:
+            return np.expand_dims(images, -3)
+        images = np.moveaxis(images, self._channel_axis, -3)
+        if len(self.shape) == 3:
+            return images
+        return images.reshape(*images.shape[:-4], -1, *images.shape[-2:])
 
     def update(self, observations: NDArray[Any], ranks: Ranks = ALONE) -> None:
         """Nothing: the values of all images lie in the same bounds."""
@@ -86,8 +87,10 @@ class NatureCNN(nn.Module):
 
     def __init__(self, image_shape: tuple[int, ...], generator: torch.Generator) -> None:
         super().__init__()
-        modules: list[nn.Module] = []
         channels, *sides = image_shape
+        scale = -(-SMALLEST_SIDE // min(sides))
+        modules: list[nn.Module] = [nn.Upsample(scale_factor=scale)] if scale > 1 else []
+        sides = [scale * side for side in sides]
         for filters, kernel, stride in CONVOLUTIONS:
             convolution = nn.Conv2d(channels, filters, kernel, stride, device="meta")
             modules += [orthogonal(convolution, math.sqrt(2), generator), nn.ReLU()]

@@ -48,6 +48,7 @@ from teacher.warmstart import WarmStart, read_warm_start
 if TYPE_CHECKING:
     from teacher.collectors.render_queue import RenderQueue
 
+POOL_BYTES = 2**30  # reached by segments of images, and hardly ever by those of numbers
 LEDGER_NAME = "ledger.sqlite3"
 TOKEN_VARIABLE = "TEACHER_TOKEN"  # noqa: S105 (the name of a variable)
 
@@ -216,7 +217,7 @@ def _teaching(
     dataset = PreferenceDataset(config.reward.max_preferences)
     dataset.upsert(ledger.targets())
     predictor = make_predictor(config, task)
-    pool = SegmentPool(segment_length(config, task), seed=config.seed)
+    pool = SegmentPool(segment_length(config, task), seed=config.seed, max_bytes=POOL_BYTES)
     schedule, goal = make_schedule(config), goal_of(config.manner)
     explorer = _explorer(config, task, ledger)
     parts.callback(explorer.close)

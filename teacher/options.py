@@ -116,7 +116,9 @@ class RewardConfig:
     discount: Annotated[
         float, "of each further step in the return of a segment that a label is about", SHARE_OF_MORE
     ] = 1.0
-    learning_rate: Annotated[float, "of AdamW", POSITIVE] = 3e-3
+    learning_rate: Annotated[
+        float | None, "of AdamW (3e-3 without it, and 1e-3 where it reads images)", POSITIVE
+    ] = None
     regularisation: Annotated[
         Regularisation,
         "AdamW's weight decay, or a penalty on absolute values (l1) or squares (l2) of parameters",

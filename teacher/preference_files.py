@@ -145,9 +145,13 @@ def describe_space(space: Space) -> dict[str, Any]:
     match space:
         case spaces.Discrete():
             return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
+        case spaces.MultiDiscrete():
+            return {"kind": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
         case spaces.Box():
             return {"kind": "Box", "shape": list(space.shape), "dtype": str(space.dtype)}
-    raise EnvironmentUnsuitableError(f"expected a Box or Discrete space, got {one_line(space)}; wrap it")
+    raise EnvironmentUnsuitableError(
+        f"expected a Box, Discrete or MultiDiscrete space, got {one_line(space)}; wrap it"
+    )
 
 
 def space_of(about: Mapping[str, Any]) -> Space:

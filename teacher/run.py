@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import EllipsisType
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
@@ -34,6 +35,8 @@ from teacher.segments import SegmentPool, Steps
 from teacher.videos import EpisodeVideos
 
 EPISODES_REMEMBERED = 100
+EPISODE_BYTES = 2**29
+"""Of the episodes that are remembered whole, those of images hardly ever as many as of numbers."""
 _RESUMED = 2  # a stream of seeds apart from those of random episodes
 
 
@@ -115,6 +118,8 @@ class Run:
         self.teaching = teaching
         self.segment_length = segment_length(config, task)
         self.episodes: deque[Trajectory] = deque(maxlen=EPISODES_REMEMBERED)
+        self._lengths: deque[int] = deque(maxlen=EPISODES_REMEMBERED)
+        self._true_returns: deque[float] = deque(maxlen=EPISODES_REMEMBERED)
         self._behaviours: deque[float] = deque(maxlen=EPISODES_REMEMBERED)
         self._checkpoint = config.run_dir / CHECKPOINT_NAME
         state = load_state(self._checkpoint) if self._checkpoint.exists() else None
@@ -163,14 +168,14 @@ class Run:
     @property
     def steps_per_episode(self) -> float:
         """Of the last finished episodes; NaN while there are none."""
-        if not self.episodes:
-            return float("nan")
-        return float(np.mean([len(episode) for episode in self.episodes]))
+        return float(np.mean(self._lengths)) if self._lengths else float("nan")
 
     def remember(self, trajectories: Sequence[Trajectory]) -> None:
         """Keep the finished episodes for statistics, and film one every so often."""
         finished = [trajectory for trajectory in trajectories if trajectory.finished]
-        self.episodes.extend(finished)
+        self._remember_whole(finished)
+        self._lengths.extend(map(len, finished))
+        self._true_returns.extend(episode.true_return for episode in finished)
         if self.teaching is not None and self.teaching.goal is not true_return:
             self._behaviours.extend(self.teaching.goal(episode) for episode in finished)
         ends_early = any(trajectory.terminated for trajectory in finished)
@@ -183,6 +188,12 @@ class Run:
         if self._videos is not None and finished:
             self._videos.offer(finished[-1], self.agent.total_steps)
 
+    def _remember_whole(self, episodes: Sequence[Trajectory]) -> None:
+        self.episodes.extend(episodes)
+        size = sum(episode.nbytes for episode in self.episodes)
+        while size > EPISODE_BYTES:
+            size -= self.episodes.popleft().nbytes
+
     def warn_once(self, warning: str, about: str) -> None:
         """Print a warning, unless there was one about the same before."""
         if about not in self._warned:
@@ -194,8 +205,8 @@ class Run:
         step = self.agent.total_steps
         values = {**values, **{f"agent/{name}": value for name, value in losses.items()}}
         values["agent/total_steps"] = step
-        if self.episodes:
-            values["agent/true_reward_per_episode"] = float(np.mean([e.true_return for e in self.episodes]))
+        if self._true_returns:
+            values["agent/true_reward_per_episode"] = float(np.mean(self._true_returns))
         if self.teaching is not None:
             if self.teaching.goal is not true_return:
                 values[BEHAVIOUR_TAG] = float(np.mean(self._behaviours or [np.nan]))
@@ -261,9 +272,9 @@ class Run:
             self.teaching.load_state_dict(state["teaching"])
 
 
-def _defaults(env_id: str) -> TaskDefaults:
+def _defaults(env_id: str, observation_space: gym.Space[Any]) -> TaskDefaults:
     """The hyperparameters of a task; rl-teacher's tasks have those of what they are made of."""
-    return defaults_for(base_env_id(env_id))
+    return defaults_for(base_env_id(env_id), observation_space)
 
 
 def make_envs(
@@ -271,7 +282,8 @@ def make_envs(
 ) -> EpisodeRecorder:
     """This rank's environments, as many as suit the task."""
     part = (ranks.rank, ranks.size)
-    return make_vector_env(task, _defaults(task.env_id).num_envs, seed, config.workers, part=part)
+    num_envs = _defaults(task.env_id, task.observation_space).num_envs
+    return make_vector_env(task, num_envs, seed, config.workers, part=part)
 
 
 def make_predictor(config: TeachConfig, task: TaskInfo) -> RewardPredictor:
@@ -297,7 +309,7 @@ def steps_of(
 
 def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> OnPolicyAgent:
     """The algorithm by the task's defaults; only true rewards come in a scale of the environment's own."""
-    row, scale = _defaults(envs.env_id), config.predictor == "rl"
+    row, scale = _defaults(envs.env_id, envs.single_observation_space), config.predictor == "rl"
     if config.agent == "trpo":
         trpo = row.trpo_for(envs.single_action_space, normalize_rewards=scale)
         return TRPO(envs, trpo, config.seed, config.device)

@@ -129,6 +129,11 @@ class Segment:
         return len(self.actions)
 
     @property
+    def nbytes(self) -> int:
+        """What it takes up in memory, without the actions, which it shares with its episode."""
+        return self.observations.nbytes
+
+    @property
     def true_return(self) -> float:
         """Sum of the environment's reward over the segment."""
         return float(self.true_rewards.sum())
@@ -210,11 +215,15 @@ class SegmentPool:
         length: steps of a segment.
         capacity: segments kept; the oldest go first.
         seed: decides where the first segment of an episode begins, and the pairs.
+        max_bytes: of segments kept, but for two; None sets no limit.
     """
 
-    def __init__(self, length: int, capacity: int = 2000, seed: int = 0) -> None:
+    def __init__(
+        self, length: int, capacity: int = 2000, seed: int = 0, max_bytes: int | None = None
+    ) -> None:
         self.length = length
         self.capacity = capacity
+        self._max_bytes = max_bytes
         self._entries: list[_Entry] = []
         self._asked: list[SegmentPair] = []
         self._next_start: WeakKeyDictionary[Episode, int] = WeakKeyDictionary()
@@ -303,10 +312,17 @@ class SegmentPool:
 
     def _keep(self, entries: list[_Entry]) -> None:
         """Hold the last of these, and forget questions about others."""
-        self._entries = entries[-self.capacity :]
-        if len(entries) > self.capacity:
+        self._entries = entries[-min(self.capacity, self._fitting(entries)) :]
+        if len(entries) > len(self._entries):
             here = set(self.segments)
             self._asked = [pair for pair in self._asked if here.issuperset(pair)]
+
+    def _fitting(self, entries: Sequence[_Entry]) -> int:
+        """How many of the last of these there is memory for."""
+        if self._max_bytes is None:
+            return len(entries)
+        sizes = np.cumsum([entry.segment.nbytes for entry in reversed(entries)])
+        return max(2, int(np.searchsorted(sizes, self._max_bytes, side="right")))
 
     def _cut(self, trajectory: Episode) -> list[Segment]:
         start = self._next_start.get(trajectory)

@@ -1,5 +1,7 @@
 """Tasks, their reward and termination rules, and episodes that can be replayed."""
 
 from teacher.envs.families import register_tasks
+from teacher.envs.own import register_own
 
 register_tasks()
+register_own()

@@ -95,6 +95,11 @@ class Trajectory:
         return self._length
 
     @property
+    def nbytes(self) -> int:
+        """What its observations take up in memory."""
+        return self.observations.nbytes
+
+    @property
     def finished(self) -> bool:
         """Whether the episode has ended."""
         return self.terminated or self.truncated

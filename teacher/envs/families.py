@@ -120,6 +120,8 @@ FAMILIES: Mapping[str, TaskFamily] = {
 class FamilyRules(gym.Wrapper[Any, Any, Any, Any]):
     """A v5 environment under the rules of its family: its reward, its frame rate, and no termination."""
 
+    never_terminates = True
+
     def __init__(self, env: gym.Env[Any, Any], family: TaskFamily) -> None:
         super().__init__(env)
         self.metadata = {**env.metadata, "render_fps": family.fps}

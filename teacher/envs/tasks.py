@@ -9,17 +9,19 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from teacher.envs import batched_classic, batched_mujoco
 from teacher.envs.episodes import EpisodeRecorder, SeededResets, episode_seeds
-from teacher.envs.families import find_family_rules, old_names, resolve_env_id
+from teacher.envs.families import old_names, resolve_env_id
 from teacher.envs.make import make_env
 from teacher.envs.threads import ThreadedVectorEnv
 from teacher.errors import EnvironmentUnsuitableError, one_line
 
 _DEFAULT_FPS = 30  # of an environment that names no frame rate
+
+ActionSpace = Box | Discrete | MultiDiscrete
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,10 @@ class TaskInfo:
         kwargs: arguments of ``gymnasium.make``, JSON values only.
         fps: frames per second of a clip; one frame is one environment step.
         horizon: most steps of an episode.
-        never_terminates: known for rl-teacher's tasks; False means that only trying tells.
-        observation_space: of one environment: a vector.
-        action_space: of one environment: a vector, or one of n choices.
+        never_terminates: some environments say so; False means that only trying tells.
+        observation_space: of one environment: numbers of any shape; bytes of two to four dimensions are
+            images.
+        action_space: of one environment: numbers of any shape, or one or several choices.
     """
 
     env_id: str
@@ -42,7 +45,7 @@ class TaskInfo:
     horizon: int
     never_terminates: bool
     observation_space: Box
-    action_space: Box | Discrete
+    action_space: ActionSpace
 
 
 def describe_task(env_id: str, max_episode_steps: int | None = None) -> TaskInfo:
@@ -74,7 +77,7 @@ def describe_task(env_id: str, max_episode_steps: int | None = None) -> TaskInfo
             kwargs,
             fps=max(1, round(env.metadata.get("render_fps") or _DEFAULT_FPS)),
             horizon=horizon,
-            never_terminates=find_family_rules(env) is not None,
+            never_terminates=_never_terminates(env),
             observation_space=observation_space,
             action_space=action_space,
         )
@@ -133,16 +136,23 @@ def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
         raise EnvironmentUnsuitableError(f"no environment is registered as {env_id}; {hint}") from error
 
 
-def _supported_spaces(env_id: str, env: gym.Env[Any, Any]) -> tuple[Box, Box | Discrete]:
+def _never_terminates(env: gym.Env[Any, Any]) -> bool:
+    try:
+        return bool(env.get_wrapper_attr("never_terminates"))
+    except AttributeError:
+        return False
+
+
+def _supported_spaces(env_id: str, env: gym.Env[Any, Any]) -> tuple[Box, ActionSpace]:
     observations, actions = env.observation_space, env.action_space
-    if not isinstance(observations, Box) or len(observations.shape) != 1:
+    if not isinstance(observations, Box) or 0 in observations.shape:
         raise EnvironmentUnsuitableError(
-            f"{env_id} has observations {one_line(observations)}; expected a vector: a Box of one dimension"
+            f"{env_id} has observations {one_line(observations)}; expected a Box: numbers of one shape"
         )
-    if isinstance(actions, Discrete):
+    if isinstance(actions, Discrete | MultiDiscrete):
         return observations, actions
-    if isinstance(actions, Box) and len(actions.shape) == 1 and np.issubdtype(actions.dtype, np.floating):
+    if isinstance(actions, Box) and np.issubdtype(actions.dtype, np.floating):
         return observations, actions
     raise EnvironmentUnsuitableError(
-        f"{env_id} has actions {one_line(actions)}; expected Discrete, or a Box of one dimension of floats"
+        f"{env_id} has actions {one_line(actions)}; expected Discrete, MultiDiscrete or a Box of floats"
     )

@@ -67,7 +67,8 @@ class Reader(Protocol):
 class Features:
     """Turns batches of raw steps into float32 vectors, of one or more parts in the order of ``INPUTS``.
 
-    Boxes are flattened, discrete values become one-hot vectors, ends of episodes 0 and 1.
+    Boxes are flattened, discrete values become one-hot vectors (several of them one beside the other), ends
+    of episodes 0 and 1.
 
     Args:
         observation_space: of one environment.
@@ -79,7 +80,7 @@ class Features:
         columns: where each input is in it.
 
     Raises:
-        EnvironmentUnsuitableError: a space is neither Box nor Discrete.
+        EnvironmentUnsuitableError: a space is neither Box, Discrete nor MultiDiscrete.
     """
 
     def __init__(self, observation_space: Space, action_space: Space, inputs: str | None = None) -> None:
@@ -109,28 +110,41 @@ class _Vectors:
     """Arrays of one space as vectors."""
 
     def __init__(self, what: str, space: Space) -> None:
-        if not isinstance(space, spaces.Box | spaces.Discrete):
+        if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete):
             raise EnvironmentUnsuitableError(
-                f"expected a Box or Discrete space for the predictor, got {one_line(space)}; wrap it"
+                "expected a Box, Discrete or MultiDiscrete space for the predictor, got "
+                f"{one_line(space)}; wrap it"
             )
         self._what = what
         self._space = space
         self._shape: tuple[int, ...] = space.shape or ()
-        self.size = int(space.n) if isinstance(space, spaces.Discrete) else math.prod(self._shape)
+        self._counts = _counts(space)
+        self.size = int(self._counts.sum())
 
     def __call__(self, array: NDArray[Any]) -> NDArray[Any]:
         array = np.asarray(array)
         batch = array.shape[: array.ndim - len(self._shape)]
         if array.shape[len(batch) :] != self._shape:
             raise self._refusal(f"shape {array.shape}")
-        if not isinstance(self._space, spaces.Discrete):
+        if isinstance(self._space, spaces.Box):
             return array.reshape(*batch, -1)
-        indices = array - self._space.start
-        if array.size and not 0 <= indices.min() <= indices.max() < self.size:
+        indices = (array - self._space.start).reshape(*batch, -1)
+        if not ((indices >= 0) & (indices < self._counts)).all():
             raise self._refusal(f"{array.min()} to {array.max()}")
-        return np.asarray(indices[..., None] == np.arange(self.size))
+        one_hot = [indices[..., [i]] == np.arange(count) for i, count in enumerate(self._counts)]
+        return np.concatenate(one_hot, axis=-1)
 
     def _refusal(self, found: str) -> DataError:
         return DataError(
             f"expected {self._what} of {one_line(self._space)}, got {found}; use data of the environment"
         )
+
+
+def _counts(space: spaces.Box | spaces.Discrete | spaces.MultiDiscrete) -> NDArray[np.int64]:
+    """How many features each number of a space becomes, ``(numbers,)``."""
+    match space:
+        case spaces.Discrete():
+            return np.array([space.n], np.int64)
+        case spaces.MultiDiscrete():
+            return space.nvec.ravel().astype(np.int64)
+    return np.ones(math.prod(space.shape), np.int64)

@@ -54,6 +54,7 @@ class Fitter:
     def __init__(self, network: RewardNetwork, config: RewardConfig, generator: torch.Generator) -> None:
         self._network = network
         self._config = config
+        self._learning_rate = network.LEARNING_RATE if config.learning_rate is None else config.learning_rate
         self._generator = generator
         self._parameters = FlatParameters(network)
         self._optimizer = Adam(self._parameters)
@@ -74,8 +75,8 @@ class Fitter:
             self._parameters.gradient.zero_()
             for batch in self.minibatches(pairs, rows):
                 self._add_gradient(batch)
-            self._regulariser.apply(self._config.learning_rate, len(pairs))
-            self._optimizer.step(self._config.learning_rate)
+            self._regulariser.apply(self._learning_rate, len(pairs))
+            self._optimizer.step(self._learning_rate)
         self._network.eval()
         if self._config.adapt and batches:
             evaluation = self.evaluate(pairs)

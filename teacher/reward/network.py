@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,12 @@ class RewardNetwork(nn.Module, ABC):
     """What fitting and predicting need of an ensemble; every parameter's first dimension goes by member.
 
     Inputs are what :meth:`standardise` makes of features, so that this is done once for many uses.
+
+    Attributes:
+        LEARNING_RATE: of its fits, where none is wanted in particular.
     """
+
+    LEARNING_RATE: ClassVar[float] = 3e-3
 
     @abstractmethod
     def standardise(self, features: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from torch import nn
 from agents.cloning import Pairs, clone
 from agents.errors import ShapeError, StateMismatchError, UnsupportedSpaceError
 from agents.on_policy import OnPolicyAgent
-from agents.pixels import IMAGES_AT_ONCE, channel_axis
+from agents.pixels import IMAGES_AT_ONCE, ImagePreparation, NatureCNN, channel_axis
 from agents.ppo import PPO, PPOConfig
 from agents.rollout import Rollout
 from agents.trpo import TRPO, TRPOConfig
@@ -242,30 +242,54 @@ def test_channels_may_come_first_or_last() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "axis"),
-    [((4, 84, 84), 0), ((84, 84, 4), 2), ((210, 160, 3), 2), ((84, 84, 12), 2), ((36, 36, 1), 2)],
+    [
+        ((4, 84, 84), 0),
+        ((84, 84, 4), 2),
+        ((210, 160, 3), 2),
+        ((84, 84, 12), 2),
+        ((36, 36, 1), 2),
+        ((7, 7, 20), 2),
+        ((10, 7, 20), 2),
+        ((64, 64, 64), 2),
+    ],
 )
-def test_the_shorter_outer_axis_is_that_of_the_channels(shape: tuple[int, ...], axis: int) -> None:
+def test_channels_are_last_unless_the_first_axis_is_the_shortest(shape: tuple[int, ...], axis: int) -> None:
     assert channel_axis(shape) == axis
 
 
 @pytest.mark.parametrize(
-    ("shape", "message"),
-    [
-        ((84, 4, 84), r"Expected images whose first or last axis, .* got the shape \(84, 4, 84\); transpose"),
-        ((64, 64, 64), "Expected images whose first or last axis"),
-        ((4, 84, 4), "Expected images whose first or last axis"),
-        ((35, 84, 3), r"Expected images of at least 36 x 36 pixels, got the shape \(35, 84, 3\); enlarge"),
-    ],
+    "shape", [(84, 84), (7, 5), (7, 7, 20), (1, 9, 9), (4, 12, 10, 3), (2, 3, 12, 10), (1, 1)], ids=str
 )
-def test_images_that_cannot_be_told_or_seen_are_refused(shape: tuple[int, ...], message: str) -> None:
-    with pytest.raises(UnsupportedSpaceError, match=message):
-        channel_axis(shape)
+def test_images_of_any_shape_are_arranged_and_learned_from(shape: tuple[int, ...]) -> None:
+    """Of a stack, each image brings its own channels."""
+    preparation = ImagePreparation(Box(0, 255, shape, np.uint8))
+    images = np.random.default_rng(0).integers(256, size=(2, 3, *shape), dtype=np.uint8)
+    arranged = preparation(images)
+    assert arranged.shape == (2, 3, *preparation.image_shape)
+    channels = preparation.image_shape[0]
+    assert channels == {2: 1, 3: min(shape) if shape[0] < min(shape[1:]) else shape[-1]}.get(
+        len(shape), shape[0] * 3
+    )
+    expected = {
+        (4, 12, 10, 3): np.concatenate([images[:, :, n].transpose(0, 1, 4, 2, 3) for n in range(4)], axis=2),
+        (2, 3, 12, 10): np.concatenate([images[:, :, 0], images[:, :, 1]], axis=2),
+        (7, 7, 20): images.transpose(0, 1, 4, 2, 3),
+    }.get(shape)
+    if expected is not None:
+        np.testing.assert_array_equal(arranged, expected)
 
 
-def test_the_smallest_image_is_the_smallest_that_the_network_takes() -> None:
-    assert ppo().policy.evaluate(torch.zeros((2, 1, SIDE, SIDE), dtype=torch.uint8), torch.zeros(2).long())
-    with pytest.raises(UnsupportedSpaceError, match="at least 36"):
-        channel_axis((SIDE - 1, SIDE - 1, 1))
+def test_small_images_are_seen_as_if_they_were_enlarged() -> None:
+    small = NatureCNN((2, 9, 14), torch.Generator().manual_seed(1))
+    large = NatureCNN((2, 36, 56), torch.Generator().manual_seed(1))
+    images = np.random.default_rng(0).integers(256, size=(3, 2, 9, 14), dtype=np.uint8)
+    enlarged = images.repeat(4, axis=2).repeat(4, axis=3)
+    torch.testing.assert_close(small(torch.from_numpy(images)), large(torch.from_numpy(enlarged)))
+
+
+def test_images_without_pixels_are_refused() -> None:
+    with pytest.raises(UnsupportedSpaceError, match="Expected images of one pixel or more"):
+        ImagePreparation(Box(0, 255, (0, 4), np.uint8))
 
 
 @pytest.mark.parametrize(
@@ -291,7 +315,6 @@ def numbers() -> gymnasium.Env[Any, Any]:
     "wrapper",
     [
         gymnasium.wrappers.FlattenObservation,
-        partial(gymnasium.wrappers.FrameStackObservation, stack_size=2),
         partial(gymnasium.wrappers.DtypeObservation, dtype=np.float32),
     ],
 )

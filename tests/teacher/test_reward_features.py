@@ -87,8 +87,19 @@ def test_steps_of_another_environment_are_refused_in_one_line(
 
 
 def test_another_kind_of_space_is_refused_in_one_line() -> None:
-    with pytest.raises(EnvironmentUnsuitableError, match=r"expected a Box or Discrete space .* MultiBinary"):
+    with pytest.raises(EnvironmentUnsuitableError, match=r"expected a Box, Discrete or .* MultiBinary"):
         Features(GRID, spaces.MultiBinary(3))
+
+
+def test_several_choices_are_one_hot_side_by_side() -> None:
+    space = spaces.MultiDiscrete([[2, 3], [1, 2]], start=[[5, 0], [0, -1]])
+    actions = np.array([[[5, 2], [0, 0]], [[6, 0], [0, -1]]])
+    features = Features(GRID, space, "action")
+    assert features.size == 8
+    expected = [[1, 0, 0, 0, 1, 1, 0, 1], [0, 1, 1, 0, 0, 1, 1, 0]]
+    np.testing.assert_array_equal(features(Transitions(np.zeros((2, 2, 2)), actions)), expected)
+    with pytest.raises(DataError, match=r"^expected actions of MultiDiscrete.*, got .*; use data"):
+        features(Transitions(np.zeros((1, 2, 2)), np.array([[[5, 2], [1, 0]]])))
 
 
 @pytest.mark.parametrize("inputs", ["", "state,", "states", "state,state", "state action"])

@@ -11,7 +11,6 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from agents import pixels
-from agents.errors import UnsupportedSpaceError
 from teacher.checkpoint import load_state, save_state
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
@@ -152,27 +151,48 @@ def test_channels_are_found_on_either_side(shape: tuple[int, ...]) -> None:
     "space",
     [
         SMALL,
-        spaces.Box(0, 255, (3, 48, 50), np.uint8),
-        spaces.Box(0, 255, (48, 3, 50), np.uint8),
-        spaces.Box(0, 255, (3, 48, 3), np.uint8),
-        spaces.Box(0, 255, (4, 30, 84), np.uint8),
-        spaces.Box(0, 255, (48, 50), np.uint8),
+        *(
+            spaces.Box(0, 255, shape, np.uint8)
+            for shape in (
+                (3, 48, 50),
+                (48, 3, 50),
+                (3, 48, 3),
+                (4, 30, 84),
+                (7, 7, 20),
+                (5, 5),
+                (4, 12, 10, 3),
+                (2, 3, 12, 10),
+                (2, 2, 2, 2, 2),
+                (8,),
+            )
+        ),
         spaces.Box(0, 1, (48, 50, 3), np.float32),
         spaces.Discrete(4),
     ],
     ids=str,
 )
-def test_it_takes_for_images_what_agents_do(space: spaces.Space[object]) -> None:
+def test_it_takes_for_images_what_agents_do_and_arranges_them_alike(space: spaces.Space[object]) -> None:
     assert is_image_space(space) == pixels.is_image_space(space)
-    if not is_image_space(space):
-        return
-    try:
-        theirs = pixels.ImagePreparation(space).image_shape
-    except UnsupportedSpaceError:
-        with pytest.raises(EnvironmentUnsuitableError, match=r"^expected images whose .*: transpose.*$"):
-            Images(space)
-    else:
-        assert Images(space).shape == theirs
+    if is_image_space(space):
+        theirs, ours = pixels.ImagePreparation(space), Images(space)
+        assert ours.shape == theirs.image_shape
+        pictures = np.random.default_rng(0).integers(256, size=(2, 3, *space.shape), dtype=np.uint8)
+        np.testing.assert_array_equal(ours(Transitions(pictures, np.zeros((2, 3)))), theirs(pictures))
+
+
+def test_small_images_are_seen_as_if_they_were_enlarged() -> None:
+    small, large = (
+        ImageEnsemble(shape, RewardConfig(members=MEMBERS), torch.Generator().manual_seed(1))
+        for shape in ((2, 9, 14), (2, 45, 70))
+    )
+    pictures = images(3, shape=(2, 9, 14))
+    enlarged = pictures.repeat_interleave(5, dim=-1).repeat_interleave(5, dim=-2)
+    torch.testing.assert_close(small(pictures), large(enlarged))
+
+
+def test_images_without_pixels_are_refused() -> None:
+    with pytest.raises(EnvironmentUnsuitableError, match="expected images with pixels"):
+        Images(spaces.Box(0, 255, (0, 4), np.uint8))
 
 
 def test_images_of_another_environment_or_other_inputs_are_refused() -> None:
@@ -219,7 +239,7 @@ def test_a_saved_predictor_of_images_goes_on_exactly(tmp_path: Path) -> None:
 def test_it_learns_that_brighter_is_better() -> None:
     dataset = brightness_preferences(30)
     assert dataset.observations.dtype == np.uint8
-    config = RewardConfig(members=MEMBERS, batch_size=8, image_dropout=0.1, learning_rate=1e-3)
+    config = RewardConfig(members=MEMBERS, batch_size=8, image_dropout=0.1)
     predictor = RewardPredictor(SMALL, spaces.Discrete(4), config, seed=1)
     predictor.fit(dataset, max_epochs=15)
     fresh = [picture_segment(seed) for seed in range(1000, 1020)]

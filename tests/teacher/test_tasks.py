@@ -50,10 +50,10 @@ class Walk(gym.Env):
 
 gym.register("WalkWithLimit-v0", Walk, max_episode_steps=40)
 gym.register("WalkForever-v0", Walk)
-gym.register("WalkOnPixels-v0", Walk, max_episode_steps=40,
-             kwargs={"observation_space": gym.spaces.Box(0, 255, (4, 4, 3), np.uint8)})
-gym.register("WalkByTwoSwitches-v0", Walk, max_episode_steps=40,
-             kwargs={"action_space": gym.spaces.MultiDiscrete([2, 2])})
+gym.register("WalkInWords-v0", Walk, max_episode_steps=40,
+             kwargs={"observation_space": gym.spaces.Text(5)})
+gym.register("WalkBySwitches-v0", Walk, max_episode_steps=40,
+             kwargs={"action_space": gym.spaces.MultiBinary(2)})
 """
 
 
@@ -201,8 +201,8 @@ def test_a_missing_extra_is_refused_with_what_to_install(monkeypatch: pytest.Mon
     ("name", "expected"),
     [
         ("WalkForever-v0", "--max_episode_steps is required"),
-        ("WalkOnPixels-v0", "expected a vector"),
-        ("WalkByTwoSwitches-v0", "expected Discrete"),
+        ("WalkInWords-v0", "expected a Box: numbers of one shape"),
+        ("WalkBySwitches-v0", "expected Discrete, MultiDiscrete or a Box of floats"),
     ],
 )
 def test_an_unsuitable_environment_is_refused(walking_module: str, name: str, expected: str) -> None:
