@@ -21,7 +21,7 @@ from teacher.clips.render import Shot, Stage
 from teacher.config import load_config
 from teacher.envs.episodes import Trajectory, replay
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
-from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
+from teacher.envs.tasks import TaskInfo, make_vector_env, task_of
 from teacher.judges import Behaviour
 from teacher.run import make_agent
 from teacher.warmstart import read_policy
@@ -34,7 +34,7 @@ HUNDREDTHS = 4  # of a second for each frame; players do not go much below
 def load_policy(run_dir: Path) -> tuple[TaskInfo, OnPolicyAgent]:
     """The run's task, and its agent as it was last saved."""
     config, _ = load_config(run_dir)
-    task = describe_task(config.env_id, config.max_episode_steps)
+    task = task_of(config)
     with contextlib.closing(make_vector_env(task, 1, config.seed)) as envs:
         agent = make_agent(config, envs)
     agent.load_policy(read_policy(run_dir))

@@ -32,8 +32,8 @@ from teacher.config import (
 from teacher.crew import Crew
 from teacher.embedded_site import ensure_site
 from teacher.envs.exploration import Explorer
-from teacher.envs.random_episodes import check_random_episodes, random_trajectories
-from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
+from teacher.envs.random_episodes import check_random_episodes, check_replay, random_trajectories
+from teacher.envs.tasks import TaskInfo, make_vector_env, task_of
 from teacher.errors import ConfigError
 from teacher.judges import Judge, ScriptedTeacher, goal_of, value_of
 from teacher.ledger import Ledger
@@ -98,7 +98,7 @@ def check(config: TeachConfig, console: Console) -> TaskInfo:
     read_redis_url()
     if config.site_url is not None and not os.environ.get(TOKEN_VARIABLE):
         raise ConfigError(f"--site_url needs a token of that site in the variable {TOKEN_VARIABLE}")
-    task = describe_task(config.env_id, config.max_episode_steps)
+    task = task_of(config)
     start = _warm_start(config)
     if start is not None:
         with contextlib.closing(make_vector_env(task, 1, config.seed)) as envs:
@@ -111,6 +111,8 @@ def check(config: TeachConfig, console: Console) -> TaskInfo:
                 seed=config.seed,
                 allow_variable_horizon=config.allow_variable_horizon,
             )
+            if config.predictor == "human" and not task.captures:
+                check_replay(task, config.seed)
         if config.manner.function is not None:
             _try_goal(config, task)
     return task

@@ -136,6 +136,15 @@ class TeachConfig:
         "labels = hold training while answers are too far behind (the rule with human); free = never wait",
     ] = None
     max_episode_steps: Annotated[int | None, "end episodes after this many steps", COUNT] = None
+    obs_transform: Annotated[
+        str | None,
+        "module:function that makes an array of each observation, or flatten, for dictionaries and the like",
+        Fits("module:function or flatten", lambda name: name == "flatten" or all(name.partition(":"))),
+    ] = None
+    capture_frames: Annotated[
+        bool,
+        "keep a picture of every step for clips, for environments whose episodes cannot be played again",
+    ] = False
     allow_variable_horizon: Annotated[
         bool, "accept an environment whose episodes end early, although their length leaks the reward"
     ] = False

@@ -11,7 +11,7 @@ from pathlib import Path
 from teacher.arguments import INTERRUPTED, OneLineParser
 from teacher.assembly import LEDGER_NAME
 from teacher.config import load_config
-from teacher.envs.tasks import describe_task
+from teacher.envs.tasks import task_of
 from teacher.errors import DataError, TeacherError
 from teacher.ledger import Ledger
 from teacher.preference_files import save_preferences
@@ -28,7 +28,7 @@ def export_preferences(run_dir: Path, path: Path) -> int:
         StorageError: the file cannot be written.
     """
     config, _ = load_config(run_dir)
-    task = describe_task(config.env_id, config.max_episode_steps)
+    task = task_of(config)
     if not (run_dir / LEDGER_NAME).exists():
         raise DataError(f"{run_dir} has no labels; expected a run with -p synth or -p human")
     dataset = PreferenceDataset()

@@ -12,7 +12,7 @@ from agents.errors import AgentError, RankLostError
 from teacher.checkpoint import State
 from teacher.config import from_fields
 from teacher.crew import hear
-from teacher.envs.tasks import describe_task
+from teacher.envs.tasks import task_of
 from teacher.errors import TeacherError
 from teacher.run import make_agent, make_envs, make_predictor, predicted_rewards
 
@@ -37,7 +37,7 @@ def _take_part(ranks: Ranks, beginning: State) -> int:
     torch.set_num_threads(1)
     config = from_fields(beginning["config"])
     config = dataclasses.replace(config, device=ranks.device(config.device))
-    task = describe_task(config.env_id, config.max_episode_steps)
+    task = task_of(config)
     predictor = None if config.predictor == "rl" else make_predictor(config, task)
     with contextlib.closing(make_envs(config, task, beginning["env_seed"], ranks)) as envs:
         agent = make_agent(config, envs)

@@ -1,16 +1,14 @@
 """Who says which of two segments is better, where no person does: functions of the segments themselves."""
 
 import hashlib
-import importlib
 import math
-import os
-import sys
 from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from teacher.client import CERTAIN, Decision
 from teacher.errors import BehaviourError, ConfigError, described, one_line
+from teacher.functions import named_function
 from teacher.segments import RewardedSteps, Segment, SegmentPair
 from teacher.teachers import Answerer, Manner
 
@@ -122,15 +120,7 @@ class Behaviour:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        module, _, function = name.partition(":")
-        if os.getcwd() not in sys.path and "" not in sys.path:  # noqa: PTH109 (sys.path holds strings)
-            sys.path.append(os.getcwd())  # noqa: PTH109
-        try:
-            self._function = getattr(importlib.import_module(module), function)
-        except Exception as error:  # a module may raise anything
-            raise ConfigError(f"--teacher: cannot import {name}: {described(error)}") from error
-        if not callable(self._function):
-            raise ConfigError(f"--teacher: expected a function, but {name} is {one_line(self._function)}")
+        self._function = named_function(name, "--teacher")
 
     def __call__(self, steps: RewardedSteps) -> float:
         """The function's value. Raises :class:`BehaviourError` where that is no finite number."""

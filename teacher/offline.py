@@ -73,6 +73,10 @@ class RecordedEpisode:
         """See :class:`Episode`; nothing comes after it."""
         return True
 
+    @property
+    def frames(self) -> None:
+        """See :class:`Episode`; there are none."""
+
     def recipe(self, upto: int | None = None) -> EpisodeRecipe:
         """The actions, of no environment that could be made."""
         return EpisodeRecipe("recorded", {}, 0, self.actions[:upto])

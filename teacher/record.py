@@ -16,7 +16,7 @@ from teacher.arguments import INTERRUPTED, OneLineParser
 from teacher.config import load_config
 from teacher.demonstrations import Demonstrations, record_demonstrations, save_demonstrations
 from teacher.envs.make import make_env
-from teacher.envs.tasks import describe_task, make_vector_env
+from teacher.envs.tasks import make_vector_env, task_of
 from teacher.errors import ConfigError, TeacherError
 from teacher.metrics import progress
 from teacher.run import make_agent
@@ -33,7 +33,7 @@ def record_run(run_dir: Path, n_episodes: int, seed: int, console: Console) -> D
         AgentError: the checkpoint is of another environment.
     """
     config, _ = load_config(run_dir)
-    task = describe_task(config.env_id, config.max_episode_steps)
+    task = task_of(config)
     state = read_policy(run_dir)
     # One observation at a time is fastest without a GPU, and there may be none here.
     config = dataclasses.replace(config, device="cpu")

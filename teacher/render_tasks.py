@@ -5,7 +5,8 @@ it goes; the worker replays, draws, encodes, uploads and confirms. A worker need
 store, nothing of the trainer's memory, neither torch nor Django. Its settings are environment variables:
 ``REDIS_URL``, ``TEACHER_STORAGE`` (the only store it writes to, ``s3://bucket`` or a prefix in it, with the
 ``S3_ENDPOINT_URL`` and ``AWS_...`` of :func:`teacher.storage.open_storage`) and ``TEACHER_RENDER_MODULES``
-(the modules that recipes of the form ``module:Env-v0`` may import, separated by commas; unset, none).
+(the modules that recipes of the form ``module:Env-v0``, and transforms of observations, may import, separated
+by commas; unset, none).
 
 Whoever may write to the queue may have episodes replayed here, so keep Redis behind a password.
 """
@@ -27,6 +28,7 @@ from celery.signals import celeryd_init
 
 from teacher.clips import ClipJob, ClipRenderer, Shot
 from teacher.config import REDIS_VARIABLE, read_redis_url
+from teacher.envs.transform import KWARG
 from teacher.errors import ConfigError, DataError, StorageError, TeacherError
 from teacher.storage import Storage, open_storage
 
@@ -144,12 +146,13 @@ def _checked(request: Mapping[str, Any], path: Path) -> ClipJob:
             f"expected at most {_MAX_FRAMES} frames, {_MAX_FPS} a second and {_MAX_SIZE} pixels, "
             f"got {frames}, {fps} and {size}"
         )
-    module, colon, _ = shot.recipe.env_id.rpartition(":")
-    if colon and module not in _allowed_modules():
-        raise DataError(
-            f"{shot.recipe.env_id} would import {module}, which TEACHER_RENDER_MODULES of this render worker "
-            "does not list"
-        )
+    for name in (shot.recipe.env_id, str(shot.recipe.kwargs.get(KWARG, ""))):
+        module, colon, _ = name.rpartition(":")
+        if colon and module not in _allowed_modules():
+            raise DataError(
+                f"{name} would import {module}, which TEACHER_RENDER_MODULES of this render worker does not "
+                "list"
+            )
     own = _own_storage()
     if storage != own and not storage.startswith(f"{own}/"):
         raise DataError(

@@ -16,6 +16,7 @@ from teacher.errors import DataError
 _LARGEST = float(np.finfo(np.float32).max)
 _DRAWN_AT_ONCE = 2**14  # pairs by weight, most of them of a segment with itself where one weighs most
 _LAST = "last_observation"
+_FRAMES, _FRAME_SIZES = "frames", "frame_sizes"
 NOTHING_AFTER = (
     "expected segments with what came after their last step, got one recorded without: leave next_state and "
     "terminated out of --reward.inputs, or begin a new run"
@@ -60,6 +61,10 @@ class Episode(RewardedSteps, Protocol):
     def finished(self) -> bool:
         """Whether it has ended."""
 
+    @property
+    def frames(self) -> Sequence[bytes] | None:
+        """A picture after each step, as JPEG files; None where none were captured."""
+
     def recipe(self, upto: int | None = None) -> EpisodeRecipe:
         """How to play the first ``upto`` steps again."""
 
@@ -76,6 +81,8 @@ class Segment:
         true_rewards: ``(length,)`` of the environment's own reward.
         last_observation: ``(*observation_shape)``, raw, after the last step; None where it was not recorded.
         terminated: the environment ended the episode with the last step; False where it was not recorded.
+        frames: a picture after each step, as JPEG files, to be shown instead of a replay; None where none
+            were captured.
 
     Raises:
         ValueError: the parts do not fit each other.
@@ -89,6 +96,7 @@ class Segment:
     true_rewards: NDArray[np.float64]
     last_observation: NDArray[Any] | None = None
     terminated: bool = False
+    frames: tuple[bytes, ...] | None = None
 
     def __post_init__(self) -> None:
         length = len(self.actions)
@@ -102,6 +110,8 @@ class Segment:
                 f"expected observations and true rewards of {length} steps, got {self.observations.shape} "
                 f"and {self.true_rewards.shape}"
             )
+        if self.frames is not None and len(self.frames) != length:
+            raise ValueError(f"expected a picture of each of {length} steps, got {len(self.frames)}")
         last = self.last_observation
         if last is not None and (last.shape, last.dtype) != (
             self.observations.shape[1:],
@@ -131,7 +141,7 @@ class Segment:
     @property
     def nbytes(self) -> int:
         """What it takes up in memory, without the actions, which it shares with its episode."""
-        return self.observations.nbytes
+        return self.observations.nbytes + sum(map(len, self.frames or ()))
 
     @property
     def true_return(self) -> float:
@@ -171,6 +181,9 @@ class Segment:
         }
         if self.last_observation is not None:
             arrays[_LAST] = self.last_observation
+        if self.frames is not None:
+            arrays[_FRAMES] = np.frombuffer(b"".join(self.frames), np.uint8)
+            arrays[_FRAME_SIZES] = np.array([len(frame) for frame in self.frames])
         buffer = io.BytesIO()
         np.savez_compressed(buffer, **arrays)
         return buffer.getvalue()
@@ -189,10 +202,25 @@ class Segment:
                 if observations.dtype.kind not in "iufb":
                     raise ValueError(f"observations of dtype {observations.dtype}")
                 true_rewards = archive["true_rewards"].astype(np.float64)
-                end = (archive[_LAST], bool(archive["terminated"])) if _LAST in archive else (None, False)
-                return cls(recipe, start, observations, recipe.actions[start:], true_rewards, *end)
+                return cls(
+                    recipe,
+                    start,
+                    observations,
+                    recipe.actions[start:],
+                    true_rewards,
+                    last_observation=archive.get(_LAST),
+                    terminated=_LAST in archive and bool(archive["terminated"]),
+                    frames=_split(archive[_FRAMES], archive[_FRAME_SIZES]) if _FRAMES in archive else None,
+                )
         except Exception as error:  # what a damaged archive makes numpy, zipfile and zlib raise is not listed
             raise DataError(f"a stored segment cannot be read: {error}") from error
+
+
+def _split(joined: NDArray[np.uint8], sizes: NDArray[np.int64]) -> tuple[bytes, ...]:
+    """What :meth:`Segment.to_bytes` joined. Raises ValueError where the sizes do not add up."""
+    if sizes.sum() != len(joined) or (sizes < 0).any():
+        raise ValueError(f"{len(joined)} bytes of pictures, expected {sizes.sum()}")
+    return tuple(part.tobytes() for part in np.split(joined, np.cumsum(sizes)[:-1]))
 
 
 SegmentPair = tuple[Segment, Segment]
@@ -359,4 +387,5 @@ def _slice(trajectory: Episode, start: int, stop: int) -> Segment:
         trajectory.true_rewards[start:stop].copy(),
         np.array(trajectory.next_observations[stop - 1]),
         bool(trajectory.terminations[stop - 1]),
+        None if trajectory.frames is None else tuple(trajectory.frames[start:stop]),
     )

@@ -49,7 +49,7 @@ class EpisodeVideos:
         self._next_step = (step // self._every + 1) * self._every
         path = self._folder / f"step-{step:09d}.mp4"
         self._folder.mkdir(exist_ok=True)
-        clip = self._renderer.submit(ClipJob(Shot(episode.recipe()), path, self._fps))
+        clip = self._renderer.submit(ClipJob(Shot.of_episode(episode), path, self._fps))
         clip.add_done_callback(lambda clip: self._made(clip, step))
         self._clips = [earlier for earlier in self._clips if not earlier.done()] + [clip]
 

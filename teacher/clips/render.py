@@ -1,21 +1,24 @@
 """From a recipe to a clip: play the episode again, check it, draw it."""
 
+import base64
 import hashlib
-import os
-from collections.abc import Iterator, Mapping
+import io
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from teacher.clips.encode import Frame, encode
+from teacher.envs.capture import prepare_drawing
 from teacher.envs.episodes import replay
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe, library_versions
 from teacher.errors import DataError, RenderError, ReplayMismatchError, TeacherError, described
-from teacher.segments import Segment
+from teacher.segments import Episode, Segment
 
 CLIP_SIZE = 400
 """The longer side of a clip in pixels."""
@@ -30,11 +33,13 @@ class Shot:
         start: index of the first step shown.
         digests: of the observation before each shown step, to be met; None checks nothing. Digests, because
             observations may be pictures, and a shot is to travel light.
+        frames: a picture of each shown step, as JPEG files: they are shown, and nothing is played again.
     """
 
     recipe: EpisodeRecipe
     start: int = 0
     digests: tuple[str, ...] | None = None
+    frames: tuple[bytes, ...] | None = None
 
     def __post_init__(self) -> None:
         shown = len(self.recipe.actions) - self.start
@@ -44,24 +49,39 @@ class Shot:
                 f"expected a shot of 1 or more steps with a digest of each, got {shown} steps from "
                 f"{self.start} and {digests} digests"
             )
+        if self.frames is not None and len(self.frames) != shown:
+            raise DataError(f"expected a picture of each of {shown} steps, got {len(self.frames)}")
 
     @classmethod
     def of(cls, segment: Segment) -> "Shot":
-        """A segment, checked against what was recorded."""
+        """A segment: what was captured of it, or its replay, checked against what was recorded."""
+        if segment.frames is not None:
+            return cls(segment.recipe, segment.start, frames=segment.frames)
         return cls(segment.recipe, segment.start, tuple(map(_digest, segment.observations)))
+
+    @classmethod
+    def of_episode(cls, episode: Episode) -> "Shot":
+        """A whole episode, in the same way, unchecked."""
+        return cls(episode.recipe(), frames=None if episode.frames is None else tuple(episode.frames))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
         digests = None if self.digests is None else list(self.digests)
-        return {"recipe": self.recipe.to_dict(), "start": self.start, "digests": digests}
+        shot = {"recipe": self.recipe.to_dict(), "start": self.start, "digests": digests}
+        if self.frames is not None:
+            shot["frames"] = [base64.b64encode(frame).decode("ascii") for frame in self.frames]
+        return shot
 
     @classmethod
     def from_dict(cls, data: Any) -> "Shot":
         """Read back :meth:`to_dict`. Raises :class:`DataError` for anything else."""
         try:
             digests = None if data["digests"] is None else tuple(map(str, data["digests"]))
-            return cls(EpisodeRecipe.from_dict(data["recipe"]), int(data["start"]), digests)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            frames = data.get("frames")
+            if frames is not None:
+                frames = tuple(base64.b64decode(frame, validate=True) for frame in frames)
+            return cls(EpisodeRecipe.from_dict(data["recipe"]), int(data["start"]), digests, frames)
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(f"not a shot: {error!r}; expected what Shot.to_dict wrote") from error
 
 
@@ -95,8 +115,7 @@ class Stage:
 
     def __init__(self, env_id: str, kwargs: Mapping[str, Any], size: int = CLIP_SIZE) -> None:
         self._name, self._size = env_id, size
-        # pygame, under the classic control and Box2D environments, would otherwise look for a screen.
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        prepare_drawing()
         try:
             self._env = make_env(env_id, kwargs, render_mode="rgb_array")
         except TeacherError:
@@ -153,11 +172,33 @@ def render(job: ClipJob) -> None:
         ReplayMismatchError: the replay differs from what was recorded.
         RenderError: the environment cannot be drawn, or the clip cannot be encoded or written.
     """
+    if job.shot.frames is not None:
+        encode(captured(job.shot.frames), job.path, job.fps, job.size)
+        return
     stage = Stage(job.shot.recipe.env_id, job.shot.recipe.kwargs, job.size)
     try:
         encode(stage.frames(job.shot), job.path, job.fps, job.size)
     finally:
         stage.close()
+
+
+def captured(frames: Iterable[bytes]) -> Iterator[Frame]:
+    """Pictures from JPEG files, all as large as the first.
+
+    Raises:
+        RenderError: one is damaged, or of another size.
+    """
+    shape: tuple[int, ...] | None = None
+    for data in frames:
+        try:
+            with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
+                frame = np.asarray(image.convert("RGB"))
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            raise RenderError(f"a captured picture cannot be read: {described(error)}") from error
+        shape = shape or frame.shape
+        if frame.shape != shape:
+            raise RenderError(f"expected captured pictures of one shape, got {shape} and {frame.shape}")
+        yield frame
 
 
 def _digest(observation: NDArray[Any]) -> str:
@@ -171,7 +212,7 @@ def _check(observation: NDArray[Any], recorded: str, step: int, recipe: EpisodeR
     raise ReplayMismatchError(
         f"{recipe.env_id} does not replay: the observation before step {step} differs from the recorded one "
         f"(recorded with {_listed(recipe.versions)}; replayed with {_listed(now)}); "
-        "replay with the recorded versions on the same kind of machine, or choose a deterministic environment"
+        "replay with the recorded versions on the same kind of machine, or train with --capture_frames"
     )
 
 

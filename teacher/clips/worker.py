@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from teacher.clips.encode import encode
-from teacher.clips.render import Shot, Stage
+from teacher.clips.render import Shot, Stage, captured
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import ReplayMismatchError, TeacherError, described
 
@@ -46,8 +46,11 @@ def _listen(connection: Connection, requests: "queue.SimpleQueue[Request]") -> N
 def _answer(stages: "_Stages", request: Request) -> dict[str, str]:
     try:
         shot = Shot.from_dict(request["shot"])
-        stage = stages.open(shot.recipe, request["size"])
-        encode(stage.frames(shot), Path(request["path"]), request["fps"], request["size"])
+        if shot.frames is not None:
+            frames = captured(shot.frames)
+        else:
+            frames = stages.open(shot.recipe, request["size"]).frames(shot)
+        encode(frames, Path(request["path"]), request["fps"], request["size"])
     except Exception as error:  # an environment may raise anything; the parent decides what becomes of it
         stages.close()
         if isinstance(error, ReplayMismatchError):

@@ -14,6 +14,8 @@ from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import ReplayMismatchError
 
 _SEED_KEY = "episode_seed"
+FRAME_KEY = "frame"
+"""Of a step's info: a picture of its outcome, a JPEG file's bytes; see :mod:`teacher.envs.capture`."""
 _SEED_BOUND = 2**31  # some environments hand their seed to C code or to numpy's old generator
 _INITIAL_CAPACITY = 128
 _BLOCK = 64  # steps of all environments that are kept before they are dealt out to the trajectories
@@ -90,14 +92,15 @@ class Trajectory:
         )
         self._actions = np.empty((_INITIAL_CAPACITY, *(actions.shape or ())), actions.dtype)
         self._rewards = np.empty(_INITIAL_CAPACITY, np.float64)
+        self._frames: list[bytes] = []
 
     def __len__(self) -> int:
         return self._length
 
     @property
     def nbytes(self) -> int:
-        """What its observations take up in memory."""
-        return self.observations.nbytes
+        """What its observations and pictures take up in memory."""
+        return self.observations.nbytes + sum(map(len, self._frames))
 
     @property
     def finished(self) -> bool:
@@ -125,6 +128,11 @@ class Trajectory:
         return _read_only(self._actions[: self._length])
 
     @property
+    def frames(self) -> Sequence[bytes] | None:
+        """A picture after each step, as JPEG files; None where none were captured."""
+        return self._frames or None
+
+    @property
     def terminations(self) -> NDArray[np.bool_]:
         """``(steps,)``, whether the environment ended the episode with that step."""
         return terminations((self._length,), self.terminated)
@@ -144,9 +152,13 @@ class Trajectory:
         return EpisodeRecipe(self._env_id, self._kwargs, self.seed, self.actions[:upto])
 
     def _extend(
-        self, observations: NDArray[Any], actions: NDArray[Any], rewards: NDArray[np.float64]
+        self,
+        observations: NDArray[Any],
+        actions: NDArray[Any],
+        rewards: NDArray[np.float64],
+        frames: Sequence[bytes],
     ) -> None:
-        """Add steps; of observations there is one more, after the last step."""
+        """Add steps; of observations there is one more, after the last step, and of frames perhaps none."""
         start, self._length = self._length, self._length + len(rewards)
         while self._length > len(self._rewards):
             self._observations = _doubled(self._observations)
@@ -155,6 +167,7 @@ class Trajectory:
         self._observations[start : self._length + 1] = observations
         self._actions[start : self._length] = actions
         self._rewards[start : self._length] = rewards
+        self._frames += frames
 
 
 def terminations(shape: tuple[int, ...], terminated: bool | NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -203,6 +216,7 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         self._observations = np.empty((*sizes[0], *(observation_space.shape or ())), observation_space.dtype)
         self._actions = np.empty((*sizes[1], *(action_space.shape or ())), action_space.dtype)
         self._rewards = np.empty(sizes[1], np.float64)
+        self._frames: list[Sequence[bytes] | None] = []  # of all environments, for each step
         self._filled = 0
         self._starts = [0] * env.num_envs
 
@@ -224,6 +238,7 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         self._rewards[self._filled] = rewards
         self._filled += 1
         self._observations[self._filled] = observations
+        self._frames.append(infos.get(FRAME_KEY))
         for index in (terminated | truncated).nonzero()[0].tolist():
             trajectory = self._running[index]
             if trajectory is not None:
@@ -277,7 +292,7 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         for index in range(self.num_envs):
             self._extend(index)
         self._observations[0] = self._observations[self._filled]
-        self._filled = 0
+        self._filled, self._frames = 0, []
         self._starts = [0] * self.num_envs
 
     def _extend(self, index: int) -> None:
@@ -288,6 +303,7 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
                 self._observations[start : stop + 1, index],
                 self._actions[start:stop, index],
                 self._rewards[start:stop, index],
+                [frames[index] for frames in self._frames[start:stop] if frames is not None],
             )
 
 

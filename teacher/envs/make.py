@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 from teacher.envs.families import resolve_env_id
+from teacher.envs.transform import KWARG, TransformedObservations
 
 _CONSOLE = threading.RLock()
 
@@ -20,15 +21,19 @@ def make_env(
 
     Args:
         env_id: a Gymnasium id, an old name, or ``module:Env-v0``.
-        kwargs: arguments of ``gymnasium.make``, ``max_episode_steps`` among them; those of a recipe.
+        kwargs: arguments of ``gymnasium.make``, ``max_episode_steps`` among them, and ``obs_transform`` (see
+            :class:`TransformedObservations`); those of a recipe.
         render_mode: as in Gymnasium.
         rendering: further arguments that change pictures only, as ``width``, ``height`` and ``camera_name``.
     """
     if render_mode is not None:
         rendering["render_mode"] = render_mode
+    arguments = {**kwargs, **rendering}
+    transform = arguments.pop(KWARG, None)
     # The checker would warn about everything that differs from Gymnasium's taste, at a cost in each step.
     with _quiet_mujoco():
-        return gym.make(resolve_env_id(env_id), disable_env_checker=True, **{**kwargs, **rendering})
+        env = gym.make(resolve_env_id(env_id), disable_env_checker=True, **arguments)
+    return env if transform is None else TransformedObservations(env, transform)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ from teacher.envs.families import NAMESPACE
 
 _OWN = {
     "MovingDot-v1": ("teacher.envs.dot:MovingDot", 40),
+    "Collect-v1": ("teacher.envs.collect:CollectGame", 50),
 }
 """By name: the class, and the steps of an episode."""
 

@@ -1,15 +1,18 @@
 """Episodes of random actions, or of a policy, for the first questions; and a trial of the environment."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from statistics import median
 
-from teacher.envs.episodes import EpisodeRecorder, Trajectory
+from teacher.envs.episodes import EpisodeRecorder, Trajectory, replay
 from teacher.envs.exploration import Actor
 from teacher.envs.tasks import TaskInfo, make_vector_env
-from teacher.errors import EnvironmentUnsuitableError
+from teacher.errors import EnvironmentUnsuitableError, ReplayMismatchError
 
 TRIAL_EPISODES = 50
+_REPLAYED_EPISODES, _REPLAYED_STEPS = 8, 60
 _LONG_ENOUGH_SHARE = 0.2
 # They keep the seeds apart from those of the run's training environments, whose others are in teacher/run.py,
 # and from those of teacher/envs/exploration.py.
@@ -58,10 +61,38 @@ def check_random_episodes(
     if task.never_terminates:
         check_episode_lengths([task.horizon] * TRIAL_EPISODES, segment_length)
         return
-    lengths = [len(trajectory) for trajectory in islice(random_trajectories(task, seed), TRIAL_EPISODES)]
+    plain = replace(task, captures=False)
+    lengths = [len(trajectory) for trajectory in islice(random_trajectories(plain, seed), TRIAL_EPISODES)]
     check_episode_lengths(lengths, segment_length)
     if not allow_variable_horizon:
         check_fixed_horizon(task, lengths)
+
+
+def check_replay(task: TaskInfo, seed: int) -> None:
+    """Play the beginnings of some episodes again, as clips are made.
+
+    Of several, because what spoils a replay is often something that one episode leaves behind for the next.
+
+    Raises:
+        EnvironmentUnsuitableError: one comes out otherwise.
+    """
+    with contextlib.closing(make_vector_env(task, 1, [seed, _RANDOM_STREAM])) as envs:
+        envs.action_space.seed(seed)
+        for _ in range(_REPLAYED_EPISODES):
+            envs.reset()
+            for _ in range(_REPLAYED_STEPS):
+                envs.step(envs.action_space.sample())
+        trajectories = envs.drain()
+    try:
+        for trajectory in trajectories:
+            for step, recorded in zip(replay(trajectory.recipe()), trajectory.observations, strict=True):
+                if step.observation.tobytes() != recorded.tobytes():
+                    raise ReplayMismatchError("an observation differs")
+    except ReplayMismatchError as error:
+        raise EnvironmentUnsuitableError(
+            f"an episode of {task.env_id} comes out otherwise when it is played again, to make clips of it: "
+            "pass --capture_frames to keep pictures while it is played"
+        ) from error
 
 
 def check_episode_lengths(lengths: Sequence[int], segment_length: int) -> None:

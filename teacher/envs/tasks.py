@@ -12,12 +12,15 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from teacher.config import TeachConfig
 from teacher.envs import batched_classic, batched_mujoco
+from teacher.envs.capture import CapturedResets, prepare_drawing
 from teacher.envs.episodes import EpisodeRecorder, SeededResets, episode_seeds
 from teacher.envs.families import old_names, resolve_env_id
 from teacher.envs.make import make_env
 from teacher.envs.threads import ThreadedVectorEnv
-from teacher.errors import EnvironmentUnsuitableError, one_line
+from teacher.envs.transform import KWARG
+from teacher.errors import EnvironmentUnsuitableError, TeacherError, one_line
 
 _DEFAULT_FPS = 30  # of an environment that names no frame rate
 
@@ -37,6 +40,7 @@ class TaskInfo:
         observation_space: of one environment: numbers of any shape; bytes of two to four dimensions are
             images.
         action_space: of one environment: numbers of any shape, or one or several choices.
+        captures: whether a picture of every step is kept, because episodes cannot be played again.
     """
 
     env_id: str
@@ -46,24 +50,44 @@ class TaskInfo:
     never_terminates: bool
     observation_space: Box
     action_space: ActionSpace
+    captures: bool = False
 
 
-def describe_task(env_id: str, max_episode_steps: int | None = None) -> TaskInfo:
+def task_of(config: TeachConfig) -> TaskInfo:
+    """The environment of a run; see :func:`describe_task`."""
+    return describe_task(
+        config.env_id, config.max_episode_steps, config.obs_transform, captures=config.capture_frames
+    )
+
+
+def describe_task(
+    env_id: str,
+    max_episode_steps: int | None = None,
+    obs_transform: str | None = None,
+    *,
+    captures: bool = False,
+) -> TaskInfo:
     """Find out whether a run can use an environment, by making it once.
 
     Args:
         env_id: any registered Gymnasium id, an old name, or ``module:Env-v0``.
         max_episode_steps: limit of an episode, where the environment has none or another is wanted.
+        obs_transform: what makes numbers of its observations; see :class:`TransformedObservations`.
+        captures: keep a picture of every step.
 
     Raises:
+        ConfigError: there is no such transform.
         EnvironmentUnsuitableError: it is unknown, cannot be made, has unsupported spaces or no episode limit.
     """
     env_id = resolve_env_id(env_id)
     spec = _find_spec(env_id)
-    kwargs = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
+    given = {"max_episode_steps": max_episode_steps, KWARG: obs_transform}
+    kwargs = {name: value for name, value in given.items() if value is not None}
     horizon = max_episode_steps or spec.max_episode_steps
     try:
         env = make_env(env_id, kwargs)
+    except TeacherError:
+        raise
     except Exception as error:  # an environment's constructor may raise anything
         raise EnvironmentUnsuitableError(f"{env_id} cannot be made: {one_line(error)}") from error
     with contextlib.closing(env):
@@ -80,6 +104,7 @@ def describe_task(env_id: str, max_episode_steps: int | None = None) -> TaskInfo
             never_terminates=_never_terminates(env),
             observation_space=observation_space,
             action_space=action_space,
+            captures=captures,
         )
 
 
@@ -100,18 +125,28 @@ def make_vector_env(
         workers: threads that step them; results do not depend on it.
         autoreset_mode: as in Gymnasium.
         part: ``(p, of)``: these are the p-th ``num_envs`` of ``of * num_envs`` environments in all.
+
+    Raises:
+        ValueError: pictures are to be captured in another autoreset mode than those that show a last step.
     """
+    if task.captures and autoreset_mode is AutoresetMode.SAME_STEP:
+        raise ValueError("expected next-step autoreset, or none, to capture pictures, got same-step")
     before, total = part[0] * num_envs, part[1] * num_envs
     entropy = np.random.SeedSequence(seed).generate_state(4).tolist()
 
     def make(index: int) -> SeededResets:
-        return SeededResets(make_env(task.env_id, task.kwargs), episode_seeds(entropy, before + index, total))
+        seeds = episode_seeds(entropy, before + index, total)
+        if task.captures:
+            prepare_drawing()
+            return CapturedResets(make_env(task.env_id, task.kwargs, render_mode="rgb_array"), seeds)
+        return SeededResets(make_env(task.env_id, task.kwargs), seeds)
 
     makers = [lambda index=index: make(index) for index in range(num_envs)]
     envs: SyncVectorEnv[Any, Any]
-    if batched_mujoco.supports(task.env_id, task.kwargs):
+    is_plain = not task.captures
+    if is_plain and batched_mujoco.supports(task.env_id, task.kwargs):
         envs = batched_mujoco.BatchedMujoco(makers, workers, autoreset_mode)
-    elif batched_classic.supports(task.env_id, task.kwargs):
+    elif is_plain and batched_classic.supports(task.env_id, task.kwargs):
         envs = batched_classic.BatchedCartPole(makers, autoreset_mode)
     elif workers > 1:
         envs = ThreadedVectorEnv(makers, workers, autoreset_mode)
@@ -147,7 +182,8 @@ def _supported_spaces(env_id: str, env: gym.Env[Any, Any]) -> tuple[Box, ActionS
     observations, actions = env.observation_space, env.action_space
     if not isinstance(observations, Box) or 0 in observations.shape:
         raise EnvironmentUnsuitableError(
-            f"{env_id} has observations {one_line(observations)}; expected a Box: numbers of one shape"
+            f"{env_id} has observations {one_line(observations)}; expected a Box: numbers of one shape, as "
+            f"--{KWARG} can make them"
         )
     if isinstance(actions, Discrete | MultiDiscrete):
         return observations, actions

@@ -1,0 +1,65 @@
+"""Pictures kept while the environment is stepped, for episodes that cannot be played again."""
+
+import io
+import os
+from collections.abc import Iterator
+from typing import Any, SupportsFloat
+
+import gymnasium as gym
+import numpy as np
+from PIL import Image
+
+from teacher.envs.episodes import FRAME_KEY, SeededResets
+from teacher.errors import EnvironmentUnsuitableError, described, one_line
+
+LONGER_SIDE = 400
+"""Pixels; larger pictures are made smaller."""
+_QUALITY = 90
+
+
+def prepare_drawing() -> None:
+    """Let pygame, under classic control and Box2D, not look for a screen."""
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+
+
+class CapturedResets(SeededResets):
+    """Seeded resets, and a picture after each step as ``info["frame"]``: a JPEG file's bytes.
+
+    Args:
+        env: made with render mode ``rgb_array``.
+        seeds: see :class:`SeededResets`.
+
+    Raises:
+        EnvironmentUnsuitableError: by :meth:`step`, where the environment draws no picture.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], seeds: Iterator[int]) -> None:
+        super().__init__(env, seeds)
+        self._name = env.spec.id if env.spec else one_line(env)
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Step, and draw what came of it."""
+        *outcome, _ = super().step(action)
+        return (*outcome, {FRAME_KEY: self._picture()})
+
+    def _picture(self) -> bytes:
+        try:
+            picture: Any = self.env.render()
+        except Exception as error:  # an environment may raise anything
+            raise EnvironmentUnsuitableError(
+                f"--capture_frames: {self._name} cannot be drawn: {described(error)}"
+            ) from error
+        if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
+            raise EnvironmentUnsuitableError(
+                f"--capture_frames: {self._name} drew {type(picture).__name__}; expected an RGB array"
+            )
+        return jpeg(picture)
+
+
+def jpeg(picture: np.ndarray[Any, Any]) -> bytes:
+    """An RGB picture ``(height, width, 3)`` as a file; small ones, as of Atari, keep every pixel."""
+    image = Image.fromarray(picture.astype(np.uint8, copy=False))
+    image.thumbnail((LONGER_SIDE, LONGER_SIDE), Image.Resampling.BOX)
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=_QUALITY, subsampling=0)
+    return file.getvalue()

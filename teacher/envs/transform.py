@@ -1,0 +1,90 @@
+"""Observations as a function makes them of the environment's own: of dictionaries, texts, or several agents.
+
+The function's name is part of what an episode is recorded with, so a replay applies it, too.
+"""
+
+from collections.abc import Callable
+from typing import Any, SupportsFloat
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+
+from teacher.errors import EnvironmentUnsuitableError, described, one_line
+from teacher.functions import named_function
+
+KWARG = "obs_transform"
+"""What names the function among the arguments that an environment is made with."""
+FLATTEN = "flatten"
+"""In place of a function: all parts of the observation one after the other, choices as one-hot vectors."""
+
+
+class TransformedObservations(gym.Wrapper[Any, Any, Any, Any]):
+    """An environment whose observations go through a function of the user's.
+
+    The function takes one observation and returns numbers, an array always of one shape and type. Bytes of
+    two to four dimensions are images; other whole numbers and truth values become single precision.
+
+    Args:
+        env: with observations of any kind.
+        name: ``module:function``, or ``flatten``.
+
+    Raises:
+        ConfigError: there is no such function.
+        EnvironmentUnsuitableError: what it returns does not do.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], name: str) -> None:
+        super().__init__(env)
+        self._name = name
+        self._function = _find(name, env.observation_space)
+        # Of a real observation: samples of a space of texts, say, may be nothing that the function knows.
+        self.observation_space = self._space_of(self._result(env.reset(seed=0)[0]))
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[Any], dict[str, Any]]:
+        """See Gymnasium."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        return self._transformed(observation), info
+
+    def step(self, action: Any) -> tuple[NDArray[Any], SupportsFloat, bool, bool, dict[str, Any]]:
+        """See Gymnasium."""
+        observation, *outcome = self.env.step(action)
+        return (self._transformed(observation), *outcome)  # type: ignore[return-value]
+
+    def _transformed(self, observation: Any) -> NDArray[Any]:
+        result, space = self._result(observation), self.observation_space
+        if (result.shape, result.dtype) != (space.shape, space.dtype):
+            raise self._refusal(
+                f"expected {space.shape} of {space.dtype} as at first, got {result.shape} of {result.dtype}"
+            )
+        return result
+
+    def _result(self, observation: Any) -> NDArray[Any]:
+        try:
+            result = np.asarray(self._function(observation))
+        except Exception as error:  # of the user's
+            raise self._refusal(described(error)) from error
+        if result.dtype.kind not in "iufb" or result.size == 0:
+            raise self._refusal(f"expected an array of numbers, got {result.shape} of {result.dtype}")
+        return result if result.dtype.kind == "f" or result.dtype == np.uint8 else result.astype(np.float32)
+
+    def _space_of(self, example: NDArray[Any]) -> Box:
+        low, high = (0, 255) if example.dtype == np.uint8 else (-np.inf, np.inf)
+        return Box(low, high, example.shape, example.dtype.type)
+
+    def _refusal(self, reason: str) -> EnvironmentUnsuitableError:
+        return EnvironmentUnsuitableError(f"--{KWARG} {self._name}: {reason}")
+
+
+def _find(name: str, space: gym.Space[Any]) -> Callable[[Any], Any]:
+    if name == FLATTEN:
+        if not space.is_np_flattenable:
+            raise EnvironmentUnsuitableError(
+                f"--{KWARG} {FLATTEN}: expected observations of fixed size, got {one_line(space)}; name a "
+                "module:function that makes an array of them"
+            )
+        return lambda observation: gym.spaces.flatten(space, observation)
+    return named_function(name, f"--{KWARG}")

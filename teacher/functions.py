@@ -1,0 +1,27 @@
+"""Functions of the user's own, by name."""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from teacher.errors import ConfigError, described, one_line
+
+
+def named_function(name: str, option: str) -> Callable[..., Any]:
+    """What ``module:function`` names. Modules are found where Python finds them, and in the current folder.
+
+    Raises:
+        ConfigError: there is no such function; it names the option that was given.
+    """
+    module, _, function = name.partition(":")
+    if os.getcwd() not in sys.path and "" not in sys.path:  # noqa: PTH109 (sys.path holds strings)
+        sys.path.append(os.getcwd())  # noqa: PTH109
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    except Exception as error:  # a module may raise anything
+        raise ConfigError(f"{option}: cannot import {name}: {described(error)}") from error
+    if not callable(found):
+        raise ConfigError(f"{option}: expected a function, but {name} is {one_line(found)}")
+    return found

@@ -1,0 +1,143 @@
+"""Pictures captured while an environment is stepped are its clips, where it cannot be played again."""
+
+import contextlib
+import dataclasses
+import io
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+from PIL import Image
+
+from teacher.assembly import open_run
+from teacher.clips import ClipJob, ClipRenderer, Shot
+from teacher.config import TeachConfig
+from teacher.envs.capture import jpeg
+from teacher.envs.random_episodes import check_replay, random_trajectories
+from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
+from teacher.errors import DataError, EnvironmentUnsuitableError, RenderError
+from teacher.loop import train
+from teacher.segments import Segment, SegmentPool
+
+
+@pytest.fixture
+def dots() -> TaskInfo:
+    return describe_task("teacher/MovingDot-v1", captures=True)
+
+
+def decoded(frame: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    return np.asarray(Image.open(io.BytesIO(frame)))
+
+
+def test_there_is_a_picture_of_what_came_of_each_step(dots: TaskInfo) -> None:
+    for trajectory in islice(random_trajectories(dots, seed=1, num_envs=3), 5):
+        assert trajectory.frames is not None
+        assert len(trajectory.frames) == len(trajectory) == 40
+        for frame, after in zip(trajectory.frames, trajectory.next_observations, strict=True):
+            difference = decoded(frame).astype(int) - after.repeat(3, axis=2)
+            assert np.abs(difference).max() < 40, "JPEG is not exact"
+
+
+def test_steps_beyond_a_block_and_a_reset_keep_their_pictures(dots: TaskInfo) -> None:
+    with contextlib.closing(make_vector_env(dots, 2, 1)) as envs:
+        envs.reset()
+        for step in range(150):
+            envs.step(np.array([step % 5, 0]))
+            if step == 70:
+                envs.reset()
+        trajectories = envs.drain()
+    assert sum(map(len, trajectories)) > 200
+    for trajectory in trajectories:
+        assert trajectory.frames is not None
+        assert len(trajectory.frames) == len(trajectory)
+        last = decoded(trajectory.frames[-1])[..., 0].astype(int)
+        assert np.abs(last - trajectory.last_observation[..., 0]).max() < 40
+        assert trajectory.nbytes > trajectory.observations.nbytes
+
+
+def test_without_the_option_nothing_is_drawn(dots: TaskInfo) -> None:
+    plain = dataclasses.replace(dots, captures=False)
+    assert next(random_trajectories(plain, seed=1)).frames is None
+    with pytest.raises(ValueError, match="expected next-step autoreset"):
+        make_vector_env(dots, 1, 1, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+@pytest.fixture
+def segment(dots: TaskInfo) -> Segment:
+    pool = SegmentPool(length=6, seed=1)
+    pool.extend(islice(random_trajectories(dots, seed=1), 1))
+    return pool.segments[2]
+
+
+def test_a_segment_keeps_its_pictures_in_its_archive(segment: Segment) -> None:
+    assert segment.frames is not None
+    assert Segment.from_bytes(segment.to_bytes()).frames == segment.frames
+    bare = dataclasses.replace(segment, frames=None)
+    assert Segment.from_bytes(bare.to_bytes()).frames is None
+    assert segment.nbytes > bare.nbytes
+    with pytest.raises(ValueError, match="a picture of each of 6 steps, got 5"):
+        dataclasses.replace(segment, frames=segment.frames[1:])
+
+
+def test_a_clip_shows_the_pictures_and_plays_nothing(segment: Segment, tmp_path: Path) -> None:
+    """Of an environment that does not exist."""
+    recipe = dataclasses.replace(segment.recipe, env_id="Nowhere-v0")
+    shot = Shot.of(dataclasses.replace(segment, recipe=recipe))
+    assert Shot.from_dict(shot.to_dict()).frames == segment.frames
+    with ClipRenderer(workers=1) as renderer:
+        path = renderer.submit(ClipJob(shot, tmp_path / "clip.mp4", 10)).result()
+    assert path.stat().st_size > 500
+    with pytest.raises(DataError, match="expected a picture of each of 6 steps, got 5"):
+        dataclasses.replace(shot, frames=(segment.frames or ())[1:])
+
+
+def test_a_damaged_picture_is_refused_in_one_line(segment: Segment, tmp_path: Path) -> None:
+    assert segment.frames is not None
+    odd = jpeg(np.zeros((10, 20, 3), np.uint8))
+    for frame, message in ((b"no picture", "a captured picture cannot be read"), (odd, "of one shape")):
+        shot = Shot.of(dataclasses.replace(segment, frames=(*segment.frames[1:], frame)))
+        with (
+            ClipRenderer(workers=1) as renderer,
+            pytest.raises(RenderError, match=message),
+        ):
+            renderer.submit(ClipJob(shot, tmp_path / "clip.mp4", 10)).result()
+
+
+def test_large_pictures_are_made_smaller_and_small_ones_are_not() -> None:
+    assert decoded(jpeg(np.zeros((400, 600, 3), np.uint8))).shape == (267, 400, 3)
+    assert decoded(jpeg(np.zeros((7, 9, 3), np.uint8))).shape == (7, 9, 3)
+
+
+def test_an_environment_that_does_not_replay_is_told_from_one_that_does() -> None:
+    check_replay(describe_task("LunarLander-v3"), seed=1)
+    with pytest.raises(EnvironmentUnsuitableError, match="pass --capture_frames"):
+        check_replay(describe_task("BipedalWalker-v3"), seed=1)
+
+
+def test_a_run_films_an_environment_that_does_not_replay(tmp_path: Path) -> None:
+    config = TeachConfig(
+        env_id="BipedalWalker-v3",
+        predictor="synth",
+        name="filmed",
+        runs_dir=str(tmp_path),
+        n_labels=4,
+        segment_steps=10,
+        max_episode_steps=30,
+        num_timesteps=1_000,
+        pretrain_iters=2,
+        allow_variable_horizon=True,
+        capture_frames=True,
+    )
+    with open_run(config) as run:
+        assert run.teaching is not None
+        run.agent.config = dataclasses.replace(run.agent.config, num_steps=32)
+        train(run)
+        assert run.teaching.pool.segments[-1].frames is not None
+        (one, _) = run.teaching.ledger.decided_pairs(1)[0]
+        assert one.frames is not None
+        assert len(one.frames) == 10
+    films = list((config.run_dir / "videos").glob("*.mp4"))
+    assert films
+    assert min(film.stat().st_size for film in films) > 500
