@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import EllipsisType
+from typing import Any
 
 import gymnasium as gym
 import numpy as np

@@ -52,7 +52,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--resume", metavar="RUN_DIR", help="go on with the run in this directory")
     parser.add_argument(
-        "--preset", choices=get_args(Preset), help="paper = as the 2017 paper has it, but for what is given"
+        "--preset",
+        choices=get_args(Preset),
+        help="paper, paper_atari = as the 2017 paper has it on MuJoCo or Atari, but for what is given",
     )
     add_options(parser, TeachConfig, leave_out=PARTS)
     for name, kind in PARTS.items():

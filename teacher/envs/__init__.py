@@ -1,7 +1,9 @@
 """Tasks, their reward and termination rules, and episodes that can be replayed."""
 
+from teacher.envs.atari import register_games
 from teacher.envs.families import register_tasks
 from teacher.envs.own import register_own
 
 register_tasks()
 register_own()
+register_games()

@@ -19,7 +19,9 @@ from teacher.envs.random_episodes import check_replay, random_trajectories
 from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
 from teacher.errors import DataError, EnvironmentUnsuitableError, RenderError
 from teacher.loop import train
+from teacher.options import RewardConfig
 from teacher.segments import Segment, SegmentPool
+from teacher.teach import main
 
 
 @pytest.fixture
@@ -112,32 +114,37 @@ def test_large_pictures_are_made_smaller_and_small_ones_are_not() -> None:
 
 def test_an_environment_that_does_not_replay_is_told_from_one_that_does() -> None:
     check_replay(describe_task("LunarLander-v3"), seed=1)
-    with pytest.raises(EnvironmentUnsuitableError, match="pass --capture_frames"):
+    with pytest.raises(EnvironmentUnsuitableError, match=r"comes out otherwise .* --capture_frames"):
         check_replay(describe_task("BipedalWalker-v3"), seed=1)
 
 
-def test_a_run_films_an_environment_that_does_not_replay(tmp_path: Path) -> None:
+def test_a_run_keeps_pictures_in_ledger_and_films(tmp_path: Path) -> None:
     config = TeachConfig(
-        env_id="BipedalWalker-v3",
+        env_id="teacher/MovingDot-v1",
         predictor="synth",
         name="filmed",
         runs_dir=str(tmp_path),
         n_labels=4,
-        segment_steps=10,
-        max_episode_steps=30,
-        num_timesteps=1_000,
+        segment_steps=3,
+        num_timesteps=500,
         pretrain_iters=2,
-        allow_variable_horizon=True,
         capture_frames=True,
+        reward=RewardConfig(members=2, epochs=1),
     )
     with open_run(config) as run:
-        assert run.teaching is not None
-        run.agent.config = dataclasses.replace(run.agent.config, num_steps=32)
         train(run)
+        assert run.teaching is not None
         assert run.teaching.pool.segments[-1].frames is not None
-        (one, _) = run.teaching.ledger.decided_pairs(1)[0]
-        assert one.frames is not None
-        assert len(one.frames) == 10
-    films = list((config.run_dir / "videos").glob("*.mp4"))
-    assert films
-    assert min(film.stat().st_size for film in films) > 500
+        for pair in run.teaching.ledger.decided_pairs(4):
+            assert [len(segment.frames or ()) for segment in pair] == [3, 3]
+    assert [film.stat().st_size > 500 for film in (config.run_dir / "videos").glob("*.mp4")] == [True]
+
+
+def test_people_are_asked_only_about_what_can_be_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = "-p human -e BipedalWalker-v3 -n x -l 4 --segment_steps 10 --allow_variable_horizon"
+    assert main(line.split()) == 2
+    assert "pass --capture_frames" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()

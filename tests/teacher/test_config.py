@@ -236,8 +236,17 @@ def test_the_papers_preset_asks_as_the_paper_does() -> None:
     assert (config.schedule, config.num_pretrain_labels) == ("paper_mujoco", 175)
 
 
+def test_the_papers_preset_for_atari_is_that_of_its_games() -> None:
+    given = {"env_id": "teacher/Pong-v1", "predictor": "synth", "name": "x", "preset": "paper_atari"}
+    config = from_options({**given, "n_labels": 5500, "pretrain_labels": 500})
+    assert (config.segment_steps, config.schedule, config.agent) == (25, "paper_atari", "ppo")
+    reward = config.reward
+    assert (reward.max_preferences, reward.reward_std, reward.image_dropout) == (3000, 0.05, 0.5)
+    assert (reward.regularisation, reward.adapt, reward.no_image_batch_norm) == ("l2", True, False)
+
+
 def test_an_unknown_preset_is_refused() -> None:
-    with pytest.raises(ConfigError, match="default or paper"):
+    with pytest.raises(ConfigError, match="default or paper or paper_atari"):
         from_options({"env_id": "ShortHopper-v1", "predictor": "rl", "name": "x", "preset": "best"})
 
 

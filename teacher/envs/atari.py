@@ -1,0 +1,159 @@
+"""The seven Atari games of Christiano et al. (2017), as their appendix A prepares them: ``teacher/Pong-v1``.
+
+Preprocessing is that of Mnih et al. (2015): 0 to 30 frames of doing nothing at first, each action for four
+frames, the brighter of the last two of these, 84 x 84 grey pixels, the last four of such pictures, rewards
+clipped to [-1, 1]. Actions are not repeated by chance.
+
+Nothing tells the agent or a labeler what only the score should: score, lives, the count of enemy ships
+(BeamRider) and the dashboard (Enduro) are black, in clips, too; a lost life is no end, and after the end of a
+game the next one begins within the episode. What the reward loses by that is a penalty of 1, but for Pong.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from teacher.envs.families import NAMESPACE
+from teacher.errors import EnvironmentUnsuitableError
+
+Area = tuple[slice, slice]
+
+HORIZON = 4500
+"""Steps of an episode: five minutes of play. A later step takes longer to play again for a clip."""
+_SIDE, _STACKED, _FRAMES_A_STEP, _MOST_NOOPS = 84, 4, 4, 30
+_NOOP = 0
+_ALL = slice(None)
+
+
+@dataclass(frozen=True)
+class Game:
+    """One game.
+
+    Attributes:
+        rom: its name in ale-py.
+        hidden: areas of the screen, ``(rows, columns)`` of 210 x 160 pixels, that are made black.
+        end_penalty: what the end of a game takes from the reward.
+    """
+
+    rom: str
+    hidden: tuple[Area, ...]
+    end_penalty: float = 1.0
+
+
+GAMES: Mapping[str, Game] = {
+    "BeamRider": Game("beam_rider", ((slice(0, 43), _ALL), (slice(181, 210), _ALL))),
+    "Breakout": Game("breakout", ((slice(0, 17), _ALL),)),
+    "Enduro": Game("enduro", ((slice(155, 210), _ALL),)),
+    "Pong": Game("pong", ((slice(0, 24), _ALL),), end_penalty=0.0),
+    "Qbert": Game("qbert", ((slice(0, 15), _ALL), (slice(15, 30), slice(0, 64)))),
+    "Seaquest": Game("seaquest", ((slice(0, 32), _ALL),)),
+    "SpaceInvaders": Game("space_invaders", ((slice(0, 22), _ALL),)),
+}
+"""By the name in the environment's id."""
+
+
+class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
+    """A game as this module's head describes; observations are ``(4, 84, 84)`` bytes, the newest last.
+
+    Args:
+        game: of :data:`GAMES`.
+        render_mode: ``rgb_array`` or None.
+
+    Raises:
+        EnvironmentUnsuitableError: ale-py is not installed.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 15}  # type: ignore[misc]
+    never_terminates = True
+
+    def __init__(self, game: str, render_mode: str | None = None) -> None:
+        try:
+            import ale_py  # noqa: PLC0415 (an optional package)
+            from ale_py import roms  # noqa: PLC0415
+        except ImportError as error:
+            raise EnvironmentUnsuitableError(
+                'Atari games need the package ale-py: pip install "rl-teacher[atari]"'
+            ) from error
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        self.render_mode = render_mode
+        self._game = GAMES[game]
+        self._rom = roms.get_rom_path(self._game.rom)
+        self._ale: Any = ale_py.ALEInterface()
+        self._ale.setFloat("repeat_action_probability", 0.0)
+        self._ale.loadROM(self._rom)
+        self._actions = self._ale.getMinimalActionSet()
+        self._pictures: deque[NDArray[np.uint8]] = deque(maxlen=_STACKED)
+        self.action_space: Any = gym.spaces.Discrete(len(self._actions))
+        self.observation_space = gym.spaces.Box(0, 255, (_STACKED, _SIDE, _SIDE), np.uint8)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        """See Gymnasium."""
+        super().reset(seed=seed)
+        # The emulator as it is when it is switched on; a mere new game keeps some of the last one's state.
+        self._ale.setInt("random_seed", int(self.np_random.integers(2**31)))
+        self._ale.loadROM(self._rom)
+        self._begin_game()
+        self._pictures.extend([_seen(self._screen())] * _STACKED)
+        return np.stack(self._pictures), {}
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+        """See Gymnasium."""
+        score, before, screen = 0.0, None, self._screen()
+        for _ in range(_FRAMES_A_STEP):
+            score += self._ale.act(self._actions[action])
+            before, screen = screen, self._screen()
+            if self._ale.game_over():
+                break
+        reward = float(np.clip(score, -1, 1))
+        if self._ale.game_over():
+            reward -= self._game.end_penalty
+            self._begin_game()
+            before = screen = self._screen()
+        # Sprites may be drawn in every other frame only.
+        self._pictures.append(_seen(np.maximum(before, screen)))
+        return np.stack(self._pictures), reward, False, False, {}
+
+    def render(self) -> NDArray[np.uint8]:
+        """The screen, ``(210, 160, 3)``, as labelers see it."""
+        picture: NDArray[np.uint8] = self._ale.getScreenRGB()
+        return self._hidden(picture)
+
+    def _begin_game(self) -> None:
+        self._ale.reset_game()
+        for _ in range(int(self.np_random.integers(_MOST_NOOPS + 1))):
+            self._ale.act(_NOOP)
+
+    def _screen(self) -> NDArray[np.uint8]:
+        return self._hidden(self._ale.getScreenGrayscale())
+
+    def _hidden(self, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        for area in self._game.hidden:
+            picture[area] = 0
+        return picture
+
+
+def _seen(screen: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The screen at the size that networks see, each pixel the mean of an area."""
+    return np.asarray(Image.fromarray(screen).resize((_SIDE, _SIDE), Image.Resampling.BOX))
+
+
+def register_games() -> None:
+    """Register the games with Gymnasium, which needs no emulator. Calling it again changes nothing."""
+    for name in GAMES:
+        env_id = f"{NAMESPACE}/{name}-v1"
+        if env_id not in gym.registry:
+            gym.register(
+                env_id,
+                "teacher.envs.atari:AtariGame",
+                max_episode_steps=HORIZON,
+                disable_env_checker=True,
+                kwargs={"game": name},
+            )
