@@ -28,7 +28,7 @@ from celery.signals import celeryd_init
 
 from teacher.clips import ClipJob, ClipRenderer, Shot
 from teacher.config import REDIS_VARIABLE, read_redis_url
-from teacher.envs.transform import KWARG
+from teacher.envs.transform import KWARG, SHIPPED
 from teacher.errors import ConfigError, DataError, StorageError, TeacherError
 from teacher.storage import Storage, open_storage
 
@@ -165,8 +165,8 @@ def _own_storage() -> str:
     return os.environ.get("TEACHER_STORAGE", "").strip().rstrip("/")
 
 
-def _allowed_modules() -> set[str]:
-    return {name.strip() for name in os.environ.get("TEACHER_RENDER_MODULES", "").split(",")} - {""}
+def _allowed_modules() -> frozenset[str]:
+    return SHIPPED | {name.strip() for name in os.environ.get("TEACHER_RENDER_MODULES", "").split(",")} - {""}
 
 
 @cache

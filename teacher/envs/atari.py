@@ -83,7 +83,7 @@ class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         self.render_mode = render_mode
         self._game = GAMES[game]
-        self._rom = roms.get_rom_path(self._game.rom)
+        self._rom: Any = roms.get_rom_path(self._game.rom)
         self._ale: Any = ale_py.ALEInterface()
         self._ale.setFloat("repeat_action_probability", 0.0)
         self._ale.loadROM(self._rom)
@@ -106,7 +106,7 @@ class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
 
     def step(self, action: np.int64) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
         """See Gymnasium."""
-        score, before, screen = 0.0, None, self._screen()
+        score, screen = 0.0, self._screen()
         for _ in range(_FRAMES_A_STEP):
             score += self._ale.act(self._actions[action])
             before, screen = screen, self._screen()
@@ -125,6 +125,10 @@ class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
         """The screen, ``(210, 160, 3)``, as labelers see it."""
         picture: NDArray[np.uint8] = self._ale.getScreenRGB()
         return self._hidden(picture)
+
+    def close(self) -> None:
+        """Let the emulator go: one that outlives the interpreter complains."""
+        self._ale, self._actions = None, []
 
     def _begin_game(self) -> None:
         self._ale.reset_game()

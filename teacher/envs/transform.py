@@ -16,6 +16,8 @@ from teacher.functions import named_function
 
 KWARG = "obs_transform"
 """What names the function among the arguments that an environment is made with."""
+SHIPPED = frozenset({"teacher.envs.collect", "teacher.envs.minigrid"})
+"""Modules with functions of this project."""
 FLATTEN = "flatten"
 """In place of a function: all parts of the observation one after the other, choices as one-hot vectors."""
 

@@ -18,7 +18,8 @@ from teacher.run import make_agent
 def test_a_game_is_a_task_with_pictures_that_never_ends_by_itself() -> None:
     task = describe_task("teacher/Pong-v1")
     assert (task.horizon, task.fps, task.never_terminates) == (4500, 15, True)
-    assert (task.observation_space.shape, task.observation_space.dtype) == ((4, 84, 84), np.uint8)
+    assert task.observation_space.shape == (4, 84, 84)
+    assert task.observation_space.dtype == np.uint8
     config = TeachConfig(env_id=task.env_id, predictor="rl", name="x")
     with contextlib.closing(make_vector_env(task, 2, 1)) as envs:
         assert make_agent(config, envs).config.num_steps == ATARI.ppo.num_steps
@@ -43,6 +44,7 @@ def test_what_tells_the_score_is_black_for_agents_and_labelers(name: str) -> Non
         )
         assert not seen[:, rows, columns].any()
     assert seen.any()
+    env.close()
 
 
 def test_episodes_replay_bit_by_bit_and_the_next_one_too() -> None:
@@ -50,8 +52,8 @@ def test_episodes_replay_bit_by_bit_and_the_next_one_too() -> None:
     with contextlib.closing(make_vector_env(task, 1, 3)) as envs:
         for _ in range(2):
             envs.reset()
-            for step in range(60):
-                envs.step(np.array([step // 7 % 6]))
+            for time in range(60):
+                envs.step(np.array([time // 7 % 6]))
         trajectories = envs.drain()
     assert [len(trajectory) for trajectory in trajectories] == [60, 60]
     for trajectory in trajectories:
@@ -81,6 +83,7 @@ def test_the_end_of_a_game_is_a_penalty_and_no_end() -> None:
     assert rewards[-1] == -1.0
     assert max(rewards) == 1.0, "clipped"
     assert not env._ale.game_over(), "the next game has begun"
+    env.close()
 
 
 def test_nothing_is_taken_for_the_end_of_a_game_of_pong() -> None:

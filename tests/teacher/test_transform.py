@@ -7,12 +7,14 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from teacher.clips.render import Shot, Stage
 from teacher.envs.collect import CollectGame, everyone
 from teacher.envs.make import make_env
 from teacher.envs.minigrid import cells
-from teacher.envs.random_episodes import check_replay
+from teacher.envs.random_episodes import check_replay, random_trajectories
 from teacher.envs.tasks import describe_task
 from teacher.errors import ConfigError, EnvironmentUnsuitableError
+from teacher.segments import SegmentPool
 from teacher.teach import main
 
 OWN = """
@@ -104,10 +106,20 @@ def test_a_missing_function_and_missing_option_are_refused(own_module: str) -> N
         ("teacher/MovingDot-v1", None, None),
     ],
 )
-def test_transformed_episodes_replay_bit_by_bit(
+def test_episodes_of_transformed_observations_replay_and_are_drawn(
     env_id: str, steps: int | None, transform: str | None
 ) -> None:
-    check_replay(describe_task(env_id, steps, transform), seed=2)
+    task = describe_task(env_id, steps, transform)
+    check_replay(task, seed=2)
+    pool = SegmentPool(length=4, seed=1)
+    for trajectory in random_trajectories(task, seed=1, num_envs=2):
+        if pool.extend([trajectory]):
+            break
+    stage = Stage(task.env_id, task.kwargs)
+    pictures = list(stage.frames(Shot.of(pool.segments[-1])))  # which compares observations, too
+    stage.close()
+    assert len(pictures) == 4
+    assert {picture.shape[2] for picture in pictures} == {3}
 
 
 def test_balls_are_taken_by_who_comes_to_them_and_come_back_elsewhere() -> None:

@@ -63,6 +63,12 @@ def test_a_module_is_imported_only_where_it_is_listed(
     assert render_clip(request)["bytes"] > 500
 
 
+def test_a_transform_is_imported_only_where_it_is_listed(request_of: Callable[[str], Request]) -> None:
+    request = request_of("CartPole-v1")
+    request["shot"]["recipe"]["kwargs"]["obs_transform"] = "this:s"
+    assert "this:s would import this, which" in render_clip(request)["error"]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
