@@ -117,7 +117,8 @@ def plot(results: Sequence[dict[str, Any]], by_chance: float, path: Path) -> Non
     for side, colour in zip(SIDES, ("#4d4d4d", "#0b7285"), strict=True):
         of_side = [result for result in results if result["side"] == side]
         curves = np.array([result["returns"] for result in of_side], np.float64)
-        steps = curve_steps(of_side[0]["steps"])
+        seen = ~np.isnan(curves).all(axis=0)  # a rollout is longer than a twentieth: in some no episode ends
+        curves, steps = curves[:, seen], curve_steps(of_side[0]["steps"])[seen]
         axes.plot(steps, curves.T, color=colour, alpha=0.3, linewidth=1)
         axes.plot(steps, np.nanmean(curves, axis=0), color=colour, linewidth=2.5, label=labels[side])
     axes.axhline(by_chance, color="#c92a2a", linestyle="--", linewidth=1.5, label="random actions")

@@ -72,17 +72,14 @@ def test_the_end_of_a_game_is_a_penalty_and_no_end() -> None:
     env.reset(seed=2)
     env.action_space.seed(2)
     rewards = []
-    for _ in range(1500):
+    for _ in range(800):
         before = env._pictures[-1]
         seen, reward, terminated, truncated, info = env.step(env.action_space.sample())
         assert (terminated, truncated, info) == (False, False, {})
         np.testing.assert_array_equal(seen[-2], before)
         rewards.append(reward)
-        if reward < 0:
-            break
-    assert rewards[-1] == -1.0
-    assert max(rewards) == 1.0, "clipped"
-    assert not env._ale.game_over(), "the next game has begun"
+    assert set(rewards) == {-1.0, 0.0, 1.0}, "clipped"
+    assert 2 <= rewards.count(-1.0) < 20, "one game after the other"
     env.close()
 
 
