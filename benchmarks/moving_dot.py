@@ -124,7 +124,7 @@ def plot(results: Sequence[dict[str, Any]], by_chance: float, path: Path) -> Non
     axes.axhline(by_chance, color="#c92a2a", linestyle="--", linewidth=1.5, label="random actions")
     axes.set(xlabel="environment steps", ylabel="true return of an episode (40 at most)", ylim=(10, 40))
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="lower right")
+    axes.legend(frameon=False, loc="center right")
     figure.tight_layout()
     figure.savefig(path)
     pyplot.close(figure)
