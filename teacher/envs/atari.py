@@ -83,7 +83,7 @@ class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         self.render_mode = render_mode
         self._game = GAMES[game]
-        self._rom: Any = roms.get_rom_path(self._game.rom)
+        self._rom: Any = str(roms.get_rom_path(self._game.rom))
         self._ale: Any = ale_py.ALEInterface()
         self._ale.setFloat("repeat_action_probability", 0.0)
         self._ale.loadROM(self._rom)

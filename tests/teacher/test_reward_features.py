@@ -92,7 +92,7 @@ def test_another_kind_of_space_is_refused_in_one_line() -> None:
 
 
 def test_several_choices_are_one_hot_side_by_side() -> None:
-    space = spaces.MultiDiscrete([[2, 3], [1, 2]], start=[[5, 0], [0, -1]])
+    space = spaces.MultiDiscrete(np.array([[2, 3], [1, 2]]), start=np.array([[5, 0], [0, -1]]))
     actions = np.array([[[5, 2], [0, 0]], [[6, 0], [0, -1]]])
     features = Features(GRID, space, "action")
     assert features.size == 8
