@@ -25,7 +25,7 @@ html_copy_source = html_show_sourcelink = html_show_copyright = False
 highlight_language = "none"
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
-autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 add_module_names = False

@@ -138,14 +138,14 @@ def settings_page() -> str:
 
 def _options(settings: type, prefix: str = "") -> Iterator[str]:
     hints = typing.get_type_hints(settings, include_extras=True)
-    yield from ("| option | value | default | |", "| --- | --- | --- | --- |")
+    yield from ("| option | | value | default |", "| --- | --- | --- | --- |")
     for field in dataclasses.fields(settings):
         if field.name not in PARTS:
             kind, help_text, *others = get_args(hints[field.name])
             flags = [f"--{prefix}{field.name}", *(flag for flag in others if isinstance(flag, str))]
             default = "" if field.default in (dataclasses.MISSING, None, False) else f"`{field.default}`"
             names = " ".join(f"`{flag}`" for flag in flags)
-            yield f"| {names} | {_values(kind)} | {default} | {_cell(help_text)} |"
+            yield f"| {names} | {_cell(help_text)} | {_values(kind)} | {default} |"
 
 
 def _values(kind: Any) -> str:

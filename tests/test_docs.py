@@ -1,18 +1,31 @@
 """The documents: they build without a warning, their links lead somewhere, and what they show can be done."""
 
+import ast
+import importlib.util
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
+from django.core.management import get_commands, load_command_class
 
-from teacher.teach import build_parser
+from teacher.teach import build_parser, parse_arguments
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md")])
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 GENERATED = ROOT / "docs" / "generated"
+RUN_ELSEWHERE = {
+    "README.md",
+    "demonstrations.md",
+    "python.md",
+}  # by test_readme.py, which looks at what comes out
+NOT_RUN = {"wrapper.md": "it asks people, and trains for minutes"}  # compiled, and what it imports imported
+ASSIGNMENTS = re.compile(r"^(?:[A-Z_]+=\S+ )+")
 
 
 @pytest.mark.timeout(900)
@@ -66,3 +79,104 @@ def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
 def test_pictures_are_small_enough_to_load() -> None:
     for path in (ROOT / "docs" / "pictures").rglob("*.*"):
         assert path.stat().st_size < 500_000, path
+
+
+def blocks_of(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def commands_of(page: Path) -> Iterator[str]:
+    """The lines of its blocks that begin with a program of ours, without variables and comments."""
+    for block in [*blocks_of(page, ""), *blocks_of(page, "(?:sh|bash|console)[^\n]*")]:
+        for line in block.replace("\\\n", " ").splitlines():
+            command = ASSIGNMENTS.sub("", line.strip().removeprefix("$ "))
+            if re.match(r"(teach|make|python\d?|docker compose) ", command):
+                yield re.sub(r"\s#.*", "", command)
+
+
+COMMANDS = sorted({(page.name, command) for page in PAGES for command in commands_of(page)})
+
+
+def test_the_documents_show_commands() -> None:
+    assert len(COMMANDS) > 40
+    assert {"README.md", "gallery.md", "start.md", "deployment.md"} <= {page for page, _ in COMMANDS}
+
+
+@pytest.mark.parametrize("command", sorted({command for _, command in COMMANDS}))
+def test_every_command_is_one_that_exists(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(["bash", "-n"], input=command, text=True, check=True)
+    words = shlex.split(re.split(r" [|>&;] ?", command)[0])
+    if words[0] == "teach":
+        check_teach(words[1:])
+    elif words[0] == "make":
+        check_make(words[1:])
+    elif "manage.py" in words:
+        check_manage(words[words.index("manage.py") + 1 :])
+    elif words[1:2] == ["-m"]:
+        assert words[2] in {"venv", "pip"} or importlib.util.find_spec(words[2]), command
+    elif words[1:] and words[1].endswith(".py"):
+        assert (ROOT / words[1]).exists(), command
+
+
+def check_teach(arguments: list[str]) -> None:
+    """Every option is known and its value fits; ``...`` stands for whatever a run needs."""
+    if "--resume" in arguments or "--help" in arguments or not arguments[0].startswith("-"):
+        return
+    if "..." in arguments:
+        arguments = [word for word in arguments if word != "..."] + "-p rl -e Pendulum-v1 -n any".split()
+    given = parse_arguments(arguments)[0]
+    assert given.env_id
+
+
+def check_make(words: list[str]) -> None:
+    (target,) = [word for word in words if "=" not in word]
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), target
+
+
+def check_manage(words: list[str]) -> None:
+    """The command exists, here or in Django, and takes these options."""
+    name, *arguments = words
+    command = load_command_class(get_commands()[name], name)
+    command.create_parser("manage.py", name).parse_args(arguments)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.name not in RUN_ELSEWHERE and blocks_of(page, "python")],
+    ids=lambda page: page.name,
+)
+def test_every_program_runs(page: Path, tmp_path: Path) -> None:
+    """A page's programs one after the other in one process, or where that is listed above, their imports."""
+    program = "\n".join(blocks_of(page, "python"))
+    tree = ast.parse(program)
+    if page.name in NOT_RUN:
+        imports = (node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom))
+        program = "\n".join(map(ast.unparse, imports))
+    command = [sys.executable, "-W", "error", "-c", program]
+    ended = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_module_that_a_page_shows_is_python(page: Path) -> None:
+    """Blocks that begin with the name of a file: ``# my_wishes.py``."""
+    for block in blocks_of(page, ""):
+        if re.match(r"# \w+\.py\n", block):
+            ast.parse(block)
+
+
+def test_hooks_before_a_commit_are_the_checks_of_make_check() -> None:
+    """Each runs a program that the development set-up installs, and nothing is fetched for it."""
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert repository["repo"] == "local"
+    recipe = re.search(r"^check:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert recipe
+    checks = [line.strip().removeprefix("$(BIN)/").removesuffix(" .") for line in recipe[1].splitlines()]
+    hooks = [hook["entry"].removesuffix(" --force-exclude").split("/")[-1] for hook in repository["hooks"]]
+    assert hooks == checks
+    for hook in repository["hooks"]:
+        assert hook["language"] == "system"
+        assert Path(sys.executable).with_name(hook["entry"].split()[0].split("/")[-1]).exists()
