@@ -16,7 +16,7 @@ demo: setup ## Teach a hopper from a browser; BOTS=3 adds three scripted labeler
 stack: setup-stack ## Run the full stack on this machine; BOTS=10 runs a whole experiment on it
 	@$(BIN)/python -m stack --bots $(BOTS) $(OPTIONS)
 
-docs: $(VENV)/.docs ## Build the documentation; it can be read without a network
+docs: setup $(VENV)/.docs ## Build the documentation; it can be read without a network
 	@$(BIN)/sphinx-build --builder html --quiet --fail-on-warning --keep-going docs docs/_build/html
 	@echo "Open file://$(CURDIR)/docs/_build/html/index.html"
 
