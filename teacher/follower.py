@@ -37,7 +37,7 @@ def _take_part(ranks: Ranks, beginning: State) -> int:
     torch.set_num_threads(1)
     config = from_fields(beginning["config"])
     config = dataclasses.replace(config, device=ranks.device(config.device))
-    task = task_of(config)
+    task = dataclasses.replace(task_of(config), captures=False)  # only rank 0 has anything to show
     predictor = None if config.predictor == "rl" else make_predictor(config, task)
     with contextlib.closing(make_envs(config, task, beginning["env_seed"], ranks)) as envs:
         agent = make_agent(config, envs)

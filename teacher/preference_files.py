@@ -163,6 +163,8 @@ def space_of(about: Mapping[str, Any]) -> Space:
     try:
         if about["kind"] == "Discrete":
             return spaces.Discrete(int(about["n"]), start=int(about["start"]))
+        if about["kind"] == "MultiDiscrete":
+            return spaces.MultiDiscrete(np.array(about["nvec"]), start=np.array(about["start"]))
         if about["kind"] == "Box":
             dtype = np.dtype(about["dtype"])
             low, high = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)

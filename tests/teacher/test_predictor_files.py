@@ -6,7 +6,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from teacher.checkpoint import load_state, save_state
 from teacher.errors import DataError
@@ -69,9 +69,16 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "space", [SPACES[0], SPACES[1], Discrete(3, start=1), Box(0, 255, (8, 9, 3), np.uint8)]
+    "space",
+    [
+        SPACES[0],
+        SPACES[1],
+        Discrete(3, start=1),
+        MultiDiscrete([2, 3], start=[0, -1]),
+        Box(0, 255, (8, 9, 3), np.uint8),
+    ],
 )
-def test_spaces_are_told_apart_and_read_back(space: Box | Discrete) -> None:
+def test_spaces_are_told_apart_and_read_back(space: Box | Discrete | MultiDiscrete) -> None:
     about = describe_space(space)
     assert describe_space(space_of(about)) == about
 
