@@ -1,7 +1,7 @@
-"""Teach two players of a game to collect balls, from labels about single steps, and film what they learned.
+"""Lead two players of one game by one policy, ask about single steps of it, and film them.
 
-One policy leads both: its action is a list with a choice for each. It learns from 40 labels before training,
-in 50 steps of the predictor, and from 40 more while it is trained.
+Its action is a list with a choice for each player. There are 40 labels before training, 50 steps of the
+predictor, and 40 labels more while it is trained: enough to see that it goes, too few to learn the game.
 """
 
 import sys
