@@ -2,6 +2,7 @@
 
 import uuid
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from agents.ppo import PPOConfig
 from teacher.assembly import build_run, check, open_run, prepared_directory
 from teacher.behaviours import counter_clockwise
 from teacher.config import TeachConfig
+from teacher.envs.random_episodes import random_trajectories
+from teacher.envs.tasks import describe_task
 from teacher.errors import BehaviourError, ConfigError
 from teacher.loop import train
 
@@ -79,6 +82,23 @@ def test_reports_compare_with_what_a_function_says_is_wanted(tmp_path: Path) -> 
             assert preference.value == float(turned > 0)
     assert reported["agent/behaviour_per_episode"] == pytest.approx(np.mean(wanted))
     assert reported["predictor/rank_correlation"] > 0.5
+
+
+def test_of_large_episodes_few_are_kept_whole_and_all_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = TeachConfig(
+        env_id="teacher/MovingDot-v1", predictor="rl", name="x", no_videos=True, runs_dir=str(tmp_path)
+    )
+    episodes = list(islice(random_trajectories(describe_task(config.env_id), seed=1), 8))
+    monkeypatch.setattr("teacher.run.EPISODE_BYTES", 3 * episodes[0].nbytes + 1)
+    with open_run(config, QUIET) as run:
+        run.remember(episodes)
+        assert list(run.episodes) == episodes[-3:]
+        assert run.steps_per_episode == 40
+        values = run.report({}, {})
+    returns = [episode.true_return for episode in episodes]
+    assert values["agent/true_reward_per_episode"] == pytest.approx(np.mean(returns))
 
 
 def test_a_function_is_tried_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,6 +145,22 @@ def test_a_segment_keeps_nothing_of_its_episode_but_the_actions() -> None:
             assert kept.base is None
 
 
+def test_the_pool_keeps_what_there_is_memory_for(trajectories: list[Trajectory]) -> None:
+    everything = SegmentPool(LENGTH, seed=0)
+    everything.extend(trajectories)
+    size = everything.segments[0].nbytes
+    pool = SegmentPool(LENGTH, seed=0, max_bytes=7 * size + 1)
+    pool.extend(trajectories[:20])
+    pool.remember(pool.sample_pairs(1))
+    pool.extend(trajectories[20:])
+    kept = [(segment.recipe.seed, segment.start) for segment in pool.segments]
+    assert kept == [(segment.recipe.seed, segment.start) for segment in everything.segments[-7:]]
+    assert pool.asked == []
+    tiny = SegmentPool(LENGTH, seed=0, max_bytes=1)
+    tiny.extend(trajectories)
+    assert len(tiny) == 2, "a pair"
+
+
 def test_pairs_are_of_different_segments_and_without_repetition(pool: SegmentPool) -> None:
     pairs = pool.sample_pairs(len(pool) // 2)
     used = Counter(id(one) for pair in pairs for one in pair)
