@@ -151,7 +151,7 @@ def test_the_pool_keeps_what_there_is_memory_for(trajectories: list[Trajectory])
     size = everything.segments[0].nbytes
     pool = SegmentPool(LENGTH, seed=0, max_bytes=7 * size + 1)
     pool.extend(trajectories[:20])
-    pool.remember(pool.sample_pairs(1))
+    pool.remember([(pool.segments[0], pool.segments[1])])
     pool.extend(trajectories[20:])
     kept = [(segment.recipe.seed, segment.start) for segment in pool.segments]
     assert kept == [(segment.recipe.seed, segment.start) for segment in everything.segments[-7:]]
