@@ -34,8 +34,8 @@ LABELERS = {"noor": 0.04, "oluwa": 0.08, "mia": 0.1, "chen": 0.15, "sam": 0.5}  
 LABELS = 150
 SHOWN = """(video) => video.readyState >= 2 || video.getBoundingClientRect().top > innerHeight
   || new Promise((shown) => video.addEventListener("loadeddata", shown, { once: true }))"""
-WIDE, NARROW, PHONE = (1280, 900), (360, 760), (360, 560)
-STUDY = "First study"
+WIDE, NARROW, PHONE = (1280, 900), (360, 760), (360, 640)
+STUDY, POSTER, COURSE = "First study", "Poster in the lab", "Course on robots"
 CONSENT = """You are asked to compare short clips of a simulated robot. It takes about twenty minutes.
 
 We keep what you answer and how long you took, under a pseudonym. Your number on the platform is kept apart \
@@ -178,7 +178,8 @@ def make_invites(experiment: Any) -> None:
     soon = timezone.now() + timedelta(days=14)
     facts = {"experiment": experiment, "kind": "anonymous", "expires_at": soon, "answers_wanted": 60}
     Invite.objects.create(**{**facts, "expires_at": timezone.now()}, note="Last week", uses=4)
-    Invite.objects.create(**facts, note="Poster in the lab", limit=10, uses=10)
+    Invite.objects.create(**facts, note=POSTER, limit=10, uses=10)
+    Invite.objects.create(**facts, note=COURSE, limit=25, completion_code="COURSE-7")
     study = Invite.objects.create(
         **facts, platform="prolific", limit=40, note=STUDY, completion_code="C1A7D0NE",
         screen_out_code="C1A7SCRN", return_url=invites.PROLIFIC_RETURN_URL,
@@ -196,7 +197,7 @@ def of_invitations(world: World) -> None:
     make_invites(world.experiment)
     path = f"/experiments/{world.experiment.name}"
     for suffix, size, dark in (("", WIDE, False), ("-narrow", NARROW, True)):
-        for name, end in (("invites", ".people"), ("participants", ".forget-all")):
+        for name, end in (("invites", ".people + p"), ("participants", ".forget-all")):
             with world.researcher(f"{path}/{name}", size, dark=dark) as page:
                 save(page, f"{name}{suffix}", height=down_to(page, end))
 
@@ -208,7 +209,7 @@ def of_labelers(world: World) -> None:
 
     consent.set_text(world.experiment, CONSENT)
     done = f"{world.url}/experiments/{world.experiment.name}/done"
-    with world.page(link_of(world, STUDY, "5"), PHONE, dark=True, locale="zh-CN") as page:
+    with world.page(link_of(world, COURSE), PHONE, dark=True, locale="zh-CN") as page:
         pictures = [page.screenshot()]
         page.get_by_role("button", name="开始").click()
         page.wait_for_selector(".consent")
@@ -229,7 +230,7 @@ def of_ends(world: World) -> None:
     from human_feedback_site.feedback.models import Participation  # noqa: PLC0415
 
     path = f"/experiments/{world.experiment.name}"
-    with world.page(link_of(world, "Poster in the lab"), PHONE) as page:
+    with world.page(link_of(world, POSTER), PHONE) as page:
         pictures = [page.screenshot()]
     with world.page(link_of(world, STUDY, "8"), PHONE, dark=True) as page:
         page.get_by_role("button", name="Start").click()
