@@ -2,10 +2,13 @@
 
 import argparse
 import dataclasses
+import sys
 import types
 import typing
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import Any, Literal, NoReturn, get_args, get_origin
+
+from teacher.errors import TeacherError
 
 INTERRUPTED = 130
 
@@ -13,13 +16,40 @@ INTERRUPTED = 130
 class OneLineParser(argparse.ArgumentParser):
     """Says what is wrong in one line, without the usage text.
 
-    The line begins with the name of the program or module, the last word of ``prog``.
+    The line begins with the name of the program, its command or the module, as ``prog`` has it.
     """
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
-        name = self.prog.split()[-1].rpartition(".")[2]
-        self.exit(2, f"{name}: {message} ({self.prog} --help lists all settings)\n")
+        self.exit(2, f"{self.name}: {message} ({self.prog} --help lists all settings)\n")
+
+    @property
+    def name(self) -> str:
+        """``teach fit``, or ``record`` of ``python -m teacher.record``."""
+        return self.prog.rpartition(".")[2]
+
+
+def report_errors(
+    parser: OneLineParser, work: Callable[[], int | None], others: tuple[type[Exception], ...] = ()
+) -> int:
+    """Do the work of a command; its exit status. What went wrong is said in one line.
+
+    Args:
+        parser: says which command it is.
+        work: returns the status, or nothing where all went well.
+        others: errors beside those of this package that are said so.
+    """
+    try:
+        return work() or 0
+    except TeacherError as error:
+        print(f"{parser.name}: {error}", file=sys.stderr)
+        return error.exit_status
+    except others as error:
+        print(f"{parser.name}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"{parser.name}: interrupted", file=sys.stderr)
+        return INTERRUPTED
 
 
 def add_options(

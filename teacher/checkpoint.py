@@ -35,9 +35,7 @@ def save_state(path: Path, state: State) -> None:
         with written_whole(path) as file:
             _write(file, state)
     except OSError as error:
-        raise StorageError(
-            f"cannot write the checkpoint {path}: {error.strerror}; free space and resume"
-        ) from error
+        raise StorageError(f"cannot write {path}: {error.strerror}; free space and do it again") from error
 
 
 def load_state(path: Path) -> State:

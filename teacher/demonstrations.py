@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from teacher.envs.episodes import episode_seeds
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, StorageError, one_line
+from teacher.extras import needed
 from teacher.files import DAMAGED_ARCHIVE, opened_archive, written_whole
 from teacher.images import are_images, read_images, write_images
 
@@ -238,16 +239,11 @@ def draw_returns(demonstrations: Demonstrations, path: Path) -> None:
         ConfigError: matplotlib is not installed.
         StorageError: the file cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure  # noqa: PLC0415
-        from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
-    except ImportError as error:
-        raise ConfigError(
-            f"expected matplotlib to draw {path}, got {error}; pip install 'rl-teacher[benchmarks]'"
-        ) from error
+    figures = needed("matplotlib.figure", f"the picture {path}", "plots")
+    locator = needed("matplotlib.ticker", f"the picture {path}", "plots").MaxNLocator
     returns = demonstrations.episode_returns
     mean, margin = returns.mean(), 0.05 * (np.ptp(returns) or abs(returns[0]) or 1)
-    figure = Figure(figsize=(6, 4), layout="constrained")
+    figure = figures.Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     bins = "auto" if np.ptp(returns) else [mean - margin / 10, mean + margin / 10]
     axes.hist(returns, bins=bins, color="#4c78a8", edgecolor="white")
@@ -255,7 +251,7 @@ def draw_returns(demonstrations: Demonstrations, path: Path) -> None:
     axes.set(xlim=(returns.min() - margin, returns.max() + margin), xlabel="return (dashed: mean)")
     axes.set(ylabel="episodes", title=demonstrations.summary().replace("+-", "\N{PLUS-MINUS SIGN}"))
     axes.title.set_fontsize("medium")
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(locator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
     try:
         with written_whole(path) as file:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from teacher.columns import Column, ids_of, require_numbers, uuids_of
-from teacher.errors import ConfigError, DataError, one_line
+from teacher.errors import DataError, one_line
+from teacher.extras import needed
 
 _DESCRIPTION = b"rl-teacher"
 _IDS, _UUID = "ids", "uuid"
@@ -73,15 +74,9 @@ def read_columns(file: IO[bytes], names: Mapping[str, Any]) -> dict[str, Column]
 
 
 def _arrow() -> Any:
-    try:
-        import pyarrow  # noqa: PLC0415
-        import pyarrow.parquet  # noqa: PLC0415
-    except ImportError as error:
-        raise ConfigError(
-            f"expected pyarrow for a .parquet file, got {one_line(error)}: use an .npz file, or "
-            "pip install 'rl-teacher[parquet]'"
-        ) from error
-    return pyarrow
+    purpose = "a .parquet file (an .npz needs nothing more)"
+    needed("pyarrow.parquet", purpose, "parquet")
+    return needed("pyarrow", purpose, "parquet")
 
 
 def _type(column: Column) -> Any:

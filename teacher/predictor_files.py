@@ -32,6 +32,7 @@ def save_predictor(
         "observation_space": describe_space(observation_space),
         "action_space": describe_space(action_space),
         "reward": dataclasses.asdict(predictor.config),
+        "env_id": predictor.env_id,
     }
     save_state(path, {"about": about, "predictor": predictor.state_dict()})
 
@@ -71,4 +72,5 @@ def load_predictor(
         raise DataError(f"{path} has settings that are not known here: {one_line(error)}") from error
     predictor = RewardPredictor(**found, config=config, seed=0, device=device)
     predictor.load_state_dict(state["predictor"])
+    predictor.env_id = about.get("env_id")
     return predictor

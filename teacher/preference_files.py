@@ -4,8 +4,9 @@ Both hold what :attr:`PreferenceDataset.columns` does, in the order of decision,
 where it comes from. What is large is never in memory as a whole.
 """
 
+import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -81,17 +82,10 @@ def load_preferences(
             what nobody can learn from.
     """
     file_type = _file_type(path)
-    try:
-        with path.open("rb") as file:
-            about = _checked_description(file_type.read_description(file))
-            columns = file_type.read_columns(file, about["columns"])
+    with _explained(path), path.open("rb") as file:
+        about = _checked_description(file_type.read_description(file))
+        columns = file_type.read_columns(file, about["columns"])
         _check_columns(columns, about)
-    except DataError as error:
-        raise DataError(f"{path} holds no preferences: {error}") from error
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or one_line(error)}") from error
-    except DAMAGED_ARCHIVE as error:
-        raise DataError(f"{path} is damaged, or no file of preferences: {one_line(error)}") from error
     wanted = {
         "env_id": env_id and resolve_env_id(env_id),
         "observation_space": observation_space and describe_space(observation_space),
@@ -103,6 +97,31 @@ def load_preferences(
                 f"{path} is of another environment: its {name} is {about[name]}, expected {value}"
             )
     return PreferenceDataset.of_columns(about["env_id"], columns)
+
+
+def saved_spaces(path: Path) -> tuple[Space, Space]:
+    """Of which observations and actions the preferences in a file are.
+
+    Raises:
+        ConfigError, DataError: as :func:`load_preferences`.
+    """
+    file_type = _file_type(path)
+    with _explained(path), path.open("rb") as file:
+        about = _checked_description(file_type.read_description(file))
+        return space_of(about["observation_space"]), space_of(about["action_space"])
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """What reading a file that is none raises, as one line that names it."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{path} holds no preferences: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or one_line(error)}") from error
+    except DAMAGED_ARCHIVE as error:
+        raise DataError(f"{path} is damaged, or no file of preferences: {one_line(error)}") from error
 
 
 def _file_type(path: Path) -> _FileType:

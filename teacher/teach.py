@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -16,6 +16,7 @@ from rich.console import Console
 
 from agents.distributed import Ranks, joined_ranks
 from agents.errors import AgentError
+from teacher import export, offline_commands, record
 from teacher.arguments import INTERRUPTED, OneLineParser, add_options
 from teacher.assembly import build_run, check, prepared_directory, refuse_existing
 from teacher.config import PARTS, TeachConfig, from_options, load_config
@@ -25,6 +26,16 @@ from teacher.follower import follow
 from teacher.loop import train
 from teacher.options import Preset
 from teacher.run import Run
+
+COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
+    "export": export.main,
+    "fit": offline_commands.fit,
+    "evaluate": offline_commands.evaluate_,
+    "relabel": offline_commands.relabel_,
+    "import": offline_commands.import_,
+    "record": record.main,
+}
+"""What ``teach`` does beside training, by its first word."""
 
 _EPILOG = """\
 rl-teacher's tasks are registered as teacher/<Name>-v1 and teacher/Short<Name>-v1. Their bare names work
@@ -86,6 +97,9 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[TeachConfig, uuid.UUID, b
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, or one of the processes that ``torchrun`` starts; returns the exit status."""
     signal.signal(signal.SIGTERM, _interrupt)
+    first, *others = [*(sys.argv[1:] if arguments is None else arguments), ""]
+    if first in COMMANDS:
+        return COMMANDS[first](others[:-1])
     try:
         with joined_ranks() as ranks:
             return follow(ranks) if ranks.rank else _lead(arguments, Crew(ranks))

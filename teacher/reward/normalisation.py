@@ -55,6 +55,10 @@ class Normalisation:
         """``(members, *batch)`` raw rewards to ``(*batch,)``."""
         return (self._combined(outputs) - self._center) * self._scale
 
+    def of_members(self, outputs: Tensor) -> Tensor:
+        """The same of each member, ``(members, *batch)``: what the reward is the mean of, bonus left out."""
+        return (self._normalised(outputs) - self._center) * self._scale
+
     def _combined(self, outputs: Tensor) -> Tensor:
         normalised = self._normalised(outputs)
         mean = normalised.mean(dim=0)

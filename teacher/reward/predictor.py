@@ -39,6 +39,7 @@ class RewardPredictor:
 
     Attributes:
         inputs: what it reads of each step.
+        env_id: where the preferences come from that it was fitted to last; None before the first fit.
     """
 
     def __init__(
@@ -49,7 +50,10 @@ class RewardPredictor:
         seed: int,
         device: str = "cpu",
     ) -> None:
+        self.observation_space = observation_space
+        self.action_space = action_space
         self.config = config
+        self.env_id: str | None = None
         self._device = torch.device(device)
         self._generator = torch.Generator().manual_seed(seed)
         self._read, network = _model(observation_space, action_space, config, self._generator)
@@ -84,6 +88,7 @@ class RewardPredictor:
             return FitReport()
         if max_epochs is None and max_updates is None and self.config.converge:
             max_updates = _MAX_UPDATES
+        self.env_id = dataset.env_id
         before = self._fitted_state()
         pairs = self._pairs(dataset)
         if max_updates is None:
@@ -165,6 +170,26 @@ class RewardPredictor:
         outputs = self._segment_outputs(segments)
         steps = discounts(outputs.shape[-1], self.config.discount).to(self._device)
         return np.asarray((outputs @ steps).cpu().numpy(), np.float64)
+
+    @torch.no_grad()
+    def member_rewards(self, steps: Steps) -> NDArray[np.float64]:
+        """What each member says of the steps, on the scale of :meth:`rewards`: ``(members, *batch)``."""
+        outputs = self._normalise.of_members(self._outputs(self._read(steps)))
+        return np.asarray(outputs.cpu().numpy(), np.float64)
+
+    @torch.no_grad()
+    def preference_logits(self, dataset: PreferenceDataset) -> NDArray[np.float64]:
+        """By how much each member prefers the first segment of each pair: ``(members, len(dataset))``.
+
+        It is the difference of their returns, discounted and not normalised.
+
+        Raises:
+            DataError: the dataset is of another environment's spaces.
+        """
+        pairs = Pairs(dataset, self._read, self.config.members, self._device)
+        steps = discounts(pairs.length, self.config.discount).to(self._device)
+        returns = torch.cat([self._outputs(chunk) @ steps for chunk in pairs.chunks()], dim=1)
+        return np.asarray((returns[..., 0] - returns[..., 1]).cpu().numpy(), np.float64)
 
     @torch.no_grad()
     def _segment_outputs(self, segments: Sequence[Segment]) -> Tensor:

@@ -48,9 +48,18 @@ def report_of(updates: int, evaluation: Evaluation, pairs: Pairs, noise: float) 
     )
 
 
-def _accuracy(logits: Tensor, pairs: Pairs, noise: float) -> float:
-    predicted = (1 - noise) * torch.sigmoid(logits) + noise / 2
+def chance_of_first(logits: Tensor, noise: float) -> Tensor:
+    """How probable an answer for the first segment is, where a share ``noise`` of answers is random."""
+    return (1 - noise) * torch.sigmoid(logits) + noise / 2
+
+
+def is_right(predicted: Tensor, values: Tensor) -> Tensor:
+    """Which predicted probabilities say what the answers do; see :attr:`FitReport.accuracy`."""
     undecided = (predicted - 0.5).abs() < 0.25
-    on_its_side = (predicted > 0.5) == (pairs.values > 0.5)
-    right = torch.where(pairs.values == 0.5, undecided, on_its_side)
+    on_its_side = (predicted > 0.5) == (values > 0.5)
+    return torch.where(values == 0.5, undecided, on_its_side)
+
+
+def _accuracy(logits: Tensor, pairs: Pairs, noise: float) -> float:
+    right = is_right(chance_of_first(logits, noise), pairs.values)
     return float(right[pairs.weights == 0].float().mean())

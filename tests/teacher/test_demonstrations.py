@@ -1,7 +1,7 @@
 """Recording, saving, loading and splitting an expert's episodes."""
 
-import builtins
 import struct
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -389,13 +389,6 @@ def test_returns_are_drawn(tmp_path: Path, ten_episodes: Demonstrations) -> None
 def test_a_missing_matplotlib_is_named(
     tmp_path: Path, ten_episodes: Demonstrations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import_module = builtins.__import__
-
-    def without_matplotlib(name: str, *rest: Any, **more: Any) -> Any:
-        if name.startswith("matplotlib"):
-            raise ModuleNotFoundError(f"No module named {name!r}")
-        return import_module(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", without_matplotlib)
-    with pytest.raises(ConfigError, match=r"pip install 'rl-teacher\[benchmarks\]'"):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ConfigError, match=r"pip install 'rl-teacher\[plots\]'"):
         draw_returns(ten_episodes, tmp_path / "returns.png")

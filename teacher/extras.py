@@ -1,0 +1,26 @@
+"""What is installed only where somebody needs it, and how to get it."""
+
+import importlib
+from typing import Any
+
+from teacher.errors import ConfigError, one_line
+
+
+def needed(module: str, purpose: str, extra: str) -> Any:
+    """A module that an optional extra brings.
+
+    Args:
+        module: such as ``pyarrow.parquet``.
+        purpose: what it is needed for.
+        extra: of this package, which installs it.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"expected {module.partition('.')[0]} for {purpose}, got {one_line(error)}: "
+            f"pip install 'rl-teacher[{extra}]'"
+        ) from error

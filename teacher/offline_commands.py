@@ -1,0 +1,171 @@
+"""``teach fit``, ``evaluate``, ``relabel`` and ``import``: rewards from files, without an agent or a site."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from teacher.arguments import OneLineParser, add_options, report_errors
+from teacher.demonstrations import save_demonstrations
+from teacher.errors import ConfigError, DataError
+from teacher.evaluation import Evaluation, evaluate
+from teacher.metrics import progress
+from teacher.options import RewardConfig
+from teacher.predictor_files import load_predictor, save_predictor
+from teacher.preference_files import load_preferences, saved_spaces
+from teacher.reward.predictor import RewardPredictor
+from teacher.trajectories import as_demonstrations, load_trajectories, relabel
+
+_DATASET = "preferences, .npz or .parquet, as teach export writes them"
+_PREDICTOR = "a predictor, .npz, as teach fit writes it"
+_MAX_UPDATES = 10_000
+
+
+def fit(arguments: Sequence[str]) -> int:
+    """Run ``teach fit``; returns the exit status."""
+    parser = OneLineParser(
+        prog="teach fit",
+        description="Fit a reward predictor to exported preferences, without an agent or a site.",
+        epilog="example: teach fit labels.npz reward.npz --evaluate others.npz",
+        allow_abbrev=False,
+    )
+    parser.add_argument("dataset", type=Path, help=_DATASET)
+    parser.add_argument("predictor", type=Path, help="the .npz file to write")
+    parser.add_argument("--evaluate", type=Path, metavar="DATASET", help="then try it on these preferences")
+    parser.add_argument("--seed", type=int, default=1, help="of everything random (default: 1)")
+    parser.add_argument(
+        "--max_updates",
+        type=int,
+        default=_MAX_UPDATES,
+        help=f"it ends before where nothing is gained any more (default: {_MAX_UPDATES})",
+    )
+    group = parser.add_argument_group("reward", RewardConfig.__doc__)
+    add_options(group, RewardConfig, prefix="reward.")
+    given = parser.parse_args(arguments)
+    return report_errors(parser, lambda: _fit(given, Console(soft_wrap=True)))
+
+
+def _fit(given: argparse.Namespace, console: Console) -> None:
+    prefix = "reward."
+    settings = {
+        name.removeprefix(prefix): value for name, value in vars(given).items() if name.startswith(prefix)
+    }
+    config = RewardConfig(**settings)
+    if given.predictor.suffix != ".npz":
+        raise ConfigError(f"expected a file of a predictor named *.npz, got {given.predictor}")
+    if not given.predictor.parent.is_dir():
+        raise ConfigError(
+            f"expected a folder for {given.predictor.name}; make {given.predictor.parent} first"
+        )
+    dataset = load_preferences(given.dataset)
+    others = None if given.evaluate is None else load_preferences(given.evaluate, env_id=dataset.env_id)
+    spaces = saved_spaces(given.dataset)
+    predictor = RewardPredictor(*spaces, config, given.seed)
+    with progress(console, "fitting the predictor", given.max_updates) as show:
+        report = predictor.fit(dataset, max_updates=given.max_updates, progress=show)
+    if report.diverged:
+        raise DataError(
+            "the fit came to numbers that are none; try a smaller --reward.learning_rate, and look for "
+            f"outliers in {given.dataset}"
+        )
+    save_predictor(given.predictor, predictor, *spaces)
+    console.print(
+        f"{given.predictor}: fitted to {len(dataset):,} preferences about {dataset.env_id} in "
+        f"{report.updates:,} updates; of those held out from each member {report.accuracy:.1%} right, loss "
+        f"{report.validation_loss:.3f} (training {report.loss:.3f})",
+        highlight=False,
+    )
+    if others is not None:
+        for line in described(evaluate(predictor, others), given.evaluate):
+            console.print(line, highlight=False)
+
+
+def evaluate_(arguments: Sequence[str]) -> int:
+    """Run ``teach evaluate``; returns the exit status."""
+    parser = OneLineParser(
+        prog="teach evaluate",
+        description="Say how well a predictor knows the answers of a dataset that it was not fitted to.",
+        epilog="example: teach evaluate reward.npz others.npz",
+        allow_abbrev=False,
+    )
+    parser.add_argument("predictor", type=Path, help=_PREDICTOR)
+    parser.add_argument("dataset", type=Path, help=_DATASET)
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    given = parser.parse_args(arguments)
+
+    def work() -> None:
+        found = evaluate(load_predictor(given.predictor), load_preferences(given.dataset))
+        print(json.dumps(found.to_dict()) if given.json else "\n".join(described(found, given.dataset)))
+
+    return report_errors(parser, work)
+
+
+def described(found: Evaluation, dataset: Path) -> Sequence[str]:
+    """An evaluation in lines for people."""
+    lines = [
+        (
+            f"{dataset}: {found.accuracy:.1%} of {found.pairs:,} answers right (a coin: 50.0%), "
+            f"loss {found.loss:.3f} nats (a coin: 0.693)"
+        )
+    ]
+    if found.margins:
+        lines += ["", "by the difference of true returns    answers    right"]
+        lines += [
+            f"  {f'{group.low:.4g} to {group.high:.4g}':<32}{group.pairs:>10,}{group.accuracy:>9.1%}"
+            for group in found.margins
+        ]
+        lines.append(f"  rank correlation of predicted and true differences: {found.rank_correlation:.3f}")
+    lines += ["", "by how sure it is                    answers     says    holds"]
+    lines += [
+        f"  {f'{group.low:.0%} to {group.high:.0%}':<32}{group.pairs:>10,}{group.predicted:>9.1%}"
+        f"{group.answered:>9.1%}"
+        for group in found.certainties
+    ]
+    lines.append(f"  calibration error: {found.calibration_error:.3f}")
+    return lines
+
+
+def relabel_(arguments: Sequence[str]) -> int:
+    """Run ``teach relabel``; returns the exit status."""
+    parser = OneLineParser(
+        prog="teach relabel",
+        description="Copy trajectories, with the rewards of a predictor in place of those recorded.",
+        epilog="example: teach relabel reward.npz ~/.minari/datasets/hopper/medium-v0 hopper-taught-v0",
+        allow_abbrev=False,
+    )
+    parser.add_argument("predictor", type=Path, help=_PREDICTOR)
+    parser.add_argument(
+        "trajectories", type=Path, help="demonstrations (.npz), or a folder of imitation or Minari"
+    )
+    parser.add_argument("copy", type=Path, help="the file or folder to write, of the same kind")
+    given = parser.parse_args(arguments)
+
+    def work() -> None:
+        relabel(load_predictor(given.predictor), given.trajectories, given.copy)
+        print(f"{given.copy}: {given.trajectories} with the rewards of {given.predictor}")
+
+    return report_errors(parser, work)
+
+
+def import_(arguments: Sequence[str]) -> int:
+    """Run ``teach import``; returns the exit status."""
+    parser = OneLineParser(
+        prog="teach import",
+        description="Read trajectories of another program into demonstrations, for teach --demonstrations.",
+        epilog="example: teach import ~/.minari/datasets/hopper/expert-v0 expert.npz",
+        allow_abbrev=False,
+    )
+    parser.add_argument("trajectories", type=Path, help="a folder or .npz of imitation, a folder of Minari")
+    parser.add_argument("file", type=Path, help="the .npz file to write")
+    given = parser.parse_args(arguments)
+
+    def work() -> None:
+        if given.file.exists():
+            raise ConfigError(f"{given.file} exists; choose another name or remove it")
+        demonstrations = as_demonstrations(load_trajectories(given.trajectories))
+        save_demonstrations(given.file, demonstrations)
+        print(f"{given.file}: {demonstrations.summary()}")
+
+    return report_errors(parser, work)

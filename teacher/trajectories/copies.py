@@ -1,0 +1,48 @@
+"""What readers of other programs' folders share."""
+
+import contextlib
+import math
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from teacher.errors import StorageError
+
+
+@contextlib.contextmanager
+def copied(source: Path, target: Path) -> Iterator[Path]:
+    """A copy of a folder to change, which takes the name ``target`` at the end, or goes again.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    part = target.with_name(f".{target.name}.part")
+    try:
+        shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
+        shutil.copytree(source, part)
+        yield part
+        part.rename(target)
+    except (OSError, shutil.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StorageError(f"cannot write the trajectories {target}: {reason}") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def numbers_of(array: Any) -> NDArray[Any]:
+    """An Arrow array of numbers, or of lists of them as long as each other, as one of numpy.
+
+    Raises:
+        ValueError: the lists are not.
+    """
+    shape = [len(array)]
+    while array.type.num_fields:  # it is of lists
+        array = array.flatten()
+        shape.append(len(array) // max(1, math.prod(shape)))
+    numbers: NDArray[Any] = array.to_numpy(zero_copy_only=False).reshape(shape)
+    if numbers.dtype.kind not in "iufb":
+        raise ValueError(f"expected numbers, got {numbers.dtype}")
+    return numbers

@@ -1,0 +1,128 @@
+"""Which program wrote a file, and how to read it and to write it again."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from teacher.demonstrations import Demonstrations, load_demonstrations, save_demonstrations
+from teacher.errors import ConfigError, DataError
+from teacher.files import DAMAGED_ARCHIVE, opened_archive
+from teacher.offline import demonstrated_episodes
+from teacher.preference_files import space_of
+from teacher.reward.features import Transitions
+from teacher.reward.predictor import RewardPredictor
+from teacher.trajectories import imitation, minari
+from teacher.trajectories.recording import Recording
+
+
+@dataclass(frozen=True)
+class _Format:
+    """How one program keeps trajectories.
+
+    Attributes:
+        wrote: whether it wrote this.
+        read: the episodes.
+        relabel: write a copy with the rewards of a predictor.
+    """
+
+    wrote: Callable[[Path], bool]
+    read: Callable[[Path], Recording]
+    relabel: Callable[[Path, Path, RewardPredictor], None]
+
+
+def load_trajectories(path: Path) -> Recording:
+    """The episodes in a file or folder of this program, of Stable Baselines 2, imitation or Minari.
+
+    Raises:
+        ConfigError: a package that reads it is not installed.
+        DataError: it is of none of these, damaged, or of spaces other than Box and Discrete.
+    """
+    return _format_of(path).read(path)
+
+
+def relabel(predictor: RewardPredictor, source: Path, target: Path) -> None:
+    """Write a copy of trajectories in which the rewards are the predictor's.
+
+    Raises:
+        ConfigError: the target exists, or a package that reads the source is not installed; the source does
+            not hold what the predictor reads, or cannot be written without a pickle.
+        DataError: as :func:`load_trajectories`, or the steps are not of the predictor's spaces.
+        StorageError: the copy cannot be written.
+    """
+    if target.exists():
+        raise ConfigError(f"{target} exists; choose another name or remove it")
+    _format_of(source).relabel(source, target, predictor)
+
+
+def _is_demonstrations(path: Path) -> bool:
+    return "episode_starts" in _archived(path)
+
+
+def _read_demonstrations(path: Path) -> Recording:
+    """Each without its last step, since what came of that is not in the file."""
+    demonstrations = load_demonstrations(path)
+    spaces = (
+        space_of({"kind": "Box", "shape": array.shape[1:], "dtype": str(array.dtype)})
+        for array in (demonstrations.obs, demonstrations.actions)
+    )
+    return Recording(list(demonstrated_episodes(demonstrations, *spaces)))
+
+
+def _relabel_demonstrations(source: Path, target: Path, predictor: RewardPredictor) -> None:
+    old = load_demonstrations(source)
+    spaces = predictor.observation_space, predictor.action_space
+    try:
+        arrays = [
+            array.reshape(len(old), *(space.shape or ()))
+            for array, space in zip((old.obs, old.actions), spaces, strict=True)
+        ]
+    except ValueError as error:
+        raise DataError(
+            f"expected {source} to be of {spaces[0]} and {spaces[1]}, which the predictor is for, got shapes "
+            f"{old.obs.shape[1:]} and {old.actions.shape[1:]}"
+        ) from error
+    rewards = predictor.step_rewards(Transitions(*arrays))
+    returns = np.add.reduceat(rewards, np.flatnonzero(old.episode_starts))
+    save_demonstrations(target, Demonstrations(old.obs, old.actions, rewards, returns, old.episode_starts))
+
+
+def _is_old_imitation(path: Path) -> bool:
+    return {"obs", "acts", "indices"} <= _archived(path)
+
+
+def _refuse_old_imitation(source: Path, target: Path, _: RewardPredictor) -> None:
+    raise ConfigError(
+        f"{source} could be written only with a pickle in it: teach import {source} FILE.npz, then relabel "
+        "that"
+    )
+
+
+def _archived(path: Path) -> set[str]:
+    """The names of the arrays in an ``.npz`` file; none where it is something else."""
+    try:
+        with path.open("rb") as file, opened_archive(file) as archive:
+            return set(archive.files)
+    except (OSError, *DAMAGED_ARCHIVE):
+        return set()
+
+
+_FORMATS = (
+    _Format(minari.wrote, minari.read, minari.relabel),
+    _Format(imitation.wrote, imitation.read, imitation.relabel),
+    _Format(_is_demonstrations, _read_demonstrations, _relabel_demonstrations),
+    _Format(_is_old_imitation, imitation.read_archive, _refuse_old_imitation),
+)
+
+
+def _format_of(path: Path) -> _Format:
+    if not path.exists():
+        raise DataError(f"{path} does not exist; expected a file or folder of trajectories")
+    for candidate in _FORMATS:
+        if candidate.wrote(path):
+            return candidate
+    raise DataError(
+        f"{path} holds no trajectories that can be read; expected demonstrations (.npz), a folder or an .npz "
+        "of imitation, or a folder of Minari"
+    )

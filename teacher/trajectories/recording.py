@@ -1,0 +1,52 @@
+"""Episodes as one program gives them to another."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from teacher.demonstrations import Demonstrations
+from teacher.errors import DataError
+from teacher.offline import RecordedEpisode
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """Episodes, and where they come from.
+
+    Attributes:
+        episodes: in the order of the file; what rewards it does not hold are 0.
+        env_id: of Gymnasium; None where the file does not say.
+    """
+
+    episodes: Sequence[RecordedEpisode]
+    env_id: str | None = None
+
+
+def as_demonstrations(recording: Recording) -> Demonstrations:
+    """The same episodes for behaviour cloning; what came after the last step of each is left out.
+
+    Raises:
+        DataError: there are none.
+    """
+    episodes = [episode for episode in recording.episodes if len(episode)]
+    if not episodes:
+        raise DataError("expected at least one episode of one step, got none")
+    lengths = [len(episode) for episode in episodes]
+    starts = np.zeros(sum(lengths), np.bool_)
+    starts[np.cumsum([0, *lengths[:-1]])] = True
+    return Demonstrations(
+        _columns([episode.observations for episode in episodes]),
+        _columns([episode.actions for episode in episodes]),
+        np.concatenate([episode.true_rewards for episode in episodes]),
+        np.array([episode.true_rewards.sum() for episode in episodes]),
+        starts,
+    )
+
+
+def _columns(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """One after another; single numbers become arrays of one, as demonstrations have them."""
+    whole = np.concatenate(parts)
+    return whole[:, None] if whole.ndim == 1 else whole

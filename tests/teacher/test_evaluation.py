@@ -1,0 +1,196 @@
+"""A predictor against answers it was not fitted to, and the commands that do it."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from uuid import UUID
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from scipy.stats import spearmanr
+
+from teacher.errors import DataError
+from teacher.evaluation import evaluate
+from teacher.options import RewardConfig
+from teacher.predictor_files import load_predictor
+from teacher.preference_files import save_preferences
+from teacher.preferences import Preference, PreferenceDataset
+from teacher.reward.predictor import RewardPredictor
+from teacher.segments import Segment
+from teacher.teach import main
+
+MakeSegment = Callable[..., Segment]
+Pair = tuple[Segment, Segment]
+SPACES = Box(-np.inf, np.inf, (3,)), Box(-1, 1, (2,), np.float32)
+
+
+@pytest.fixture
+def pairs(make_segment: MakeSegment) -> Sequence[Pair]:
+    return [(make_segment(2 * number), make_segment(2 * number + 1)) for number in range(120)]
+
+
+def answers(pairs: Sequence[Pair], first: int = 0) -> PreferenceDataset:
+    """By the true return; every tenth pair is called equal."""
+    dataset = PreferenceDataset()
+    for number, (one, other) in enumerate(pairs, first):
+        value = 0.5 if number % 10 == 0 else float(one.true_return > other.true_return)
+        dataset.upsert([Preference(UUID(int=(number << 70) + number), one, other, value)])
+    return dataset
+
+
+@pytest.fixture
+def fitted(pairs: Sequence[Pair]) -> RewardPredictor:
+    predictor = RewardPredictor(*SPACES, RewardConfig(hidden=16), seed=1)
+    predictor.fit(answers(pairs[:80]), max_epochs=30)
+    return predictor
+
+
+def test_an_evaluation_is_what_the_definitions_say(fitted: RewardPredictor, pairs: Sequence[Pair]) -> None:
+    held_out = answers(pairs[80:], 80)
+    found = evaluate(fitted, held_out)
+    returns = [fitted.member_returns(side) for side in zip(*pairs[80:], strict=True)]
+    logits = returns[0] - returns[1]
+    chance = (0.9 / (1 + np.exp(-logits)) + 0.05).mean(axis=0)
+    value = held_out.values.astype(np.float64)
+    losses = -(value * np.log(chance) + (1 - value) * np.log(1 - chance))
+    assert found.pairs == 40
+    assert found.loss == pytest.approx(losses.mean(), rel=1e-4)
+    right = np.where(value == 0.5, abs(chance - 0.5) < 0.25, (chance > 0.5) == (value > 0.5))
+    assert found.accuracy == pytest.approx(right.mean())
+    truth = np.array([one.true_return - other.true_return for one, other in pairs[80:]])
+    assert found.rank_correlation == pytest.approx(spearmanr(logits.mean(axis=0), truth).statistic, abs=1e-3)
+    assert sum(group.pairs * group.accuracy for group in found.margins) == pytest.approx(right.sum())
+    edges = [group.low for group in found.margins] + [found.margins[-1].high]
+    assert edges == sorted(edges)
+    assert found.margins[-1].high == pytest.approx(abs(truth).max(), rel=1e-5)
+    gap = 0.0
+    for group in found.certainties:
+        of_group = (np.maximum(chance, 1 - chance) >= group.low) & (
+            np.maximum(chance, 1 - chance) < group.high
+        )
+        assert group.pairs == of_group.sum()
+        assert group.predicted == pytest.approx(np.maximum(chance, 1 - chance)[of_group].mean(), rel=1e-4)
+        assert group.answered == pytest.approx(np.where(chance > 0.5, value, 1 - value)[of_group].mean())
+        gap += abs(group.predicted - group.answered) * group.pairs / 40
+    assert found.calibration_error == pytest.approx(gap)
+    assert found.accuracy > 0.7
+
+
+def test_without_true_returns_there_are_no_margins(
+    fitted: RewardPredictor, make_segment: MakeSegment
+) -> None:
+    pairs = [(make_segment(n, true_return=0.0), make_segment(n + 50, true_return=0.0)) for n in range(8)]
+    found = evaluate(fitted, answers(pairs))
+    assert found.margins == []
+    assert np.isnan(found.rank_correlation)
+
+
+def test_a_predictor_that_is_sure_and_wrong_without_label_noise_loses_all(make_segment: MakeSegment) -> None:
+    predictor = RewardPredictor(*SPACES, RewardConfig(label_noise=0.0, members=1, hidden=4), seed=1)
+    state = {name: value * 1e6 for name, value in predictor._network.state_dict().items()}
+    predictor._network.load_state_dict(state)
+    losses = []
+    for value in (0.0, 1.0):
+        dataset = PreferenceDataset()
+        dataset.upsert([Preference(UUID(int=1), make_segment(0), make_segment(1), value)])
+        losses.append(evaluate(predictor, dataset).loss)
+    assert sorted(losses) == [0.0, np.inf]
+
+
+def test_a_dataset_of_another_environment_is_refused(
+    fitted: RewardPredictor, make_segment: MakeSegment
+) -> None:
+    dataset = PreferenceDataset()
+    pair = make_segment(1, observation_size=4), make_segment(2, observation_size=4)
+    dataset.upsert([Preference(UUID(int=1), *pair, 1.0)])
+    with pytest.raises(DataError, match="expected observations of Box"):
+        evaluate(fitted, dataset)
+    fitted.env_id = "Other-v0"
+    with pytest.raises(DataError, match=r"expected answers about Other-v0, .* about Any-v0"):
+        evaluate(fitted, dataset)
+    with pytest.raises(DataError, match="got none"):
+        evaluate(fitted, PreferenceDataset())
+
+
+@pytest.fixture
+def files(pairs: Sequence[Pair], tmp_path: Path) -> tuple[Path, Path]:
+    """Of answers to fit to, and of others."""
+    paths = tmp_path / "labels.npz", tmp_path / "others.parquet"
+    save_preferences(paths[0], answers(pairs[:80]), *SPACES)
+    save_preferences(paths[1], answers(pairs[80:], 80), *SPACES)
+    return paths
+
+
+def test_a_predictor_is_fitted_and_evaluated_by_command(
+    files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels, others = map(str, files)
+    saved = str(tmp_path / "reward.npz")
+    line = ["fit", labels, saved, "--evaluate", others, "--reward.members", "2", "--max_updates", "60"]
+    assert main(line) == 0
+    said = capsys.readouterr().out
+    assert f"{saved}: fitted to 80 preferences about Any-v0 in 60 updates" in said
+    assert load_predictor(Path(saved)).config.members == 2
+    assert main(["evaluate", saved, others, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert f"{others}: {found['accuracy']:.1%} of 40 answers right" in said
+    assert main(["evaluate", saved, others]) == 0
+    assert capsys.readouterr().out in said
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "says"),
+    [
+        (
+            "fit labels.npz reward.pt",
+            2,
+            "teach fit: expected a file of a predictor named *.npz, got reward.pt",
+        ),
+        ("fit labels.npz no/reward.npz", 2, "teach fit: expected a folder for reward.npz; make no first"),
+        ("fit nothing.npz reward.npz", 1, "teach fit: nothing.npz cannot be read: No such file"),
+        (
+            "fit labels.npz reward.npz --reward.members 0",
+            2,
+            "teach fit: --reward.members: expected 1 or more",
+        ),
+        ("fit labels.npz", 2, "teach fit: the following arguments are required: predictor"),
+        ("evaluate labels.npz labels.npz", 1, "teach evaluate: labels.npz is no checkpoint"),
+        ("relabel labels.npz a b", 1, "teach relabel: labels.npz is no checkpoint"),
+        ("import nowhere labels.npz", 2, "teach import: labels.npz exists"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    line: str,
+    status: int,
+    says: str,
+    files: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(files[0].parent)
+    try:
+        found = main(line.split())
+    except SystemExit as exit_:
+        found = int(exit_.code or 0)
+    said = capsys.readouterr()
+    assert found == status
+    assert said.err.startswith(says)
+    assert said.err.count("\n") == 1
+    assert {path.name for path in Path().iterdir()} == {"labels.npz", "others.parquet"}
+
+
+def test_trajectories_are_imported_and_relabelled_by_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from gymnasium.spaces import Discrete
+
+    from teacher.predictor_files import save_predictor
+
+    source = Path(__file__).parent / "trajectories" / "data" / "imitation"
+    spaces = Box(-np.inf, np.inf, (4,)), Discrete(2)
+    save_predictor(tmp_path / "p.npz", RewardPredictor(*spaces, RewardConfig(), seed=1), *spaces)
+    assert main(["import", str(source), str(tmp_path / "a.npz")]) == 0
+    assert "2 episodes, 10 steps" in capsys.readouterr().out
+    assert main(["relabel", *(str(tmp_path / name) for name in ("p.npz", "a.npz", "b.npz"))]) == 0
+    assert f"{tmp_path / 'a.npz'} with the rewards of" in capsys.readouterr().out

@@ -1,0 +1,271 @@
+"""Files as imitation 1.0.1 and Minari 0.5.4 wrote them (in ``data``), read, and with other rewards."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+from numpy.typing import NDArray
+from pyarrow import ipc
+
+from teacher.demonstrations import load_demonstrations, save_demonstrations
+from teacher.envs.make import make_env
+from teacher.errors import ConfigError, DataError, StorageError
+from teacher.options import RewardConfig
+from teacher.reward.features import Transitions
+from teacher.reward.predictor import RewardPredictor
+from teacher.trajectories import as_demonstrations, load_trajectories, relabel
+
+DATA = Path(__file__).parent / "data"
+SPACES = Box(-np.inf, np.inf, (4,)), Discrete(2)
+FOLDERS = ("imitation", "minari-hdf5", "minari-arrow")
+
+
+@pytest.fixture
+def predictor() -> RewardPredictor:
+    return RewardPredictor(*SPACES, RewardConfig(inputs="state,action,next_state,terminated"), seed=1)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Callable[[str], Path]:
+    """A copy of a folder of ``data``, to be damaged."""
+    return lambda name: Path(shutil.copytree(DATA / name, tmp_path / name))
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """As imitation wrote trajectories before it had folders, its infos pickled."""
+    with np.load(DATA / "expected.npz") as expected:
+        arrays = {key: [expected[f"{key}{index}"] for index in range(2)] for key in ("obs", "acts", "rews")}
+    path = tmp_path / "old.npz"
+    np.savez(
+        path,
+        **{key: np.concatenate(parts) for key, parts in arrays.items()},
+        infos=np.array([{}] * 10),
+        terminal=np.array([True, True]),
+        indices=np.array([6]),
+    )
+    return path
+
+
+def test_a_folder_of_imitation_holds_its_trajectories() -> None:
+    recording = load_trajectories(DATA / "imitation")
+    assert recording.env_id is None
+    with np.load(DATA / "expected.npz") as expected:
+        for index, episode in enumerate(recording.episodes):
+            np.testing.assert_array_equal(episode.states, expected[f"obs{index}"])
+            np.testing.assert_array_equal(episode.actions, expected[f"acts{index}"])
+            np.testing.assert_array_equal(episode.true_rewards, expected[f"rews{index}"])
+    assert [len(episode) for episode in recording.episodes] == [6, 4]
+    assert [episode.terminated for episode in recording.episodes] == [True, False]  # the last: a time limit
+    assert recording.episodes[0].states.dtype == np.float32
+
+
+def test_an_older_archive_of_imitation_holds_the_same(archive: Path) -> None:
+    found, expected = load_trajectories(archive).episodes, load_trajectories(DATA / "imitation").episodes
+    for one, other in zip(found, expected, strict=True):
+        for name in ("states", "actions", "true_rewards"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert not any(episode.terminated for episode in found)  # that would be among what is pickled
+
+
+@pytest.mark.parametrize("name", ["minari-hdf5", "minari-arrow"])
+def test_a_dataset_of_minari_holds_what_was_played(name: str) -> None:
+    recording = load_trajectories(DATA / name)
+    assert recording.env_id == "CartPole-v1"
+    for seed, episode in enumerate(recording.episodes):
+        env = make_env("CartPole-v1", {"max_episode_steps": 12})
+        states, rewards, terminated = [env.reset(seed=seed)[0]], [], False
+        for action in episode.actions:
+            state, reward, terminated, *_ = env.step(action)
+            states.append(state)
+            rewards.append(reward)
+        np.testing.assert_array_equal(episode.states, states)
+        np.testing.assert_array_equal(episode.true_rewards, rewards)
+        assert episode.terminated == terminated
+    assert {episode.terminated for episode in recording.episodes} == {True, False}
+
+
+def rewards_of(path: Path) -> Sequence[NDArray[np.float64]]:
+    return [episode.true_rewards for episode in load_trajectories(path).episodes]
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_copy_has_the_predictors_rewards_and_all_else(
+    name: str, tmp_path: Path, predictor: RewardPredictor
+) -> None:
+    source, target = DATA / name, tmp_path / "taught-v1"
+    before = {path: path.read_bytes() for path in source.rglob("*") if path.is_file()}
+    relabel(predictor, source, target)
+    expected = [predictor.step_rewards(episode) for episode in load_trajectories(source).episodes]
+    for found, wanted in zip(rewards_of(target), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    pairs = zip(load_trajectories(target).episodes, load_trajectories(source).episodes, strict=True)
+    for one, other in pairs:
+        np.testing.assert_array_equal(one.states, other.states)
+        np.testing.assert_array_equal(one.actions, other.actions)
+        assert one.terminated == other.terminated
+    assert {path: path.read_bytes() for path in before} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["taught-v1"]
+    with pytest.raises(ConfigError, match="taught-v1 exists"):
+        relabel(predictor, source, target)
+
+
+def test_what_minari_says_of_rewards_changes_with_them(tmp_path: Path, predictor: RewardPredictor) -> None:
+    relabel(predictor, DATA / "minari-arrow", tmp_path / "taught-v1")
+    first = rewards_of(tmp_path / "taught-v1")[0]
+    about = json.loads((tmp_path / "taught-v1" / "data" / "0" / "metadata.json").read_text())
+    assert about["rewards_sum"] == pytest.approx(first.sum())
+    assert about["rewards_std"] == pytest.approx(first.std())
+    dataset = json.loads((tmp_path / "taught-v1" / "data" / "metadata.json").read_text())
+    assert dataset["dataset_id"] == "cartpole/taught-v1"
+
+
+def test_a_folder_without_rewards_gets_a_column_of_them(
+    tmp_path: Path, copy: Callable[[str], Path], predictor: RewardPredictor
+) -> None:
+    folder = copy("imitation")
+    (path,) = folder.glob("*.arrow")
+    with path.open("rb") as file:
+        table = ipc.open_stream(file).read_all().drop_columns("rews")
+    with ipc.new_stream(str(path), table.schema) as stream:
+        stream.write_table(table)
+    info = json.loads((folder / "dataset_info.json").read_text())
+    rewards = info["features"].pop("rews")
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    assert not np.concatenate(rewards_of(folder)).any()
+    relabel(predictor, folder, tmp_path / "taught")
+    assert np.concatenate(rewards_of(tmp_path / "taught")).any()
+    declared = json.loads((tmp_path / "taught" / "dataset_info.json").read_text())["features"]["rews"]
+    assert declared == rewards
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_episodes_become_demonstrations(name: str, tmp_path: Path) -> None:
+    recording = load_trajectories(DATA / name)
+    save_demonstrations(tmp_path / "a.npz", as_demonstrations(recording))
+    found = load_demonstrations(tmp_path / "a.npz")
+    assert found.actions.shape == (len(found), 1)
+    starts = np.flatnonzero(found.episode_starts)
+    np.testing.assert_array_equal(found.obs[starts], [episode.states[0] for episode in recording.episodes])
+    assert found.episode_returns.tolist() == [ep.true_rewards.sum() for ep in recording.episodes]
+
+
+def test_demonstrations_are_relabelled_step_by_step(tmp_path: Path) -> None:
+    predictor = RewardPredictor(*SPACES, RewardConfig(), seed=1)
+    source, target = tmp_path / "a.npz", tmp_path / "b.npz"
+    save_demonstrations(source, as_demonstrations(load_trajectories(DATA / "minari-hdf5")))
+    relabel(predictor, source, target)
+    old, new = load_demonstrations(source), load_demonstrations(target)
+    expected = predictor.rewards(old.obs, old.actions[:, 0])
+    np.testing.assert_array_equal(new.rewards, expected)
+    split = int(np.flatnonzero(old.episode_starts)[1])
+    assert new.episode_returns == pytest.approx([expected[:split].sum(), expected[split:].sum()])
+    assert [len(episode) for episode in load_trajectories(target).episodes] == [
+        split - 1,
+        len(old) - split - 1,
+    ]
+    np.testing.assert_array_equal(new.obs, old.obs)
+
+
+def test_what_the_predictor_cannot_read_is_one_line(tmp_path: Path, predictor: RewardPredictor) -> None:
+    source, target = tmp_path / "a.npz", tmp_path / "b.npz"
+    save_demonstrations(source, as_demonstrations(load_trajectories(DATA / "minari-hdf5")))
+    with pytest.raises(ConfigError, match="expected next observations, which a predictor with next_state"):
+        relabel(predictor, source, target)
+    other = RewardPredictor(Box(-1, 1, (3,)), Discrete(2), RewardConfig(), seed=1)
+    for path in (source, *(DATA / name for name in FOLDERS)):
+        with pytest.raises(DataError, match=r"expected .* of Box"):
+            relabel(other, path, target)
+    assert not target.exists()
+
+
+def test_an_old_archive_is_imported_rather_than_written_again(
+    archive: Path, tmp_path: Path, predictor: RewardPredictor
+) -> None:
+    with pytest.raises(ConfigError, match="only with a pickle in it: teach import"):
+        relabel(predictor, archive, tmp_path / "b.npz")
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "damage", "says"),
+    [
+        ("imitation", "data-00000-of-00001.arrow", cut, "cannot be read"),
+        ("imitation", "state.json", lambda path: path.write_text("{}"), "does not name files"),
+        (
+            "imitation",
+            "state.json",
+            lambda path: path.write_text('{"_data_files": [{"filename": "../../secret"}]}'),
+            "outside of its folder",
+        ),
+        ("minari-hdf5", "data/main_data.hdf5", cut, "damaged"),
+        ("minari-hdf5", "data/metadata.json", lambda path: path.write_text("[]"), "does not describe"),
+        ("minari-arrow", "data/1/part-0.arrow", cut, "damaged"),
+        ("minari-arrow", "data/1/part-0.arrow", Path.unlink, "damaged"),
+    ],
+)
+def test_a_damaged_folder_is_one_line(
+    name: str, file: str, damage: Callable[[Path], object], says: str, copy: Callable[[str], Path]
+) -> None:
+    folder = copy(name)
+    damage(folder / file)
+    with pytest.raises(DataError, match=rf"{says}"):
+        load_trajectories(folder)
+
+
+def test_other_spaces_are_refused(copy: Callable[[str], Path]) -> None:
+    folder = copy("minari-arrow")
+    path = folder / "data" / "metadata.json"
+    about = json.loads(path.read_text())
+    path.write_text(json.dumps({**about, "observation_space": '{"type": "Dict", "subspaces": {}}'}))
+    with pytest.raises(DataError, match="expected a dataset with Box or Discrete spaces, got Dict"):
+        load_trajectories(folder)
+
+
+def test_what_is_none_of_these_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        load_trajectories(tmp_path / "nothing")
+    np.savez(tmp_path / "a.npz", other=np.zeros(3))
+    for path in (tmp_path, tmp_path / "a.npz"):
+        with pytest.raises(DataError, match="holds no trajectories that can be read"):
+            load_trajectories(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "extra"),
+    [
+        ("imitation", "pyarrow", "parquet"),
+        ("minari-arrow", "pyarrow", "parquet"),
+        ("minari-hdf5", "h5py", "minari"),
+    ],
+)
+def test_a_missing_package_is_named(
+    name: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigError, match=rf"^expected {module} for .*pip install 'rl-teacher\[{extra}\]'$"):
+        load_trajectories(DATA / name)
+
+
+def test_a_copy_that_cannot_be_written_leaves_nothing(tmp_path: Path, predictor: RewardPredictor) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="cannot write the trajectories"):
+        relabel(predictor, DATA / "imitation", tmp_path / "file" / "taught")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_steps_are_read_as_they_were_recorded(predictor: RewardPredictor) -> None:
+    """The reward of a step that ended an episode is that of an end."""
+    (ended, _) = load_trajectories(DATA / "imitation").episodes
+    flags = np.zeros(6, np.bool_)
+    flags[-1] = True
+    steps = Transitions(ended.states[:-1], ended.actions, ended.states[1:], flags)
+    np.testing.assert_array_equal(predictor.step_rewards(ended), predictor.step_rewards(steps))
