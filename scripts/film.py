@@ -16,29 +16,15 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from agents.on_policy import OnPolicyAgent
 from teacher.clips.render import Shot, Stage
-from teacher.config import load_config
 from teacher.envs.episodes import Trajectory, replay
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
-from teacher.envs.tasks import TaskInfo, make_vector_env, task_of
 from teacher.judges import Behaviour
-from teacher.run import make_agent
-from teacher.warmstart import read_policy
+from teacher.saved_run import SavedRun
 
 SIZE = 240  # pixels
 COLOURS = 64
 HUNDREDTHS = 4  # of a second for each frame; players do not go much below
-
-
-def load_policy(run_dir: Path) -> tuple[TaskInfo, OnPolicyAgent]:
-    """The run's task, and its agent as it was last saved."""
-    config, _ = load_config(run_dir)
-    task = task_of(config)
-    with contextlib.closing(make_vector_env(task, 1, config.seed)) as envs:
-        agent = make_agent(config, envs)
-    agent.load_policy(read_policy(run_dir))
-    return task, agent
 
 
 def count_flips(episode: Trajectory) -> tuple[int, int]:
@@ -82,17 +68,18 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10_000, help="of the episode to film")
     parser.add_argument("--every", type=int, default=2, help="film one step of so many")
     given = parser.parse_args()
-    task, agent = load_policy(given.run_dir)
+    run = SavedRun(given.run_dir)
     if given.before:
-        played = random_trajectories(task, given.seed)
+        played = random_trajectories(run.task, given.seed)
     else:
-        played = policy_trajectories(task, given.seed, partial(agent.act, deterministic=False))
+        act = partial(run.load_agent().act, deterministic=False)
+        played = policy_trajectories(run.task, given.seed, act)
     episodes = list(itertools.islice(played, given.episodes))
     behaviour = Behaviour(given.behaviour)
     episodes.sort(key=behaviour)
     values = list(map(behaviour, episodes))
     print(f"{given.behaviour} {np.mean(values):.2f} an episode ({values[0]:.2f} to {values[-1]:.2f})")
-    if "Hopper" in task.env_id:
+    if "Hopper" in run.task.env_id:
         flips, in_air = np.mean([count_flips(episode) for episode in episodes], axis=0)
         print(f"{flips:.1f} flips backward an episode, {in_air:.1f} of them in the air")
     film(episodes[len(episodes) // 2], given.first, given.steps, given.every, given.gif)

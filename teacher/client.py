@@ -7,6 +7,7 @@ and tries again: whoever calls decides that, because only they know what else th
 import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from http import HTTPStatus
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import quote, urlsplit
 from uuid import UUID
@@ -218,6 +219,20 @@ class FeedbackClient:
         self._session.auth = _Bearer(token)
         if session is None and _is_loopback(self.site_url):
             self._session.trust_env = False  # a proxy cannot reach this machine's own address
+
+    def check(self) -> None:
+        """See that a site of this kind answers, is ready, and takes the token of a researcher.
+
+        Raises:
+            SiteRefusedError: something else answers there, or the token is not good.
+            SiteUnreachableError: nothing answers, or the site is not ready.
+        """
+        self._call(lambda data: data["status"], "GET", "/readyz")
+        try:
+            self.decisions("-", 0, 1)
+        except SiteRefusedError as error:
+            if error.status != HTTPStatus.NOT_FOUND:  # there is no such experiment: that is told to some only
+                raise
 
     def put_experiment(self, settings: ExperimentSettings, *, state: SiteState | None = None) -> Experiment:
         """Create the experiment or go on with it; ``state`` None leaves its state alone.

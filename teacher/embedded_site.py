@@ -105,6 +105,12 @@ def ensure_site(
         raise
 
 
+def find_running_site(state_dir: Path) -> tuple[str, str] | None:
+    """Address and token of the site of a state folder; None where it does not serve now."""
+    site = _StateFolder(state_dir.resolve(), {}).find_site()
+    return None if site is None else (str(site["url"]), (state_dir / "token").read_text().strip())
+
+
 class _StateFolder:
     """What the files of a state folder say, and the command that starts its site."""
 

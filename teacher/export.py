@@ -1,60 +1,131 @@
-"""Write the labels of a run, with the segments they are about, into a file for other programs.
+"""Take what a run learned from people or for them elsewhere: its labels, its predictor.
 
-``python -m teacher.export runs/ShortHopper-v1/backflip labels.npz`` (or ``.parquet``)
+``teach export runs/ShortHopper-v1/backflip labels.npz`` (or ``.parquet``, or a folder for Hugging Face)
 """
 
 import contextlib
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from uuid import UUID
 
-from teacher.arguments import INTERRUPTED, OneLineParser
-from teacher.assembly import LEDGER_NAME
-from teacher.config import load_config
-from teacher.envs.tasks import task_of
-from teacher.errors import DataError, TeacherError
-from teacher.ledger import Ledger
-from teacher.preference_files import save_preferences
-from teacher.preferences import PreferenceDataset
+from rich.console import Console
+
+from teacher.arguments import OneLineParser, report_errors
+from teacher.clips import ClipJob, ClipRenderer, Shot
+from teacher.dataset_card import FILE_NAME, check_folder, write_card
+from teacher.errors import ConfigError
+from teacher.metrics import progress
+from teacher.parquet import SIDES, Clips
+from teacher.predictor_files import save_predictor
+from teacher.preference_files import require_room_for_clips, save_preferences
+from teacher.saved_run import SavedRun
+
+_CLIP_SIZE = 200  # pixels; a viewer shows them small
 
 
-def export_preferences(run_dir: Path, path: Path) -> int:
+def export_preferences(
+    run: SavedRun, path: Path, *, clips: bool = False, console: Console | None = None
+) -> int:
     """Write all preferences of a run as :func:`save_preferences` does; how many there are.
+
+    Args:
+        run: whose.
+        path: a ``.npz`` or ``.parquet`` file, or a folder, which becomes a dataset for Hugging Face.
+        clips: film all segments, and put the films beside them.
+        console: shows how far filming is.
 
     Raises:
         ConfigError: the folder is no run's, or the file has another ending.
         DataError: the run has no labels, or they are damaged.
         EnvironmentUnsuitableError: its environment is not registered here.
+        RenderError, ReplayMismatchError: a segment cannot be filmed.
         StorageError: the file cannot be written.
     """
-    config, _ = load_config(run_dir)
-    task = task_of(config)
-    if not (run_dir / LEDGER_NAME).exists():
-        raise DataError(f"{run_dir} has no labels; expected a run with -p synth or -p human")
-    dataset = PreferenceDataset()
-    with contextlib.closing(Ledger(run_dir / LEDGER_NAME, hard_labels=config.hard_labels)) as ledger:
-        dataset.upsert(ledger.targets())
-    save_preferences(path, dataset, task.observation_space, task.action_space)
+    dataset = run.load_preferences()
+    is_folder = not path.suffix
+    if is_folder:
+        check_folder(path)
+    file = path / FILE_NAME if is_folder else path
+    if clips:  # before they are made
+        require_room_for_clips(file)
+    spaces = run.task.observation_space, run.task.action_space
+    with contextlib.ExitStack() as parts:
+        films = parts.enter_context(_filmed(run, console or Console(quiet=True))) if clips else None
+        save_preferences(file, dataset, *spaces, clips=films)
+    if is_folder:
+        write_card(path, dataset, _question(run), with_clips=clips)
     return len(dataset)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    parser = OneLineParser(prog="python -m teacher.export", description=__doc__.split("\n", 1)[0])
-    parser.add_argument("run_dir", type=Path, help="such as runs/ShortHopper-v1/backflip")
-    parser.add_argument("file", type=Path, help="the .npz or .parquet file to write")
+def _question(run: SavedRun) -> str:
+    if run.config.predictor == "human":
+        return f"People were asked: {run.config.prompt}"
+    return f"The answers are those of a scripted teacher (`{run.config.teacher}`)."
+
+
+@contextlib.contextmanager
+def _filmed(run: SavedRun, console: Console) -> Iterator[Clips]:
+    """Both segments of each preference as films, in a folder that goes again."""
+    with (
+        tempfile.TemporaryDirectory(prefix="rl-teacher-export-") as folder,
+        contextlib.closing(run.open_ledger()) as ledger,
+        contextlib.closing(ClipRenderer()) as renderer,
+    ):
+
+        def path(uuid: UUID, side: str) -> Path:
+            return Path(folder) / f"{uuid}-{side}.mp4"
+
+        films = [
+            renderer.submit(
+                ClipJob(Shot.of(segment), path(preference.uuid, side), run.task.fps, size=_CLIP_SIZE)
+            )
+            for preference in ledger.targets()
+            for side, segment in zip(SIDES, (preference.first, preference.second), strict=True)
+        ]
+        with progress(console, "filming", len(films)) as show:
+            for count, film in enumerate(films, 1):
+                film.result()
+                show(count)
+        yield lambda uuid: (path(uuid, SIDES[0]).read_bytes(), path(uuid, SIDES[1]).read_bytes())
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``teach export``; returns the exit status."""
+    parser = OneLineParser(
+        prog="teach export",
+        description="Write the labels of a run into a file for other programs, and its predictor.",
+        epilog="example: teach export runs/ShortHopper-v1/backflip labels.npz --predictor reward.npz",
+        allow_abbrev=False,
+    )
+    parser.add_argument("run", type=Path, help="such as runs/ShortHopper-v1/backflip")
+    parser.add_argument(
+        "labels",
+        type=Path,
+        nargs="?",
+        help="the .npz or .parquet file to write, or a folder, which Hugging Face shows as a dataset",
+    )
+    parser.add_argument("--clips", action="store_true", help="film all pairs, and put the films into it")
+    parser.add_argument("--predictor", type=Path, metavar="FILE", help="write the predictor into this .npz")
     given = parser.parse_args(arguments)
-    try:
-        count = export_preferences(given.run_dir, given.file)
-    except TeacherError as error:
-        print(f"export: {error}", file=sys.stderr)
-        return error.exit_status
-    except KeyboardInterrupt:
-        print(f"export: interrupted; {given.file} was not written", file=sys.stderr)
-        return INTERRUPTED
-    print(f"{given.file}: {count} preferences")
-    return 0
+
+    def work() -> None:
+        run = SavedRun(given.run)
+        if given.labels is None and given.predictor is None:
+            raise ConfigError("expected a file for the labels, or --predictor FILE")
+        if given.predictor is not None and given.predictor.suffix != ".npz":
+            raise ConfigError(f"expected a file of a predictor named *.npz, got {given.predictor}")
+        if given.labels is not None:
+            count = export_preferences(run, given.labels, clips=given.clips, console=Console(soft_wrap=True))
+            print(f"{given.labels}: {count} preferences")
+        if given.predictor is not None:
+            spaces = run.task.observation_space, run.task.action_space
+            save_predictor(given.predictor, run.load_predictor(), *spaces)
+            print(f"{given.predictor}: the predictor of {given.run}")
+
+    return report_errors(parser, work)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

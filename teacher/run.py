@@ -201,13 +201,17 @@ class Run:
             self._warned.add(about)
             self.console.print(warning, style="yellow")
 
+    def _last_return(self) -> float | None:
+        """Mean true return of the last episodes; None while there are none."""
+        return float(np.mean(self._true_returns)) if self._true_returns else None
+
     def report(self, values: dict[str, float], losses: dict[str, float]) -> dict[str, float]:
         """Write one iteration's values to TensorBoard, the console and the site; all of them by tag."""
         step = self.agent.total_steps
         values = {**values, **{f"agent/{name}": value for name, value in losses.items()}}
         values["agent/total_steps"] = step
-        if self._true_returns:
-            values["agent/true_reward_per_episode"] = float(np.mean(self._true_returns))
+        if (last := self._last_return()) is not None:
+            values["agent/true_reward_per_episode"] = last
         if self.teaching is not None:
             if self.teaching.goal is not true_return:
                 values[BEHAVIOUR_TAG] = float(np.mean(self._behaviours or [np.nan]))
@@ -261,7 +265,7 @@ class Run:
         """Write the checkpoint, unless the last one is younger than ``at_most_every`` seconds."""
         if time.monotonic() - self._saved_at < at_most_every:
             return
-        state: State = {"agent": self.agent.state_dict()}
+        state: State = {"agent": self.agent.state_dict(), "return": self._last_return()}
         if self.teaching is not None:
             state["teaching"] = self.teaching.state_dict()
         save_state(self._checkpoint, state)

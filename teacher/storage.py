@@ -38,6 +38,13 @@ class Storage(Protocol):
             StorageError: the key is malformed, or the store cannot be read.
         """
 
+    def remove(self, key: str) -> None:
+        """Remove what is stored under ``key``, if there is anything.
+
+        Raises:
+            StorageError: the key is malformed, or the store lets nothing be removed.
+        """
+
 
 def open_storage(url: str) -> Storage:
     """The storage behind ``s3://bucket/prefix`` or a folder's path.
@@ -83,6 +90,16 @@ class FolderStorage:
             return None
         except OSError as error:
             raise StorageError(f"cannot read {key} in the folder {self._root}: {_reason(error)}") from error
+
+    def remove(self, key: str) -> None:
+        """As :meth:`Storage.remove`; the clip's folder goes too where it is empty then."""
+        path = self._path(key)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError(f"cannot remove {key} in the folder {self._root}: {_reason(error)}") from error
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()
 
     def _path(self, key: str) -> Path:
         return self._root / _checked(key)
@@ -133,6 +150,11 @@ class S3Storage:
             # HEAD has no body and cannot tell a missing object from a missing bucket.
             self._client.head_bucket(Bucket=self._bucket)
             return None
+
+    def remove(self, key: str) -> None:
+        """As :meth:`Storage.remove`."""
+        with self._errors("remove", key):
+            self._client.delete_object(Bucket=self._bucket, Key=self._prefix + _checked(key))
 
     @contextlib.contextmanager
     def _errors(self, verb: str, key: str) -> Iterator[None]:

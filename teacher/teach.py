@@ -16,7 +16,7 @@ from rich.console import Console
 
 from agents.distributed import Ranks, joined_ranks
 from agents.errors import AgentError
-from teacher import export, offline_commands, record
+from teacher import doctor, export, listing, offline_commands, record
 from teacher.arguments import INTERRUPTED, OneLineParser, add_options
 from teacher.assembly import build_run, check, prepared_directory, refuse_existing
 from teacher.config import PARTS, TeachConfig, from_options, load_config
@@ -28,6 +28,8 @@ from teacher.options import Preset
 from teacher.run import Run
 
 COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
+    "ls": listing.main,
+    "doctor": doctor.main,
     "export": export.main,
     "fit": offline_commands.fit,
     "evaluate": offline_commands.evaluate_,

@@ -1,21 +1,27 @@
 """The labels of a run leave it as they are."""
 
 import contextlib
+import re
 import uuid
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
+from pyarrow import parquet
 
-from teacher.assembly import LEDGER_NAME
+from teacher.assembly import LEDGER_NAME, open_run
 from teacher.collectors.synthetic import SyntheticTeacher
 from teacher.config import TeachConfig, save_config
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
-from teacher.export import main
 from teacher.ledger import Ledger
+from teacher.loop import train
+from teacher.options import RewardConfig
+from teacher.predictor_files import load_predictor
 from teacher.preference_files import load_preferences
 from teacher.segments import SegmentPool
+from teacher.teach import main
 
 
 @pytest.fixture
@@ -40,7 +46,7 @@ def test_an_export_holds_what_the_ledger_does(
     run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "labels.npz"
-    assert main([str(run_dir), str(path)]) == 0
+    assert main(["export", str(run_dir), str(path)]) == 0
     assert capsys.readouterr().out == f"{path}: 12 preferences\n"
     task = describe_task("ShortReacher-v1")
     dataset = load_preferences(
@@ -61,14 +67,67 @@ def test_an_export_holds_what_the_ledger_does(
             np.testing.assert_array_equal(dataset.actions[row, index], segment.actions)
 
 
+def test_a_folder_is_a_dataset_with_films_and_a_card(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "reacher"
+    assert main(["export", str(run_dir), str(folder), "--clips"]) == 0
+    assert capsys.readouterr().out.endswith(f"{folder}: 12 preferences\n")
+    table = parquet.read_table(folder / "train.parquet", columns=["first_clip", "second_clip"])
+    films = {clip["bytes"] for row in table.to_pylist() for clip in row.values()}
+    assert len(films) == 24
+    assert {film[4:8] for film in films} == {b"ftyp"}
+    _, header, text = (folder / "README.md").read_text().split("---\n", 2)
+    about = yaml.safe_load(header)
+    assert about["configs"][0]["data_files"] == [{"split": "train", "path": "train.parquet"}]
+    assert about["size_categories"] == ["n<1K"]
+    assert "12 answers about which of two clips" in text
+    assert "a scripted teacher (`oracle`)" in text
+    listed = set(
+        re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in text.splitlines() if line[:1] == "|"))
+    )
+    assert listed == set(parquet.read_schema(folder / "train.parquet").names)
+    assert main(["export", str(run_dir), str(folder)]) == 0  # again, without films
+    assert "_clip" not in (folder / "README.md").read_text()
+    (folder / "README.md").write_text("# Mine\n")
+    assert main(["export", str(run_dir), str(folder)]) == 2
+    assert "README.md is none that was written here" in capsys.readouterr().err
+    assert (folder / "README.md").read_text() == "# Mine\n"
+
+
+def test_the_predictor_of_a_run_is_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = TeachConfig(
+        env_id="ShortReacher-v1", predictor="synth", name="b", n_labels=8, num_timesteps=512, no_videos=True,
+        pretrain_iters=20, runs_dir=str(tmp_path), reward=RewardConfig(hidden=8),
+    )  # fmt: skip
+    with open_run(config) as run:
+        train(run)
+        assert run.teaching is not None
+        steps = run.teaching.pool.segments[0]
+        expected = run.teaching.predictor.step_rewards(steps)
+    assert main(["export", str(config.run_dir), "--predictor", str(tmp_path / "reward.npz")]) == 0
+    found = load_predictor(tmp_path / "reward.npz")
+    np.testing.assert_array_equal(found.step_rewards(steps), expected)
+    assert found.env_id == "teacher/ShortReacher-v1"
+
+
 def test_what_cannot_be_exported_is_one_line(
     run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([str(tmp_path), str(tmp_path / "labels.npz")]) == 2
-    assert main([str(run_dir), str(tmp_path / "labels.csv")]) == 2
+    labels = str(tmp_path / "labels.npz")
+    assert main(["export", str(tmp_path), labels]) == 2
+    assert main(["export", str(run_dir), str(tmp_path / "labels.csv")]) == 2
+    assert main(["export", str(run_dir), labels, "--clips"]) == 2
+    assert main(["export", str(run_dir), "--predictor", labels]) == 1
+    assert main(["export", str(run_dir)]) == 2
     (run_dir / LEDGER_NAME).unlink()
-    assert main([str(run_dir), str(tmp_path / "labels.npz")]) == 1
+    assert main(["export", str(run_dir), labels]) == 1
     errors = capsys.readouterr().err.splitlines()
-    assert [line.split(":")[0] for line in errors] == ["export"] * 3
-    assert "expected a run with -p synth or -p human" in errors[2]
+    assert [line.split(":")[0] for line in errors] == ["teach export"] * 6
+    assert "clips go into a .parquet file only" in errors[2]
+    assert "has no predictor yet" in errors[3]
+    assert "expected a file for the labels, or --predictor FILE" in errors[4]
+    assert "expected a run with -p synth or -p human" in errors[5]
     assert not list(tmp_path.glob("labels*"))

@@ -163,9 +163,46 @@ def test_other_programs_read_what_the_files_say(dataset: PreferenceDataset, tmp_
     assert arrays["observations"].shape == (20, 2, 7, 3)
     row = table.slice(4, 1).to_pylist()[0]
     assert UUID(row["uuid"]).int == (int(arrays["ids"][4, 0]) << 64) + int(arrays["ids"][4, 1])
-    np.testing.assert_array_equal(row["observations"], arrays["observations"][4].ravel())
-    np.testing.assert_array_equal(row["actions"], arrays["actions"][4].ravel())
-    assert row["values"] == arrays["values"][4]
+    assert row["preference"] == arrays["values"][4]
+    assert row["complete"] == arrays["complete"][4]
+    for index, side in enumerate(("first", "second")):
+        np.testing.assert_array_equal(row[f"{side}_observations"], arrays["observations"][4, index])
+        np.testing.assert_array_equal(row[f"{side}_actions"], arrays["actions"][4, index])
+        assert row[f"{side}_true_return"] == arrays["true_returns"][4, index]
+        assert row[f"{side}_terminated"] == arrays["terminated"][4, index]
+
+
+@needs_pyarrow
+def test_films_lie_beside_the_numbers(dataset: PreferenceDataset, tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    path = tmp_path / "labels.parquet"
+    save_preferences(path, dataset, *SPACES, clips=lambda uuid: (uuid.bytes, b"second"))
+    table = parquet.read_table(path)
+    for row in table.select(["uuid", "first_clip", "second_clip"]).to_pylist():
+        uuid = UUID(row["uuid"])
+        assert row["first_clip"] == {"bytes": uuid.bytes, "path": f"{uuid}-first.mp4"}
+        assert row["second_clip"] == {"bytes": b"second", "path": f"{uuid}-second.mp4"}
+    features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
+    assert list(features) == table.schema.names
+    assert features["first_clip"] == {"_type": "Video"}
+    numbers = {"dtype": "float32", "_type": "Value"}
+    step = {"feature": numbers, "length": 3, "_type": "Sequence"}
+    assert features["first_observations"] == {"feature": step, "length": 7, "_type": "Sequence"}
+    assert_same(load_preferences(path), dataset)
+    with pytest.raises(ConfigError, match=r"clips go into a .parquet file only, got .*labels\.npz"):
+        save_preferences(tmp_path / "labels.npz", dataset, *SPACES, clips=lambda _: (b"", b""))
+
+
+@needs_pyarrow
+def test_a_file_of_another_layout_is_refused(dataset: PreferenceDataset, tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    path = tmp_path / "labels.parquet"
+    save_preferences(path, dataset, *SPACES)
+    parquet.write_table(parquet.read_table(path).drop_columns("preference"), path)
+    with pytest.raises(DataError, match="preference is missing; export it again with this version"):
+        load_preferences(path)
 
 
 def rewritten(path: Path, **changes: NDArray[Any] | None) -> None:

@@ -44,7 +44,9 @@ def archive(tmp_path: Path) -> Path:
     path = tmp_path / "old.npz"
     np.savez(
         path,
-        **{key: np.concatenate(parts) for key, parts in arrays.items()},
+        obs=np.concatenate(arrays["obs"]),
+        acts=np.concatenate(arrays["acts"]),
+        rews=np.concatenate(arrays["rews"]),
         infos=np.array([{}] * 10),
         terminal=np.array([True, True]),
         indices=np.array([6]),

@@ -1,0 +1,285 @@
+"""``teach doctor``: what is missing on this machine, and how to get it.
+
+Each check does what a run would do: draw a frame, encode a clip, write a file, ask the site.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+import numpy as np
+import redis
+import torch
+from rich.console import Console
+from rich.markup import escape
+
+from teacher.arguments import OneLineParser, report_errors
+from teacher.assembly import TOKEN_VARIABLE
+from teacher.client import FeedbackClient
+from teacher.clips.encode import encode
+from teacher.config import REDIS_VARIABLE, read_redis_url
+from teacher.embedded_site import find_running_site
+from teacher.errors import (
+    ConfigError,
+    RenderError,
+    SiteRefusedError,
+    SiteUnreachableError,
+    StorageError,
+    one_line,
+)
+from teacher.extras import EXTRAS
+from teacher.storage import open_storage
+
+_GL_SECONDS = 120
+_LEAST_FREE = 2**30  # bytes
+_DRAW = """
+from teacher.clips.gl import select_gl
+backend = select_gl()
+import mujoco
+model = mujoco.MjModel.from_xml_string("<mujoco><worldbody><geom size='1'/></worldbody></mujoco>")
+renderer = mujoco.Renderer(model, 16, 16)
+renderer.update_scene(mujoco.MjData(model))
+assert renderer.render().any(), "the picture is black"
+print(backend)
+"""
+_GL_REMEDY = "apt install libegl1 libgl1-mesa-dri libosmesa6, or their like, and leave MUJOCO_GL unset"
+_FFMPEG_REMEDY = (
+    "pip install --force-reinstall imageio-ffmpeg, which brings one, and leave IMAGEIO_FFMPEG_EXE unset"
+)
+
+State = Literal["ok", "missing", "optional"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found.
+
+    Attributes:
+        about: what was looked for.
+        state: ``missing`` where a run would need it, ``optional`` where only some do.
+        detail: what was found.
+        remedy: how to get it.
+    """
+
+    about: str
+    state: State
+    detail: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What runs on this machine would use.
+
+    Attributes:
+        runs_dir: as ``--runs_dir``; others alike.
+    """
+
+    runs_dir: str
+    state_dir: str
+    site_url: str | None
+    storage: str | None
+
+
+def examine(machine: Machine) -> Iterator[Finding]:
+    """All checks, one after the other; each may take seconds."""
+    yield _python()
+    yield _opengl()
+    yield _ffmpeg()
+    yield _folder("runs", machine.runs_dir, "--runs_dir")
+    if machine.site_url is None:
+        yield _folder("site's folder", machine.state_dir, "--state_dir")
+    if machine.storage is not None:
+        yield _storage(machine.storage)
+    yield _site(machine)
+    yield _redis(machine)
+    for name in EXTRAS:
+        yield _extra(name)
+
+
+def _python() -> Finding:
+    device = f"{torch.cuda.get_device_name()} (cuda)" if torch.cuda.is_available() else "the processor"
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Finding("Python", "ok", f"{version}, with torch {torch.__version__} on {device}")
+
+
+def _opengl() -> Finding:
+    """In a process of its own, because one that tried a broken driver may be ended by it."""
+    about = "OpenGL"
+    chosen = os.environ.get("MUJOCO_GL")
+    try:
+        drawn = subprocess.run(
+            [sys.executable, "-c", _DRAW], capture_output=True, text=True, timeout=_GL_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Finding(about, "missing", f"drew nothing within {_GL_SECONDS} s", _GL_REMEDY)
+    if drawn.returncode == 0:
+        return Finding(about, "ok", f"draws MuJoCo with {drawn.stdout.split()[-1]}")
+    words = drawn.stderr.strip().splitlines() or [f"it was ended by signal {-drawn.returncode}"]
+    why = next((line for line in reversed(words) if "Error" in line), words[-1])
+    by = f"with MUJOCO_GL={chosen}: " if chosen else ""
+    return Finding(about, "missing", f"cannot draw MuJoCo {by}{one_line(why)[:200]}", _GL_REMEDY)
+
+
+def _ffmpeg() -> Finding:
+    frame = np.zeros((16, 16, 3), np.uint8)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "clip.mp4"
+        try:
+            encode([frame, frame], path, fps=10, size=16)
+            size = path.stat().st_size
+        except (RenderError, RuntimeError) as error:  # the latter where imageio-ffmpeg has none
+            return Finding("ffmpeg", "missing", one_line(error)[:200], _FFMPEG_REMEDY)
+    return Finding("ffmpeg", "ok", f"encodes clips (a test one has {size} bytes)")
+
+
+def _folder(about: str, name: str, option: str) -> Finding:
+    """Whether files can be made in a folder, or the folder itself where it does not exist yet."""
+    folder = Path(name).absolute()
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    remedy = f"choose another with {option}, or make it yours: chown -R $USER {nearest}"
+    try:
+        with tempfile.TemporaryFile(dir=nearest):
+            free = shutil.disk_usage(nearest).free
+    except OSError as error:
+        return Finding(about, "missing", f"{folder} cannot be written: {error.strerror}", remedy)
+    if free < _LEAST_FREE:
+        return Finding(about, "missing", f"{folder} has {free / 2**20:.0f} MB left", "free some space")
+    return Finding(about, "ok", f"{folder} can be written, {free / 2**30:.0f} GB left")
+
+
+def _storage(url: str) -> Finding:
+    """Whether a clip can be stored and is found then."""
+    about, key = "storage", "doctor/check.mp4"
+    where = (
+        "set S3_ENDPOINT_URL (unless it is Amazon's), AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and make "
+        "the bucket (python manage.py setup_storage)"
+        if "://" in url
+        else "choose another with --storage"
+    )
+    try:
+        store = open_storage(url)
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b"teach doctor")
+            file.flush()
+            store.put(key, Path(file.name))
+        if store.size(key) is None:
+            return Finding(about, "missing", f"{url} took a file and does not have it", where)
+        with contextlib.suppress(StorageError):  # a trainer need not be allowed to remove anything
+            store.remove(key)
+    except (StorageError, ConfigError) as error:
+        return Finding(about, "missing", one_line(error), where)
+    return Finding(about, "ok", f"{url} takes clips and has them")
+
+
+def _site(machine: Machine) -> Finding:
+    """The site that the options name, or the one of this machine."""
+    about = "labeling site"
+    if machine.site_url is None:
+        running = find_running_site(Path(machine.state_dir))
+        if running is None:
+            return Finding(about, "ok", "starts on this machine with the first run that asks people")
+        return _answering(*running)
+    token = os.environ.get(TOKEN_VARIABLE)
+    if not token:
+        remedy = f"make one there with python manage.py create_token USER, and set {TOKEN_VARIABLE} to it"
+        return Finding(
+            about, "missing", f"{machine.site_url} needs a token, and {TOKEN_VARIABLE} is not set", remedy
+        )
+    return _answering(machine.site_url, token)
+
+
+def _answering(url: str, token: str) -> Finding:
+    about = "labeling site"
+    try:
+        with contextlib.closing(FeedbackClient(url, token)) as client:
+            client.check()
+    except SiteUnreachableError as error:
+        return Finding(about, "missing", one_line(error), "check the address, and that the site runs there")
+    except SiteRefusedError as error:
+        message, _, remedy = one_line(error).partition("; ")
+        return Finding(about, "missing", message, remedy or "check the address")
+    return Finding(about, "ok", f"{url} answers and takes the token")
+
+
+def _redis(machine: Machine) -> Finding:
+    about = "Redis"
+    try:
+        url = read_redis_url()
+    except ConfigError as error:
+        return Finding(about, "missing", one_line(error), f"set {REDIS_VARIABLE} so, or leave it unset")
+    if url is None:
+        return Finding(
+            about, "ok", f"not used: clips are drawn on this machine ({REDIS_VARIABLE} is not set)"
+        )
+    host = urlsplit(url).hostname
+    try:
+        with redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5) as server:
+            server.ping()
+    except redis.RedisError as error:
+        reason = type(error).__name__  # its words may have the password
+        return Finding(
+            about,
+            "missing",
+            f"{host} does not answer ({reason})",
+            f"start it, mend {REDIS_VARIABLE}, or leave it unset: clips are then drawn on this machine",
+        )
+    if not (machine.storage or "").startswith("s3://"):
+        return Finding(
+            about, "ok", f"{host} answers, but workers need --storage s3://bucket/prefix to be used"
+        )
+    return Finding(about, "ok", f"{host} answers")
+
+
+def _extra(name: str) -> Finding:
+    module, purpose = EXTRAS[name]
+    if find_spec(module) is not None:
+        return Finding(name, "ok", f"for {purpose}")
+    return Finding(name, "optional", f"not installed; for {purpose}", f"pip install 'rl-teacher[{name}]'")
+
+
+_SHOWN = {"ok": "[green]ok[/]      ", "missing": "[bold red]missing[/] ", "optional": "[dim]optional[/]"}
+
+
+def _print(finding: Finding, console: Console) -> None:
+    console.print(f"{_SHOWN[finding.state]}  {finding.about:<14} {escape(finding.detail)}", highlight=False)
+    if finding.remedy:
+        console.print(f"{'':25}{escape(finding.remedy)}", style="yellow", highlight=False)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``teach doctor``; the exit status is 1 where something needed is missing."""
+    parser = OneLineParser(
+        prog="teach doctor",
+        description="Say what is missing on this machine, and how to get it.",
+        epilog="With a site elsewhere, give the same --site_url and --storage as to teach.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--site_url", help="the labeling site (without it: one on this machine)")
+    parser.add_argument(
+        "--storage", default=os.environ.get("TEACHER_STORAGE") or None, help="s3://bucket/prefix or a folder"
+    )
+    parser.add_argument("--state_dir", default="state", help="of the site on this machine (default: state)")
+    parser.add_argument("--runs_dir", default="runs", help="folder of all runs (default: runs)")
+    given = parser.parse_args(arguments)
+    console = Console(soft_wrap=True)
+
+    def work() -> int:
+        missing = 0
+        for finding in examine(Machine(given.runs_dir, given.state_dir, given.site_url, given.storage)):
+            _print(finding, console)
+            missing += finding.state == "missing"
+        things = "thing that is needed is" if missing == 1 else "things that are needed are"
+        console.print(f"\n{missing} {things} missing" if missing else "\nAll that is needed is here.")
+        return int(missing > 0)
+
+    return report_errors(parser, work)

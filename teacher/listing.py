@@ -1,0 +1,157 @@
+"""``teach ls``: the runs in a folder, and how far each came."""
+
+import contextlib
+import fcntl
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from teacher.arguments import OneLineParser, report_errors
+from teacher.assembly import LEDGER_NAME
+from teacher.checkpoint import CHECKPOINT_NAME, load_outline
+from teacher.config import CONFIG_NAME, TeachConfig, load_config
+from teacher.errors import ConfigError, TeacherError
+from teacher.ledger import Ledger
+
+_TITLES = ("run", "rewards", "steps", "labels", "return", "saved", "state")
+_AGES = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One run, as it is on the disk.
+
+    Attributes:
+        steps: of the environment, when it was saved last.
+        labels: that can be learned from.
+        last_return: mean true return of its last episodes then; None where that is not known.
+        saved: when that was, in seconds since 1970; None where it never was.
+        state: ``running`` while a process holds its folder, ``done`` where all steps are made, ``stopped``
+            where some are, ``new`` where nothing was saved yet.
+    """
+
+    folder: Path
+    config: TeachConfig
+    steps: int
+    labels: int
+    last_return: float | None
+    saved: float | None
+    state: str
+
+
+def summarise(folder: Path) -> RunSummary:
+    """Look at the folder of a run.
+
+    Raises:
+        TeacherError: it is damaged, or no run's.
+    """
+    config, _ = load_config(folder)
+    checkpoint = folder / CHECKPOINT_NAME
+    outline = load_outline(checkpoint) if checkpoint.exists() else None
+    steps = int(outline["agent"]["total_steps"]) if outline else 0
+    labels = 0
+    if (folder / LEDGER_NAME).exists():
+        with contextlib.closing(Ledger(folder / LEDGER_NAME)) as ledger:
+            labels = ledger.usable()
+    if _is_held(folder / "lock"):
+        state = "running"
+    elif outline is None:
+        state = "new"
+    else:
+        state = "done" if steps >= config.num_timesteps else "stopped"
+    return RunSummary(
+        folder,
+        config,
+        steps,
+        labels,
+        outline.get("return") if outline else None,
+        checkpoint.stat().st_mtime if outline else None,
+        state,
+    )
+
+
+def _is_held(lock: Path) -> bool:
+    """Whether a process has locked the file, as :func:`teacher.assembly.prepared_directory` does."""
+    try:
+        with lock.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _row(run: RunSummary) -> tuple[str, ...]:
+    config = run.config
+    wanted = "" if config.n_labels is None else f"/{config.n_labels}"
+    return (
+        str(run.folder),
+        config.predictor,
+        f"{_short(run.steps)}/{_short(config.num_timesteps)}",
+        "" if config.predictor == "rl" else f"{run.labels}{wanted}",
+        "-" if run.last_return is None else f"{run.last_return:.1f}",
+        "-" if run.saved is None else f"{_age(time.time() - run.saved)} ago",
+        run.state,
+    )
+
+
+def _short(count: int) -> str:
+    for size, unit in ((10**6, "M"), (10**3, "k")):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return str(count)
+
+
+def _age(seconds: float) -> str:
+    for size, unit in _AGES:
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows in columns, the first and the last of which are of words, the others of numbers."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        first, *numbers, last = (
+            cell.ljust(width) if index in (0, 1, len(row) - 1) else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append("  ".join([first, *numbers, last]).rstrip())
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``teach ls``; returns the exit status, 1 where a folder is damaged."""
+    parser = OneLineParser(
+        prog="teach ls",
+        description="List the runs in a folder, the one saved last at the end.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("runs_dir", nargs="?", type=Path, default=Path("runs"), help="(default: runs)")
+    given = parser.parse_args(arguments)
+
+    def work() -> int:
+        folders = sorted(path.parent for path in given.runs_dir.glob(f"*/*/{CONFIG_NAME}"))
+        if not folders:
+            raise ConfigError(
+                f"expected runs in the folder {given.runs_dir}, found none; begin one with teach -p human -e "
+                "ShortHopper-v1 -n NAME, or name another folder"
+            )
+        runs, damaged = [], []
+        for folder in folders:
+            try:
+                runs.append(summarise(folder))
+            except TeacherError as error:
+                damaged.append(str(error))
+        if runs:
+            runs.sort(key=lambda run: run.saved or 0.0)
+            print(table([_TITLES, *map(_row, runs)]))
+        for line in damaged:
+            print(f"damaged: {line}")
+        return int(bool(damaged))
+
+    return report_errors(parser, work)
