@@ -17,11 +17,19 @@ class OneLineParser(argparse.ArgumentParser):
     """Says what is wrong in one line, without the usage text.
 
     The line begins with the name of the program, its command or the module, as ``prog`` has it.
+
+    Args:
+        all_settings: the option that lists them.
+        others: as of argparse.
     """
+
+    def __init__(self, *, all_settings: str = "--help", **others: Any) -> None:
+        super().__init__(**others)
+        self._all_settings = all_settings
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
-        self.exit(2, f"{self.name}: {message} ({self.prog} --help lists all settings)\n")
+        self.exit(2, f"{self.name}: {message} ({self.prog} {self._all_settings} lists all settings)\n")
 
     @property
     def name(self) -> str:

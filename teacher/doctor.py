@@ -46,8 +46,10 @@ from teacher.clips.gl import select_gl
 backend = select_gl()
 import mujoco
 model = mujoco.MjModel.from_xml_string("<mujoco><worldbody><geom size='1'/></worldbody></mujoco>")
+data = mujoco.MjData(model)
+mujoco.mj_forward(model, data)
 renderer = mujoco.Renderer(model, 16, 16)
-renderer.update_scene(mujoco.MjData(model))
+renderer.update_scene(data)
 assert renderer.render().any(), "the picture is black"
 print(backend)
 """

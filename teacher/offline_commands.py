@@ -14,9 +14,10 @@ from teacher.evaluation import Evaluation, evaluate
 from teacher.metrics import progress
 from teacher.options import RewardConfig
 from teacher.predictor_files import load_predictor, save_predictor
-from teacher.preference_files import load_preferences, saved_spaces
+from teacher.preference_files import load_preferences, save_preferences, saved_spaces, space_of
 from teacher.reward.predictor import RewardPredictor
 from teacher.trajectories import as_demonstrations, load_trajectories, relabel
+from teacher.unirlhf import crowd_preferences, is_crowd_labels, load_crowd_labels
 
 _DATASET = "preferences, .npz or .parquet, as teach export writes them"
 _PREDICTOR = "a predictor, .npz, as teach fit writes it"
@@ -156,19 +157,37 @@ def import_(arguments: Sequence[str]) -> int:
     """Run ``teach import``; returns the exit status."""
     parser = OneLineParser(
         prog="teach import",
-        description="Read trajectories of another program into demonstrations, for teach --demonstrations.",
+        description="Read what other programs recorded: trajectories, which become demonstrations for teach "
+        "--demonstrations, or labels of Uni-RLHF, which become preferences for teach fit.",
         epilog="example: teach import ~/.minari/datasets/hopper/expert-v0 expert.npz",
         allow_abbrev=False,
     )
-    parser.add_argument("trajectories", type=Path, help="a folder or .npz of imitation, a folder of Minari")
-    parser.add_argument("file", type=Path, help="the .npz file to write")
+    parser.add_argument("source", type=Path, help="of imitation, Minari or Uni-RLHF: a folder, or an .npz")
+    parser.add_argument("file", type=Path, help="the file to write: .npz, for preferences .parquet, too")
+    group = parser.add_argument_group("labels of Uni-RLHF")
+    group.add_argument(
+        "--trajectories", type=Path, metavar="TABLE", help="the D4RL dataset they are about, .hdf5 or .npz"
+    )
+    group.add_argument("--env_id", help="name the environment so (without it: as the labels do)")
     given = parser.parse_args(arguments)
+    return report_errors(parser, lambda: print(f"{given.file}: {_import(given)}"))
 
-    def work() -> None:
-        if given.file.exists():
-            raise ConfigError(f"{given.file} exists; choose another name or remove it")
-        demonstrations = as_demonstrations(load_trajectories(given.trajectories))
+
+def _import(given: argparse.Namespace) -> str:
+    """Write what was asked for; how much it is."""
+    if given.file.exists():
+        raise ConfigError(f"{given.file} exists; choose another name or remove it")
+    if not is_crowd_labels(given.source):
+        demonstrations = as_demonstrations(load_trajectories(given.source))
         save_demonstrations(given.file, demonstrations)
-        print(f"{given.file}: {demonstrations.summary()}")
-
-    return report_errors(parser, work)
+        return demonstrations.summary()
+    if given.trajectories is None:
+        raise ConfigError(f"expected --trajectories, the dataset that the labels in {given.source} are about")
+    dataset = crowd_preferences(load_crowd_labels(given.source), given.trajectories, given.env_id)
+    columns = dataset.steps()
+    spaces = (
+        space_of({"kind": "Box", "shape": array.shape[3:], "dtype": str(array.dtype)})
+        for array in (columns.states, columns.actions)
+    )
+    save_preferences(given.file, dataset, *spaces)
+    return f"{len(dataset):,} preferences about {dataset.env_id}"

@@ -2,6 +2,9 @@
 
 import argparse
 import contextlib
+import dataclasses
+import difflib
+import itertools
 import os
 import shlex
 import shutil
@@ -10,7 +13,7 @@ import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import NoReturn, get_args
 
 from rich.console import Console
 
@@ -23,6 +26,7 @@ from teacher.config import PARTS, TeachConfig, from_options, load_config
 from teacher.crew import Crew
 from teacher.errors import ConfigError, SiteRefusedError, SiteUnreachableError, StorageError, TeacherError
 from teacher.follower import follow
+from teacher.help_text import ENVIRONMENTS, HELP, SECTIONS
 from teacher.loop import train
 from teacher.options import Preset
 from teacher.run import Run
@@ -39,40 +43,43 @@ COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
 }
 """What ``teach`` does beside training, by its first word."""
 
-_EPILOG = """\
-rl-teacher's tasks are registered as teacher/<Name>-v1 and teacher/Short<Name>-v1. Their bare names work
-wherever Gymnasium has no environment of that id: Reacher Hopper Walker (Walker2d) Cheetah (HalfCheetah)
-Swimmer Ant Humanoid Pendulum (InvertedPendulum) DoublePendulum (InvertedDoublePendulum). So Pendulum-v1 is
-Gymnasium's classic one; rl-teacher's is InvertedPendulum-v1 or teacher/Pendulum-v1.
 
-examples:
-  teach -p rl    -e ShortHopper-v1 -n sanity -t 3e5            the true reward: does the agent learn at all?
-  teach -p synth -e ShortHopper-v1 -n synth -t 3e5 -l 300      labels made from the true reward
-  teach -p human -e ShortHopper-v1 -n backflip -l 600          labels from people; prints the address to open
-  teach --resume runs/ShortHopper-v1/backflip                  go on where a run stopped
-"""
-
-
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> OneLineParser:
     """One option per field of :class:`TeachConfig` and its parts, ``--preset`` and ``--resume``."""
     parser = OneLineParser(
         prog="teach",
-        description="Teach a reinforcement-learning agent a behaviour by choosing the better of two clips.",
-        epilog=_EPILOG,
+        usage="teach -p {human,synth,rl} -e ENV -n NAME [options]",
+        description="All options, by section; teach --help says how to begin.",
+        epilog=ENVIRONMENTS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
+        add_help=False,
+        all_settings="--help-all",
     )
-    parser.add_argument("--resume", metavar="RUN_DIR", help="go on with the run in this directory")
+    parser.add_argument("-h", "--help", action=_ShortHelp, nargs=0, help="how to begin")
+    parser.add_argument("--help-all", action="help", help="print this")
+    parser.add_argument("--resume", metavar="RUN", help="go on with the run in this directory")
     parser.add_argument(
         "--preset",
         choices=get_args(Preset),
         help="paper, paper_atari = as the 2017 paper has it on MuJoCo or Atari, but for what is given",
     )
-    add_options(parser, TeachConfig, leave_out=PARTS)
+    fields = {field.name for field in dataclasses.fields(TeachConfig)}
+    for title, names in SECTIONS.items():
+        add_options(parser.add_argument_group(title), TeachConfig, leave_out=fields.difference(names))
+    add_options(parser, TeachConfig, leave_out={*PARTS, *itertools.chain(*SECTIONS.values())})
     for name, kind in PARTS.items():
         add_options(parser.add_argument_group(name, kind.__doc__), kind, prefix=f"{name}.")
     return parser
+
+
+class _ShortHelp(argparse.Action):
+    """Print how to begin, and end."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(HELP, end="")
+        parser.exit()
 
 
 def parse_arguments(arguments: Sequence[str]) -> tuple[TeachConfig, uuid.UUID, bool]:
@@ -102,6 +109,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     first, *others = [*(sys.argv[1:] if arguments is None else arguments), ""]
     if first in COMMANDS:
         return COMMANDS[first](others[:-1])
+    if first and not first.startswith("-"):
+        close = difflib.get_close_matches(first, COMMANDS, n=1)
+        hint = f"did you mean teach {close[0]}?" if close else "teach --help lists all"
+        print(f"teach: expected an option or a command, got {first!r}; {hint}", file=sys.stderr)
+        return ConfigError.exit_status
     try:
         with joined_ranks() as ranks:
             return follow(ranks) if ranks.rank else _lead(arguments, Crew(ranks))
