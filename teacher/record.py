@@ -1,6 +1,6 @@
 """Record what a trained run does, as demonstrations for others to begin from.
 
-``python -m teacher.record runs/Hopper-v5/expert expert.npz --episodes 10``
+``teach record runs/Hopper-v5/expert expert.npz --episodes 10``
 """
 
 import contextlib
@@ -11,10 +11,10 @@ from pathlib import Path
 from rich.console import Console
 
 from agents.errors import AgentError
-from teacher.arguments import INTERRUPTED, OneLineParser
+from teacher.arguments import OneLineParser, report_errors
 from teacher.demonstrations import Demonstrations, record_demonstrations, save_demonstrations
 from teacher.envs.make import make_env
-from teacher.errors import ConfigError, TeacherError
+from teacher.errors import ConfigError
 from teacher.metrics import progress
 from teacher.saved_run import SavedRun
 
@@ -49,25 +49,23 @@ def _check_free(path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    parser = OneLineParser(prog="python -m teacher.record", description=__doc__.split("\n", 1)[0])
+    """Run ``teach record``; returns the exit status."""
+    parser = OneLineParser(
+        prog="teach record", description="Record what a trained run does, as demonstrations to begin from."
+    )
     parser.add_argument("run_dir", type=Path, help="such as runs/Hopper-v5/expert")
     parser.add_argument("file", type=Path, help="the .npz file to write")
     parser.add_argument("--episodes", type=int, default=10, help="how many (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="of the episodes (default: 0)")
     given, console = parser.parse_args(arguments), Console(soft_wrap=True)
-    try:
+
+    def work() -> None:
         _check_free(given.file)
         recorded = record_run(given.run_dir, given.episodes, given.seed, console)
         save_demonstrations(given.file, recorded)
-    except (TeacherError, AgentError) as error:
-        print(f"record: {error}", file=sys.stderr)
-        return error.exit_status if isinstance(error, TeacherError) else 1
-    except KeyboardInterrupt:
-        print(f"record: interrupted; {given.file} was not written", file=sys.stderr)
-        return INTERRUPTED
-    console.print(f"{given.file}: {recorded.summary()}", highlight=False)
-    return 0
+        console.print(f"{given.file}: {recorded.summary()}", highlight=False)
+
+    return report_errors(parser, work, (AgentError,))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from agents.distributed import Ranks, joined_ranks
 from agents.errors import AgentError
-from teacher import doctor, export, listing, offline_commands, record
+from teacher import doctor, export, listing, offline_commands, play, record
 from teacher.arguments import INTERRUPTED, OneLineParser, add_options
 from teacher.assembly import build_run, check, prepared_directory, refuse_existing
 from teacher.config import PARTS, TeachConfig, from_options, load_config
@@ -34,6 +34,7 @@ from teacher.run import Run
 COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "ls": listing.main,
     "doctor": doctor.main,
+    "play": play.main,
     "export": export.main,
     "fit": offline_commands.fit,
     "evaluate": offline_commands.evaluate_,

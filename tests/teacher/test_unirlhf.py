@@ -16,7 +16,7 @@ from teacher.teach import main
 from teacher.unirlhf import crowd_preferences, load_crowd_labels
 
 NAMED = "domain_mujoco_env_hopper-medium-v2_num_4_len_5_0123abcd"
-STARTS = np.array([[0, 20], [7, 12], [30, 3], [25, 1]])
+STARTS = np.array([[0, 24], [3, 12], [30, 5], [19, 1]])  # each within one episode of the table below
 VALUES = [1.0, 0.0, 0.5, 1.0]
 
 
@@ -50,7 +50,7 @@ def exported(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def raw(tmp_path: Path) -> Path:
-    """A file of D4RL: 41 steps, of which the one in row 10 ended by a time limit and the one in 24 fell."""
+    """A file of D4RL: 41 steps; a time limit ended that in row 10, a fall that in row 24."""
     random = np.random.default_rng(1)
     path = tmp_path / "hopper_medium-v2.hdf5"
     with h5py.File(path, "w") as file:

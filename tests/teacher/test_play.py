@@ -1,0 +1,142 @@
+"""What a run's policy does, as a film or a picture, with what its predictor thinks of it."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from teacher.assembly import open_run
+from teacher.clips.render import Shot
+from teacher.config import TeachConfig
+from teacher.errors import ConfigError
+from teacher.loop import train
+from teacher.options import RewardConfig
+from teacher.play import cut, frames_of, play_episodes
+from teacher.reward_plots import RewardTrace, draw_rewards, film_rewards
+from teacher.saved_run import SavedRun
+from teacher.teach import main
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a short run on Gymnasium's pendulum, whose pictures need no OpenGL."""
+    config = TeachConfig(
+        env_id="Pendulum-v1", predictor="synth", name="a", n_labels=20, num_timesteps=512, no_videos=True,
+        pretrain_iters=30, runs_dir=str(tmp_path_factory.mktemp("runs")), reward=RewardConfig(hidden=8),
+    )  # fmt: skip
+    with open_run(config) as run:
+        train(run)
+    return config.run_dir
+
+
+def film(path: Path) -> Iterator[NDArray[np.uint8]]:
+    """The frames of an mp4."""
+    reader = imageio_ffmpeg.read_frames(str(path))
+    width, height = next(reader)["size"]
+    for data in reader:
+        yield np.frombuffer(data, np.uint8).reshape(height, width, 3)
+
+
+def test_a_film_shows_the_episode_that_was_played(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["play", str(run_dir), "--episodes", "3", "--steps", "20", "--start", "5"]) == 0
+    said = capsys.readouterr().out
+    played = play_episodes(SavedRun(run_dir), 3, seed=0)
+    returns = [episode.true_return for episode in played]
+    assert returns == sorted(returns)
+    assert f"20 steps of an episode with return {returns[1]:.1f}; of 3 played {returns[0]:.1f} to" in said
+    shown = list(film(run_dir / "play.mp4"))
+    expected = list(frames_of(Shot.of(cut(played[1], 5, 20))))
+    assert 20 <= len(shown) <= 20 + 0.2 * 30 + 1  # the last one stays for a while
+    size = shown[0].shape[1::-1]
+    small = [np.asarray(Image.fromarray(frame).resize(size), np.float64) for frame in expected]
+    for number in (0, 10, 19):
+        distances = [np.abs(frame - small[number]).mean() for frame in shown[:20]]
+        assert np.argmin(distances) == number
+
+
+def test_a_film_with_rewards_has_a_line_that_moves(run_dir: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    assert main(["play", str(run_dir), str(path), "--episodes", "1", "--steps", "30", "--rewards"]) == 0
+    frames = [frame.astype(int) for frame in film(path)][:30]
+    height, width = frames[0].shape[:2]
+    assert height > width
+    red = [(frame[..., 0] - frame[..., 1] > 90) & (frame[..., 0] - frame[..., 2] > 90) for frame in frames]
+    columns = [np.flatnonzero(mask[int(height * 0.8) :].sum(axis=0) > 20) for mask in red]
+    places = [column.mean() for column in columns]
+    assert (np.diff(places) > 0).all()
+    assert places[-1] > 0.9 * width
+
+
+def test_a_picture_has_the_frames_over_the_curve(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.png"
+    assert main(["play", str(run_dir), str(path), "--episodes", "1", "--steps", "60"]) == 0
+    run = SavedRun(run_dir)
+    clip = cut(play_episodes(run, 1, seed=0)[0], 0, 60)
+    trace = RewardTrace.of(run.load_predictor(), clip, run.task.fps)
+    assert capsys.readouterr().out.endswith(f"  {trace.summary()}\n")
+    assert trace.predicted == pytest.approx(trace.members.mean(axis=0), abs=1e-6)
+    assert trace.true_to_scale is not None
+    assert trace.true_to_scale.mean() == pytest.approx(trace.predicted.mean())
+    assert np.corrcoef(trace.true_to_scale, clip.true_rewards)[0, 1] == pytest.approx(1)
+    with Image.open(path) as picture:
+        assert picture.size[0] == 1000
+        colours = picture.convert("RGB").getcolors(10**6)
+    assert colours is not None
+    assert {(31, 111, 180), (217, 115, 26)} <= {colour for _, colour in colours}  # both curves
+
+
+def test_a_reward_that_is_not_known_is_not_drawn(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    trace = RewardTrace(random.normal(size=30), random.normal(size=(1, 30)), None, fps=10)
+    frames = [np.full((40, 30, 3), number, np.uint8) for number in range(30)]
+    draw_rewards(tmp_path / "a.png", trace, frames, "a title")
+    with Image.open(tmp_path / "a.png") as picture:
+        colours = picture.convert("RGB").getcolors(10**6)
+    assert colours is not None
+    assert (217, 115, 26) not in {colour for _, colour in colours}
+    assert trace.summary() == f"predicted sum {trace.predicted.sum():.2f}"
+    film_rewards(tmp_path / "a.mp4", trace, frames)
+    assert next(film(tmp_path / "a.mp4")).shape[1] >= 320
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "says"),
+    [
+        ("RUN a.gif", 2, "expected a file named *.mp4 or *.png, got a.gif"),
+        ("RUN a.mp4 --episodes 0", 2, "expected 1 or more --episodes"),
+        ("RUN a.mp4 --episodes 1 --start 200", 1, "expected a --start of 0 to 199"),
+        (". a.mp4", 2, "expected a run directory"),
+    ],
+)
+def test_what_cannot_be_played_is_one_line(
+    line: str, status: int, says: str, run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(run_dir.iterdir())
+    words = line.replace("RUN", str(run_dir)).replace("a.mp4", str(run_dir / "a.mp4")).split()
+    assert main(["play", *words]) == status
+    said = capsys.readouterr().err
+    assert said.startswith("teach play: ")
+    assert said.count("\n") == 1
+    assert says in said
+    assert sorted(run_dir.iterdir()) == before
+
+
+def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    trace = RewardTrace(np.zeros(3), np.zeros((1, 3)), None, fps=10)
+    for write in (draw_rewards, film_rewards):
+        with pytest.raises(ConfigError, match=r"pip install 'rl-teacher\[plots\]'"):
+            write(tmp_path / "a.mp4", trace, [])
+
+
+def test_teach_starts_without_matplotlib() -> None:
+    program = "import sys, teacher.teach; sys.exit('matplotlib' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
