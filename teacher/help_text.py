@@ -52,7 +52,7 @@ SECTIONS = {
     "the run": ("env_id", "predictor", "name", "seed", "num_timesteps", "runs_dir", "no_videos"),
     "labels": (
         "n_labels", "pretrain_labels", "schedule", "prompt", "teacher", "segment_seconds", "segment_steps",
-        "pace", "hard_labels", "pretrain_iters",
+        "gold", "pace", "hard_labels", "pretrain_iters",
     ),
     "the agent": ("agent", "workers", "device", "value_refit", "policy", "demonstrations"),
     "the environment": ("max_episode_steps", "allow_variable_horizon"),

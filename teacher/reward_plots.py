@@ -117,13 +117,10 @@ def draw_rewards(path: Path, trace: RewardTrace, frames: Sequence[Frame], title:
     top.axis("off")
     _draw_curves(bottom, trace)
     bottom.set_xlabel("seconds", color=_INK)
-    bottom.legend(
-        loc="lower right",
-        bbox_to_anchor=(1.0, 1.0 + (strip + 0.06) / 1.9),
-        ncols=3,
-        frameon=False,
-        fontsize=9,
-    )
+    figure.legend(
+        loc="center right", bbox_to_anchor=(0.985, 1 - 0.26 / (strip + 3.0)), ncols=3, frameon=False,
+        fontsize=9, labelcolor=_INK,
+    )  # fmt: skip
     figure.text(0.08, 1 - 0.26 / (strip + 3.0), title, fontsize=12, color=_INK, weight="bold", va="center")
     figure.text(0.08, 1 - 0.48 / (strip + 3.0), trace.summary(), fontsize=9, color=_INK, va="center")
     try:
@@ -162,7 +159,7 @@ def _enlarged(frame: Frame) -> Frame:
 
 def _below(frame: Frame, panel: Frame, column: int) -> Frame:
     marked = panel.copy()
-    marked[6 : _PANEL_HEIGHT - 22, column : column + 2] = (200, 40, 40)
+    marked[20 : _PANEL_HEIGHT - 22, column : column + 2] = (200, 40, 40)
     return np.concatenate([frame, marked])
 
 

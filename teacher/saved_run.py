@@ -46,9 +46,10 @@ class SavedRun:
             DataError: there is no checkpoint yet.
             AgentError: it is of another environment.
         """
+        config = self.config  # first: it says whether this is a run at all
         state = read_policy(self.folder)
-        with contextlib.closing(make_vector_env(self.task, 1, self.config.seed)) as envs:
-            agent = make_agent(self.config, envs)
+        with contextlib.closing(make_vector_env(self.task, 1, config.seed)) as envs:
+            agent = make_agent(config, envs)
         agent.load_policy(state)
         return agent
 

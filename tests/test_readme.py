@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from teacher import record
 from teacher.ledger import Ledger
 from teacher.teach import main, parse_arguments
 from teacher.teachers import Manner
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-DEMONSTRATIONS, FROM_PYTHON, TEACHERS = (
-    (ROOT / "docs" / f"{name}.md").read_text() for name in ("demonstrations", "python", "teachers")
+DATASETS, DEMONSTRATIONS, FROM_PYTHON, TEACHERS = (
+    (ROOT / "docs" / f"{name}.md").read_text()
+    for name in ("datasets", "demonstrations", "python", "teachers")
 )
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 COMMANDS = [
@@ -42,7 +42,7 @@ def test_the_readme_shows_the_commands_that_matter() -> None:
     assert {"-p human", "-p rl", "-p synth"} <= set(re.findall(r"-p \w+", "\n".join(COMMANDS)))
 
 
-@pytest.mark.parametrize("command", [command for command in COMMANDS if "teach " in command])
+@pytest.mark.parametrize("command", [command for command in COMMANDS if "teach -" in command])
 def test_every_setting_in_the_readme_is_accepted(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,12 +62,12 @@ def test_a_run_on_the_true_reward_is_an_expert_to_begin_from(
 ) -> None:
     """People's answers are made from the true reward here."""
     monkeypatch.chdir(tmp_path)
-    (recorder,) = [command for command in COMMANDS if command.startswith("python -m teacher.record ")]
+    (recorder,) = [command for command in COMMANDS if command.startswith("teach record ")]
     warm = [command for command in COMMANDS if re.search("--(demonstrations|policy) ", command)]
     assert len(warm) == 2
     (sanity,) = [command for command in COMMANDS if "-p rl" in command]
     assert main([*arguments_of(sanity), *FEW_STEPS]) == 0
-    assert record.main([*shlex.split(recorder)[3:], "--episodes", "2"]) == 0
+    assert main([*arguments_of(recorder), "--episodes", "2"]) == 0
     for command in warm:
         assert main([*arguments_of(command), *FEW_STEPS, *"-p synth -l 20".split()]) == 0
 
@@ -92,6 +92,13 @@ def test_the_programs_about_python_run_and_learn(tmp_path: Path) -> None:
     assert accuracy > 0.7
     assert correlation > 0.8
     assert (tmp_path / "runs" / "teacher-ShortReacher-v1" / "look" / "checkpoint.npz").exists()
+
+
+def test_the_program_about_datasets_learns(tmp_path: Path) -> None:
+    accuracy, loss, calibration_error = map(float, run_programs(DATASETS, tmp_path).split())
+    assert accuracy > 0.8
+    assert loss < 0.55
+    assert calibration_error < 0.3
 
 
 def test_every_teacher_on_its_page_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,8 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import imageio_ffmpeg
@@ -35,12 +36,12 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return config.run_dir
 
 
-def film(path: Path) -> Iterator[NDArray[np.uint8]]:
+def film(path: Path) -> Sequence[NDArray[np.uint8]]:
     """The frames of an mp4."""
-    reader = imageio_ffmpeg.read_frames(str(path))
-    width, height = next(reader)["size"]
-    for data in reader:
-        yield np.frombuffer(data, np.uint8).reshape(height, width, 3)
+    with tempfile.TemporaryDirectory() as folder:
+        ffmpeg = imageio_ffmpeg.get_ffmpeg_exe()
+        subprocess.run([ffmpeg, "-loglevel", "error", "-i", path, f"{folder}/%04d.png"], check=True)
+        return [np.asarray(Image.open(frame).convert("RGB")) for frame in sorted(Path(folder).iterdir())]
 
 
 def test_a_film_shows_the_episode_that_was_played(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,7 +51,7 @@ def test_a_film_shows_the_episode_that_was_played(run_dir: Path, capsys: pytest.
     returns = [episode.true_return for episode in played]
     assert returns == sorted(returns)
     assert f"20 steps of an episode with return {returns[1]:.1f}; of 3 played {returns[0]:.1f} to" in said
-    shown = list(film(run_dir / "play.mp4"))
+    shown = film(run_dir / "play.mp4")
     expected = list(frames_of(Shot.of(cut(played[1], 5, 20))))
     assert 20 <= len(shown) <= 20 + 0.2 * 30 + 1  # the last one stays for a while
     size = shown[0].shape[1::-1]
@@ -66,8 +67,8 @@ def test_a_film_with_rewards_has_a_line_that_moves(run_dir: Path, tmp_path: Path
     frames = [frame.astype(int) for frame in film(path)][:30]
     height, width = frames[0].shape[:2]
     assert height > width
-    red = [(frame[..., 0] - frame[..., 1] > 90) & (frame[..., 0] - frame[..., 2] > 90) for frame in frames]
-    columns = [np.flatnonzero(mask[int(height * 0.8) :].sum(axis=0) > 20) for mask in red]
+    red = [(frame[..., 0] - frame[..., 1] > 40) & (frame[..., 0] - frame[..., 2] > 40) for frame in frames]
+    columns = [np.flatnonzero(mask[int(height * 0.8) :].sum(axis=0) > 60) for mask in red]
     places = [column.mean() for column in columns]
     assert (np.diff(places) > 0).all()
     assert places[-1] > 0.9 * width
@@ -104,7 +105,7 @@ def test_a_reward_that_is_not_known_is_not_drawn(tmp_path: Path) -> None:
     assert (217, 115, 26) not in {colour for _, colour in colours}
     assert trace.summary() == f"predicted sum {trace.predicted.sum():.2f}"
     film_rewards(tmp_path / "a.mp4", trace, frames)
-    assert next(film(tmp_path / "a.mp4")).shape[1] >= 320
+    assert film(tmp_path / "a.mp4")[0].shape[1] >= 320
 
 
 @pytest.mark.parametrize(

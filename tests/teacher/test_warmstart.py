@@ -238,14 +238,14 @@ def test_a_run_is_recorded_by_one_command(folder: Path, capsys: pytest.CaptureFi
     ):
         assert record.main(line.split()) != 0
         said = capsys.readouterr().err
-        assert said.startswith("record: ")
+        assert said.startswith("teach record: ")
         assert message in said
         assert said.count("\n") == 1
     for line, message in (("", "required: run_dir, file"), (f"{EXPERT} other.npz --episodes x", "'x'")):
         with pytest.raises(SystemExit, match="2"):
             record.main(line.split())
         said = capsys.readouterr().err
-        assert said.startswith("record: ")
+        assert said.startswith("teach record: ")
         assert message in said
         assert said.count("\n") == 1
     (EXPERT / "checkpoint.npz").unlink()
