@@ -28,8 +28,8 @@ Made from the site's OpenAPI schema; a running site serves the same at `/api/doc
 _ABOUT_SETTINGS = """\
 # All settings
 
-Options of `teach`, and fields of `TeachConfig` and its parts; `teach --help-all` prints them. A flag without a
-value turns something on.
+Options of `teach`, and fields of `TeachConfig` and its parts; `teach --help-all` prints them. A flag without
+a value turns something on.
 """
 
 

@@ -26,12 +26,12 @@ _CLIP_SIZE = 200  # pixels; a viewer shows them small
 
 
 def export_preferences(
-    run: SavedRun, path: Path, *, clips: bool = False, console: Console | None = None
+    run_dir: Path, path: Path, *, clips: bool = False, console: Console | None = None
 ) -> int:
     """Write all preferences of a run as :func:`save_preferences` does; how many there are.
 
     Args:
-        run: whose.
+        run_dir: the run's folder.
         path: a ``.npz`` or ``.parquet`` file, or a folder, which becomes a dataset for Hugging Face.
         clips: film all segments, and put the films beside them.
         console: shows how far filming is.
@@ -43,6 +43,7 @@ def export_preferences(
         RenderError, ReplayMismatchError: a segment cannot be filmed.
         StorageError: the file cannot be written.
     """
+    run = SavedRun(run_dir)
     dataset = run.load_preferences()
     is_folder = not path.suffix
     if is_folder:
@@ -111,15 +112,17 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
 
     def work() -> None:
-        run = SavedRun(given.run)
         if given.labels is None and given.predictor is None:
             raise ConfigError("expected a file for the labels, or --predictor FILE")
         if given.predictor is not None and given.predictor.suffix != ".npz":
             raise ConfigError(f"expected a file of a predictor named *.npz, got {given.predictor}")
         if given.labels is not None:
-            count = export_preferences(run, given.labels, clips=given.clips, console=Console(soft_wrap=True))
+            count = export_preferences(
+                given.run, given.labels, clips=given.clips, console=Console(soft_wrap=True)
+            )
             print(f"{given.labels}: {count} preferences")
         if given.predictor is not None:
+            run = SavedRun(given.run)
             spaces = run.task.observation_space, run.task.action_space
             save_predictor(given.predictor, run.load_predictor(), *spaces)
             print(f"{given.predictor}: the predictor of {given.run}")
