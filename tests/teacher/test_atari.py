@@ -47,6 +47,18 @@ def test_what_tells_the_score_is_black_for_agents_and_labelers(name: str) -> Non
     env.close()
 
 
+@pytest.mark.parametrize("name", GAMES)
+def test_every_game_replays_bit_by_bit(name: str) -> None:
+    task = describe_task(f"teacher/{name}-v1")
+    with contextlib.closing(make_vector_env(task, 1, 5)) as envs:
+        envs.reset()
+        for time in range(12):
+            envs.step(np.array([time % 3]))
+        (trajectory,) = envs.drain()
+    for step, recorded in zip(replay(trajectory.recipe()), trajectory.observations, strict=True):
+        np.testing.assert_array_equal(step.observation, recorded)
+
+
 def test_episodes_replay_bit_by_bit_and_the_next_one_too() -> None:
     task = describe_task("teacher/Pong-v1")
     with contextlib.closing(make_vector_env(task, 1, 3)) as envs:
