@@ -99,7 +99,7 @@ def train_ours(job: Job) -> tuple[Policy, Curve]:
     return lambda observations: agent.act(observations, deterministic=False), curve
 
 
-class _CurveCallback(BaseCallback):
+class CurveCallback(BaseCallback):
     """Fills a curve while Stable-Baselines3 trains."""
 
     def __init__(self, curve: Curve) -> None:
@@ -162,7 +162,7 @@ def train_theirs(job: Job) -> tuple[Policy, Curve]:
             n_critic_updates=row.trpo.n_critic_updates,
             **settings,
         )
-    model.learn(job.steps, callback=_CurveCallback(curve))
+    model.learn(job.steps, callback=CurveCallback(curve))
     envs.training = False
 
     def policy(observations: NDArray[Any]) -> NDArray[Any]:

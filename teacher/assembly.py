@@ -2,55 +2,42 @@
 
 import contextlib
 import dataclasses
-import fcntl
-import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import torch
 from rich.console import Console
 
 from teacher.checkpoint import CHECKPOINT_NAME
-from teacher.client import ExperimentSettings, FeedbackClient
-from teacher.clips import ClipRenderer
-from teacher.collectors.human import HumanCollector
-from teacher.collectors.publisher import Publication
+from teacher.client import ExperimentSettings
 from teacher.collectors.synthetic import SyntheticTeacher
 from teacher.config import (
     CONFIG_NAME,
-    REDIS_VARIABLE,
     TeachConfig,
     load_config,
     read_redis_url,
     save_config,
 )
 from teacher.crew import Crew
-from teacher.embedded_site import ensure_site
 from teacher.envs.exploration import Explorer
 from teacher.envs.random_episodes import check_random_episodes, check_replay, random_trajectories
 from teacher.envs.tasks import TaskInfo, make_vector_env, task_of
 from teacher.errors import ConfigError
+from teacher.files import locked_folder
 from teacher.judges import Judge, ScriptedTeacher, goal_of, value_of
 from teacher.ledger import Ledger
+from teacher.people import SiteOptions, about_rendering, ask_people, open_site, require_token
 from teacher.preferences import PreferenceDataset
 from teacher.run import Run, Teaching, make_agent, make_predictor, segment_length
 from teacher.schedules import make_schedule
 from teacher.segments import SegmentPool
-from teacher.storage import Storage, open_storage
 from teacher.teachers import RETURNS_REMEMBERED
 from teacher.warmstart import WarmStart, read_warm_start
 
-if TYPE_CHECKING:
-    from teacher.collectors.render_queue import RenderQueue
-
 POOL_BYTES = 2**30  # reached by segments of images, and hardly ever by those of numbers
 LEDGER_NAME = "ledger.sqlite3"
-TOKEN_VARIABLE = "TEACHER_TOKEN"  # noqa: S105 (the name of a variable)
 
 
 @contextlib.contextmanager
@@ -96,8 +83,7 @@ def check(config: TeachConfig, console: Console) -> TaskInfo:
     """
     _check_device(config.device)
     read_redis_url()
-    if config.site_url is not None and not os.environ.get(TOKEN_VARIABLE):
-        raise ConfigError(f"--site_url needs a token of that site in the variable {TOKEN_VARIABLE}")
+    require_token(config.site_url)
     task = task_of(config)
     start = _warm_start(config)
     if start is not None:
@@ -153,16 +139,13 @@ def prepared_directory(config: TeachConfig, run_id: uuid.UUID, *, resumed: bool)
         ConfigError: another process runs in it, or it cannot be made.
     """
     missing = [folder for folder in (config.run_dir, *config.run_dir.parents) if not folder.exists()]
-    try:
-        config.run_dir.mkdir(parents=True, exist_ok=True)
-        lock = (config.run_dir / "lock").open("w")
-    except OSError as error:
-        raise ConfigError(f"cannot make the run directory {config.run_dir}: {error.strerror}") from error
-    with lock:
+    with contextlib.ExitStack() as held:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held.enter_context(locked_folder(config.run_dir))
         except BlockingIOError as error:
             raise ConfigError(f"{config.run_dir} is in use by another teach; stop that one first") from error
+        except OSError as error:
+            raise ConfigError(f"cannot make the run directory {config.run_dir}: {error.strerror}") from error
         if not resumed:
             save_config(config, run_id)
         try:
@@ -226,8 +209,9 @@ def _teaching(
     if config.predictor == "synth":
         synthetic = SyntheticTeacher(ledger, config.seed, _judge(config, ledger))
         return Teaching(ledger, synthetic, dataset, predictor, schedule, pool, explorer, goal)
-    site = _open_site(config, parts)
-    collector = _ask_people(config, run_id, task, ledger, site, parts)
+    site = open_site(_site_options(config), parts)
+    experiment = _experiment(config, run_id, task)
+    collector = ask_people(site, ledger, experiment, parts, value_of(config.manner))
     teaching = Teaching(ledger, collector, dataset, predictor, schedule, pool, explorer, goal)
     teaching.address = collector.experiment.invite_url
     teaching.page = collector.experiment.page_url
@@ -235,7 +219,7 @@ def _teaching(
         f"Label here: {teaching.address}",
         f"Watch, pause and finish it here: {teaching.page}",
         *_about_prompt(collector.experiment.prompt, config.prompt),
-        *(*site.welcome, *_about_rendering(site)),
+        *(*site.welcome, *about_rendering(site)),
     ]
     return teaching
 
@@ -253,44 +237,20 @@ def _explorer(config: TeachConfig, task: TaskInfo, ledger: Ledger) -> Explorer:
     return Explorer(task, (config.seed, ledger.total()), queries.switch_prob, queries.random_prob)
 
 
-@dataclass(frozen=True)
-class _Site:
-    """Where people label; ``revive`` starts the site again where that is in our hands."""
-
-    url: str
-    token: str
-    storage: str
-    revive: Callable[[], None] | None = None
-    welcome: tuple[str, ...] = ()
-
-    @property
-    def has_bucket(self) -> bool:
-        """Whether clips lie where render workers on other hosts can put them."""
-        return self.storage.startswith("s3://")
+def _site_options(config: TeachConfig) -> SiteOptions:
+    return SiteOptions(
+        name=config.experiment,
+        prompt=config.prompt,
+        site_url=config.site_url,
+        storage=config.storage,
+        state_dir=config.state_dir,
+        bind=config.bind,
+        public_url=config.public_url,
+    )
 
 
-def _open_site(config: TeachConfig, parts: contextlib.ExitStack) -> _Site:
-    """The site that the settings name, or the one of this machine, started where it does not run."""
-    if config.site_url is not None and config.storage is not None:
-        return _Site(config.site_url, os.environ[TOKEN_VARIABLE], config.storage)
-    handle = ensure_site(Path(config.state_dir), config.bind, config.public_url, config.storage)
-    parts.callback(handle.release)
-    admin = f"Admin: {handle.admin_url}  user admin, password in {handle.admin_password_file}"
-    return _Site(handle.url, handle.token, handle.storage, handle.revive, (admin,))
-
-
-def _ask_people(
-    config: TeachConfig,
-    run_id: uuid.UUID,
-    task: TaskInfo,
-    ledger: Ledger,
-    site: _Site,
-    parts: contextlib.ExitStack,
-) -> HumanCollector:
-    client = parts.enter_context(contextlib.closing(FeedbackClient(site.url, site.token)))
-    storage = open_storage(site.storage)
-    renderer = _open_renderer(site, storage, parts)
-    settings = ExperimentSettings(
+def _experiment(config: TeachConfig, run_id: uuid.UUID, task: TaskInfo) -> ExperimentSettings:
+    return ExperimentSettings(
         name=config.experiment,
         run_id=run_id,
         env_id=config.env_id,
@@ -300,34 +260,8 @@ def _ask_people(
         has_true_reward=True,
         gold_rate=config.gold or None,
     )
-    publication = Publication(ledger, client, renderer, storage, settings, value_of(config.manner))
-    collector = HumanCollector(publication, site.revive)
-    return parts.enter_context(contextlib.closing(collector))
-
-
-def _open_renderer(
-    site: _Site, storage: Storage, parts: contextlib.ExitStack
-) -> "ClipRenderer | RenderQueue":
-    """Processes on this machine, or with ``REDIS_URL`` render workers, and those where these are away."""
-    renderer = parts.enter_context(ClipRenderer())
-    redis_url = read_redis_url()
-    if not redis_url or not site.has_bucket:
-        return renderer
-    from teacher.collectors.render_queue import RenderQueue, WorkersStore  # noqa: PLC0415 (it brings Celery)
-
-    queue = RenderQueue(redis_url, WorkersStore(storage, site.storage), renderer)
-    return parts.enter_context(contextlib.closing(queue))
 
 
 def _about_prompt(shown: str, configured: str) -> list[str]:
     """What people are asked, where that was changed on the site."""
     return [] if shown == configured else [f"The prompt was changed on the site and stays so: {shown}"]
-
-
-def _about_rendering(site: _Site) -> list[str]:
-    redis_url = read_redis_url()
-    if not redis_url:
-        return []
-    if not site.has_bucket:
-        return [f"{REDIS_VARIABLE} is not used: render workers need --storage s3://bucket/prefix"]
-    return [f"Clips are made by the render workers of {urlsplit(redis_url).hostname}"]

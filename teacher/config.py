@@ -33,6 +33,7 @@ RateName = Literal["constant", "hyperbolic", "inverse_quadratic", "paper_mujoco"
 ScheduleName = Literal["exponential", RateName]
 
 DEFAULT_PRETRAIN_LABELS = 175
+DEFAULT_PROMPT = "Choose the clip in which the agent does better."
 PARTS = {"reward": RewardConfig, "queries": QueryConfig}
 CONFIG_NAME = "config.json"
 REDIS_VARIABLE = "REDIS_URL"
@@ -111,7 +112,7 @@ class TeachConfig:
         str,
         "the sentence labelers see",
         Fits("one sentence of at most 500 characters", lambda text: 0 < len(text.strip()) <= 500),
-    ] = "Choose the clip in which the agent does better."
+    ] = DEFAULT_PROMPT
     segment_seconds: Annotated[
         float,
         "length of a clip in seconds",
@@ -198,27 +199,7 @@ class TeachConfig:
                 self.gold == 0 or self.predictor == "human",
                 "finds out labelers who do not look, so it needs -p human",
             ),
-            ("site_url", self.site_url is None or _is_http_url(self.site_url), "expected http(s)://host"),
-            (
-                "storage",
-                "://" not in (self.storage or "") or (self.storage or "").startswith("s3://"),
-                "expected s3://bucket/prefix or a folder",
-            ),
-            (
-                "bind",
-                self.bind not in _WILDCARDS or self.public_url is not None,
-                "needs --public_url, the address by which others reach this machine",
-            ),
-            (
-                "public_url",
-                self.public_url is None or _is_http_url(self.public_url),
-                "expected http(s)://host",
-            ),
-            (
-                "site_url",
-                self.site_url is None or (self.storage or "").startswith("s3://"),
-                "a site elsewhere cannot read a folder here, so it needs --storage s3://bucket/prefix",
-            ),
+            *site_checks(self.site_url, self.storage, self.bind, self.public_url),
         ]
 
     def _teacher_checks(self) -> list[Check]:
@@ -264,7 +245,7 @@ class TeachConfig:
     @property
     def slug(self) -> str:
         """The environment's id as a folder name and as a part of an address."""
-        return re.sub(r"[^A-Za-z0-9_-]+", "-", self.env_id).strip("-")
+        return slug(self.env_id)
 
     @property
     def run_dir(self) -> Path:
@@ -275,6 +256,35 @@ class TeachConfig:
     def experiment(self) -> str:
         """The run's name on the site, unique across environments."""
         return f"{self.slug}-{self.name}"
+
+
+def slug(text: str) -> str:
+    """A text as a folder name and as a part of an address."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")
+
+
+def site_checks(site_url: str | None, storage: str | None, bind: str, public_url: str | None) -> list[Check]:
+    """Whether what says where people label fits together; see the fields of :class:`TeachConfig`."""
+    store = storage or ""
+    return [
+        ("site_url", site_url is None or _is_http_url(site_url), "expected http(s)://host"),
+        (
+            "storage",
+            "://" not in store or store.startswith("s3://"),
+            "expected s3://bucket/prefix or a folder",
+        ),
+        (
+            "bind",
+            bind not in _WILDCARDS or public_url is not None,
+            "needs --public_url, the address by which others reach this machine",
+        ),
+        ("public_url", public_url is None or _is_http_url(public_url), "expected http(s)://host"),
+        (
+            "site_url",
+            site_url is None or store.startswith("s3://"),
+            "a site elsewhere cannot read a folder here, so it needs --storage s3://bucket/prefix",
+        ),
+    ]
 
 
 def from_options(options: Mapping[str, Any]) -> TeachConfig:

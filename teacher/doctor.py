@@ -23,7 +23,6 @@ from rich.console import Console
 from rich.markup import escape
 
 from teacher.arguments import OneLineParser, report_errors
-from teacher.assembly import TOKEN_VARIABLE
 from teacher.client import FeedbackClient
 from teacher.clips.encode import encode
 from teacher.config import REDIS_VARIABLE, read_redis_url
@@ -37,6 +36,7 @@ from teacher.errors import (
     one_line,
 )
 from teacher.extras import EXTRAS
+from teacher.people import TOKEN_VARIABLE
 from teacher.storage import open_storage
 
 _GL_SECONDS = 120

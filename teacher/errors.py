@@ -61,5 +61,9 @@ class SiteRefusedError(TeacherError):
         self.status = status
 
 
+class BackgroundError(TeacherError):
+    """Asking or learning beside an environment failed; the message says how."""
+
+
 class DataError(TeacherError):
     """A ledger, checkpoint or segment file is damaged, or belongs to something else."""

@@ -1,6 +1,7 @@
 """Files that appear whole or not at all, and what those are worth that others made."""
 
 import contextlib
+import fcntl
 import os
 import zipfile
 import zlib
@@ -53,3 +54,17 @@ def opened_archive(file: IO[bytes]) -> Iterator[Any]:
     file.seek(0)
     with np.load(file, allow_pickle=False) as archive:
         yield archive
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """A folder, made where it is missing, that no other process holds in this way meanwhile.
+
+    Raises:
+        BlockingIOError: another one does.
+        OSError: it cannot be made.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield

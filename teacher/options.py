@@ -46,11 +46,11 @@ INPUTS = ("state", "action", "next_state", "terminated")
 """What a reward predictor may read of a step."""
 
 
-def refuse_first(settings: object, checks: Sequence[Check], part: str = "") -> None:
-    """Raise :class:`ConfigError` for the first check that does not hold, naming the option of ``part``."""
+def refuse_first(settings: object, checks: Sequence[Check], prefix: str = "--") -> None:
+    """Raise :class:`ConfigError` for the first check that does not hold; its name comes after ``prefix``."""
     for name, holds, expectation in checks:
         if not holds:
-            raise ConfigError(f"--{part}{name}: {expectation}; got {attrgetter(name)(settings)!r}")
+            raise ConfigError(f"{prefix}{name}: {expectation}; got {attrgetter(name)(settings)!r}")
 
 
 def field_checks(settings: object) -> list[Check]:
@@ -178,7 +178,7 @@ class RewardConfig:
     max_preferences: Annotated[int | None, "fit to this many labels at most, those given last", COUNT] = None
 
     def __post_init__(self) -> None:
-        refuse_first(self, field_checks(self), "reward.")
+        refuse_first(self, field_checks(self), "--reward.")
         read = {"state", "action"} if self.inputs is None else set(self.inputs.split(","))
         checks: list[Check] = [
             (
@@ -197,7 +197,7 @@ class RewardConfig:
                 "expected 0 where there is one member",
             ),
         ]
-        refuse_first(self, checks, "reward.")
+        refuse_first(self, checks, "--reward.")
 
 
 Selection = Literal["random", "active"]
@@ -239,9 +239,9 @@ class QueryConfig:
     random_prob: Annotated[float, "probability that chance is chosen then", SHARE] = 0.5
 
     def __post_init__(self) -> None:
-        refuse_first(self, field_checks(self), "queries.")
+        refuse_first(self, field_checks(self), "--queries.")
         no_more = f"expected no more than --queries.candidates ({self.candidates})"
-        refuse_first(self, [("diversity", self.diversity <= self.candidates, no_more)], "queries.")
+        refuse_first(self, [("diversity", self.diversity <= self.candidates, no_more)], "--queries.")
 
 
 Preset = Literal["default", "paper", "paper_atari"]

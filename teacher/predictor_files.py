@@ -10,6 +10,7 @@ from teacher.checkpoint import load_state, save_state
 from teacher.errors import DataError, one_line
 from teacher.options import RewardConfig
 from teacher.preference_files import describe_space, space_of
+from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
 
 Space = spaces.Space[Any]
@@ -33,12 +34,17 @@ def save_predictor(
         "action_space": describe_space(action_space),
         "reward": dataclasses.asdict(predictor.config),
         "env_id": predictor.env_id,
+        "own_network": predictor.own_network is not None,
     }
     save_state(path, {"about": about, "predictor": predictor.state_dict()})
 
 
 def load_predictor(
-    path: Path, observation_space: Space | None = None, action_space: Space | None = None, device: str = "cpu"
+    path: Path,
+    observation_space: Space | None = None,
+    action_space: Space | None = None,
+    device: str = "cpu",
+    network: MakeNetwork | None = None,
 ) -> RewardPredictor:
     """Read a predictor back, with the settings it was saved with.
 
@@ -47,6 +53,7 @@ def load_predictor(
         observation_space: refuse a predictor of another one; without it that of the file.
         action_space: the same.
         device: torch device.
+        network: what the predictor was made with, where that was not this project's.
 
     Raises:
         DataError: the file is missing, damaged, written by a newer version, or of another environment.
@@ -70,7 +77,12 @@ def load_predictor(
         config = RewardConfig(**about["reward"])
     except TypeError as error:
         raise DataError(f"{path} has settings that are not known here: {one_line(error)}") from error
-    predictor = RewardPredictor(**found, config=config, seed=0, device=device)
+    if about.get("own_network", False) != (network is not None):
+        raise DataError(
+            f"{path} is of a predictor with {'another' if network else 'its own'} network; "
+            f"{'leave out' if network else 'pass'} the function that makes one"
+        )
+    predictor = RewardPredictor(**found, config=config, seed=0, device=device, network=network)
     predictor.load_state_dict(state["predictor"])
     predictor.env_id = about.get("env_id")
     return predictor

@@ -355,7 +355,7 @@ class SegmentPool:
     def _cut(self, trajectory: Episode) -> list[Segment]:
         start = self._next_start.get(trajectory)
         if start is None:
-            start = self._offset(trajectory)
+            start = first_start(self.length, len(trajectory), trajectory.finished, self._random)
         if start is None:
             return []
         segments = []
@@ -365,16 +365,21 @@ class SegmentPool:
         self._next_start[trajectory] = start
         return segments
 
-    def _offset(self, trajectory: Episode) -> int | None:
-        """Where the first segment begins; None while the episode is too short to say.
 
-        Any offset below ``length`` is possible that leaves room for one segment.
-        """
-        if len(trajectory) < self.length:
-            return None
-        if not trajectory.finished and len(trajectory) < 2 * self.length - 1:
-            return None
-        return int(self._random.integers(min(self.length, len(trajectory) - self.length + 1)))
+def first_start(length: int, steps: int, finished: bool, random: np.random.Generator) -> int | None:
+    """Where the first segment of an episode begins; None while the episode is too short to say.
+
+    Any offset below ``length`` is possible that leaves room for one segment.
+
+    Args:
+        length: steps of a segment.
+        steps: of the episode so far.
+        finished: whether it has ended.
+        random: draws the offset.
+    """
+    if steps < length or (not finished and steps < 2 * length - 1):
+        return None
+    return int(random.integers(min(length, steps - length + 1)))
 
 
 def slice_of(trajectory: Episode, start: int, stop: int) -> Segment:

@@ -3,11 +3,12 @@
 import base64
 import hashlib
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -107,17 +108,24 @@ class ClipJob:
 class Stage:
     """One environment and its camera, ready to show any episode of that environment.
 
-    ``size`` is the longer side of a picture where the camera is ours to choose, in pixels.
+    ``size`` is the longer side of a picture where the camera is ours to choose, in pixels; ``make`` makes the
+    environment instead of :func:`make_env`.
 
     Raises:
         RenderError: the environment cannot be made or cannot draw itself.
     """
 
-    def __init__(self, env_id: str, kwargs: Mapping[str, Any], size: int = CLIP_SIZE) -> None:
+    def __init__(
+        self,
+        env_id: str,
+        kwargs: Mapping[str, Any],
+        size: int = CLIP_SIZE,
+        make: Callable[[], gym.Env[Any, Any]] | None = None,
+    ) -> None:
         self._name, self._size = env_id, size
         prepare_drawing()
         try:
-            self._env = make_env(env_id, kwargs, render_mode="rgb_array")
+            self._env = make() if make is not None else make_env(env_id, kwargs, render_mode="rgb_array")
         except TeacherError:
             raise
         except Exception as error:

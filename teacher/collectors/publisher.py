@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import Literal, NoReturn, Protocol
 
 from teacher.client import (
     MAX_COMPARISONS_PER_REQUEST,
@@ -18,15 +18,12 @@ from teacher.client import (
     FeedbackClient,
     Registration,
 )
-from teacher.clips import ClipJob, ClipRenderer, Shot
+from teacher.clips import ClipJob, Shot
 from teacher.errors import SiteRefusedError, SiteUnreachableError, StorageError, TeacherError
 from teacher.judges import Value, true_return
 from teacher.ledger import Comparison, Ledger
 from teacher.segments import Segment
 from teacher.storage import Storage
-
-if TYPE_CHECKING:  # it brings Celery, which only a run with a queue needs
-    from teacher.collectors.render_queue import RenderQueue
 
 _MAX_RENDERING = 16  # pairs between the renderer and the store, so that a store that is away fills no disk
 _MAX_FAILURES_IN_A_ROW = 8
@@ -35,6 +32,13 @@ _UNPROCESSABLE = 422
 _SIDES = ("first", "second")
 
 _log = logging.getLogger(__name__)
+
+
+class Renderer(Protocol):
+    """Makes clips, each in its own time."""
+
+    def submit(self, job: ClipJob) -> "Future[Path] | Future[Path | None]":
+        """Begin with a clip; None where it is in the store already."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class Publication:
 
     ledger: Ledger
     client: FeedbackClient
-    renderer: "ClipRenderer | RenderQueue"
+    renderer: Renderer
     storage: Storage
     settings: ExperimentSettings
     value: Value = true_return

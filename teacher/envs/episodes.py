@@ -13,7 +13,8 @@ from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import ReplayMismatchError
 
-_SEED_KEY = "episode_seed"
+SEED_KEY = "episode_seed"
+"""Of the info of a reset, under which :class:`SeededResets` tells the seed."""
 FRAME_KEY = "frame"
 """Of a step's info: a picture of its outcome, a JPEG file's bytes; see :mod:`teacher.envs.capture`."""
 _SEED_BOUND = 2**31  # some environments hand their seed to C code or to numpy's old generator
@@ -55,7 +56,7 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
         if seed is None:
             seed = next(self._seeds)
         observation, info = self.env.reset(seed=seed)
-        return observation, {**info, _SEED_KEY: seed}
+        return observation, {**info, SEED_KEY: seed}
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Step; the info, which nobody reads and which is slow to batch, is left out."""
@@ -268,11 +269,11 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         return drained
 
     def _begin_episodes(self, observations: NDArray[Any], infos: dict[str, Any]) -> None:
-        if _SEED_KEY not in infos:
+        if SEED_KEY not in infos:
             return
-        for index in np.flatnonzero(infos[f"_{_SEED_KEY}"]).tolist():
+        for index in np.flatnonzero(infos[f"_{SEED_KEY}"]).tolist():
             self._set_aside(index)
-            seed = int(infos[_SEED_KEY][index])
+            seed = int(infos[SEED_KEY][index])
             self._running[index] = Trajectory(self, index, self._episode_counts[index], seed)
             self._episode_counts[index] += 1
             self._observations[self._filled, index] = observations[index]

@@ -22,7 +22,8 @@ from teacher.envs.threads import ThreadedVectorEnv
 from teacher.envs.transform import KWARG
 from teacher.errors import EnvironmentUnsuitableError, TeacherError, one_line
 
-_DEFAULT_FPS = 30  # of an environment that names no frame rate
+DEFAULT_FPS = 30
+"""Of an environment that names no frame rate."""
 
 ActionSpace = Box | Discrete | MultiDiscrete
 
@@ -99,7 +100,7 @@ def describe_task(
         return TaskInfo(
             env_id,
             kwargs,
-            fps=max(1, round(env.metadata.get("render_fps") or _DEFAULT_FPS)),
+            fps=max(1, round(env.metadata.get("render_fps") or DEFAULT_FPS)),
             horizon=horizon,
             never_terminates=_never_terminates(env),
             observation_space=observation_space,

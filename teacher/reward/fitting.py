@@ -67,21 +67,40 @@ class Fitter:
         network.eval()
         _keep_freed_memory()
 
-    def epoch(self, pairs: Pairs, max_updates: int | None = None) -> int:
-        """Take each member once through its training pairs; returns the number of updates made."""
+    def epochs(self, pairs: Pairs, count: int, progress: Callable[[int], None] | None = None) -> int:
+        """Take each member ``count`` times through its training pairs; returns the number of updates made."""
+        updates = 0
+        for _ in range(count):
+            updates = self.epoch(pairs, progress=progress, before=updates)
+        return updates
+
+    def epoch(
+        self,
+        pairs: Pairs,
+        max_updates: int | None = None,
+        progress: Callable[[int], None] | None = None,
+        before: int = 0,
+    ) -> int:
+        """Take each member once through its training pairs.
+
+        Returns:
+            The number of updates made, with those made ``before``; ``progress`` is told after each.
+        """
         batches = self._batches(pairs.weights)[:max_updates]
         self._network.train()
-        for rows in batches:
+        for made, rows in enumerate(batches, before + 1):
             self._parameters.gradient.zero_()
             for batch in self.minibatches(pairs, rows):
                 self._add_gradient(batch)
             self._regulariser.apply(self._learning_rate, len(pairs))
             self._optimizer.step(self._learning_rate)
+            if progress is not None:
+                progress(made)
         self._network.eval()
         if self._config.adapt and batches:
             evaluation = self.evaluate(pairs)
             self._regulariser.adapt(evaluation.training, evaluation.validation)
-        return len(batches)
+        return before + len(batches)
 
     def minibatches(self, pairs: Pairs, rows: Tensor) -> Sequence[Batch]:
         """One update's pairs, ``(members, batch)``, in ``accumulate`` parts.

@@ -3,21 +3,19 @@
 Images stay bytes until they are in a minibatch.
 """
 
-import contextlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Self, TypeGuard
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
 import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state
 
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
 from teacher.options import RewardConfig
-from teacher.reward.network import RewardNetwork, signed_weights
+from teacher.reward.modules import ModuleEnsemble
 from teacher.segments import Steps
 
 CONVOLUTIONS = ((7, 3), (5, 2), (3, 1), (3, 1))
@@ -26,7 +24,6 @@ FILTERS = 16
 UNITS = 64
 SMALLEST_SIDE = 43
 """Pixels from which :data:`CONVOLUTIONS` make one; smaller images are enlarged by a whole factor."""
-_IMAGES_AT_ONCE = 256  # where nothing has to be kept for gradients
 
 
 def is_image_space(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:
@@ -87,7 +84,7 @@ class Images:
         return images.reshape(*images.shape[:-4], -1, *images.shape[-2:]) if stacked else images
 
 
-class ImageEnsemble(RewardNetwork):
+class ImageEnsemble(ModuleEnsemble):
     """``members`` convolutional networks, their parameters side by side.
 
     They are evaluated one after the other: as one network of grouped convolutions they would take twice the
@@ -102,30 +99,7 @@ class ImageEnsemble(RewardNetwork):
     LEARNING_RATE: ClassVar[float] = 1e-3  # with three times as much, one member of three learned nothing
 
     def __init__(self, shape: Sequence[int], config: RewardConfig, generator: torch.Generator) -> None:
-        super().__init__()
-        self._members = config.members
-        self._generator = generator
-        with _seeded(generator):
-            networks = [_network(shape, config) for _ in range(config.members)]
-        parameters, statistics = stack_module_state(networks)
-        self._names = {_key(name): name for name in (*parameters, *statistics)}
-        self.weights = nn.ParameterDict(
-            {_key(name): nn.Parameter(value) for name, value in parameters.items()}
-        )
-        for name, value in statistics.items():
-            self.register_buffer(_key(name), value)
-        # One network without numbers, which takes on each member's; not a part, so not in the state.
-        self._structure = (networks[0].to("meta"),)
-        self.train(mode=False)
-
-    def train(self, mode: bool = True) -> Self:
-        """Turn dropout on, and normalise by the minibatch; ``False`` turns them off."""
-        self._structure[0].train(mode)
-        return super().train(mode)
-
-    def learned(self) -> Sequence[Tensor]:
-        """The parameters, and the statistics of batch normalisation."""
-        return [*self.parameters(), *self.buffers()]
+        super().__init__(lambda: _network(shape, config), config.members, generator, len(shape))
 
     def standardise(self, features: Tensor) -> Tensor:
         """The bytes, as they are."""
@@ -140,37 +114,10 @@ class ImageEnsemble(RewardNetwork):
         for parameter in list(self.weights.values())[-2:]:  # of the last layer
             parameter.zero_()
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Raw reward of each image by each member.
-
-        Args:
-            inputs: ``(*batch, channels, height, width)``, bytes.
-
-        Returns:
-            ``(members, *batch)``.
-        """
-        images = inputs.reshape(-1, *inputs.shape[-3:])
-        rewards = [self._rewards(member, images) for member in range(self._members)]
-        return torch.stack(rewards).view(-1, *inputs.shape[:-3])
-
-    def logits(self, inputs: Tensor, step_weights: Tensor) -> Tensor:
-        """See :meth:`RewardNetwork.logits`."""
-        with _seeded(self._generator) if self.training else contextlib.nullcontext():
-            rewards = [self._rewards(member, own.flatten(0, 2)) for member, own in enumerate(inputs)]
-        signed = signed_weights(step_weights, inputs.shape[:4])
-        return (torch.stack(rewards).view(inputs.shape[:4]) * signed).sum(dim=(2, 3))
-
-    def _rewards(self, member: int, images: Tensor) -> Tensor:
-        """``(n, channels, height, width)`` bytes to ``(n,)`` rewards by one member."""
-        state = {name: self._tensor(key)[member] for key, name in self._names.items()}
-        parts = (images,) if torch.is_grad_enabled() else torch.split(images, _IMAGES_AT_ONCE)
+    def numbers(self, inputs: Tensor) -> Tensor:
+        """Bytes ``(n, channels, height, width)`` as numbers from 0 to 1."""
         # With the channels last in memory, a gradient step takes half the time on a CPU.
-        numbers = (part.to(torch.float32, memory_format=torch.channels_last).div_(255) for part in parts)
-        rewards = [functional_call(self._structure[0], state, (part,)) for part in numbers]
-        return torch.cat(rewards).squeeze(-1)
-
-    def _tensor(self, key: str) -> Tensor:
-        return self.weights[key] if key in self.weights else self.get_buffer(key)
+        return inputs.to(torch.float32, memory_format=torch.channels_last).div_(255)
 
 
 def _network(shape: Sequence[int], config: RewardConfig) -> nn.Sequential:
@@ -188,15 +135,3 @@ def _network(shape: Sequence[int], config: RewardConfig) -> nn.Sequential:
     return nn.Sequential(
         *layers, nn.Flatten(), nn.Linear(flat, UNITS), nn.LeakyReLU(0.01), nn.Linear(UNITS, 1)
     )
-
-
-def _key(name: str) -> str:
-    return name.replace(".", "_")
-
-
-@contextlib.contextmanager
-def _seeded(generator: torch.Generator) -> Iterator[None]:
-    """Let a generator decide what torch's modules, which draw from a global one, draw inside."""
-    with torch.random.fork_rng():
-        torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
-        yield

@@ -153,7 +153,7 @@ class RewardEnsemble(RewardNetwork):
 
     def adapt(self, features: Iterable[Tensor]) -> None:
         """Standardise inputs with the statistics of these features."""
-        mean, std = _mean_and_std(features)
+        mean, std = mean_and_std(features)
         self.restandardise(mean, torch.where(std > _SMALLEST_STD, std, 1.0))
 
     @torch.no_grad()
@@ -170,7 +170,7 @@ class RewardEnsemble(RewardNetwork):
         self.input_std.copy_(std)
 
 
-def _mean_and_std(parts: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+def mean_and_std(parts: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
     """Over all but the last dimension of all parts, put together as in Chan, Golub, LeVeque (1979)."""
     mean, variance, seen = torch.zeros(()), torch.zeros(()), 0  # in double precision from the first part on
     for part in parts:

@@ -13,10 +13,11 @@ from torch import Tensor
 from teacher.errors import DataError, one_line
 from teacher.options import RewardConfig
 from teacher.preferences import PreferenceDataset
-from teacher.reward.features import Features, Reader, Transitions
+from teacher.reward.features import Features, Transitions
 from teacher.reward.fitting import Fitter
 from teacher.reward.images import ImageEnsemble, Images, is_image_space
 from teacher.reward.loss import discounts
+from teacher.reward.modules import MakeNetwork, OwnEnsemble
 from teacher.reward.network import RewardEnsemble, RewardNetwork
 from teacher.reward.normalisation import Normalisation
 from teacher.reward.pairs import BYTES_AT_ONCE, Pairs
@@ -36,10 +37,13 @@ class RewardPredictor:
         config: see :class:`RewardConfig`.
         seed: of initial parameters and minibatches.
         device: torch device.
+        network: makes each member, instead of the networks of this project; see
+            :data:`~teacher.reward.modules.MakeNetwork`.
 
     Attributes:
         inputs: what it reads of each step.
         env_id: where the preferences come from that it was fitted to last; None before the first fit.
+        own_network: what makes its members, where that is not this project.
     """
 
     def __init__(
@@ -49,18 +53,21 @@ class RewardPredictor:
         config: RewardConfig,
         seed: int,
         device: str = "cpu",
+        network: MakeNetwork | None = None,
     ) -> None:
         self.observation_space = observation_space
         self.action_space = action_space
         self.config = config
         self.env_id: str | None = None
+        self.own_network = network
         self._device = torch.device(device)
         self._generator = torch.Generator().manual_seed(seed)
-        self._read, network = _model(observation_space, action_space, config, self._generator)
+        self._read = _reader(observation_space, action_space, config)
         self.inputs = self._read.inputs
+        ensemble = _ensemble(self._read, config, self._generator, network)
         if config.flat_start:
-            network.flatten()
-        self._network = network.to(self._device)
+            ensemble.flatten()
+        self._network = ensemble.to(self._device)
         self._fitter = Fitter(self._network, config, self._generator)
         self._normalise = Normalisation(config, self._device)
 
@@ -79,7 +86,8 @@ class RewardPredictor:
             max_epochs: instead, go so often through them.
             max_updates: instead, fit to convergence: until no member improves any more on the pairs held out
                 from it, in at most so many updates; each member is left at its best.
-            progress: called during a fit to convergence with the number of updates made.
+            progress: called with the number of updates made, after each, or now and then in a fit to
+                convergence.
 
         Without any preference (all may have been undone) nothing changes. Where the fit diverges, the last
         good parameters stay: the best so far in a fit to convergence, else those before.
@@ -93,7 +101,7 @@ class RewardPredictor:
         pairs = self._pairs(dataset)
         if max_updates is None:
             epochs = self.config.epochs if max_epochs is None else max_epochs
-            updates = sum(self._fitter.epoch(pairs) for _ in range(epochs))
+            updates = self._fitter.epochs(pairs, epochs, progress)
         else:
             updates = self._fitter.converge(pairs, max_updates, progress)
         evaluation = self._fitter.evaluate(pairs)
@@ -251,17 +259,24 @@ class RewardPredictor:
         }
 
 
-def _model(
-    observation_space: spaces.Space[Any],
-    action_space: spaces.Space[Any],
-    config: RewardConfig,
-    generator: torch.Generator,
-) -> tuple[Reader, RewardNetwork]:
-    """What is read of steps, and the untrained network that reads it."""
+def _reader(
+    observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: RewardConfig
+) -> Images | Features:
+    """What is read of steps."""
     if is_image_space(observation_space):
-        images = Images(observation_space, config.inputs)
-        return images, ImageEnsemble(images.shape, config, generator)
-    features = Features(observation_space, action_space, config.inputs)
+        return Images(observation_space, config.inputs)
+    return Features(observation_space, action_space, config.inputs)
+
+
+def _ensemble(
+    read: Images | Features, config: RewardConfig, generator: torch.Generator, network: MakeNetwork | None
+) -> RewardNetwork:
+    """The untrained networks that read it."""
+    if network is not None:
+        shape = read.shape if isinstance(read, Images) else (read.size,)
+        return OwnEnsemble(network, shape, config.members, generator)
+    if isinstance(read, Images):
+        return ImageEnsemble(read.shape, config, generator)
     if config.shaping is not None:
-        return features, ShapedEnsemble(features, config, config.shaping, generator)
-    return features, RewardEnsemble(config.members, features.size, config.hidden, generator, config.dropout)
+        return ShapedEnsemble(read, config, config.shaping, generator)
+    return RewardEnsemble(config.members, read.size, config.hidden, generator, config.dropout)

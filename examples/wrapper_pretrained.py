@@ -1,0 +1,37 @@
+"""Train an agent on a reward predictor that was trained before: nothing is asked, and nothing fitted.
+
+It trains a predictor with wrapper_train.py first where there is none.
+"""
+
+import runpy
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+from stable_baselines3 import PPO
+
+from teacher import HumanPreferencesEnvWrapper
+
+SHORT = "--short" in sys.argv
+if not Path("trained/reward_predictor_checkpoints").exists():
+    runpy.run_path(str(Path(__file__).with_name("wrapper_train.py")))
+
+env = HumanPreferencesEnvWrapper(
+    gym.make("CartPole-v1"),
+    collect_prefs=False,
+    train_reward=False,
+    pretrained_reward_predictor_dir="trained/reward_predictor_checkpoints",
+    log_dir="used",
+)
+print(f"rewards are predicted from the first step: {env.using_reward_from_predictor}")
+model = PPO("MlpPolicy", env, n_steps=256, device="cpu")
+model.learn(512 if SHORT else 20_000)
+
+env.switch_to_true_reward()  # to see what it is worth
+observation, _ = env.reset(seed=1)
+total, over = 0.0, False
+while not over:
+    observation, reward, terminated, truncated, _ = env.step(model.predict(observation)[0])
+    total, over = total + float(reward), terminated or truncated
+print(f"true return of an episode: {total:.0f}")
+env.close()

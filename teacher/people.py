@@ -1,0 +1,128 @@
+"""People as teachers: the site where they answer, opened and told of what they are asked."""
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+from teacher.client import ExperimentSettings, FeedbackClient
+from teacher.clips import ClipRenderer
+from teacher.collectors.human import HumanCollector
+from teacher.collectors.publisher import Publication, Renderer
+from teacher.config import DEFAULT_PROMPT, REDIS_VARIABLE, read_redis_url, site_checks
+from teacher.embedded_site import ensure_site
+from teacher.errors import ConfigError
+from teacher.judges import Value, true_return
+from teacher.ledger import Ledger
+from teacher.options import refuse_first
+from teacher.storage import Storage, open_storage
+
+if TYPE_CHECKING:
+    from teacher.collectors.render_queue import RenderQueue
+
+TOKEN_VARIABLE = "TEACHER_TOKEN"  # noqa: S105 (the name of a variable)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteOptions:
+    """Which labeling site, and what people are asked there; all as the options of ``teach``."""
+
+    name: Annotated[str | None, "of the experiment on the site"] = None
+    prompt: Annotated[str, "the sentence labelers see"] = DEFAULT_PROMPT
+    site_url: Annotated[str | None, "a site elsewhere, its token in TEACHER_TOKEN"] = None
+    storage: Annotated[str | None, "where clips go: s3://bucket/prefix or a folder"] = None
+    state_dir: Annotated[str, "folder of the site on this machine"] = "state"
+    bind: Annotated[str, "address that the site on this machine listens on"] = "127.0.0.1"
+    public_url: Annotated[str | None, "address by which others reach it"] = None
+
+    def __post_init__(self) -> None:
+        refuse_first(self, site_checks(self.site_url, self.storage, self.bind, self.public_url))
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where people label; ``revive`` starts the site again where that is in our hands."""
+
+    url: str
+    token: str
+    storage: str
+    revive: Callable[[], None] | None = None
+    welcome: tuple[str, ...] = ()
+
+    @property
+    def has_bucket(self) -> bool:
+        """Whether clips lie where render workers on other hosts can put them."""
+        return self.storage.startswith("s3://")
+
+
+def require_token(site_url: str | None) -> None:
+    """Raise :class:`ConfigError` where a site elsewhere is named and its token is missing."""
+    if site_url is not None and not os.environ.get(TOKEN_VARIABLE):
+        raise ConfigError(f"--site_url needs a token of that site in the variable {TOKEN_VARIABLE}")
+
+
+def open_site(options: SiteOptions, parts: contextlib.ExitStack) -> Site:
+    """The site that the options name, or the one of this machine, started where it does not run.
+
+    Raises:
+        ConfigError: the options do not fit, or the token is missing.
+        SiteUnreachableError: the site on this machine did not start.
+    """
+    require_token(options.site_url)
+    if options.site_url is not None and options.storage is not None:
+        return Site(options.site_url, os.environ[TOKEN_VARIABLE], options.storage)
+    handle = ensure_site(Path(options.state_dir), options.bind, options.public_url, options.storage)
+    parts.callback(handle.release)
+    admin = f"Admin: {handle.admin_url}  user admin, password in {handle.admin_password_file}"
+    return Site(handle.url, handle.token, handle.storage, handle.revive, (admin,))
+
+
+def ask_people(
+    site: Site,
+    ledger: Ledger,
+    settings: ExperimentSettings,
+    parts: contextlib.ExitStack,
+    value: Value = true_return,
+    renderer: Renderer | None = None,
+) -> HumanCollector:
+    """Begin, or take up again, an experiment on the site; ``parts`` closes it.
+
+    Args:
+        site: where.
+        ledger: of the run.
+        settings: of the experiment.
+        parts: takes up what is opened.
+        value: of a segment, for scripted labelers.
+        renderer: makes clips; without it processes of this machine or render workers do.
+    """
+    client = parts.enter_context(contextlib.closing(FeedbackClient(site.url, site.token)))
+    storage = open_storage(site.storage)
+    renderer = renderer or _open_renderer(site, storage, parts)
+    publication = Publication(ledger, client, renderer, storage, settings, value)
+    collector = HumanCollector(publication, site.revive)
+    return parts.enter_context(contextlib.closing(collector))
+
+
+def _open_renderer(site: Site, storage: Storage, parts: contextlib.ExitStack) -> "ClipRenderer | RenderQueue":
+    """Processes on this machine, or with ``REDIS_URL`` render workers, and those where these are away."""
+    renderer = parts.enter_context(ClipRenderer())
+    redis_url = read_redis_url()
+    if not redis_url or not site.has_bucket:
+        return renderer
+    from teacher.collectors.render_queue import RenderQueue, WorkersStore  # noqa: PLC0415 (it brings Celery)
+
+    queue = RenderQueue(redis_url, WorkersStore(storage, site.storage), renderer)
+    return parts.enter_context(contextlib.closing(queue))
+
+
+def about_rendering(site: Site) -> list[str]:
+    """Who makes the clips, where that is not this machine's processes alone."""
+    redis_url = read_redis_url()
+    if not redis_url:
+        return []
+    if not site.has_bucket:
+        return [f"{REDIS_VARIABLE} is not used: render workers need --storage s3://bucket/prefix"]
+    return [f"Clips are made by the render workers of {urlsplit(redis_url).hostname}"]

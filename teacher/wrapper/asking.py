@@ -1,0 +1,55 @@
+"""Where people answer: the site, a terminal, or a notebook."""
+
+import contextlib
+import uuid
+
+from teacher.client import ExperimentSettings
+from teacher.collectors.base import Collector
+from teacher.collectors.prompt import PromptCollector, terminal_descriptor
+from teacher.config import slug
+from teacher.files import written_whole
+from teacher.ledger import Ledger
+from teacher.people import ask_people, open_site
+from teacher.wrapper.clips import Films
+from teacher.wrapper.recording import Source
+from teacher.wrapper.settings import WrapperConfig
+
+_RUN_ID_NAME = "run_id"
+
+
+def people_collector(
+    config: WrapperConfig, source: Source, films: Films, ledger: Ledger, parts: contextlib.ExitStack
+) -> Collector:
+    """Ask people in the way that is configured; ``parts`` ends it.
+
+    Raises:
+        ConfigError: that way does not work here.
+        SiteUnreachableError, SiteRefusedError: the site does not answer, or does not take the experiment.
+    """
+    if config.people != "site":
+        terminal = terminal_descriptor() if config.people == "terminal" else None
+        prompt = PromptCollector(ledger, films.frames, config.logs, source.fps, terminal)
+        return parts.enter_context(contextlib.closing(prompt))
+    site = open_site(config.site, parts)
+    settings = ExperimentSettings(
+        name=config.site.name or f"{slug(source.env_id)}-{slug(config.logs.resolve().name)}",
+        run_id=_run_id(config),
+        env_id=source.env_id,
+        prompt=config.site.prompt,
+        n_labels=config.n_prefs,
+        fps=source.fps,
+        has_true_reward=True,
+    )
+    renderer = films if films.way == "replay" else None  # pictures need no more than the usual processes
+    collector = ask_people(site, ledger, settings, parts, renderer=renderer)
+    print(f"Label here: {collector.experiment.invite_url}", *site.welcome, sep="\n", flush=True)
+    return collector
+
+
+def _run_id(config: WrapperConfig) -> uuid.UUID:
+    """By which the site knows the experiment of this ``log_dir`` again."""
+    path = config.logs / _RUN_ID_NAME
+    if not path.exists():
+        with written_whole(path) as file:
+            file.write(str(uuid.uuid4()).encode())
+    return uuid.UUID(path.read_text())

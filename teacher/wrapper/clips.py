@@ -1,0 +1,138 @@
+"""What people are shown of a segment: its episode played again, its own images, or pictures taken of it."""
+
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.wrappers import TransformObservation
+from numpy.typing import NDArray
+
+from teacher.clips import ClipJob, Shot
+from teacher.clips.encode import Frame, encode
+from teacher.clips.render import CLIP_SIZE, Stage, captured
+from teacher.envs.capture import jpeg
+from teacher.errors import ConfigError, RenderError
+from teacher.reward.images import is_image_space
+from teacher.segments import Segment
+from teacher.wrapper.recording import Cutting, Source
+from teacher.wrapper.settings import WrapperConfig
+
+Way = Literal["replay", "observations", "pictures", "none"]
+
+
+class Films:
+    """Sees to it that a segment can be shown.
+
+    An episode is played again in an environment that ``env_fn`` makes, in a thread of this process, where
+    that function can be called. Without it a segment is asked about with pictures: its own observations,
+    where they are images, else those that the environment drew while it was stepped.
+
+    Attributes:
+        way: which of these.
+
+    Raises:
+        ConfigError: people are to answer, and there is no way to show them anything.
+    """
+
+    def __init__(self, config: WrapperConfig, source: Source, can_draw: bool) -> None:
+        """``can_draw``: whether the environment's ``render()`` returns pictures."""
+        self._config, self._source = config, source
+        self.way: Way = "none"
+        if config.synthetic_prefs or not config.collect_prefs:
+            pass
+        elif config.env_fn is not None:
+            self.way = "replay"
+        elif is_image_space(source.observation_space):
+            self.way = "observations"
+        elif can_draw:
+            self.way = "pictures"
+        else:
+            raise ConfigError(
+                "people need something to look at: pass env_fn, which makes the environment with "
+                "render_mode='rgb_array', or make this one so, or an obs_transform_func that gives images"
+            )
+        self._stage: Stage | None = None
+        self._closed = False
+        self._thread = ThreadPoolExecutor(1, "films")
+
+    def developed(self, cutting: Cutting) -> Segment | None:
+        """A new segment with the pictures taken of it; None where it cannot be shown, but must be."""
+        if self.way != "pictures":
+            return cutting.segment
+        if cutting.frames is None:
+            return None
+        return replace(cutting.segment, frames=tuple(map(jpeg, cutting.frames)))
+
+    def showable(self, segment: Segment) -> Segment:
+        """A segment as it is asked about."""
+        if self.way != "observations":
+            return segment
+        return replace(segment, frames=tuple(jpeg(self._shown(one)) for one in segment.next_observations))
+
+    def submit(self, job: ClipJob) -> "Future[Path]":
+        """Begin with a clip of a replay; see :class:`~teacher.collectors.publisher.Renderer`."""
+        return self._thread.submit(self._film, job)
+
+    def frames(self, segment: Segment) -> "Future[list[Frame]]":
+        """Begin with the pictures of a segment that is asked about."""
+        return self._thread.submit(self._frames, Shot.of(segment))
+
+    def close(self) -> None:
+        """Stop after the clip that is being made."""
+        self._closed = True
+        self._thread.submit(self._close_stage)
+        self._thread.shutdown(wait=False)
+
+    def _film(self, job: ClipJob) -> Path:
+        encode(self._frames(job.shot), job.path, job.fps, job.size)
+        return job.path
+
+    def _frames(self, shot: Shot) -> list[Frame]:
+        if self._closed:
+            raise RenderError("the wrapper was closed before the clip was done")
+        if shot.frames is not None:
+            return list(captured(shot.frames))
+        if self._stage is None:
+            self._stage = Stage(self._source.env_id, {}, CLIP_SIZE, self._make)
+        try:
+            return list(self._stage.frames(shot))
+        except BaseException:
+            self._close_stage()  # the next clip begins with another one
+            raise
+
+    def _make(self) -> gym.Env[Any, Any]:
+        env = cast(Callable[[], gym.Env[Any, Any]], self._config.env_fn)()
+        if env.render_mode != "rgb_array":
+            raise RenderError(
+                f"env_fn makes an environment with render_mode={env.render_mode!r}; expected 'rgb_array'"
+            )
+        transform = self._config.obs_transform_func
+        if transform is None:
+            return env
+        return TransformObservation(env, transform, self._source.observation_space)
+
+    def _shown(self, image: NDArray[np.uint8]) -> Frame:
+        """An image as an RGB picture, enlarged: its last channels, of a stack those of the last image."""
+        shape = cast(spaces.Box, self._source.observation_space).shape
+        if len(shape) == 4:
+            image = image[-1]
+        if len(shape) == 2:
+            image = image[..., None]
+        elif shape[-3] < min(shape[-2:]):
+            image = np.moveaxis(image, 0, -1)
+        channels = self._config.channels if image.shape[-1] >= self._config.channels else 1
+        picture = np.broadcast_to(image[..., -channels:], (*image.shape[:2], 3))
+        zoom = self._config.zoom_ratio
+        return picture.repeat(zoom, axis=0).repeat(zoom, axis=1)
+
+    def _close_stage(self) -> None:
+        stage, self._stage = self._stage, None
+        if stage is not None:
+            with contextlib.suppress(Exception):  # an environment may raise anything
+                stage.close()

@@ -1,0 +1,147 @@
+"""What the wrappers of one environment and of several have in common: a tutor behind them, and controls."""
+
+import logging
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from teacher.envs.tasks import DEFAULT_FPS
+from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, described, one_line
+from teacher.reward.features import Transitions
+from teacher.reward.predictor import RewardPredictor
+from teacher.wrapper.recording import Source
+from teacher.wrapper.settings import WrapperConfig, read_settings
+from teacher.wrapper.tutor import Tutor
+
+Space = spaces.Space[Any]
+
+TRUE_REWARD_KEY = "true_reward"
+
+
+class Controls:
+    """The methods by which a program controls learning from preferences, whatever it wraps."""
+
+    _tutor: Tutor
+    _wants_prediction: bool
+
+    @property
+    def tutor(self) -> Tutor:
+        """What asks and learns."""
+        return self._tutor
+
+    @property
+    def using_reward_from_predictor(self) -> bool:
+        """Whether ``step`` returns predicted rewards now."""
+        return self._wants_prediction and self._tutor.predictor is not None
+
+    @property
+    def address(self) -> str:
+        """Where people label; empty where nobody does."""
+        return self._tutor.address
+
+    def switch_to_true_reward(self) -> None:
+        """Return the environment's own reward from the next step on, until switched back."""
+        self._wants_prediction = False
+
+    def switch_to_predicted_reward(self) -> None:
+        """Return predicted rewards from the next step on.
+
+        Raises:
+            DataError: there is no predictor yet, and none has to come.
+        """
+        if self._tutor.predictor is None and not self._tutor.config.predicts:
+            raise DataError(
+                "there is no reward predictor and none is trained: pass train_reward or "
+                "pretrained_reward_predictor_dir"
+            )
+        self._wants_prediction = True
+
+    def save_prefs(self) -> Path:
+        """Write all preferences into ``log_dir``; the file, which ``prefs_dir`` reads.
+
+        Raises:
+            DataError: there is none yet.
+        """
+        return self._tutor.save_preferences()
+
+    def save_reward_predictor(self) -> Path:
+        """Write the predictor that is used now among its checkpoints in ``log_dir``; the file.
+
+        Raises:
+            DataError: there is none yet.
+        """
+        return self._tutor.save_predictor()
+
+    def answer(self, count: int | None = None) -> int:
+        """Ask here, with ``people="notebook"``, about ``count`` waiting pairs or all; how many were answered.
+
+        Raises:
+            ConfigError: answers are given elsewhere.
+        """
+        return self._tutor.answer(count)
+
+
+def begin(env: Any, network: Any, settings: Mapping[str, Any], env_id: str, can_draw: bool) -> Tutor:
+    """The tutor that keyword arguments ask for, of an environment's single spaces."""
+    config = read_settings(settings)
+    for name in ("env_wrapper", "reward_predictor", "pref_interface"):
+        logger = {"env_wrapper": "", "reward_predictor": ".predictor", "pref_interface": ".preferences"}[name]
+        logging.getLogger(f"teacher.wrapper{logger}").setLevel(getattr(config, f"{name}_log_level"))
+    observations = getattr(env, "single_observation_space", env.observation_space)
+    actions = getattr(env, "single_action_space", env.action_space)
+    source = Source(
+        env_id,
+        transformed_space(observations, config.obs_transform_func),
+        actions,
+        replayable=config.env_fn is not None,
+        fps=max(1, round(env.metadata.get("render_fps") or DEFAULT_FPS)),
+    )
+    return Tutor(config, source, can_draw, network)
+
+
+def transformed_space(space: Space, function: Callable[[Any], Any] | None) -> Space:
+    """The space of what a function makes of observations, found out by trying it.
+
+    Raises:
+        ConfigError: the function fails.
+        EnvironmentUnsuitableError: what there is then is no array of numbers.
+    """
+    if function is None:
+        if isinstance(space, spaces.Dict | spaces.Tuple | spaces.Text | spaces.Graph | spaces.Sequence):
+            raise EnvironmentUnsuitableError(
+                f"observations are {one_line(space)}; pass obs_transform_func, which makes a vector or an "
+                "image of one"
+            )
+        return space
+    try:
+        made = np.asarray(function(deepcopy(space).sample()))
+    except Exception as error:  # it may raise anything
+        raise ConfigError(f"obs_transform_func failed on an observation: {described(error)}") from error
+    if made.dtype.kind not in "fiub":
+        raise EnvironmentUnsuitableError(
+            f"obs_transform_func made {made.dtype} of an observation; expected an array of numbers"
+        )
+    if made.dtype == np.uint8:
+        return spaces.Box(0, 255, made.shape, np.uint8)
+    return spaces.Box(-np.inf, np.inf, made.shape, np.float64 if made.dtype == np.float64 else np.float32)
+
+
+def predict(
+    predictor: RewardPredictor,
+    before: NDArray[Any],
+    actions: NDArray[Any],
+    after: NDArray[Any],
+    terminated: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """Predicted rewards of steps of a few environments: all ``(n, ...)``, to ``(n,)``."""
+    return predictor.step_rewards(Transitions(before, actions, after, terminated))
+
+
+def reward_before_predictor(config: WrapperConfig, true: Any) -> Any:
+    """What is returned where predicted rewards are wanted and there is no predictor yet."""
+    return true * 0 if config.predicts and config.initial_reward == "zero" else true

@@ -1,0 +1,139 @@
+"""The wrapper of one environment."""
+
+from collections.abc import Iterator
+from typing import Any, SupportsFloat
+
+import gymnasium as gym
+import numpy as np
+
+from teacher.envs.episodes import episode_seeds
+from teacher.errors import ConfigError
+from teacher.wrapper.controls import TRUE_REWARD_KEY, Controls, begin, predict, reward_before_predictor
+from teacher.wrapper.recording import EpisodeCutter, Step
+from teacher.wrapper.tutor import Tutor
+
+_MAX_BESIDE = 1024  # environments of one agent; each has its own share of all seeds
+
+
+class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any]):
+    """Asks about what an agent does in an environment, and rewards it by what was answered.
+
+    For any library that steps a Gymnasium environment::
+
+        env = HumanPreferencesEnvWrapper(gym.make("Pendulum-v1"), segment_length=50, log_dir="drlhp_logs")
+        PPO("MlpPolicy", env).learn(100_000)
+        env.close()
+
+    ``step`` returns the predicted reward as soon as there is a predictor; ``info["true_reward"]`` is always
+    the environment's own. Arguments are those of :class:`~teacher.wrapper.settings.WrapperConfig`.
+
+    Args:
+        env: any environment; of dict or other odd observations with ``obs_transform_func``.
+        reward_predictor_network: a network of your own, made by a function of the shape of what it reads;
+            without it the project's.
+        settings: see :class:`~teacher.wrapper.settings.WrapperConfig`.
+
+    Raises:
+        ConfigError: an argument is unknown or does not fit.
+        EnvironmentUnsuitableError: observations or actions are not to be learned from.
+        DataError: what ``prefs_dir`` or ``pretrained_reward_predictor_dir`` holds does not fit.
+        BackgroundError: by ``step`` and ``close``, where asking or learning failed.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], reward_predictor_network: Any = None, **settings: Any) -> None:
+        super().__init__(env)
+        env_id = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
+        can_draw = env.render_mode == "rgb_array"
+        self._join(begin(env, reward_predictor_network, settings, env_id, can_draw))
+
+    @classmethod
+    def _of(cls, env: gym.Env[Any, Any], tutor: Tutor) -> "HumanPreferencesEnvWrapper":
+        wrapper = cls.__new__(cls)
+        gym.Wrapper.__init__(wrapper, env)
+        wrapper._join(tutor)
+        return wrapper
+
+    def beside(self, env: gym.Env[Any, Any]) -> "HumanPreferencesEnvWrapper":
+        """Another environment of the same kind, asked about and rewarded together with this one.
+
+        For libraries that step several: ``DummyVecEnv([lambda: first, lambda: first.beside(env)])``.
+        Learning goes on until all of them are closed.
+        """
+        spaces = self.env.observation_space, self.env.action_space
+        if (env.observation_space, env.action_space) != spaces:
+            raise ConfigError(
+                f"expected an environment of {spaces[0]} and {spaces[1]}, got {env.observation_space} and "
+                f"{env.action_space}"
+            )
+        return self._of(env, self._tutor)
+
+    def _join(self, tutor: Tutor) -> None:
+        self._tutor = tutor
+        number = tutor.join()
+        self._wants_prediction = tutor.config.predicts
+        self._closed = False
+        entropy = [tutor.config.seed, number]
+        self._cutter = EpisodeCutter(
+            tutor.source, tutor.config.segment_length, np.random.default_rng(entropy)
+        )
+        self._seeds: Iterator[int] = episode_seeds([tutor.config.seed], number, _MAX_BESIDE)
+        self._observation: Any = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset; where clips are made by replaying, without a seed to one of this wrapper's own."""
+        if self._tutor.source.replayable and seed is None:
+            seed = next(self._seeds)
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._observation = self._tutor.transform(observation)
+        self._cutter.begin(self._observation, seed)
+        if options and self._tutor.source.replayable:
+            self._cutter.leave()  # how it began could not be repeated
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Step; predicted rewards where there are any, ``info["true_reward"]`` is the environment's own."""
+        tutor = self._tutor
+        executed = np.array(
+            action, self.action_space.dtype
+        )  # a copy: an environment may write into its action
+        action = executed.copy()[()] if tutor.source.replayable else action
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        before, self._observation = self._observation, tutor.transform(observation)
+        tutor.steps += 1
+        frame: Any = self.env.render() if tutor.wants_films else None
+        true = float(reward)
+        step = Step(executed, self._observation, true, terminated, truncated, frame)
+        tutor.give(self._cutter.add(step))
+        predictor = tutor.predictor
+        if not self._wants_prediction:
+            reward = true
+        elif predictor is None:
+            reward = reward_before_predictor(tutor.config, true)
+        else:
+            batch = (np.asarray(one)[None] for one in (before, executed, self._observation, terminated))
+            reward = float(predict(predictor, *batch)[0])
+        return observation, reward, terminated, truncated, {**info, TRUE_REWARD_KEY: true}
+
+    def start_segment_collection(self) -> None:
+        """Ask about what is done from now on."""
+        self._cutter.resume()
+
+    def stop_segment_collection(self) -> None:
+        """Ask about nothing that is done from now on, as while the agent is tried."""
+        self._cutter.pause()
+
+    def close(self) -> None:
+        """Close the environment, and end asking and learning with the last of those beside each other.
+
+        Raises:
+            BackgroundError: asking or learning had failed.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._tutor.leave()
+        finally:
+            self.env.close()

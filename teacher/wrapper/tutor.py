@@ -1,0 +1,462 @@
+"""What goes on beside an environment that is stepped elsewhere: asking, taking in answers, learning.
+
+One thread does it (or ``step`` itself, where a run is to be repeated). The environment's side gives it
+segments through a queue, and takes from it a predictor that is never changed afterwards, so that neither
+waits for the other.
+"""
+
+import contextlib
+import logging
+import math
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch.utils.tensorboard import SummaryWriter
+
+from teacher.collectors.base import Collector
+from teacher.collectors.human import HumanCollector
+from teacher.collectors.prompt import PromptCollector
+from teacher.collectors.synthetic import SyntheticTeacher
+from teacher.errors import BackgroundError, ConfigError, DataError, TeacherError, described
+from teacher.files import locked_folder
+from teacher.judges import Judge, ScriptedTeacher
+from teacher.learner import PreferenceLearner
+from teacher.ledger import Ledger
+from teacher.options import RewardConfig
+from teacher.predictor_files import load_predictor, save_predictor
+from teacher.preference_files import load_preferences, save_preferences
+from teacher.preferences import PreferenceDataset
+from teacher.queries import select_pairs
+from teacher.reward.modules import MakeNetwork
+from teacher.reward.predictor import RewardPredictor
+from teacher.schedules import ConstantRate, ExponentialSchedule, LabelSchedule
+from teacher.segments import SegmentPool
+from teacher.teachers import RETURNS_REMEMBERED, Manner
+from teacher.wrapper.clips import Films
+from teacher.wrapper.recording import Cutting, Source
+from teacher.wrapper.settings import WrapperConfig
+
+LEDGER_NAME = "ledger.sqlite3"
+PREFERENCES_NAME = "preferences.npz"
+CHECKPOINTS_NAME = "reward_predictor_checkpoints"
+_CHECKPOINTS_KEPT = 5
+_CHECKPOINT = re.compile(r"predictor-(\d+)\.npz")
+_SEGMENTS_QUEUED = 1000  # newest, where they come faster than they are taken
+_SEGMENTS_WAITED_FOR = 50
+_IDLE_SECONDS = 0.1
+_CLOSE_SECONDS = 10.0
+_SYNTHETIC_PERIOD = 0.25  # seconds from one answer to the next, as in DRLHP
+_PEOPLE_PERIOD = 3.0
+_ASKED_AT_ONCE = 10  # pairs
+_CANDIDATES = 2  # new segments for each that is asked about, once there is a predictor to choose by
+
+_log = logging.getLogger("teacher.wrapper")
+_predictor_log = logging.getLogger("teacher.wrapper.predictor")
+_preferences_log = logging.getLogger("teacher.wrapper.preferences")
+
+
+class _StoppedError(Exception):
+    """Ends a fit that nobody waits for any more."""
+
+
+class Tutor:
+    """Asks about segments, learns from the answers, and offers the predictor that came of it.
+
+    :meth:`give`, :attr:`predictor` and all below it are for the environment's side; the rest is done in
+    turns, by a thread of its own or by :meth:`give`.
+
+    Args:
+        config: how.
+        source: where segments come from.
+        can_draw: whether the environment can draw itself while it is stepped.
+        network: makes each member of the predictor, instead of the project's networks.
+
+    Attributes:
+        predictor: what rewards are to be predicted with now; None where there is none yet.
+        training_steps: passes through all answers that were made so far.
+        steps: environment steps so far.
+    """
+
+    def __init__(
+        self, config: WrapperConfig, source: Source, can_draw: bool, network: MakeNetwork | None = None
+    ) -> None:
+        self.config = config
+        self.source = source
+        self._network = network
+        self.predictor: RewardPredictor | None = None
+        self.training_steps = self.steps = 0
+        self._parts = contextlib.ExitStack()
+        self._lock = threading.Lock()  # for the dataset and the files that are written of it
+        self._given: deque[Cutting] = deque(maxlen=_SEGMENTS_QUEUED)
+        self._left = 0  # training steps that are to be made now
+        self._unused = 0  # segments that came since the last question, less those in it
+        self._published = self._saved = 0  # training steps of the predictor in use, and of that on the disk
+        self._wanting_films = False
+        self._patience: float = _SEGMENTS_WAITED_FOR * config.segment_length  # steps without a segment
+        self._began = time.monotonic()
+        self._users = self._ever = 0  # wrappers, now and ever
+        self._failure: BaseException | None = None
+        self._stop, self._wake = threading.Event(), threading.Event()
+        self.films = Films(config, source, can_draw)
+        with contextlib.ExitStack() as parts:
+            self._open(parts)
+            self._parts = parts.pop_all()
+        self._thread: threading.Thread | None = None
+        if config.background and (config.collect_prefs or config.train_reward):
+            self._thread = threading.Thread(target=self._work, name="preference-tutor", daemon=True)
+            self._thread.start()
+
+    def _open(self, parts: contextlib.ExitStack) -> None:
+        config, logs = self.config, self.config.logs
+        self._hold_folder(parts)
+        ledger = parts.enter_context(contextlib.closing(Ledger(logs / LEDGER_NAME)))
+        dataset = self._dataset(ledger)
+        if len(dataset):
+            _preferences_log.info("beginning with %d preferences", len(dataset))
+        predictor = self._first_predictor()
+        self._schedule, self._not_due = self._make_schedule(self._loaded + ledger.asked())
+        parts.callback(self.films.close)
+        collector = self._collector(ledger, parts)
+        self.learner = PreferenceLearner(ledger, collector, dataset, predictor, unfitted=len(dataset))
+        self.pool = SegmentPool(config.segment_length, config.max_pref_interface_segs, config.seed)
+        self._writer = parts.enter_context(contextlib.closing(SummaryWriter(str(logs / "tensorboard"))))
+
+    def _hold_folder(self, parts: contextlib.ExitStack) -> None:
+        logs = self.config.logs
+        try:
+            parts.enter_context(locked_folder(logs))
+        except BlockingIOError as error:
+            raise ConfigError(
+                f"log_dir: {logs} is in use by another wrapper; close that one, choose another log_dir, or, "
+                "for several environments of one agent, use first.beside(env)"
+            ) from error
+        except OSError as error:
+            raise ConfigError(f"log_dir: cannot make {logs}: {error.strerror}") from error
+
+    # For the environment's side.
+
+    def join(self) -> int:
+        """One more wrapper uses this; its number."""
+        self._users += 1
+        self._ever += 1
+        return self._ever - 1
+
+    def leave(self) -> None:
+        """One wrapper less; :meth:`close` with the last."""
+        self._users -= 1
+        if self._users == 0:
+            self.close()
+
+    def transform(self, observation: Any) -> Any:
+        """An observation as segments hold it."""
+        function = self.config.obs_transform_func
+        return observation if function is None else function(observation)
+
+    @property
+    def address(self) -> str:
+        """Where people label; empty where nobody does."""
+        collector = self.learner.collector
+        return collector.experiment.invite_url if isinstance(collector, HumanCollector) else ""
+
+    def answer(self, count: int | None) -> int:
+        """Ask here about pairs that wait; how many were answered.
+
+        Raises:
+            ConfigError: answers are given elsewhere.
+        """
+        collector = self.learner.collector
+        if not isinstance(collector, PromptCollector) or self.config.people != "notebook":
+            raise ConfigError('answers are not given here; pass synthetic_prefs=False, people="notebook"')
+        return collector.answer(count)
+
+    def give(self, cuttings: Sequence[Cutting]) -> None:
+        """Offer new segments; never waits, except where all is done here.
+
+        Raises:
+            BackgroundError: something failed beside.
+        """
+        if cuttings:
+            self._patience = math.inf
+        elif self.steps >= self._patience:
+            self._patience *= 10
+            _preferences_log.warning(
+                "no segment of %d steps in %d steps: episodes are shorter, or nothing is collected",
+                self.config.segment_length,
+                self.steps,
+            )
+        self._given.extend(cuttings)
+        if self._thread is not None:
+            self.check()
+            if cuttings:
+                self._wake.set()
+        elif cuttings or self._left:
+            while self._turn():
+                pass
+
+    def check(self) -> None:
+        """Raise :class:`BackgroundError` where the thread has failed."""
+        if self._failure is not None:
+            error = self._failure
+            told = str(error) if isinstance(error, TeacherError) else described(error)
+            raise BackgroundError(f"asking and learning in the background failed: {told}") from error
+
+    @property
+    def wants_films(self) -> bool:
+        """Whether pictures are to be taken of the steps that are made now."""
+        return self._wanting_films and self.films.way == "pictures"
+
+    @property
+    def answers(self) -> int:
+        """Preferences there are to learn from."""
+        return len(self.learner.dataset)
+
+    def save_preferences(self) -> Path:
+        """Write all preferences there are; see :func:`~teacher.preference_files.save_preferences`."""
+        path = self.config.logs / PREFERENCES_NAME
+        with self._lock:
+            save_preferences(
+                path, self.learner.dataset, self.source.observation_space, self.source.action_space
+            )
+        return path
+
+    def save_predictor(self) -> Path:
+        """Write the predictor that is used now.
+
+        Raises:
+            DataError: there is none yet.
+        """
+        if self.predictor is None:
+            raise DataError(
+                f"there is no reward predictor yet, only {self.answers} of {self.config.n_initial_prefs} "
+                "answers to train one; save it later"
+            )
+        return self._save(self.predictor, self._published)
+
+    def close(self) -> None:
+        """Stop; what was asked and answered stays in ``log_dir``.
+
+        Raises:
+            BackgroundError: something failed beside and was not reported yet.
+        """
+        self._stop.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(_CLOSE_SECONDS)
+            if self._thread.is_alive():  # its parts are not taken away from it; it ends with the process
+                _log.warning("learning did not stop within %.0f s; leaving it behind", _CLOSE_SECONDS)
+                return
+        if self._published > self._saved and self.predictor is not None:
+            self._save(self.predictor, self._published)
+        self._parts.close()
+        self.check()
+
+    # What follows runs in the thread, where there is one.
+
+    def _work(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._wake.clear()
+                if not self._turn():
+                    self._wake.wait(_IDLE_SECONDS)
+        except _StoppedError:
+            pass
+        except BaseException as error:
+            self._failure = error
+
+    def _turn(self) -> bool:
+        """Take in, ask, and learn a little; whether there is more to learn at once."""
+        self._take_segments()
+        if self.config.collect_prefs:
+            self._ask()
+            with self._lock:
+                self.learner.receive()
+        return self.config.train_reward and self._learn()
+
+    def _take_segments(self) -> None:
+        while self._given:
+            cutting = self._given.popleft()
+            segment = self.films.developed(cutting)
+            if segment is not None:
+                self.pool.add([segment])
+                self._unused = min(self._unused + 1, self.pool.capacity)
+            if self.learner.predictor.follows:
+                self.learner.predictor.follow(cutting.segment)
+
+    def _ask(self) -> None:
+        """Submit what is due, of segments that no earlier question took."""
+        learner, state = self.learner, self.learner.collector.status.state
+        due = self._schedule.due(self.steps, time.monotonic() - self._began) + self._not_due
+        asked = self._loaded + learner.ledger.asked()
+        missing = due - asked
+        if not self.config.synthetic_prefs:
+            missing = min(missing, learner.open_cap - learner.ledger.open())
+        initial = self.config.n_initial_prefs - asked
+        if initial > 0:  # training waits for these
+            missing = min(missing, initial)
+        count = min(missing, _ASKED_AT_ONCE, self.pool.capacity // 2)
+        needed = 2 * count * (1 if self.predictor is None else _CANDIDATES)
+        needed = min(needed, self.pool.capacity)
+        self._wanting_films = state == "running" and self._unused < needed
+        if count < 1 or state != "running" or self._unused < needed:
+            return
+        chooser = None if self.predictor is None else learner.predictor
+        pairs = select_pairs(self.pool, count, self.config.queries, chooser)
+        if pairs:
+            shown = [(self.films.showable(first), self.films.showable(second)) for first, second in pairs]
+            learner.collector.submit(shown, "pretraining" if initial > 0 else "training", self.steps)
+            self._unused -= needed
+            _preferences_log.info("asked about %d pairs at step %d", len(pairs), self.steps)
+
+    def _learn(self) -> bool:
+        """Make some training steps, where there is something to learn from."""
+        if self._left == 0:
+            if len(self.learner.dataset) < self.config.n_initial_prefs:
+                return False
+            if self.training_steps == 0:
+                self._left = self.config.n_initial_training_steps
+            elif self.learner.stale:
+                self._left = self.learner.predictor.config.epochs
+            else:
+                return False
+        count = min(self._left, self.config.validation_interval)
+        values = self.learner.fit(max_epochs=count, progress=self._check_stop)
+        if self.learner.diverged:
+            _predictor_log.warning("a fit came to numbers that are none; a smaller learning rate helps")
+        before, self.training_steps = self.training_steps, self.training_steps + count
+        self._left -= count
+        self._report(values)
+        interval = self.config.reward_predictor_ckpt_interval
+        if self.training_steps // interval > before // interval:
+            self._save(self.learner.predictor, self.training_steps)
+        self._publish()
+        return self._left > 0
+
+    def _check_stop(self, updates: int) -> None:
+        if self._stop.is_set():
+            raise _StoppedError
+
+    def _publish(self) -> None:
+        """Let a copy of the predictor be used, where the one in use is old enough."""
+        first = self.training_steps >= self.config.n_initial_training_steps and self.predictor is None
+        age = self.training_steps - self._published
+        if not first and (self.predictor is None or age < self.config.reward_predictor_refresh_interval):
+            return
+        copy = self._new_predictor(self.learner.predictor.config)
+        copy.load_state_dict(self.learner.predictor.state_dict())
+        copy.env_id = self.learner.predictor.env_id
+        self.predictor, self._published = copy, self.training_steps
+        _log.info("rewards are predicted as of training step %d", self.training_steps)
+
+    def _report(self, values: dict[str, float]) -> None:
+        values = {**values, "labels/answered": len(self.learner.dataset)}
+        for tag, value in values.items():
+            self._writer.add_scalar(tag, value, self.steps)
+        self.learner.collector.report(values, self.steps, None)
+        _predictor_log.info(
+            "training step %d on %d answers: loss %.3f, held out %.3f, accuracy %.2f",
+            self.training_steps,
+            len(self.learner.dataset),
+            values["predictor/loss"],
+            values["predictor/validation_loss"],
+            values["predictor/accuracy"],
+        )
+
+    def _save(self, predictor: RewardPredictor, training_steps: int) -> Path:
+        folder = self.config.logs / CHECKPOINTS_NAME
+        folder.mkdir(exist_ok=True)
+        path = folder / f"predictor-{training_steps:08d}.npz"
+        with self._lock:
+            save_predictor(path, predictor, self.source.observation_space, self.source.action_space)
+            self._saved = max(self._saved, training_steps)
+            for old in checkpoints(folder)[:-_CHECKPOINTS_KEPT]:
+                old.unlink()
+        return path
+
+    # Beginnings.
+
+    def _dataset(self, ledger: Ledger) -> PreferenceDataset:
+        """What was answered in ``prefs_dir`` and in ``log_dir``, the newest of it."""
+        dataset = PreferenceDataset()
+        if self.config.prefs_dir is not None:
+            path = Path(self.config.prefs_dir)
+            path = path / PREFERENCES_NAME if path.is_dir() else path
+            spaces = self.source.observation_space, self.source.action_space
+            dataset = load_preferences(path, observation_space=spaces[0], action_space=spaces[1])
+            if dataset.segment_length != self.config.segment_length:
+                raise ConfigError(
+                    f"segment_length: expected {dataset.segment_length} as in {path}, got "
+                    f"{self.config.segment_length}"
+                )
+            dataset.env_id = self.source.env_id
+        self._loaded = len(dataset)
+        dataset.max_size = self.config.max_prefs_in_db
+        dataset.upsert(ledger.targets())
+        return dataset
+
+    def _first_predictor(self) -> RewardPredictor:
+        """The one to be trained; where a pretrained one is named that, which is used from the first step."""
+        folder = self.config.pretrained_reward_predictor_dir
+        if folder is None:
+            return self._new_predictor(self.config.reward)
+        spaces = self.source.observation_space, self.source.action_space
+        path = newest_checkpoint(Path(folder))
+        self.predictor = load_predictor(path, *spaces, self.config.device, self._network)
+        _log.info("rewards are predicted by %s", path)
+        return load_predictor(path, *spaces, self.config.device, self._network)
+
+    def _new_predictor(self, config: RewardConfig) -> RewardPredictor:
+        spaces = self.source.observation_space, self.source.action_space
+        return RewardPredictor(*spaces, config, self.config.seed, self.config.device, self._network)
+
+    def _collector(self, ledger: Ledger, parts: contextlib.ExitStack) -> Collector:
+        config = self.config
+        if config.synthetic_prefs or not config.collect_prefs:
+            # Its UUIDs follow from the seed, and may not be those of preferences from another folder.
+            return SyntheticTeacher(ledger, config.seed + (self._loaded << 32), self._judge(ledger))
+        from teacher.wrapper.asking import people_collector  # noqa: PLC0415 (most never ask people)
+
+        return people_collector(config, self.source, self.films, ledger, parts)
+
+    def _judge(self, ledger: Ledger) -> Judge:
+        if not isinstance(self.config.judge, str):
+            return self.config.judge
+        manner = Manner.parse(self.config.judge)
+        seen = ledger.decided_pairs(RETURNS_REMEMBERED // 2) if manner.has_thresholds else ()
+        return ScriptedTeacher(manner, self.config.seed, seen)
+
+    def _make_schedule(self, asked: int) -> tuple[LabelSchedule, int]:
+        """When how many are due, and how many of those asked before it does not count."""
+        config = self.config
+        if config.schedule is not None:
+            return config.schedule, 0
+        if config.n_prefs is not None and config.total_timesteps is not None:
+            return ExponentialSchedule(config.n_initial_prefs, config.n_prefs, config.total_timesteps), 0
+        period = _SYNTHETIC_PERIOD if config.synthetic_prefs else _PEOPLE_PERIOD
+        return ConstantRate(max(0, config.n_initial_prefs - asked), period), asked
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The saved predictors of a folder, oldest first."""
+    return sorted(path for path in folder.glob("*.npz") if _CHECKPOINT.fullmatch(path.name))
+
+
+def newest_checkpoint(folder: Path) -> Path:
+    """The newest predictor of a folder of checkpoints, or of a ``log_dir``; a file itself.
+
+    Raises:
+        DataError: there is none.
+    """
+    if folder.is_file():
+        return folder
+    saved = checkpoints(folder) or checkpoints(folder / CHECKPOINTS_NAME)
+    if not saved:
+        raise DataError(
+            f"expected a folder of saved reward predictors (predictor-*.npz), got {folder}: name the "
+            f"{CHECKPOINTS_NAME} of a log_dir"
+        )
+    return saved[-1]

@@ -1,0 +1,153 @@
+"""The wrapper of a vector environment."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector.utils import iterate
+from numpy.typing import NDArray
+
+from teacher.envs.episodes import SEED_KEY, SeededResets, episode_seeds
+from teacher.errors import ConfigError
+from teacher.wrapper.controls import TRUE_REWARD_KEY, Controls, begin, predict, reward_before_predictor
+from teacher.wrapper.recording import Cutting, EpisodeCutter, Step
+
+
+def replayable(
+    env_fn: Callable[[], gym.Env[Any, Any]], num_envs: int, seed: int = 1
+) -> list[Callable[[], gym.Env[Any, Any]]]:
+    """Functions for a vector environment whose episodes can be played again, as ``env_fn=`` wants them.
+
+    Vector environments reset by themselves without a seed; here each such reset gets one, told in its info.
+    What the environments' steps tell in their infos is left out.
+    """
+
+    def maker(index: int) -> Callable[[], gym.Env[Any, Any]]:
+        return lambda: SeededResets(env_fn(), episode_seeds([seed], index, num_envs))
+
+    return [maker(index) for index in range(num_envs)]
+
+
+class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, Any]):
+    """:class:`HumanPreferencesEnvWrapper` for a Gymnasium vector environment, in any autoreset mode.
+
+    ::
+
+        envs = HumanPreferencesVectorWrapper(gym.make_vec("Pendulum-v1", 8), segment_length=50)
+
+    Arguments, methods and errors are the same; ``infos["true_reward"]`` holds the rewards of all. With
+    ``env_fn``, make the environments by :func:`replayable`.
+    """
+
+    def __init__(
+        self, env: VectorEnv[Any, Any, Any], reward_predictor_network: Any = None, **settings: Any
+    ) -> None:
+        super().__init__(env)
+        env_id = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
+        can_draw = env.render_mode == "rgb_array"
+        self._tutor = tutor = begin(env, reward_predictor_network, settings, env_id, can_draw)
+        tutor.join()
+        self._wants_prediction = tutor.config.predicts
+        self._released = False
+        self._cutters = [
+            EpisodeCutter(
+                tutor.source, tutor.config.segment_length, np.random.default_rng([tutor.config.seed, index])
+            )
+            for index in range(self.num_envs)
+        ]
+        self._mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        self._observations: list[Any] = []
+        self._ended = np.zeros(self.num_envs, np.bool_)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset as Gymnasium does, all environments or those of a ``reset_mask``."""
+        observations, infos = self.env.reset(seed=seed, options=options)
+        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, np.bool_))
+        self._observations = self._each(observations)
+        self._begin(mask, infos)
+        self._ended &= ~mask
+        return observations, infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step all; predicted rewards where there are any, ``infos["true_reward"]`` the environments' own."""
+        tutor = self._tutor
+        executed = np.array(actions, self.action_space.dtype)
+        actions = executed.copy() if tutor.source.replayable else actions
+        observations, true, terminated, truncated, infos = self.env.step(actions)
+        real = ~self._ended if self._mode is AutoresetMode.NEXT_STEP else np.ones_like(self._ended)
+        ended = terminated | truncated
+        before, first = self._observations, self._each(observations)
+        after = list(first)
+        if self._mode is AutoresetMode.SAME_STEP:  # what came begins the next episode
+            for index in ended.nonzero()[0]:
+                after[index] = tutor.transform(infos["final_obs"][index])
+        tutor.steps += int(real.sum())
+        frames: Any = self.env.render() if tutor.wants_films else None
+        cuttings: list[Cutting] = []
+        for index in real.nonzero()[0].tolist():
+            flags = bool(terminated[index]), bool(truncated[index])
+            frame = None if frames is None else frames[index]
+            step = Step(executed[index], after[index], float(true[index]), *flags, frame)
+            cuttings += self._cutters[index].add(step)
+        tutor.give(cuttings)
+        self._observations = first
+        if self._mode is not AutoresetMode.DISABLED:
+            self._begin(ended if self._mode is AutoresetMode.SAME_STEP else ~real, infos)
+        self._ended = ended
+        rewards = self._rewards(true, before, executed, after, terminated)
+        info = {TRUE_REWARD_KEY: true, f"_{TRUE_REWARD_KEY}": np.ones(self.num_envs, np.bool_)}
+        return observations, np.where(real, rewards, 0.0), terminated, truncated, {**infos, **info}
+
+    def _rewards(
+        self, true: Any, before: list[Any], actions: Any, after: list[Any], terminated: Any
+    ) -> NDArray[np.float64]:
+        predictor = self._tutor.predictor
+        if not self._wants_prediction:
+            return np.asarray(true, np.float64)
+        if predictor is None:
+            return np.asarray(reward_before_predictor(self._tutor.config, true), np.float64)
+        return predict(predictor, np.stack(before), actions, np.stack(after), np.asarray(terminated))
+
+    def _begin(self, mask: NDArray[np.bool_], infos: dict[str, Any]) -> None:
+        """Begin episodes where ``mask`` says, with the observations that came last."""
+        for index in np.asarray(mask).nonzero()[0].tolist():
+            seed = None
+            if self._tutor.source.replayable:
+                if not infos.get(f"_{SEED_KEY}", np.zeros(self.num_envs, np.bool_))[index]:
+                    raise ConfigError(
+                        "env_fn: the seeds of these environments' resets are not known; make them by "
+                        "teacher.wrapper.replayable(env_fn, num_envs)"
+                    )
+                seed = int(infos[SEED_KEY][index])
+            self._cutters[index].begin(self._observations[index], seed)
+
+    def _each(self, observations: Any) -> list[Any]:
+        """One for each environment, as segments hold them."""
+        each: Iterator[Any] = iterate(self.observation_space, observations)
+        return [self._tutor.transform(one) for one in each]
+
+    def start_segment_collection(self) -> None:
+        """Ask about what is done from now on."""
+        for cutter in self._cutters:
+            cutter.resume()
+
+    def stop_segment_collection(self) -> None:
+        """Ask about nothing that is done from now on, as while the agent is tried."""
+        for cutter in self._cutters:
+            cutter.pause()
+
+    def close(self, **kwargs: Any) -> None:
+        """Close the environments, and end asking and learning.
+
+        Raises:
+            BackgroundError: asking or learning had failed.
+        """
+        if self._released:
+            return
+        self._released = True
+        try:
+            self._tutor.leave()
+        finally:
+            super().close(**kwargs)

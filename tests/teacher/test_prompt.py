@@ -1,0 +1,128 @@
+"""Somebody before the program: questions, lines of answer, and what becomes of both."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from teacher.clips.encode import Frame
+from teacher.collectors.prompt import PromptCollector
+from teacher.errors import RenderError
+from teacher.ledger import Ledger
+from teacher.preferences import Preference
+from teacher.segments import Segment
+
+MakeSegment = Callable[..., Segment]
+PATIENCE_SECONDS = 60.0
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    ledger = Ledger(tmp_path / "ledger.sqlite3")
+    yield ledger
+    ledger.close()
+
+
+def pictures(segment: Segment) -> "Future[list[Frame]]":
+    """As bright as the segment is good."""
+    made: Future[list[Frame]] = Future()
+    brightness = int(np.clip(128 + 20 * segment.true_return, 0, 255))
+    made.set_result([np.full((8, 8, 3), brightness, np.uint8) for _ in range(len(segment))])
+    return made
+
+
+def brighter(path: Path) -> str:
+    with Image.open(path) as picture:
+        assert getattr(picture, "n_frames", 1) >= 1
+        pixels = np.asarray(picture.convert("RGB"))
+    assert pixels.shape == (8, 26, 3)
+    return "l" if pixels[0, 0, 0] > pixels[0, -1, 0] else "r"
+
+
+def pairs(make_segment: MakeSegment, count: int) -> list[tuple[Segment, Segment]]:
+    returns = [(3.0, -3.0), (-2.0, 2.0)] * count
+    return [
+        (make_segment(2 * n, true_return=a), make_segment(2 * n + 1, true_return=b))
+        for n, (a, b) in enumerate(returns[:count])
+    ]
+
+
+def test_what_is_on_the_left_is_told_from_what_came_first(
+    ledger: Ledger, make_segment: MakeSegment, tmp_path: Path
+) -> None:
+    collector = PromptCollector(ledger, pictures, tmp_path, fps=10)
+    collector.submit(pairs(make_segment, 12), "training", 100)
+    assert collector.answer(10, lambda _: brighter(tmp_path / "pair.gif")) == 10
+    for preference in collector.receive():
+        assert preference.value == float(preference.first.true_return > preference.second.true_return)
+    assert ledger.usable() == 10
+    assert ledger.open() == 2
+
+
+def test_words_that_are_no_answer_are_asked_again(
+    ledger: Ledger, make_segment: MakeSegment, tmp_path: Path
+) -> None:
+    lines = iter(["what?", " Equal ", "", "c"])
+    collector = PromptCollector(ledger, pictures, tmp_path, fps=10)
+    collector.submit(pairs(make_segment, 3), "training", 100)
+    assert collector.answer(read=lambda _: next(lines)) == 3
+    assert [preference.value for preference in collector.receive()] == [0.5, None, None]
+
+
+def test_in_a_terminal_it_asks_beside_the_program_until_the_lines_end(
+    ledger: Ledger, make_segment: MakeSegment, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"e\n\ne\n")  # all at once, as from a file
+    collector = PromptCollector(ledger, pictures, tmp_path, fps=10, terminal=reading)
+    collector.submit(pairs(make_segment, 5), "training", 100)
+    received: list[Preference] = []
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(received) < 3:
+        received += collector.receive()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.close(writing)
+    while collector.status.state == "running":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    collector.close()
+    os.close(reading)
+    assert sorted(str(preference.value) for preference in received) == ["0.5", "0.5", "None"]
+    assert f"Which clip is better? See {tmp_path / 'pair.gif'}" in capfd.readouterr().out
+    assert ledger.open() == 2
+    again = PromptCollector(ledger, pictures, tmp_path, fps=10)
+    assert again.answer(read=lambda _: "e") == 2
+
+
+def test_it_stops_waiting_for_a_line_when_it_is_closed(
+    ledger: Ledger, make_segment: MakeSegment, tmp_path: Path
+) -> None:
+    reading, writing = os.pipe()
+    collector = PromptCollector(ledger, pictures, tmp_path, fps=10, terminal=reading)
+    collector.submit(pairs(make_segment, 1), "training", 100)
+    collector.close()
+    assert not collector._thread.is_alive()  # type: ignore[union-attr]
+    assert ledger.open() == 1
+    os.close(writing)
+    os.close(reading)
+
+
+def test_a_pair_that_cannot_be_shown_is_given_up(
+    ledger: Ledger, make_segment: MakeSegment, tmp_path: Path
+) -> None:
+    def fails(segment: Segment) -> "Future[list[Frame]]":
+        never: Future[list[Frame]] = Future()
+        never.set_exception(RenderError("no picture"))
+        return never
+
+    collector = PromptCollector(ledger, fails, tmp_path, fps=10)
+    collector.submit(pairs(make_segment, 2), "training", 100)
+    assert collector.answer(read=lambda _: "e") == 0
+    assert collector.status.failed == 2
+    assert ledger.asked() == 0

@@ -1,0 +1,220 @@
+"""One environment, with all asking and learning inside ``step``: its rewards, and what is asked."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from teacher.client import Decision
+from teacher.envs.episodes import replay
+from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
+from teacher.segments import Segment
+from tests.teacher.wrapper.conftest import Line, Wrap, play
+
+
+def test_rewards_are_predicted_once_there_is_a_predictor_and_the_true_one_stays_in_info(wrap: Wrap) -> None:
+    env = wrap()
+    outcomes = play(env, 700)
+    rewards, true = (
+        np.array(some) for some in zip(*((r, i["true_reward"]) for r, i in outcomes), strict=True)
+    )
+    first = int(np.flatnonzero(rewards)[0])
+    assert 100 < first < 200
+    assert not rewards[:first].any()
+    assert env.using_reward_from_predictor
+    assert np.corrcoef(rewards[first:], true[first:])[0, 1] > 0.8
+    assert outcomes[0][1]["time"] == 1
+    assert env.tutor.answers == 24
+
+
+def test_the_same_seed_is_the_same_run(wrap: Wrap, tmp_path: Path) -> None:
+    runs = [[reward for reward, _ in play(wrap(log_dir=tmp_path / name), 400)] for name in "ab"]
+    assert runs[0] == runs[1]
+    assert any(runs[0])
+
+
+def test_the_true_reward_comes_before_the_predictor_where_that_is_wanted(wrap: Wrap) -> None:
+    rewards = [(reward, info["true_reward"]) for reward, info in play(wrap(initial_reward="true"), 50)]
+    assert all(reward == true for reward, true in rewards)
+
+
+def test_rewards_are_switched(wrap: Wrap) -> None:
+    env = wrap()
+    play(env, 400)
+    env.switch_to_true_reward()
+    assert not env.using_reward_from_predictor
+    assert all(reward == info["true_reward"] for reward, info in play(env, 30))
+    env.switch_to_predicted_reward()
+    assert env.using_reward_from_predictor
+    assert any(reward != info["true_reward"] for reward, info in play(env, 30))
+
+
+def asked(env: Any) -> list[Segment]:
+    """The segments of all questions."""
+    return [segment for one in env.tutor.learner.ledger.preferences() for segment in (one.first, one.second)]
+
+
+@pytest.mark.parametrize("length", [1, 5, 11])
+def test_segments_are_of_one_episode_each_and_replay(wrap: Wrap, length: int) -> None:
+    env = wrap(segment_length=length, env_fn=Line, n_prefs=12)
+    play(env, 900)
+    segments = asked(env)
+    assert len(segments) >= 20
+    for segment in segments:
+        assert len(segment) == length
+        steps = list(replay(segment.recipe, Line()))[segment.start :]
+        assert np.array_equal([step.observation for step in steps], segment.observations)
+        assert [step.reward for step in steps] == segment.true_rewards.tolist()
+    assert len({segment.start % length for segment in segments}) > min(length, 3) - 1
+    assert len({segment.recipe.seed for segment in segments}) > 1
+
+
+def test_without_a_way_to_replay_segments_hold_what_happened(wrap: Wrap) -> None:
+    env = wrap()
+    play(env, 300)
+    for segment in asked(env):
+        after = segment.next_observations
+        assert np.array_equal(after[:, 0].astype(np.float64), segment.true_rewards)
+        assert np.allclose(np.diff(after[:, 1]), 1 / 23)
+        assert np.abs(np.diff(segment.observations[:, 0]) - 0.3 * segment.actions[:-1, 0]).max() < 0.3
+
+
+def test_nothing_is_asked_about_while_collection_is_stopped(wrap: Wrap) -> None:
+    env = wrap(train_reward=False)
+    env.stop_segment_collection()
+    play(env, 200)
+    assert env.tutor.answers == 0
+    env.start_segment_collection()
+    play(env, 200)
+    assert env.tutor.answers > 0
+
+
+def test_a_function_may_answer(wrap: Wrap) -> None:
+    def left_is_better(first: Segment, second: Segment) -> Decision:
+        return "first" if first.true_return < second.true_return else "second"
+
+    env = wrap(judge=left_is_better)
+    outcomes = play(env, 600)[300:]
+    assert np.corrcoef([r for r, _ in outcomes], [i["true_reward"] for _, i in outcomes])[0, 1] < -0.8
+
+
+class Camera(gym.ObservationWrapper[Any, Any, Any]):
+    """Tells the line's state under a name, beside a text."""
+
+    def __init__(self) -> None:
+        super().__init__(Line())
+        text = gym.spaces.Text(5)
+        self.observation_space = gym.spaces.Dict({"state": self.env.observation_space, "mission": text})
+
+    def observation(self, observation: Any) -> Any:
+        return {"state": observation, "mission": "right"}
+
+
+def test_odd_observations_are_transformed_for_segments_and_prediction(wrap: Wrap) -> None:
+    with pytest.raises(EnvironmentUnsuitableError, match="pass obs_transform_func"):
+        wrap(Camera())
+    env = wrap(Camera(), obs_transform_func=lambda observation: observation["state"][:1])
+    outcomes = play(env, 600)[300:]
+    assert asked(env)[0].observations.shape == (5, 1)
+    assert np.corrcoef([r for r, _ in outcomes], [i["true_reward"] for _, i in outcomes])[0, 1] > 0.8
+    assert env.reset()[0]["mission"] == "right"
+
+
+def test_a_transform_that_fails_is_refused(wrap: Wrap) -> None:
+    with pytest.raises(ConfigError, match="obs_transform_func failed on an observation: KeyError"):
+        wrap(Camera(), obs_transform_func=lambda observation: observation["picture"])
+
+
+def test_several_environments_are_learned_from_together(wrap: Wrap) -> None:
+    first = wrap(env_fn=Line)
+    second = first.beside(Line())
+    for _ in range(4):
+        play(first, 60)
+        play(second, 60)
+    assert first.using_reward_from_predictor
+    assert second.using_reward_from_predictor
+    assert first.tutor.steps == 480
+    first.close()
+    assert second.step(np.zeros(1, np.float32))[1] != 0
+    second.close()
+    with pytest.raises(ConfigError, match="expected an environment of"):
+        first.beside(gym.make("CartPole-v1"))
+
+
+def test_a_folder_belongs_to_one_wrapper(wrap: Wrap) -> None:
+    wrap()
+    with pytest.raises(ConfigError, match="in use by another wrapper"):
+        wrap()
+
+
+def test_answers_are_saved_and_learned_from_later(wrap: Wrap, tmp_path: Path) -> None:
+    collector = wrap(train_reward=False, log_dir=tmp_path / "collected")
+    assert all(reward == info["true_reward"] for reward, info in play(collector, 500))
+    with pytest.raises(DataError, match="no reward predictor and none is trained"):
+        collector.switch_to_predicted_reward()
+    path = collector.save_prefs()
+    collector.close()
+
+    trainer = wrap(collect_prefs=False, prefs_dir=path.parent, log_dir=tmp_path / "trained")
+    with pytest.raises(DataError, match="no reward predictor yet"):
+        trainer.save_reward_predictor()
+    play(trainer, 20)
+    assert trainer.tutor.training_steps == 8
+    saved = sorted((tmp_path / "trained" / "reward_predictor_checkpoints").iterdir())
+    assert [one.name for one in saved] == ["predictor-00000004.npz", "predictor-00000008.npz"]
+    rewards = [reward for reward, _ in play(trainer, 40, seed=7)]
+    trainer.close()
+
+    user = wrap(
+        pretrained_reward_predictor_dir=tmp_path / "trained",
+        collect_prefs=False,
+        train_reward=False,
+        log_dir=tmp_path / "used",
+    )
+    assert user.using_reward_from_predictor
+    assert [reward for reward, _ in play(user, 40, seed=7)] == rewards
+
+
+def test_saved_answers_and_new_ones_are_learned_from_together(wrap: Wrap, tmp_path: Path) -> None:
+    collector = wrap(train_reward=False, log_dir=tmp_path / "collected")
+    play(collector, 300)
+    path, saved = collector.save_prefs(), collector.tutor.answers
+    collector.close()
+    env = wrap(prefs_dir=path, log_dir=tmp_path / "both")
+    play(env, 700)
+    assert env.tutor.answers == saved + env.tutor.learner.ledger.usable() == 24
+
+
+def test_answers_of_other_segments_are_refused(wrap: Wrap, tmp_path: Path) -> None:
+    env = wrap(train_reward=False)
+    play(env, 300)
+    path = env.save_prefs()
+    env.close()
+    with pytest.raises(ConfigError, match="segment_length: expected 5"):
+        wrap(prefs_dir=path, segment_length=6, log_dir=tmp_path / "other")
+    with pytest.raises(DataError, match="of another environment"):
+        wrap(gym.make("CartPole-v1"), prefs_dir=path, log_dir=tmp_path / "other")
+
+
+def test_a_folder_is_gone_on_with(wrap: Wrap) -> None:
+    env = wrap()
+    play(env, 300)
+    answers = env.tutor.answers
+    env.close()
+    env = wrap()
+    assert env.tutor.answers == answers >= 12
+    play(env, 20)
+    assert env.using_reward_from_predictor
+
+
+def test_a_predictor_is_looked_for_where_one_may_be(wrap: Wrap, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="expected a folder of saved reward predictors"):
+        wrap(pretrained_reward_predictor_dir=tmp_path, collect_prefs=False, train_reward=False)
+
+
+def test_episodes_shorter_than_a_segment_are_told_of(wrap: Wrap, caplog: pytest.LogCaptureFixture) -> None:
+    env = wrap(Line(steps=4))
+    play(env, 260)
+    assert "no segment of 5 steps in 250 steps" in caplog.text

@@ -1,0 +1,70 @@
+"""Arguments by the names that are known, and what becomes of the others."""
+
+import logging
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from teacher.errors import ConfigError
+from teacher.wrapper.settings import DROPPED, WrapperConfig, read_settings
+
+# Of HumanPreferencesEnvWrapper in DRLHP, but for env and reward_predictor_network.
+KNOWN = """train_reward collect_prefs segment_length mp_context prefs_dir log_dir max_prefs_in_db
+    obs_transform_func n_initial_training_steps n_initial_prefs pretrained_reward_predictor_dir
+    reward_predictor_ckpt_interval reward_predictor_refresh_interval validation_interval
+    reward_database_refresh_interval synthetic_prefs max_pref_interface_segs zoom_ratio channels
+    env_wrapper_log_level reward_predictor_log_level pref_interface_log_level""".split()
+PAGE = (Path(__file__).parents[3] / "docs" / "wrapper.md").read_text()
+
+
+def test_every_known_argument_is_taken_or_was_dropped_for_a_reason() -> None:
+    assert {field.name for field in fields(WrapperConfig)} | set(DROPPED) >= set(KNOWN)
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_what_was_dropped_is_warned_of(name: str) -> None:
+    with pytest.warns(UserWarning, match=f"{name} does nothing here: {re.escape(DROPPED[name])}"):
+        read_settings({name: 1})
+
+
+def test_both_names_are_understood() -> None:
+    assert not read_settings({"synthetic_preferences": False}).synthetic_prefs
+    with pytest.raises(ConfigError, match="expected one of synthetic_preferences and synthetic_prefs"):
+        read_settings({"synthetic_prefs": False, "synthetic_preferences": False})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"segment_lenght": 3}, "no argument segment_lenght; did you mean segment_length"),
+        ({"segment_length": 0}, "segment_length: expected 1 or more; got 0"),
+        ({"n_prefs": 100}, "n_prefs: belongs together with total_timesteps"),
+        (
+            {"n_prefs": 10, "total_timesteps": 100},
+            r"n_prefs: expected n_initial_prefs \(40\) or more; got 10",
+        ),
+        ({"background": False}, "background: what is done inside step is asked by steps"),
+        (
+            {"background": False, "synthetic_prefs": False, "n_prefs": 50, "total_timesteps": 100},
+            "background: step does not wait for people",
+        ),
+        ({"collect_prefs": False}, "train_reward: needs answers"),
+        ({"people": "everyone"}, "people: expected site, terminal or notebook; got 'everyone'"),
+        ({"channels": 4}, "channels: expected 1 or 3; got 4"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_settings(settings)
+
+
+def test_every_argument_is_on_its_page_with_its_default() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) ?\|", PAGE, re.MULTILINE))
+    for field in fields(WrapperConfig):
+        default = "" if field.default is MISSING else str(field.default)
+        shown = {str(logging.INFO): "INFO"}.get(default, default) if "log_level" in field.name else default
+        assert rows[field.name].strip().strip("`") == shown, field.name
+    assert set(DROPPED) <= set(re.findall(r"`(\w+)`", PAGE))
