@@ -101,6 +101,8 @@ def check(config: TeachConfig, console: Console) -> TaskInfo:
                 check_replay(task, config.seed)
         if config.manner.function is not None:
             _try_goal(config, task)
+        if config.network is not None:
+            make_predictor(dataclasses.replace(config, device="cpu"), task)
     return task
 
 

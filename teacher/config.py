@@ -107,6 +107,11 @@ class TeachConfig:
         str | None,
         "start from a clone of these demonstrations, an .npz file; after --policy, if both are given",
     ] = None
+    network: Annotated[
+        str | None,
+        "module:function that makes each network of the reward predictor: it gets the shape of what is read "
+        "of a step, and returns a torch module, (n, *shape) numbers to (n,) rewards",
+    ] = None
     no_videos: Annotated[bool, "write no clips of whole episodes", "-V"] = False
     prompt: Annotated[
         str,
@@ -198,6 +203,16 @@ class TeachConfig:
                 "gold",
                 self.gold == 0 or self.predictor == "human",
                 "finds out labelers who do not look, so it needs -p human",
+            ),
+            (
+                "network",
+                self.network is None or self.predictor != "rl",
+                "rl learns from the true reward, so it has no predictor",
+            ),
+            (
+                "network",
+                self.network is None or self.reward.shaping is None,
+                "expected no --reward.shaping beside it; the module may do that itself",
             ),
             *site_checks(self.site_url, self.storage, self.bind, self.public_url),
         ]

@@ -26,6 +26,7 @@ from teacher.envs.episodes import EpisodeRecorder, Trajectory
 from teacher.envs.exploration import Explorer
 from teacher.envs.families import base_env_id
 from teacher.envs.tasks import TaskInfo, make_vector_env
+from teacher.functions import named_function
 from teacher.judges import Value, true_return
 from teacher.learner import PreferenceLearner
 from teacher.metrics import BEHAVIOUR_TAG, Metrics
@@ -292,10 +293,14 @@ def make_envs(
 
 
 def make_predictor(config: TeachConfig, task: TaskInfo) -> RewardPredictor:
-    """The untrained predictor of a run."""
-    return RewardPredictor(
-        task.observation_space, task.action_space, config.reward, config.seed, config.device
-    )
+    """The untrained predictor of a run.
+
+    Raises:
+        ConfigError: the function of ``--network`` does not do.
+    """
+    network = None if config.network is None else named_function(config.network, "--network")
+    spaces = task.observation_space, task.action_space
+    return RewardPredictor(*spaces, config.reward, config.seed, config.device, network)
 
 
 def predicted_rewards(predictor: RewardPredictor, rollout: Rollout) -> NDArray[np.float64]:

@@ -161,7 +161,7 @@ class OwnEnsemble(ModuleEnsemble):
 
 def _refusal(shape: tuple[int, ...], found: str) -> ConfigError:
     return ConfigError(
-        f"reward_predictor_network: expected a function from the shape {shape} to a torch module that gives "
+        f"the predictor's network: expected a function from the shape {shape} to a torch module that gives "
         f"each of n steps a number, got {found}"
     )
 

@@ -83,7 +83,7 @@ def test_members_begin_differently_and_alike_for_one_seed() -> None:
     ],
 )
 def test_what_gives_no_reward_is_refused(make: Callable[[tuple[int, ...]], nn.Module], found: str) -> None:
-    with pytest.raises(ConfigError, match=f"reward_predictor_network: expected .* got {found}"):
+    with pytest.raises(ConfigError, match=f"the predictor's network: expected .* got {found}"):
         RewardPredictor(*SPACES, RewardConfig(), seed=1, network=make)
 
 
