@@ -267,7 +267,6 @@ def test_channels_are_last_unless_the_first_axis_is_the_shortest(shape: tuple[in
         ((2, 3, 12, 10), np.concatenate),
         ((1, 1), lambda image: image[None]),
     ],
-    ids=str,
 )
 def test_images_of_any_shape_become_channels_height_and_width(
     shape: tuple[int, ...], arranged: Callable[[NDArray[np.uint8]], NDArray[np.uint8]]
