@@ -8,7 +8,6 @@ waits for the other.
 import contextlib
 import logging
 import math
-import re
 import threading
 import time
 from collections import deque
@@ -18,40 +17,38 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
-from teacher.collectors.base import Collector
 from teacher.collectors.human import HumanCollector
 from teacher.collectors.prompt import PromptCollector
-from teacher.collectors.synthetic import SyntheticTeacher
 from teacher.errors import BackgroundError, ConfigError, DataError, TeacherError, described
 from teacher.files import locked_folder
-from teacher.judges import Judge, ScriptedTeacher
 from teacher.learner import PreferenceLearner
 from teacher.ledger import Ledger
 from teacher.options import RewardConfig
 from teacher.predictor_files import load_predictor, save_predictor
-from teacher.preference_files import load_preferences, save_preferences
-from teacher.preferences import PreferenceDataset
+from teacher.preference_files import save_preferences
 from teacher.queries import select_pairs
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
-from teacher.schedules import ConstantRate, ExponentialSchedule, LabelSchedule
 from teacher.segments import SegmentPool
-from teacher.teachers import RETURNS_REMEMBERED, Manner
+from teacher.wrapper.beginnings import (
+    CHECKPOINTS_NAME,
+    PREFERENCES_NAME,
+    checkpoints,
+    collector_of,
+    newest_checkpoint,
+    saved_preferences,
+    schedule_of,
+)
 from teacher.wrapper.clips import Films
 from teacher.wrapper.recording import Cutting, Source
 from teacher.wrapper.settings import WrapperConfig
 
 LEDGER_NAME = "ledger.sqlite3"
-PREFERENCES_NAME = "preferences.npz"
-CHECKPOINTS_NAME = "reward_predictor_checkpoints"
 _CHECKPOINTS_KEPT = 5
-_CHECKPOINT = re.compile(r"predictor-(\d+)\.npz")
 _SEGMENTS_QUEUED = 1000  # newest, where they come faster than they are taken
 _SEGMENTS_WAITED_FOR = 50
 _IDLE_SECONDS = 0.1
 _CLOSE_SECONDS = 10.0
-_SYNTHETIC_PERIOD = 0.25  # seconds from one answer to the next, as in DRLHP
-_PEOPLE_PERIOD = 3.0
 _ASKED_AT_ONCE = 10  # pairs
 _CANDIDATES = 2  # new segments for each that is asked about, once there is a predictor to choose by
 
@@ -115,13 +112,18 @@ class Tutor:
         config, logs = self.config, self.config.logs
         self._hold_folder(parts)
         ledger = parts.enter_context(contextlib.closing(Ledger(logs / LEDGER_NAME)))
-        dataset = self._dataset(ledger)
+        dataset = saved_preferences(config, self.source)
+        self._loaded = len(dataset)
+        dataset.max_size = config.max_prefs_in_db
+        dataset.upsert(ledger.targets())
         if len(dataset):
             _preferences_log.info("beginning with %d preferences", len(dataset))
         predictor = self._first_predictor()
-        self._schedule, self._not_due = self._make_schedule(self._loaded + ledger.asked())
+        self._schedule, self._not_due = schedule_of(config, self._loaded + ledger.asked())
         parts.callback(self.films.close)
-        collector = self._collector(ledger, parts)
+        # A function's UUIDs follow from the seed, and may not be those of preferences from another folder.
+        seed = config.seed + (self._loaded << 32)
+        collector = collector_of(config, self.source, self.films, ledger, parts, seed)
         self.learner = PreferenceLearner(ledger, collector, dataset, predictor, unfitted=len(dataset))
         self.pool = SegmentPool(config.segment_length, config.max_pref_interface_segs, config.seed)
         self._writer = parts.enter_context(contextlib.closing(SummaryWriter(str(logs / "tensorboard"))))
@@ -379,25 +381,6 @@ class Tutor:
 
     # Beginnings.
 
-    def _dataset(self, ledger: Ledger) -> PreferenceDataset:
-        """What was answered in ``prefs_dir`` and in ``log_dir``, the newest of it."""
-        dataset = PreferenceDataset()
-        if self.config.prefs_dir is not None:
-            path = Path(self.config.prefs_dir)
-            path = path / PREFERENCES_NAME if path.is_dir() else path
-            spaces = self.source.observation_space, self.source.action_space
-            dataset = load_preferences(path, observation_space=spaces[0], action_space=spaces[1])
-            if dataset.segment_length != self.config.segment_length:
-                raise ConfigError(
-                    f"segment_length: expected {dataset.segment_length} as in {path}, got "
-                    f"{self.config.segment_length}"
-                )
-            dataset.env_id = self.source.env_id
-        self._loaded = len(dataset)
-        dataset.max_size = self.config.max_prefs_in_db
-        dataset.upsert(ledger.targets())
-        return dataset
-
     def _first_predictor(self) -> RewardPredictor:
         """The one to be trained; where a pretrained one is named that, which is used from the first step."""
         folder = self.config.pretrained_reward_predictor_dir
@@ -412,51 +395,3 @@ class Tutor:
     def _new_predictor(self, config: RewardConfig) -> RewardPredictor:
         spaces = self.source.observation_space, self.source.action_space
         return RewardPredictor(*spaces, config, self.config.seed, self.config.device, self._network)
-
-    def _collector(self, ledger: Ledger, parts: contextlib.ExitStack) -> Collector:
-        config = self.config
-        if config.synthetic_prefs or not config.collect_prefs:
-            # Its UUIDs follow from the seed, and may not be those of preferences from another folder.
-            return SyntheticTeacher(ledger, config.seed + (self._loaded << 32), self._judge(ledger))
-        from teacher.wrapper.asking import people_collector  # noqa: PLC0415 (most never ask people)
-
-        return people_collector(config, self.source, self.films, ledger, parts)
-
-    def _judge(self, ledger: Ledger) -> Judge:
-        if not isinstance(self.config.judge, str):
-            return self.config.judge
-        manner = Manner.parse(self.config.judge)
-        seen = ledger.decided_pairs(RETURNS_REMEMBERED // 2) if manner.has_thresholds else ()
-        return ScriptedTeacher(manner, self.config.seed, seen)
-
-    def _make_schedule(self, asked: int) -> tuple[LabelSchedule, int]:
-        """When how many are due, and how many of those asked before it does not count."""
-        config = self.config
-        if config.schedule is not None:
-            return config.schedule, 0
-        if config.n_prefs is not None and config.total_timesteps is not None:
-            return ExponentialSchedule(config.n_initial_prefs, config.n_prefs, config.total_timesteps), 0
-        period = _SYNTHETIC_PERIOD if config.synthetic_prefs else _PEOPLE_PERIOD
-        return ConstantRate(max(0, config.n_initial_prefs - asked), period), asked
-
-
-def checkpoints(folder: Path) -> list[Path]:
-    """The saved predictors of a folder, oldest first."""
-    return sorted(path for path in folder.glob("*.npz") if _CHECKPOINT.fullmatch(path.name))
-
-
-def newest_checkpoint(folder: Path) -> Path:
-    """The newest predictor of a folder of checkpoints, or of a ``log_dir``; a file itself.
-
-    Raises:
-        DataError: there is none.
-    """
-    if folder.is_file():
-        return folder
-    saved = checkpoints(folder) or checkpoints(folder / CHECKPOINTS_NAME)
-    if not saved:
-        raise DataError(
-            f"expected a folder of saved reward predictors (predictor-*.npz), got {folder}: name the "
-            f"{CHECKPOINTS_NAME} of a log_dir"
-        )
-    return saved[-1]

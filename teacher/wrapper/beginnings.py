@@ -1,0 +1,110 @@
+"""What asking and learning begin with: saved answers and predictors, who answers, how many are due when."""
+
+import contextlib
+import re
+from pathlib import Path
+
+from teacher.collectors.base import Collector
+from teacher.collectors.synthetic import SyntheticTeacher
+from teacher.errors import ConfigError, DataError
+from teacher.judges import Judge, ScriptedTeacher
+from teacher.ledger import Ledger
+from teacher.preference_files import load_preferences
+from teacher.preferences import PreferenceDataset
+from teacher.schedules import ConstantRate, ExponentialSchedule, LabelSchedule
+from teacher.teachers import RETURNS_REMEMBERED, Manner
+from teacher.wrapper.clips import Films
+from teacher.wrapper.recording import Source
+from teacher.wrapper.settings import WrapperConfig
+
+PREFERENCES_NAME = "preferences.npz"
+CHECKPOINTS_NAME = "reward_predictor_checkpoints"
+_CHECKPOINT = re.compile(r"predictor-(\d+)\.npz")
+_SYNTHETIC_PERIOD = 0.25  # seconds from one answer to the next, as in DRLHP
+_PEOPLE_PERIOD = 3.0
+
+
+def saved_preferences(config: WrapperConfig, source: Source) -> PreferenceDataset:
+    """What was answered in ``prefs_dir``; empty where none is named.
+
+    Raises:
+        ConfigError: its segments have another length.
+        DataError, OSError: it cannot be read, or is of another environment.
+    """
+    if config.prefs_dir is None:
+        return PreferenceDataset()
+    path = Path(config.prefs_dir)
+    path = path / PREFERENCES_NAME if path.is_dir() else path
+    spaces = source.observation_space, source.action_space
+    dataset = load_preferences(path, observation_space=spaces[0], action_space=spaces[1])
+    if dataset.segment_length != config.segment_length:
+        raise ConfigError(
+            f"segment_length: expected {dataset.segment_length} as in {path}, got {config.segment_length}"
+        )
+    dataset.env_id = source.env_id
+    return dataset
+
+
+def collector_of(
+    config: WrapperConfig,
+    source: Source,
+    films: Films,
+    ledger: Ledger,
+    parts: contextlib.ExitStack,
+    seed: int,
+) -> Collector:
+    """Who answers.
+
+    Args:
+        parts: what ends it.
+        seed: of the UUIDs and mistakes where a function answers.
+
+    Raises:
+        ConfigError: people cannot be asked in the way that is configured.
+        SiteUnreachableError, SiteRefusedError: the site does not answer, or does not take the experiment.
+    """
+    if config.synthetic_prefs or not config.collect_prefs:
+        return SyntheticTeacher(ledger, seed, _judge(config, ledger))
+    from teacher.wrapper.asking import people_collector  # noqa: PLC0415 (most never ask people)
+
+    return people_collector(config, source, films, ledger, parts)
+
+
+def _judge(config: WrapperConfig, ledger: Ledger) -> Judge:
+    if not isinstance(config.judge, str):
+        return config.judge
+    manner = Manner.parse(config.judge)
+    seen = ledger.decided_pairs(RETURNS_REMEMBERED // 2) if manner.has_thresholds else ()
+    return ScriptedTeacher(manner, config.seed, seen)
+
+
+def schedule_of(config: WrapperConfig, asked: int) -> tuple[LabelSchedule, int]:
+    """When how many are due, and how many of those ``asked`` before it does not count."""
+    if config.schedule is not None:
+        return config.schedule, 0
+    if config.n_prefs is not None and config.total_timesteps is not None:
+        return ExponentialSchedule(config.n_initial_prefs, config.n_prefs, config.total_timesteps), 0
+    period = _SYNTHETIC_PERIOD if config.synthetic_prefs else _PEOPLE_PERIOD
+    return ConstantRate(max(0, config.n_initial_prefs - asked), period), asked
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The saved predictors of a folder, oldest first."""
+    return sorted(path for path in folder.glob("*.npz") if _CHECKPOINT.fullmatch(path.name))
+
+
+def newest_checkpoint(folder: Path) -> Path:
+    """The newest predictor of a folder of checkpoints, or of a ``log_dir``; a file itself.
+
+    Raises:
+        DataError: there is none.
+    """
+    if folder.is_file():
+        return folder
+    saved = checkpoints(folder) or checkpoints(folder / CHECKPOINTS_NAME)
+    if not saved:
+        raise DataError(
+            f"expected a folder of saved reward predictors (predictor-*.npz), got {folder}: name the "
+            f"{CHECKPOINTS_NAME} of a log_dir"
+        )
+    return saved[-1]
