@@ -34,7 +34,7 @@ class OneLineParser(argparse.ArgumentParser):
     @property
     def name(self) -> str:
         """``teach fit``, or ``record`` of ``python -m teacher.record``."""
-        return self.prog.rpartition(".")[2]
+        return self.prog.rpartition("-m ")[2].rpartition(".")[2]
 
 
 def report_errors(

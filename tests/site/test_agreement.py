@@ -112,8 +112,8 @@ def test_what_the_database_counts_is_what_the_labels_say(labeled: Experiment) ->
         before = {label.comparison_id: label.verdict for label in own if label.status == "counted"}
         same = sum(before[label.comparison_id] == label.verdict for label in repeats)
         assert quality.consistency == Rate(same, len(repeats))
-        assert gold
-        assert repeats
+    # Who is shown which of them is drawn, but nearly all are shown some.
+    assert {"gold", "repeat"} <= {label.status for label in standing}
 
 
 def leave_one_out(units: Any, name: str) -> Rate:

@@ -148,7 +148,7 @@ def test_a_run_that_cannot_begin_removes_no_folder_that_was_there_before(
 
 def test_help_documents_every_setting_and_the_old_names(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parse_arguments(["--help"])
+        parse_arguments(["--help-all"])
     said = capsys.readouterr().out
     for field in dataclasses.fields(TeachConfig):
         assert field.name in PARTS or f"--{field.name}" in said
