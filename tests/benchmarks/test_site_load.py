@@ -29,7 +29,8 @@ def test_labelers_who_do_not_think_use_everything_up(live_server: LiveServer) ->
 
 @pytest.mark.django_db(transaction=True)
 def test_requests_that_fail_are_counted(live_server: LiveServer) -> None:
-    tally = label(Teacher(live_server.url), ["sessionid=nobody00; csrftoken=x"], 60, lambda tally: bool(tally.failures))
+    nobody = ["sessionid=nobody00; csrftoken=x"]
+    tally = label(Teacher(live_server.url), nobody, 60, lambda tally: bool(tally.failures))
     assert set(tally.failures) == {"next 401"}
     assert tally.labels == 0
 
