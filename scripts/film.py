@@ -8,7 +8,6 @@ touches the ground while it is upside down.
 """
 
 import argparse
-import contextlib
 import itertools
 from functools import partial
 from pathlib import Path
@@ -16,10 +15,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from teacher.clips.render import Shot, Stage
+from teacher.clips.render import Shot
 from teacher.envs.episodes import Trajectory, replay
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
 from teacher.judges import Behaviour
+from teacher.play import frames_of
 from teacher.saved_run import SavedRun
 
 SIZE = 240  # pixels
@@ -42,8 +42,7 @@ def count_flips(episode: Trajectory) -> tuple[int, int]:
 def film(episode: Trajectory, first: int, steps: int, every: int, path: Path) -> None:
     """Write every so many-th of an episode's steps as a GIF that begins again at its end."""
     recipe = episode.recipe(min(first + steps, len(episode)))
-    with contextlib.closing(Stage(recipe.env_id, recipe.kwargs, 2 * SIZE)) as stage:
-        frames = [Image.fromarray(frame) for frame in stage.frames(Shot(recipe, first))][::every]
+    frames = [Image.fromarray(frame) for frame in frames_of(Shot(recipe, first), 2 * SIZE)][::every]
     shape = (SIZE, SIZE * frames[0].height // frames[0].width)
     small = [frame.resize(shape, Image.Resampling.LANCZOS) for frame in frames]
     palette = small[len(small) // 2].quantize(

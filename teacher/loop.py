@@ -159,6 +159,8 @@ def ask(run: Run, teaching: Teaching) -> None:
 
 def mix_in_gold(run: Run, teaching: Teaching, pool: SegmentPool) -> None:
     """Submit pairs of ``pool`` whose answer is known, up to their share of what was asked."""
+    if run.config.gold == 0:
+        return
     missing = math.floor(run.config.gold * teaching.ledger.asked()) - teaching.ledger.gold()
     pairs = sure_pairs(pool, missing, value_of(run.config.manner), run.config.queries)
     if pairs:
