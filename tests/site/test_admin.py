@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils import timezone
 
 from human_feedback_site.feedback import models
 from human_feedback_site.feedback.services import consent, invites
@@ -359,13 +361,17 @@ def test_withdrawing_a_label_tells_nothing_of_a_pair_whose_answer_is_known(
 
 
 def test_a_token_is_replaced_and_shown_once(root: Client, researcher: User) -> None:
-    old = create_token(researcher)
+    now = timezone.now()
+    old = create_token(researcher, expires_at=now - timedelta(days=5))
     kept = models.ApiToken.objects.get()
+    models.ApiToken.objects.update(created_at=now - timedelta(days=35))
     body = {"action": "rotate", "_selected_action": [kept.pk]}
     response = root.post(page("changelist", models.ApiToken), body)
     [token] = re.findall(r'<pre id="token">(tt_[\w-]+)</pre>', response.content.decode())
     assert "no-store" in response["Cache-Control"]
     assert (user_of_token(token), user_of_token(old)) == (researcher, None)
+    kept.refresh_from_db()
+    assert kept.expires_at == pytest.approx(now + timedelta(days=30), abs=timedelta(hours=1))
     assert token not in str(LogEntry.objects.values())
     create_token(researcher)
     assert "Choose one token" in act(root, models.ApiToken, "rotate", *models.ApiToken.objects.all())

@@ -7,6 +7,7 @@ import json
 import stat
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
+from django.utils import timezone
 from pytest_django import Settings
 
 from human_feedback_site.feedback.models import ApiToken
@@ -56,6 +58,34 @@ def test_tokens_are_for_researchers(db: None, user: str, message: str) -> None:
     User.objects.create(username="gone", is_staff=True, is_active=False)
     with pytest.raises(CommandError, match=message):
         output("create_token", user)
+
+
+def test_a_token_lasts_a_year_unless_another_time_is_asked_for(researcher: User) -> None:
+    for days, expected in ((None, 365), ("7", 7), ("0", None)):
+        output("create_token", "ada", *(() if days is None else ("--days", days)))
+        kept = ApiToken.objects.latest("pk")
+        left = kept.expires_at and kept.expires_at - timezone.now()
+        assert left == (expected and pytest.approx(timedelta(days=expected), abs=timedelta(hours=1)))
+    for days in ("-1", "4000"):
+        with pytest.raises(CommandError, match="from 0 to 3650"):
+            output("create_token", "ada", "--days", days)
+
+
+def test_a_token_may_be_good_for_one_experiment(researcher: User) -> None:
+    output("create_token", "ada", experiment="hopper")
+    assert ApiToken.objects.get().experiment == "hopper"
+    with pytest.raises(CommandError, match="--experiment: Use 1 to 100 letters"):
+        output("create_token", "ada", experiment="a/b")
+
+
+def test_tokens_are_revoked_by_their_name_or_all(researcher: User) -> None:
+    tokens = {name: output("create_token", "ada", name=name) for name in ("cluster", "laptop", "old")}
+    assert output("revoke_tokens", "ada", name="cluster") == "1 revoked"
+    assert [name for name, token in tokens.items() if user_of_token(token)] == ["laptop", "old"]
+    assert output("revoke_tokens", "ada") == "2 revoked"
+    assert not ApiToken.objects.exists()
+    with pytest.raises(CommandError, match="no user 'eve'"):
+        output("revoke_tokens", "eve")
 
 
 def test_an_invitation_leads_to_the_labeling_page(trainer: Trainer, client: Client) -> None:

@@ -190,7 +190,7 @@ def test_no_key_password_or_cookie_is_ever_logged(
         client.get(path)
         client.post(path, {"next": invitation})
     monkeypatch.setattr(accounts, "accept_invite", complain)
-    monkeypatch.setattr(authentication, "user_of_token", complain)
+    monkeypatch.setattr(authentication, "token_of", complain)
     client.get(invitation)
     client.get("/api/v1/experiments/hopper", headers={"Authorization": f"Bearer {token}"})
 

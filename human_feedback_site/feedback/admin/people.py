@@ -1,5 +1,6 @@
 """Labelers, how they do, and the tokens of trainers."""
 
+from datetime import timedelta
 from typing import Any, cast
 
 from django.contrib import admin, messages
@@ -8,6 +9,7 @@ from django.db.models import Count, ForeignKey, QuerySet
 from django.forms import ModelChoiceField, ModelForm
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
+from django.utils import timezone
 
 from human_feedback_site.feedback import models
 from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly
@@ -122,16 +124,20 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
 class ApiTokenAdmin(ModelAdmin):
     """Tokens: made here, shown once, replaced, revoked by deleting them."""
 
-    list_display = ("name", "user", "created_at", "last_used_at")
+    list_display = ("name", "user", "experiment", "created_at", "expires_at", "last_used_at")
     list_filter = ("user",)
     list_select_related = ("user",)
-    search_fields = ("name", "user__username")
-    fields = ("user", "name")
+    search_fields = ("name", "user__username", "experiment")
+    fields = ("user", "name", "experiment", "expires_at")
     actions = ("rotate",)
 
     def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
         """Say no: a token that somebody uses does not change hands."""
         return False
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """Propose that it expires."""
+        return {"expires_at": timezone.now() + timedelta(days=accounts.TOKEN_DAYS)}
 
     def formfield_for_foreignkey(
         self, db_field: "ForeignKey[Any, Any]", request: HttpRequest, **options: Any

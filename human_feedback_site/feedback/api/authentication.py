@@ -4,38 +4,50 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
-from rest_framework import authentication
+from rest_framework import authentication, permissions
 from rest_framework.exceptions import AuthenticationFailed, Throttled
 from rest_framework.request import Request
 
 from human_feedback_site.feedback.addresses import client_address
 from human_feedback_site.feedback.errors import TooManyAttemptsError
-from human_feedback_site.feedback.services.accounts import user_of_token
+from human_feedback_site.feedback.models import ApiToken
+from human_feedback_site.feedback.services.accounts import token_of
 from human_feedback_site.feedback.services.limits import count_wrong_token
 
 
 class TokenAuthentication(authentication.BaseAuthentication):
     """``Authorization: Bearer tt_...``."""
 
-    def authenticate(self, request: Request) -> tuple[User, None] | None:
-        """Return the token's user, or None where the request carries no token."""
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
+        """Return the token's user and the token, or None where the request carries none."""
+        scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             return None
-        user = user_of_token(token.strip())
-        if user is None:
+        token = token_of(secret.strip())
+        if token is None:
             try:
                 count_wrong_token(client_address(request._request))
             except TooManyAttemptsError as error:
                 raise Throttled(error.wait, "Too many wrong API tokens came from this address.") from None
             raise AuthenticationFailed(
-                "The API token is not valid; make one with: manage.py create_token USER"
+                "The API token is not valid, or has expired; make one with: manage.py create_token USER"
             )
-        return user, None
+        return token.user, token
 
     def authenticate_header(self, request: Request) -> str:
         """Return the challenge that goes with status 401."""
         return "Bearer"
+
+
+class WithinScope(permissions.BasePermission):
+    """A token that is good for one experiment opens no other."""
+
+    message = "This API token is good for another experiment alone."
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        """Say whether the address is within what the token is good for; sessions have no such limit."""
+        token = request.auth
+        return not isinstance(token, ApiToken) or token.experiment in {"", view.kwargs["name"]}
 
 
 class SessionAuthentication(authentication.SessionAuthentication):

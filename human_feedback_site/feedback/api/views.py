@@ -14,7 +14,11 @@ from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
 from human_feedback_site.feedback import health
-from human_feedback_site.feedback.api.authentication import SessionAuthentication, TokenAuthentication
+from human_feedback_site.feedback.api.authentication import (
+    SessionAuthentication,
+    TokenAuthentication,
+    WithinScope,
+)
 from human_feedback_site.feedback.api.problems import unavailable
 from human_feedback_site.feedback.models import Experiment
 from human_feedback_site.feedback.selectors import own_experiment
@@ -36,7 +40,7 @@ class ResearcherView(APIView):
     """For trainers with a token, and staff in a browser."""
 
     authentication_classes = (TokenAuthentication, SessionAuthentication)
-    permission_classes = (IsAuthenticated, IsAdminUser)
+    permission_classes = (IsAuthenticated, IsAdminUser, WithinScope)
 
     def experiment(self, name: str) -> Experiment:
         """Return the caller's experiment ``name``."""

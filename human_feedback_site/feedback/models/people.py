@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
-from human_feedback_site.feedback.models.experiments import Experiment
+from human_feedback_site.feedback.models.experiments import Experiment, validate_name
 
 MAX_LABELER_NAME = 50
 LABELER_NAME_PATTERN = rf"\A[\w.-]{{1,{MAX_LABELER_NAME}}}\Z"
@@ -119,6 +119,18 @@ class ApiToken(models.Model):
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="api_tokens")
     name = models.CharField(max_length=100, default="trainer", help_text="What it is used for.")
+    experiment = models.CharField(
+        max_length=100,
+        default="",
+        db_default="",
+        blank=True,
+        validators=[validate_name],
+        help_text="The only experiment that it is good for, also before there is one of that name; "
+        "empty: all of the user's.",
+    )
+    expires_at = models.DateTimeField(
+        null=True, blank=True, help_text="From then on it is good for nothing; empty: it never expires."
+    )
     digest = models.CharField(max_length=64, unique=True, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)

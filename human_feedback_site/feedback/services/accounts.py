@@ -2,14 +2,16 @@
 
 import secrets
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core import signing
 from django.db import IntegrityError, transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.urls import reverse
+from django.utils import timezone
 
 from human_feedback_site.feedback.errors import NotFoundError, WithdrawnError
 from human_feedback_site.feedback.models import (
@@ -21,12 +23,16 @@ from human_feedback_site.feedback.models import (
 )
 
 INVITE_SALT = "feedback.invite"
+TOKEN_DAYS = 365  # unless another time is asked for
 _TOKEN_PREFIX = "tt_"  # noqa: S105  (what a token starts with, so that secret scanners can tell)
 
 
-def create_token(user: User, name: str = "trainer") -> str:
-    """Return a new token of ``user``; this is the only time it can be read."""
-    return issue_token(ApiToken(user=user, name=name))
+def create_token(user: User, name: str = "trainer", **limits: Any) -> str:
+    """Return a new token of ``user``; this is the only time it can be read.
+
+    ``limits`` are those of :class:`ApiToken`: ``experiment`` and ``expires_at``.
+    """
+    return issue_token(ApiToken(user=user, name=name, **limits))
 
 
 def issue_token(token: ApiToken) -> str:
@@ -38,25 +44,42 @@ def issue_token(token: ApiToken) -> str:
 
 
 def rotate_token(token: ApiToken) -> str:
-    """Put a new secret in the place of a token's old one, which is good for nothing now; return it."""
-    secret = _new_secret()
-    token.digest, token.last_used_at = ApiToken.digest_of(secret), None
-    token.save(update_fields=["digest", "last_used_at"])
+    """Put a new secret in the place of a token's old one, which is good for nothing now; return it.
+
+    It lasts as long from now on as the old one did from its beginning.
+    """
+    secret, now = _new_secret(), timezone.now()
+    if token.expires_at is not None:
+        token.expires_at = now + (token.expires_at - token.created_at)
+    token.digest, token.created_at, token.last_used_at = ApiToken.digest_of(secret), now, None
+    token.save(update_fields=["digest", "expires_at", "created_at", "last_used_at"])
     return secret
+
+
+def revoke_tokens(tokens: QuerySet[ApiToken]) -> int:
+    """Let these be good for nothing; return how many they were."""
+    return tokens.delete()[0]
 
 
 def _new_secret() -> str:
     return _TOKEN_PREFIX + secrets.token_urlsafe(32)
 
 
-def user_of_token(token: str) -> User | None:
-    """Return the active user a token belongs to, noting the use at most once a minute."""
-    found = ApiToken.objects.select_related("user").filter(digest=ApiToken.digest_of(token)).first()
+def token_of(secret: str) -> ApiToken | None:
+    """Return a token that has not expired, of an active user, noting the use at most once a minute."""
+    lasting = ApiToken.objects.select_related("user").exclude(expires_at__lte=Now())
+    found = lasting.filter(digest=ApiToken.digest_of(secret)).first()
     if found is None or not found.user.is_active:
         return None
     stale = Q(last_used_at=None) | Q(last_used_at__lt=Now() - timedelta(minutes=1))
     ApiToken.objects.filter(stale, pk=found.pk).update(last_used_at=Now())
-    return found.user
+    return found
+
+
+def user_of_token(secret: str) -> User | None:
+    """Return whom :func:`token_of` speaks for."""
+    token = token_of(secret)
+    return None if token is None else token.user
 
 
 def label_url(experiment: Experiment, base_url: str) -> str:

@@ -1,13 +1,19 @@
 """``manage.py create_token USER``: a trainer's key to the API."""
 
 from argparse import ArgumentParser
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
+from django.utils import timezone
 
 from human_feedback_site.feedback.management.commands import DatabaseCommand
-from human_feedback_site.feedback.services.accounts import create_token
+from human_feedback_site.feedback.models import validate_name
+from human_feedback_site.feedback.services.accounts import TOKEN_DAYS, create_token
+
+MOST_DAYS = 3650
 
 
 class Command(DatabaseCommand):
@@ -21,12 +27,24 @@ class Command(DatabaseCommand):
         parser.add_argument(
             "--name", default="trainer", help="what the token is used for, shown in the admin"
         )
+        parser.add_argument("--experiment", default="", help="the only one it is good for (default: all)")
+        parser.add_argument(
+            "--days", type=int, default=TOKEN_DAYS, help=f"that it lasts; 0: for ever (default: {TOKEN_DAYS})"
+        )
 
-    def handle(self, *args: Any, user: str, name: str, **options: Any) -> str:
+    def handle(self, *args: Any, user: str, name: str, experiment: str, days: int, **options: Any) -> str:
         """Return the token, which Django prints."""
         owner = User.objects.filter(username=user).first()
         if owner is None:
             raise CommandError(f"There is no user {user!r}; make one with: manage.py createsuperuser")
         if not owner.is_staff or not owner.is_active:
             raise CommandError(f"{user!r} must be active and staff to use the API; change that in the admin.")
-        return create_token(owner, name)
+        if not 0 <= days <= MOST_DAYS:
+            raise CommandError(f"--days must be from 0 to {MOST_DAYS}, not {days}.")
+        try:
+            if experiment:
+                validate_name(experiment)
+        except ValidationError as error:
+            raise CommandError(f"--experiment: {error.message}") from None
+        expires_at = timezone.now() + timedelta(days=days) if days else None
+        return create_token(owner, name, experiment=experiment, expires_at=expires_at)
