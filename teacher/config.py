@@ -385,7 +385,7 @@ def load_config(run_dir: Path) -> tuple[TeachConfig, uuid.UUID]:
         config = from_fields(data)
     except FileNotFoundError as error:
         raise ConfigError(f"expected a run directory with a config.json; {path} does not exist") from error
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{path} is not the configuration of a run: {error}") from error
     if config.run_dir.resolve() != run_dir.resolve():
         raise ConfigError(f"{run_dir} was renamed; expected it to end in {config.slug}/{config.name}")

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import numpy as np
 
 DAMAGED_ARCHIVE = (
     ValueError, KeyError, TypeError, EOFError, MemoryError, OverflowError, NotImplementedError, RuntimeError,
-    zlib.error, zipfile.BadZipFile,
+    SyntaxError, tokenize.TokenError, zlib.error, zipfile.BadZipFile,
 )  # fmt: skip
 """What reading a damaged ``.npz`` may raise besides OSError; an ``.npy`` file is no context manager."""
 

@@ -18,6 +18,7 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from teacher.envs.recipe import EpisodeRecipe
@@ -94,7 +95,7 @@ def _first_answer(text: str) -> int:
 
 def _of_files(folder: Path) -> CrowdLabels:
     paths = [_only(folder, stem) for stem in ("indices_1", "indices_2", "*_label")]
-    first, second, answers = (np.load(path, allow_pickle=False) for path in paths)
+    first, second, answers = map(_array, paths)
     named = _LENGTH.search(paths[0].name)
     if named is None:
         raise DataError(
@@ -108,6 +109,11 @@ def _of_files(folder: Path) -> CrowdLabels:
     if len(starts) != len(values):
         raise DataError(f"expected a label for each of {len(starts)} pairs, got {len(values)}")
     return CrowdLabels(named["env_id"], int(named["length"]), starts.astype(np.int64), values)
+
+
+def _array(path: Path) -> NDArray[Any]:
+    with path.open("rb") as file:
+        return npy.read_array(file, allow_pickle=False)
 
 
 def _only(folder: Path, stem: str) -> Path:

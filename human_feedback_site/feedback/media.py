@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _SALT = "feedback.media"
 MAX_KEYS = 1000  # that S3 lists or deletes in one request
+MAX_CLIP_BYTES = 64 * 2**20  # of a film of a whole episode; browsers and this site hold it in memory
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _KEY = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+")
 
@@ -42,7 +43,7 @@ class MediaStore(Protocol):
         """``scheme://host[:port]`` that serves the clips; None where this site does."""
 
     def readable(self, key: str) -> bool:
-        """Say whether the object exists and is not empty."""
+        """Say whether the object exists, and is neither empty nor larger than ``MAX_CLIP_BYTES``."""
 
     def url(self, key: str) -> str:
         """Return a link to the object that expires after ``MEDIA_LINK_SECONDS``."""
@@ -69,24 +70,37 @@ class FolderMedia:
         self.root = root
 
     def path(self, key: str) -> Path:
-        """Return where ``key`` is; it was checked when it was registered, and may not leave the folder."""
+        """Return where ``key`` is, which was checked when it was registered.
+
+        Raises :class:`FileNotFoundError` where a link leads out of the folder.
+        """
         path = (self.root / key).resolve()
         if not path.is_relative_to(self.root.resolve()):
-            raise ValueError(f"{key!r} is outside the media folder.")
+            raise FileNotFoundError(f"{key!r} is outside the media folder.")
         return path
 
     def readable(self, key: str) -> bool:
-        """Say whether the file exists and is not empty."""
-        path = self.path(key)
-        return path.is_file() and path.stat().st_size > 0
+        """Say whether it is a file of a size that a clip may have."""
+        try:
+            path = self.path(key)
+        except FileNotFoundError:
+            return False
+        return path.is_file() and 0 < path.stat().st_size <= MAX_CLIP_BYTES
 
     def url(self, key: str) -> str:
         """Return a link on this site."""
         return f"/media/{signing.dumps(key, salt=_SALT)}"
 
     def path_of_link(self, token: str) -> Path:
-        """Return the file behind a link; raises ``signing.BadSignature`` for a forged or old one."""
-        return self.path(signing.loads(token, salt=_SALT, max_age=settings.MEDIA_LINK_SECONDS))
+        """Return the file behind a link.
+
+        Raises ``signing.BadSignature`` for a forged or old one, :class:`FileNotFoundError` where the clip is
+        gone, or is none any more.
+        """
+        key = signing.loads(token, salt=_SALT, max_age=settings.MEDIA_LINK_SECONDS)
+        if not self.readable(key):
+            raise FileNotFoundError(f"{key!r} is gone.")
+        return self.path(key)
 
     def keys(self, experiment: str) -> list[str]:
         """Return up to ``MAX_KEYS`` keys of files of an experiment; a link to a folder is not followed."""
@@ -138,14 +152,14 @@ class S3Media:
         return f"{parts.scheme}://{parts.netloc}"
 
     def readable(self, key: str) -> bool:
-        """Say whether the object exists and is not empty."""
+        """Say whether the object exists and has a size that a clip may have."""
         try:
             head = self.client.head_object(Bucket=self.bucket, Key=self.full(key))
         except ClientError as error:
             if status_of(error) in {403, 404}:
                 return False
             raise
-        return head["ContentLength"] > 0
+        return 0 < head["ContentLength"] <= MAX_CLIP_BYTES
 
     def url(self, key: str) -> str:
         """Return a presigned link for the public endpoint."""

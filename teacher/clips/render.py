@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import io
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from teacher.segments import Episode, Segment
 
 CLIP_SIZE = 400
 """The longer side of a clip in pixels."""
+_MOST_PIXELS = 4096 * 4096  # of a captured picture: a small file may say that it is a huge one
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +202,8 @@ def captured(frames: Iterable[bytes]) -> Iterator[Frame]:
     for data in frames:
         try:
             with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
+                if math.prod(image.size) > _MOST_PIXELS:
+                    raise ValueError(f"it has {image.size[0]} by {image.size[1]} pixels")
                 frame = np.asarray(image.convert("RGB"))
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise RenderError(f"a captured picture cannot be read: {described(error)}") from error

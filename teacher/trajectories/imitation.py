@@ -88,7 +88,7 @@ def _arrow() -> Any:
 def _data_files(folder: Path) -> list[Path]:
     try:
         names = [str(file["filename"]) for file in json.loads((folder / _STATE).read_text())["_data_files"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, *DAMAGED_ARCHIVE) as error:
         raise DataError(f"{folder / _STATE} does not name files of data: {one_line(error)}") from error
     if any(Path(name).name != name for name in names):
         raise DataError(f"{folder / _STATE} names files outside of its folder")

@@ -46,8 +46,7 @@ def read(folder: Path) -> Recording:
         DataError: it is damaged, or of spaces other than Box and Discrete.
     """
     about = _metadata(folder)
-    spec = json.loads(about.get("env_spec") or "{}")
-    return Recording(list(_episodes(folder, about)), spec.get("id"))
+    return Recording(list(_episodes(folder, about)), _env_id(about))
 
 
 def relabel(source: Path, target: Path, predictor: RewardPredictor) -> None:
@@ -81,6 +80,7 @@ def _metadata(folder: Path) -> dict[str, Any]:
         spaces = [json.loads(about[f"{name}_space"]) for name in ("observation", "action")]
         kinds = [str(space["type"]) for space in spaces]
         about = {"data_format": _HDF5, **about, "total_episodes": int(about["total_episodes"])}
+        _env_id(about)
     except (OSError, *DAMAGED_ARCHIVE) as error:
         raise DataError(f"{path} does not describe a dataset of Minari: {one_line(error)}") from error
     if not set(kinds) <= {"Box", "Discrete"}:
@@ -89,6 +89,10 @@ def _metadata(folder: Path) -> dict[str, Any]:
             "arrays of it, and of these RecordedEpisode"
         )
     return about
+
+
+def _env_id(about: Mapping[str, Any]) -> Any:
+    return dict(json.loads(about.get("env_spec") or "{}")).get("id")
 
 
 def _episodes(folder: Path, about: Mapping[str, Any]) -> Iterator[RecordedEpisode]:

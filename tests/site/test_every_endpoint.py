@@ -34,8 +34,6 @@ from human_feedback_site.feedback.table_files import FILE_TYPES
 from human_feedback_site.feedback.tables import TABLES
 
 if TYPE_CHECKING:
-    from django.http import HttpResponse
-
     from tests.site.conftest import Browser, Trainer
 
 # The admin is a superuser who owns nothing; "other" is a researcher with experiments of its own.
@@ -243,7 +241,7 @@ def places(trainer: Trainer, browser: Browser) -> dict[str, object]:
     return {"invite": invite.pk, "comparison": comparison, "labeler": labeler}
 
 
-def send(client: Client, row: Row, places: dict[str, object], method: str | None = None) -> HttpResponse:
+def send(client: Client, row: Row, places: dict[str, object], method: str | None = None) -> Any:
     """Send a request as if it were the first: what it changed is taken back."""
     path = re.sub(r"{(\w+)}", lambda name: str(places[name[1]]), row.path)
     data, content_type = (

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -103,10 +105,15 @@ def test_what_was_typed_is_not_kept_and_rows_go_when_they_ended(ada: User) -> No
 
 
 @pytest.mark.django_db(transaction=True)
-def test_attempts_at_the_same_moment_are_no_more_than_in_turn() -> None:
+@pytest.mark.parametrize("count", [partial(limits.begin_sign_in, "ada"), limits.count_wrong_token])
+def test_attempts_at_the_same_moment_are_no_more_than_in_turn(
+    count: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_WRONG_TOKENS", limits.MOST_OF_NAME)
+
     def attempt(_: int) -> bool:
         try:
-            limits.begin_sign_in("ada", HERE)
+            count(HERE)
         except TooManyAttemptsError:
             return False
         finally:

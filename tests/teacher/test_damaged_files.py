@@ -1,0 +1,281 @@
+"""Every kind of file that the trainer reads, cut off, changed and replaced: refused in one line, or harmless.
+
+A kind needs a row here. The site's own are in ``tests/site/test_imports.py``.
+"""
+
+import csv
+import json
+import re
+import resource
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import h5py
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from PIL import Image
+
+from teacher.checkpoint import load_outline, load_state, save_state
+from teacher.clips.render import captured
+from teacher.config import TeachConfig, load_config, save_config
+from teacher.demonstrations import Demonstrations, load_demonstrations, save_demonstrations
+from teacher.envs.recipe import EpisodeRecipe
+from teacher.errors import TeacherError
+from teacher.ledger import Comparison, Ledger
+from teacher.options import RewardConfig
+from teacher.predictor_files import load_predictor, save_predictor
+from teacher.preference_files import load_preferences, save_preferences, saved_spaces
+from teacher.preferences import Preference, PreferenceDataset
+from teacher.reward.predictor import RewardPredictor
+from teacher.segments import Segment
+from teacher.trajectories import load_trajectories
+from teacher.unirlhf import CrowdLabels, crowd_preferences, load_crowd_labels
+from teacher.warmstart import read_policy
+
+MakeSegment = Callable[..., Segment]
+DATA = Path(__file__).parent / "trajectories" / "data"
+SPACES = Box(-np.inf, np.inf, (3,)), Box(-1, 1, (2,), np.float32)
+MOST_MEMORY = 2**29  # bytes that reading a damaged file may take
+FLIPS = 40
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of file: ``write`` makes an intact one in a folder and returns it, ``read`` reads it."""
+
+    name: str
+    write: Callable[[Path, MakeSegment], Path]
+    read: Callable[[Path], object]
+
+
+def checkpoint(folder: Path, _: MakeSegment) -> Path:
+    state = {"agent": {"weights": np.arange(300.0), "epoch": 3}, "random": [1, {"key": np.arange(9)}]}
+    save_state(folder / "checkpoint.npz", state)
+    return folder / "checkpoint.npz"
+
+
+def preferences(suffix: str) -> Callable[[Path, MakeSegment], Path]:
+    def write(folder: Path, make_segment: MakeSegment) -> Path:
+        dataset = PreferenceDataset()
+        for number in range(4):
+            pair = make_segment(number), make_segment(number + 50)
+            dataset.upsert([Preference(UUID(int=number), *pair, 0.5)])
+        save_preferences(folder / f"labels{suffix}", dataset, *SPACES)
+        return folder / f"labels{suffix}"
+
+    return write
+
+
+def predictor(folder: Path, _: MakeSegment) -> Path:
+    predictor = RewardPredictor(*SPACES, RewardConfig(members=1, hidden=4), seed=1)
+    save_predictor(folder / "predictor.npz", predictor, *SPACES)
+    return folder / "predictor.npz"
+
+
+def demonstrations(folder: Path, _: MakeSegment) -> Path:
+    starts = np.arange(20) % 10 == 0
+    columns = np.ones((20, 3)), np.ones((20, 2)), np.ones(20), np.full(2, 10.0), starts
+    save_demonstrations(folder / "expert.npz", Demonstrations(*columns))
+    return folder / "expert.npz"
+
+
+def demonstrated_image(folder: Path, _: MakeSegment) -> Path:
+    images = np.random.default_rng(1).integers(255, size=(4, 12, 10, 3), dtype=np.uint8)
+    columns = images, np.ones((4, 1)), np.ones(4), np.full(1, 4.0), np.arange(4) == 0
+    save_demonstrations(folder / "expert.npz", Demonstrations(*columns))
+    return next(path for path in folder.rglob("*.png"))
+
+
+def old_imitation(folder: Path, _: MakeSegment) -> Path:
+    arrays: dict[str, Any] = {"obs": np.ones((12, 3)), "acts": np.ones((10, 2)), "indices": np.array([6])}
+    np.savez(folder / "old.npz", **arrays)
+    return folder / "old.npz"
+
+
+def shipped(name: str, file: str) -> Callable[[Path, MakeSegment], Path]:
+    """A file in a copy of what another program wrote."""
+    return lambda folder, _: Path(shutil.copytree(DATA / name, folder / name)) / file
+
+
+def uni_rlhf_table(folder: Path, _: MakeSegment) -> Path:
+    about = {"environment_name": "hopper", "query_length": 5, "feedback_type": "comparative"}
+    (folder / "project.json").write_text(json.dumps(about))
+    with (folder / "project.csv").open("w") as file:
+        csv.writer(file).writerows([("start_indices_1", "start_indices_2", "label"), (0, 24, 0), (3, 12, 2)])
+    return folder / "project.csv"
+
+
+def uni_rlhf_arrays(folder: Path, _: MakeSegment) -> Path:
+    for stem, values in (("indices_1", [0, 3]), ("indices_2", [24, 12]), ("human_label", [0, -1])):
+        np.save(folder / f"{stem}_domain_mujoco_env_hopper_num_2_len_5_0.npy", np.array(values))
+    return next(folder.glob("human_label*"))
+
+
+def d4rl(folder: Path, _: MakeSegment) -> Path:
+    with h5py.File(folder / "d4rl.hdf5", "w") as file:
+        file["observations"], file["actions"] = np.ones((40, 3)), np.ones((40, 2))
+        file["rewards"], file["terminals"] = np.ones(40), np.zeros(40, bool)
+        file["timeouts"] = np.arange(40) == 20
+    return folder / "d4rl.hdf5"
+
+
+def transitions(folder: Path, _: MakeSegment) -> Path:
+    np.savez(
+        folder / "table.npz", observations=np.ones((40, 3)), actions=np.ones((40, 2)), rewards=np.ones(40)
+    )
+    return folder / "table.npz"
+
+
+def read_table(path: Path) -> object:
+    labels = CrowdLabels("hopper", 5, np.array([[0, 9]]), np.array([1.0]))
+    return crowd_preferences(labels, path)
+
+
+def ledger(folder: Path, make_segment: MakeSegment) -> Path:
+    written = Ledger(folder / "ledger.sqlite3")
+    pairs = [(make_segment(number), make_segment(number + 9)) for number in range(8)]
+    written.write([Comparison(UUID(int=n), *pair, "training", 0) for n, pair in enumerate(pairs)])
+    written.close()
+    return folder / "ledger.sqlite3"
+
+
+def read_ledger(path: Path) -> object:
+    opened = Ledger(path)
+    try:
+        opened.write([])
+        return opened.cursor, opened.unfinished(), opened.preferences(), opened.decided_pairs(9)
+    finally:
+        opened.close()
+        for rest in path.parent.glob("ledger.sqlite3-*"):  # the next damage is not this one's
+            rest.unlink()
+
+
+def segment(folder: Path, make_segment: MakeSegment) -> Path:
+    (folder / "segment").write_bytes(make_segment(1).to_bytes())
+    return folder / "segment"
+
+
+def recipe(folder: Path, make_segment: MakeSegment) -> Path:
+    (folder / "recipe.json").write_text(make_segment(1).recipe.to_json())
+    return folder / "recipe.json"
+
+
+def settings(folder: Path, _: MakeSegment) -> Path:
+    config = TeachConfig(env_id="ShortHopper-v1", predictor="rl", name="x", runs_dir=str(folder))
+    config.run_dir.mkdir(parents=True)
+    save_config(config, UUID(int=1))
+    return config.run_dir / "config.json"
+
+
+def picture(folder: Path, _: MakeSegment) -> Path:
+    pixels = np.random.default_rng(1).integers(255, size=(24, 32, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(folder / "frame.jpg")
+    return folder / "frame.jpg"
+
+
+KINDS = [
+    Kind("checkpoint", checkpoint, lambda path: (load_state(path), load_outline(path))),
+    Kind("saved policy", checkpoint, read_policy),
+    Kind("configuration", settings, lambda path: load_config(path.parent)),
+    Kind("ledger", ledger, read_ledger),
+    Kind("segment", segment, lambda path: Segment.from_bytes(path.read_bytes())),
+    Kind("recipe", recipe, lambda path: EpisodeRecipe.from_json(path.read_text(errors="replace"))),
+    *(
+        Kind(
+            f"labels in {suffix}",
+            preferences(suffix),
+            lambda path: (saved_spaces(path), load_preferences(path)),
+        )
+        for suffix in (".npz", ".parquet")
+    ),
+    Kind("predictor", predictor, load_predictor),
+    Kind("demonstrations", demonstrations, load_demonstrations),
+    Kind("demonstrations to be read as trajectories", demonstrations, load_trajectories),
+    Kind(
+        "demonstrated image",
+        demonstrated_image,
+        lambda path: load_demonstrations(path.parents[1] / "expert.npz"),
+    ),
+    Kind("captured picture", picture, lambda path: list(captured([path.read_bytes()]))),
+    Kind("old trajectories of imitation", old_imitation, load_trajectories),
+    Kind("Uni-RLHF's table", uni_rlhf_table, lambda path: load_crowd_labels(path.parent)),
+    Kind(
+        "Uni-RLHF's description",
+        lambda folder, make: uni_rlhf_table(folder, make).with_suffix(".json"),
+        lambda path: load_crowd_labels(path.parent),
+    ),
+    Kind("Uni-RLHF's arrays", uni_rlhf_arrays, lambda path: load_crowd_labels(path.parent)),
+    Kind("D4RL's file", d4rl, read_table),
+    Kind("table of transitions", transitions, read_table),
+    *(
+        Kind(f"{name}'s {file}", shipped(name, file), lambda path: load_trajectories(folder_of(path)))
+        for name, file in (
+            ("imitation", "data-00000-of-00001.arrow"),
+            ("imitation", "state.json"),
+            ("minari-hdf5", "data/main_data.hdf5"),
+            ("minari-hdf5", "data/metadata.json"),
+            ("minari-arrow", "data/1/part-0.arrow"),
+        )
+    ),
+]
+
+
+def folder_of(path: Path) -> Path:
+    """Of another program's dataset."""
+    return next(
+        parent for parent in path.parents if parent.name in {"imitation", "minari-hdf5", "minari-arrow"}
+    )
+
+
+def damaged(intact: bytes) -> Iterator[bytes]:
+    """Cut off, with bytes changed, and something else altogether."""
+    size = len(intact)
+    yield from (intact[: size * share // 8] for share in range(8))
+    yield from (intact[:-1], intact + b"\0" * 100, bytes(size))
+    random = np.random.default_rng(1)
+    # Half of them where files say how large things are.
+    near = [*random.integers(min(size, 400), size=FLIPS // 2), *random.integers(size, size=FLIPS // 2)]
+    for position in map(int, near):
+        changed = bytes([int(random.integers(256))])
+        yield intact[:position] + changed + intact[position + 1 :]
+        yield intact[:position] + b"\xff\xff\x7f" + intact[position + 3 :]
+    yield from (
+        b"null",
+        b"[]",
+        b"{}",
+        b"7",
+        b'"\xff"',
+        b"[" * 100_000,
+        b"PK\x05\x06" + bytes(18),
+        b"\x89HDF\r\n",
+    )
+    for number in set(re.findall(rb"\b\d{1,6}\b", intact[:2000])):
+        yield intact.replace(number, b"9" * 18, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_damaged_file_is_refused_in_one_line(kind: Kind, tmp_path: Path, make_segment: MakeSegment) -> None:
+    path = kind.write(tmp_path, make_segment)
+    intact = path.read_bytes()
+    kind.read(path)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    wrong: list[tuple[str, bytes]] = []
+    refused = 0
+    for content in damaged(intact):
+        path.write_bytes(content)
+        try:
+            kind.read(path)  # what is read may be what nobody looks at
+        except TeacherError as error:
+            refused += 1
+            if "\n" in str(error):
+                wrong.append((str(error), content[:60]))
+        except Exception as error:
+            wrong.append((repr(error)[:200], content[:60]))
+    assert wrong == []
+    assert refused > 10
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) * 1024 < MOST_MEMORY
