@@ -1,6 +1,5 @@
 """What becomes of the ledger when processes are killed, files are damaged and disks are full."""
 
-import os
 import signal
 import sqlite3
 import subprocess
