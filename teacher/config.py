@@ -22,6 +22,7 @@ from teacher.options import (
     RewardConfig,
     field_checks,
     refuse_first,
+    type_checks,
     with_preset,
 )
 from teacher.teachers import Manner
@@ -328,7 +329,10 @@ def from_fields(fields: Mapping[str, Any]) -> TeachConfig:
         TypeError: a field is unknown.
     """
     parts = {name: kind(**fields[name]) for name, kind in PARTS.items() if name in fields}
-    return TeachConfig(**{**fields, **parts})
+    config = TeachConfig(**{**fields, **parts})
+    for settings, prefix in ((config, "--"), *((part, f"--{name}.") for name, part in parts.items())):
+        refuse_first(settings, type_checks(settings), prefix)
+    return config
 
 
 def _is_http_url(text: str) -> bool:

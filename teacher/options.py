@@ -62,6 +62,22 @@ def field_checks(settings: object) -> list[Check]:
     ]
 
 
+def type_checks(settings: object) -> list[Check]:
+    """That the values of a dataclass's fields are of their types, for one that was read from a file."""
+    hints = typing.get_type_hints(type(settings)).items()
+    return [(name, _is_of(getattr(settings, name), kind), f"expected {kind}") for name, kind in hints]
+
+
+def _is_of(value: object, kind: Any) -> bool:
+    if get_origin(kind) in (types.UnionType, typing.Union):
+        return any(_is_of(value, each) for each in get_args(kind))
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if kind in (int, float):
+        return isinstance(value, int | kind) and not isinstance(value, bool)
+    return isinstance(value, kind)
+
+
 def _fitting(settings: type) -> Sequence[tuple[str, Fits]]:
     return [
         (name, fits)

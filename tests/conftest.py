@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import re
 import signal
 import socket
 import time
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from django.conf import settings
 
@@ -43,6 +45,9 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> No
     database: dict[str, Any] = settings.DATABASES["default"]
     if database["ENGINE"] == "django.db.backends.sqlite3":
         database["TEST"]["NAME"] = str(tmp_path_factory.mktemp("site") / "test.sqlite3")
+
+
+_FLIPS = 40  # of bytes in a file
 
 
 @dataclass(frozen=True)
@@ -113,3 +118,34 @@ def free_port() -> Callable[[], int]:
         raise AssertionError("candidates are endless")
 
     return free_port
+
+
+@pytest.fixture
+def damaged() -> Callable[[bytes], Iterator[bytes]]:
+    """Contents of a file in its place: cut off, with bytes changed, and something else altogether."""
+    return _damaged
+
+
+def _damaged(intact: bytes) -> Iterator[bytes]:
+    size = len(intact)
+    yield from (intact[: size * share // 8] for share in range(8))
+    yield from (intact[:-1], intact + b"\0" * 100, bytes(size))
+    random = np.random.default_rng(1)
+    # Half of them where files say how large things are.
+    near = [*random.integers(min(size, 400), size=_FLIPS // 2), *random.integers(size, size=_FLIPS // 2)]
+    for position in map(int, near):
+        changed = bytes([int(random.integers(256))])
+        yield intact[:position] + changed + intact[position + 1 :]
+        yield intact[:position] + b"\xff\xff\x7f" + intact[position + 3 :]
+    yield from (
+        b"null",
+        b"[]",
+        b"{}",
+        b"7",
+        b'"\xff"',
+        b"[" * 100_000,
+        b"PK\x05\x06" + bytes(18),
+        b"\x89HDF\r\n",
+    )
+    for number in set(re.findall(rb"\b\d{1,6}\b", intact[:2000])):
+        yield intact.replace(number, b"9" * 18, 1)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import transaction
 
 from human_feedback_site.feedback.media import FolderMedia, media_store
 from human_feedback_site.feedback.models import (
@@ -293,3 +294,21 @@ def test_a_new_experiment_needs_an_owner(trainer: Trainer, bring_back: Callable[
         bring_back(exported, owner="nobody")
     bring_back(exported, owner="ada")
     assert Experiment.objects.get().name == "hopper"
+
+
+@pytest.mark.parametrize("table", ["comparisons", "labels"])
+def test_a_damaged_file_is_refused_or_says_something_else(
+    story: Exported,
+    bring_back: Callable[..., str],
+    damaged: Callable[[bytes], Iterator[bytes]],
+    table: str,
+) -> None:
+    refused = 0
+    for content in damaged(story[table]):
+        with transaction.atomic():
+            try:
+                bring_back({**story, table: content})
+            except CommandError:
+                refused += 1
+            transaction.set_rollback(True)
+    assert refused > 50

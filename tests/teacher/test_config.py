@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import json
 import math
@@ -6,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from teacher.config import PARTS, TeachConfig, from_options, load_config, read_redis_url, save_config
 from teacher.errors import ConfigError
@@ -16,6 +19,16 @@ def make_config(**changes: Any) -> TeachConfig:
     return TeachConfig(
         **{"env_id": "ShortHopper-v1", "predictor": "synth", "name": "x", "n_labels": 40, **changes}
     )
+
+
+SETTINGS = [
+    ("run_id",),
+    ("unknown",),
+    *((name,) for name in dataclasses.asdict(make_config())),
+    *((part, name) for part, kind in PARTS.items() for name in (*dataclasses.asdict(kind()), "unknown")),
+]
+_PLAIN = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=9))
+JSON = _PLAIN | st.lists(_PLAIN, max_size=2) | st.dictionaries(st.text(max_size=5), _PLAIN, max_size=2)
 
 
 @pytest.mark.parametrize(
@@ -273,13 +286,28 @@ def test_a_moved_run_is_found_and_a_renamed_one_refused(tmp_path: Path) -> None:
         load_config(renamed)
 
 
-@pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"run_id": "no"}', json.dumps({"run_id": str(uuid.UUID(int=1))})]
-)
-def test_a_damaged_configuration_is_refused(tmp_path: Path, content: str) -> None:
-    (tmp_path / "config.json").write_text(content)
-    with pytest.raises(ConfigError):
-        load_config(tmp_path)
+@settings(max_examples=300, derandomize=True, database=None, deadline=None)
+@given(at=st.sampled_from(SETTINGS), value=JSON)
+def test_whatever_a_setting_is_changed_to_is_read_back_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, at: tuple[str, ...], value: Any
+) -> None:
+    config = make_config(runs_dir=str(tmp_path_factory.getbasetemp()))
+    data: dict[str, Any] = {"run_id": str(uuid.UUID(int=1)), **dataclasses.asdict(config)}
+    part = data if len(at) == 1 else data[at[0]]
+    part[at[-1]] = value
+    config.run_dir.mkdir(parents=True, exist_ok=True)
+    (config.run_dir / "config.json").write_text(json.dumps(data))
+    with contextlib.suppress(ConfigError):
+        changed, _ = load_config(config.run_dir)
+        save_config(changed, uuid.UUID(int=1))
+        again, _ = load_config(config.run_dir)
+        folders: dict[str, Any] = {
+            "state_dir": "",
+            "policy": None,
+            "demonstrations": None,
+            "storage": None,
+        }  # absolute now
+        assert dataclasses.replace(again, **folders) == dataclasses.replace(changed, **folders)
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,86 @@
+"""What is in the repository: every dependency at one version, and no key."""
+
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines())
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+OF_PIP_ALONE = {"pip", "setuptools", "wheel"}
+# How keys begin that somebody gives out, ours among them; each is longer than what examples show.
+KEYS = re.compile(
+    r"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----"
+    r"|\btt_[\w-]{43}\b"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
+    r"|\bgh[pousr]_[A-Za-z0-9]{36}\b|\bgithub_pat_\w{40,}"
+    r"|\bglpat-[\w-]{20}\b|\bxox[abprs]-[\w-]{20,}|\bhf_[A-Za-z]{34}\b|\bsk-[\w-]{40,}|\bpypi-[\w-]{80,}"
+    r"|\bAIza[\w-]{35}\b"
+)
+
+
+def wanted() -> Iterator[Requirement]:
+    """What is installed for the project and all its extras, as far as it is installed here."""
+    extras = PROJECT["optional-dependencies"].values()
+    left = [
+        Requirement(text) for text in (*PROJECT["dependencies"], *(each for some in extras for each in some))
+    ]
+    seen = set()
+    while left:
+        requirement = left.pop()
+        for extra in requirement.extras or {""}:
+            at = canonicalize_name(requirement.name), extra
+            if at in seen or at[0] in OF_PIP_ALONE:
+                continue
+            seen.add(at)
+            yield requirement
+            try:
+                needs = map(Requirement, requires(requirement.name) or ())
+            except PackageNotFoundError:
+                continue
+            left += [need for need in needs if need.marker is None or need.marker.evaluate({"extra": extra})]
+
+
+def test_every_dependency_has_one_version() -> None:
+    pins = {canonicalize_name(name): pinned for name, pinned in PINS.items()}
+    names = {canonicalize_name(requirement.name) for requirement in wanted()}
+    assert len(names) > 100
+    assert sorted(names - set(pins)) == []
+    for requirement in wanted():
+        assert pins[canonicalize_name(requirement.name)] in requirement.specifier, requirement
+
+
+def test_what_is_installed_is_what_is_pinned() -> None:
+    """Otherwise nobody has tested the versions that others get."""
+    for name, pinned in PINS.items():
+        try:
+            installed = version(name)
+        except PackageNotFoundError:  # of an extra
+            continue
+        assert installed.partition("+")[0] == pinned, name
+
+
+def test_no_key_is_in_the_repository() -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode:
+        pytest.skip("no git repository here")
+    found = []
+    for name in listed.stdout.decode().split("\0")[:-1]:
+        content = (ROOT / name).read_bytes() if (ROOT / name).is_file() else b""
+        if b"\0" not in content[:1000]:  # a text
+            found += [(name, match[0][:12]) for match in KEYS.finditer(content.decode())]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "key", ["tt_" + "x" * 43, "AKIA" + "A" * 16, "-----BEGIN " + "RSA PRIVATE KEY-----", "ghp_" + "a" * 36]
+)
+def test_a_key_is_known_where_it_stands(key: str) -> None:
+    assert KEYS.search(f'TOKEN = "{key}"')
