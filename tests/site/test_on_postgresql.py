@@ -12,19 +12,22 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 CONTRACT = TESTS / "contract" / "test_site.py"
-# Settings, files, and refusals that come before any query: a second database would tell nothing new.
+# Settings, files, arithmetic, and who may do what: a second database would tell nothing new.
 SAME_ON_ANY_DATABASE = (
     "pages/test_accounts.py",
+    "pages/test_chart.py",
     "pages/test_label_page.py",
     "pages/test_markup.py",
     "production",  # its databases are its own
     "test_access.py",
+    "test_aggregation.py",
     "test_celery_app.py",
     "test_commands.py",
     "test_embedded.py",
     "test_logs.py",
     "test_media.py",
     "test_on_postgresql.py",
+    "test_roles.py",
     "test_schema.py",
     "test_security.py",
     "test_settings.py",
