@@ -1,0 +1,222 @@
+"""How long does a queue have to be, and how many render workers are enough? By simulation.
+
+``python benchmarks/scaling.py`` (half a minute on one core) prints the tables of docs/scaling.md.
+
+- ``labelers``: an experiment whose labelers hold leases as the labeling page does, and whose trainer keeps
+  so many comparisons open for each of them. A labelled comparison is replaced after a delay: the trainer
+  hears of it, asks anew, has both clips rendered and registers them. Some labelers vanish with their leases,
+  which end by the clock.
+- ``workers``: clips that experiments ask for, each a batch at a time, and workers that render one at a time.
+"""
+
+import argparse
+import heapq
+import itertools
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+
+class Clock:
+    """Events in the order of their times, in seconds."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = itertools.count()
+
+    def after(self, delay: float, action: Callable[[], None]) -> None:
+        """Do something later."""
+        heapq.heappush(self._events, (self.now + delay, next(self._count), action))
+
+    def run(self, until: float) -> None:
+        """Let everything happen that is due before ``until``."""
+        while self._events and self._events[0][0] <= until:
+            self.now, _, action = heapq.heappop(self._events)
+            action()
+        self.now = until
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """An experiment at overlap 1 and those who label for it; times in seconds.
+
+    Attributes:
+        labelers: pages that are open at any time.
+        open_per_labeler: comparisons that the trainer keeps asked and unanswered.
+        delay: mean time from a label to the comparison that takes its place.
+        held: leases of a page, the pair on its screen among them.
+        answer: mean time that a labeler looks at a pair.
+        vanish: share of answers after which a labeler is gone without a word, and another one comes.
+        lease: how long a lease lives that nobody renews.
+    """
+
+    labelers: int = 200
+    open_per_labeler: float = 4.0
+    delay: float = 10.0
+    held: int = 3
+    answer: float = 3.0
+    vanish: float = 0.0
+    lease: float = 60.0
+
+
+@dataclass(frozen=True)
+class Labeling:
+    """What a simulated crowd did.
+
+    Attributes:
+        idle: share of the labelers' time without a pair.
+        labels_per_second: of all of them.
+        waited: seconds from the registration of a comparison to its label: median and 99th percentile.
+    """
+
+    idle: float
+    labels_per_second: float
+    waited: tuple[float, float]
+
+
+class CrowdSimulation:
+    """One page for each labeler; comparisons are known by the time of their registration."""
+
+    def __init__(self, crowd: Crowd, rng: random.Random) -> None:
+        self.crowd, self._rng, self._clock = crowd, rng, Clock()
+        self._queue: deque[float] = deque([0.0] * max(1, round(crowd.open_per_labeler * crowd.labelers)))
+        self._prefetched: list[deque[float]] = [deque() for _ in range(crowd.labelers)]
+        self._empty: deque[int] = deque()
+        self._since = [0.0] * crowd.labelers
+        self._idle, self._begin, self._waits = 0.0, 0.0, list[float]()
+
+    def run(self, seconds: float, warm_up: float) -> Labeling:
+        """Simulate; what happens in the first ``warm_up`` seconds is not counted."""
+        for labeler in range(self.crowd.labelers):
+            self._next(labeler)
+        self._clock.run(warm_up)
+        self._begin, self._idle, self._waits = warm_up, 0.0, []
+        self._clock.run(warm_up + seconds)
+        for labeler in self._empty:
+            self._count_idle(labeler)
+        median, late = np.percentile(self._waits, (50, 99))
+        return Labeling(
+            self._idle / seconds / self.crowd.labelers,
+            len(self._waits) / seconds,
+            (float(median), float(late)),
+        )
+
+    def _next(self, labeler: int) -> None:
+        """Show the labeler a pair: one of its own, of the queue, or prefetched by another page."""
+        pair = self._take(labeler)
+        if pair is None:
+            self._since[labeler] = self._clock.now
+            self._empty.append(labeler)
+            return
+        own = self._prefetched[labeler]
+        while self._queue and len(own) < self.crowd.held - 1:
+            own.append(self._queue.popleft())
+        self._clock.after(self._exponential(self.crowd.answer), lambda: self._answer(labeler, pair))
+
+    def _take(self, labeler: int) -> float | None:
+        if self._prefetched[labeler]:
+            return self._prefetched[labeler].popleft()
+        if self._queue:
+            return self._queue.popleft()
+        richest = max(self._prefetched, key=len)
+        return richest.pop() if richest else None
+
+    def _answer(self, labeler: int, registered: float) -> None:
+        if self._rng.random() < self.crowd.vanish:
+            # Neither this answer nor the page's other leases come back before their time.
+            for pair in (registered, *self._prefetched[labeler]):
+                self._clock.after(self.crowd.lease, lambda pair=pair: self._offer(pair))  # type: ignore[misc]
+            self._prefetched[labeler].clear()
+        else:
+            self._waits.append(self._clock.now - registered)
+            delay = self._exponential(self.crowd.delay)
+            self._clock.after(delay, lambda: self._offer(self._clock.now))
+        self._next(labeler)
+
+    def _offer(self, pair: float) -> None:
+        self._queue.append(pair)
+        if self._empty:
+            labeler = self._empty.popleft()
+            self._count_idle(labeler)
+            self._next(labeler)
+
+    def _count_idle(self, labeler: int) -> None:
+        self._idle += self._clock.now - max(self._since[labeler], self._begin)
+
+    def _exponential(self, mean: float) -> float:
+        return self._rng.expovariate(1 / mean) if mean else 0.0
+
+
+@dataclass(frozen=True)
+class Farm:
+    """Render workers and what is asked of them; times in seconds.
+
+    Attributes:
+        workers: processes that render one clip at a time.
+        clip: mean time of the processor for a clip.
+        clips: that are asked for in a second, by all experiments together.
+        batch: clips that an experiment asks for at once.
+    """
+
+    workers: int = 1000
+    clip: float = 0.2
+    clips: float = 4000.0
+    batch: int = 40
+
+
+def clip_waits(farm: Farm, count: int, rng: random.Random) -> list[float]:
+    """Seconds that each of ``count`` clips waits for a worker, after as many that are not counted."""
+    free = [0.0] * farm.workers  # when each worker is free: a heap
+    waits, now = [], 0.0
+    for number in range(2 * count):
+        if number % farm.batch == 0:
+            now += rng.expovariate(farm.clips / farm.batch)
+        start = max(now, free[0])
+        heapq.heapreplace(free, start + rng.expovariate(1 / farm.clip))
+        waits.append(start - now)
+    return waits[count:]
+
+
+def print_labelers(seconds: float) -> None:
+    """Print how idle labelers are, and how old the oldest pairs, by delay and length of the queue."""
+    lengths = (2.0, 4.0, 8.0, 16.0)
+    print("| delay, s | vanish |" + "".join(f" {each:g} a labeler |" for each in lengths))
+    print("|---|---|" + "---|" * len(lengths))
+    for delay, vanish in ((5.0, 0.0), (10.0, 0.0), (20.0, 0.0), (10.0, 0.01), (10.0, 0.05)):
+        crowds = [Crowd(open_per_labeler=each, delay=delay, vanish=vanish) for each in lengths]
+        all_done = [CrowdSimulation(crowd, random.Random(1)).run(seconds, seconds / 4) for crowd in crowds]
+        cells = "".join(f" {done.idle:.1%}, {done.waited[1]:.0f} s |" for done in all_done)
+        print(f"| {delay:g} | {vanish:.0%} |{cells}")
+
+
+def print_workers(count: int) -> None:
+    """Print how long clips wait by how busy the workers are, and how many are asked for at once."""
+    loads = tuple(itertools.product((2, 40), (0.5, 0.8, 0.95)))
+    print("| workers |" + "".join(f" {batch} at once, {busy:.0%} busy |" for batch, busy in loads))
+    print("|---|" + "---|" * len(loads))
+    for workers in (10, 100, 1000):
+        farms = (Farm(workers, clips=busy * workers / Farm.clip, batch=batch) for batch, busy in loads)
+        all_waits = [clip_waits(farm, count, random.Random(1)) for farm in farms]
+        cells = "".join(f" {np.mean(waits):.2f}, {np.percentile(waits, 99):.2f} |" for waits in all_waits)
+        print(f"| {workers:,} |{cells}")
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=1200.0, help="simulated for each row of labelers")
+    parser.add_argument("--clips", type=int, default=200_000, help="simulated for each row of workers")
+    given = parser.parse_args()
+    print_labelers(given.seconds)
+    print()
+    print_workers(given.clips)
+
+
+if __name__ == "__main__":
+    main()
