@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 from stack.display import Display
 from stack.process import STOP_SECONDS, Process, Service, State
@@ -27,7 +28,7 @@ class Supervisor:
         self._display = display
         display.processes = self.processes
 
-    def __enter__(self) -> "Supervisor":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -26,16 +26,6 @@ from teacher.storage import open_storage
 ROOT = Path(__file__).parents[2]
 LOOK_LONG_ENOUGH_MS = 450
 STOP_SECONDS = 180.0
-KILLED = {  # name and part of the command line
-    "render-1": "render-1@",
-    "web": "gunicorn",
-    "redis": "redis-server",
-    "postgres": "bin/postgres",
-    "s3": "rclone",
-    "chores": "chores@",
-    "trainer": "teacher.teach",
-    "bots": "teacher.bots",
-}
 SHOW_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"
 
 
@@ -76,19 +66,6 @@ class Stack:
     def last_words(self) -> str:
         logs = [self.output, *sorted(self.folder.glob("logs/*.log"))]
         return "\n".join(f"{log.name}: {log.read_text()[-1500:]}" for log in logs)
-
-    def kill(self, program: str) -> None:
-        """Kill the program of the stack whose command line contains this."""
-
-        def found() -> list[int]:
-            return [pid for pid, line in children(self.process.pid).items() if program in line]
-
-        self.until(lambda: len(found()) == 1, program)  # it may be about to be started again
-        os.kill(found()[0], signal.SIGKILL)
-
-    def answers(self) -> int:
-        """Answers that the bots saw acknowledged."""
-        return sum(len(path.read_text().splitlines()) for path in self.folder.glob("answers/*.jsonl"))
 
     def close(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -136,31 +113,6 @@ def stack(folder: Path) -> Iterator[Stack]:
         yield stack.wait()
     finally:
         stack.close()
-
-
-@pytest.mark.slow
-def test_nothing_is_lost_when_each_program_of_an_experiment_is_killed_once(folder: Path) -> None:
-    experiment = "--workers 1 --bots 3 --env Reacher-v1 --labels 40 --pretrain-labels 8 --steps 6000"
-    stack = Stack(folder, *experiment.split())
-    try:
-        for answers, program in enumerate(KILLED.values(), 1):
-            stack.until(lambda wanted=3 * answers: stack.answers() >= wanted, "answers")  # type: ignore[misc]
-            stack.kill(program)
-        status = stack.process.wait(300)
-    finally:
-        stack.close()
-    said = stack.output.read_text()
-    for name in KILLED:
-        assert f"{name} ended (SIGKILL); it is started again" in said
-        assert f"{name} is running again" in said
-    assert status == 0, stack.last_words()
-    facts = dict(re.findall(r"^ (\S.*?) {2,}(\d+)", said, re.MULTILINE))
-    assert facts["asked"] == "40"
-    assert facts["reached the trainer"] == "40"
-    assert facts["unanswered"] == "0"
-    unseen = int(facts["in the database"]) - int(facts["acknowledged"])
-    assert 0 <= unseen <= 3, "each of the killed bots may have missed one acknowledgement"
-    assert {facts[fault] for fault in ("lost", "doubled", "inverted", "unknown", "stuck")} == {"0"}
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,96 @@
+"""A TCP connection that can be cut and slowed: what stands between two programs in ``benchmarks.chaos``."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+_CHUNK = 65_536
+
+
+class Link:
+    """Passes on what comes to one port of this machine to another one; a context manager.
+
+    Args:
+        port: where it listens.
+        server: the port that it passes everything on to.
+    """
+
+    def __init__(self, port: int, server: int) -> None:
+        self._port, self._server = port, server
+        self._delay = 0.0
+        self._is_cut = False
+        self._open: set[asyncio.StreamWriter] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"link-{port}", daemon=True)
+
+    def __enter__(self) -> "Link":
+        self._thread.start()
+        self._do(self._listen())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._do(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def cut(self) -> None:
+        """Break all connections, and every new one at once."""
+        self._is_cut = True
+        self._do(self._break())
+
+    def slow(self, seconds: float) -> None:
+        """Hold up whatever is sent, in both directions, chunk by chunk."""
+        self._delay = seconds
+
+    def mend(self) -> None:
+        """Pass everything on at once again."""
+        self._is_cut, self._delay = False, 0.0
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    async def _listen(self) -> None:
+        self._listener = await asyncio.start_server(self._connected, "127.0.0.1", self._port)
+
+    async def _break(self) -> None:
+        for writer in self._open:
+            writer.transport.abort()
+
+    async def _end(self) -> None:
+        self._listener.close()
+        await self._break()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*others, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        try:
+            if self._is_cut:
+                return
+            with contextlib.suppress(OSError):
+                await self._connect(reader, writer)
+        finally:
+            self._open.discard(writer)
+            writer.transport.abort()
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self._server)
+        self._open.add(back)
+        try:
+            await asyncio.gather(self._pass_on(reader, back), self._pass_on(there, writer))
+        finally:
+            self._open.discard(back)
+            back.transport.abort()
+
+    async def _pass_on(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        """Copy until the source ends, and tell the target so."""
+        with contextlib.suppress(OSError):
+            while data := await source.read(_CHUNK):
+                await asyncio.sleep(self._delay)
+                target.write(data)
+                await target.drain()
+            if target.can_write_eof():
+                target.write_eof()

@@ -1,0 +1,152 @@
+"""Nothing is lost where everything dies, in short; ``python -m benchmarks.chaos`` is the long form."""
+
+import contextlib
+import errno
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from benchmarks.chaos import (
+    FAST_SECONDS,
+    LINKS,
+    PROGRAMS,
+    Blow,
+    Store,
+    drawn_blows,
+    fast_clock,
+    kills_of,
+    report,
+    run_batch,
+)
+from benchmarks.chaos_link import Link
+from stack.experiment import ExperimentOptions
+from stack.folder import Folder
+from stack.postgres import PostgreSQL
+
+SMALL = ExperimentOptions(env_id="Reacher-v1", labels=40, pretrain_labels=8, steps=6000, bots=3)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    """Of a stack whose data are gone afterwards."""
+    yield Folder(tmp_path / "stack")
+    PostgreSQL(tmp_path / "stack" / "postgres", port=0, password="").remove()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.flaky(reruns=1)  # on a machine that is busy enough, a program may not come up in time
+def test_no_label_is_lost_where_each_program_dies_and_each_link_breaks(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kills = [Blow("kill", name, 1.5) for name in PROGRAMS]
+    cuts = [Blow("cut", name, 0.5, 1.5) for name in LINKS]
+    others = [Blow("slow", "postgres", 0.2, 2.0), Blow("fill", "s3", 0.2, 2.0)]
+    blows = [blow for pair in zip(kills, [*cuts, *others], strict=False) for blow in pair] + kills[6:]
+    console = Console(record=True, highlight=False, width=120)
+    result = run_batch(folder, SMALL, iter(blows), console)
+    said = console.export_text()
+    logs = "\n".join(f"{log.name}: {log.read_text()[-1500:]}" for log in sorted(folder.logs.glob("*.log")))
+    assert result["holds"], said + logs
+    assert (result["asked"], result["reached"], result["unanswered"]) == (40, 40, 0)
+    assert 0 <= result["stored"] - result["acknowledged"] <= 3, "the killed labelers' last answers"
+    given = {str(blow): 1 for blow in blows}
+    if "fill s3" not in result["blows"]:  # only root has a disk to fill
+        del given["fill s3"]
+    assert result["blows"] == given
+    assert result["clock"] in (0, 600)
+    for name in PROGRAMS:
+        assert f"{name} ended (SIGKILL); it is started again" in said
+        assert f"{name} is running again" in said
+    assert kills_of([result]) == len(PROGRAMS)
+    assert report([result, result]).startswith("2 batches, 16 kills, ")
+
+
+def test_blows_are_drawn_from_the_seed() -> None:
+    once, again, other = (list(drawn_blows(seed, 400, every=2.0)) for seed in (1, 1, 2))
+    assert once == again != other
+    assert {blow.target for blow in once if blow.kind == "kill"} == set(PROGRAMS)
+    assert {blow.kind for blow in once} == {"kill", "cut", "slow", "fill"}
+    assert sum(blow.pause for blow in once) / 400 == pytest.approx(2.0, rel=0.2)
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(30)
+        yield server
+
+
+@pytest.fixture
+def link(server: socket.socket, free_port: Callable[[], int]) -> Iterator[tuple[Link, int]]:
+    """A link to the server, and the port where it listens."""
+    port = free_port()
+    with Link(port, server.getsockname()[1]) as link:
+        yield link, port
+
+
+def test_a_link_passes_on_is_cut_slowed_and_mended(server: socket.socket, link: tuple[Link, int]) -> None:
+    between, port = link
+    with contextlib.ExitStack() as open_:
+        client = open_.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+        served = open_.enter_context(server.accept()[0])
+        client.sendall(b"there")
+        assert served.recv(100) == b"there"
+        served.sendall(b"and back")
+        assert client.recv(100) == b"and back"
+        between.cut()
+        with contextlib.suppress(ConnectionResetError):
+            assert client.recv(100) == b""
+        refused = open_.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+        with contextlib.suppress(ConnectionResetError):
+            assert refused.recv(100) == b""
+        between.mend()
+        between.slow(0.2)
+        client = open_.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+        served = open_.enter_context(server.accept()[0])
+        begun = time.monotonic()
+        client.sendall(b"late")
+        assert served.recv(100) == b"late"
+        assert time.monotonic() - begun >= 0.2
+        client.shutdown(socket.SHUT_WR)
+        assert served.recv(100) == b""
+
+
+def test_a_fast_clock_changes_the_time_of_day_alone(tmp_path: Path) -> None:
+    variables = fast_clock(tmp_path)
+    if not variables:
+        pytest.skip("a clock is made fast by what a C compiler makes; there is none")
+    program = """if True:
+        import datetime, json, threading, time
+        begun = time.monotonic()
+        time.sleep(0.01)
+        threading.Event().wait(0.01)
+        print(json.dumps([time.time(), datetime.datetime.now().timestamp(), begun, time.monotonic()]))"""
+    before = time.time()
+    command = [sys.executable, "-c", program]
+    said = subprocess.run(command, env=os.environ | variables, capture_output=True, check=True, timeout=60)
+    by_time, by_datetime, begun, ended = json.loads(said.stdout)
+    for fast in (by_time, by_datetime):
+        assert before + FAST_SECONDS - 1 < fast < time.time() + FAST_SECONDS + 1
+    assert 0.02 <= ended - begun < 60
+
+
+def test_a_full_disk_takes_nothing_until_there_is_room(tmp_path: Path) -> None:
+    with Store(tmp_path / "s3") as store:
+        if not store.is_small:
+            pytest.skip("only root may have a small disk of its own to fill")
+        store.fill()
+        with pytest.raises(OSError, match="No space left") as refused:
+            (tmp_path / "s3" / "clip").write_bytes(bytes(100_000))
+        assert refused.value.errno == errno.ENOSPC
+        store.empty()
+        (tmp_path / "s3" / "clip").write_bytes(bytes(100_000))
