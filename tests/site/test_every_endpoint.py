@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -119,14 +119,15 @@ PAGES = [
     page("invite", *MANAGED, method="POST", labeler="mia"),
     page("invites", *MANAGED),
     page("invites", 302, 404, 404, 404, 302, 302, method="POST", kind="named", labeler_name="mia", days=1),
-    page("invites/<int:number>/revoke", *STEERED, method="POST", path="invites/{invite}/revoke"),
-    page("labelers/<int:number>", *MANAGED, path="labelers/{labeler}"),
+    page("invites/<number:number>/revoke", *STEERED, method="POST", path="invites/{invite}/revoke"),
+    page("labelers/<number:number>", *MANAGED, path="labelers/{labeler}"),
     *(
-        page(f"labelers/<int:number>/{step}", *STEERED, method="POST", path=f"labelers/{{labeler}}/{step}")
+        page(f"labelers/<number:number>/{step}", *STEERED, method="POST", path=f"labelers/{{labeler}}/{step}")
         for step in ("block", "readmit")
     ),
     page("participants", *MANAGED),
     page("participants/forget", *STEERED, method="POST", all="yes"),
+    page("participants/forget", *STEERED, method="POST", participant="0" * 24),
     *(
         page("<slug:table>.<slug:extension>", *MANAGED, path=f"{table}.{extension}")
         for table in TABLES
@@ -188,6 +189,17 @@ MORE_METHODS = {
     "accounts/login/": {"POST", "PUT"},  # in test_limits.py; Django takes a PUT for a POST
     "join/<str:token>": {"POST"},
     "i18n/setlang/": METHODS,  # all but POST only lead on
+}
+
+
+# Fields that pages read beside those in the table.
+FIELDS = {
+    X + "comparisons": {"state", "decision", "labeler", "since", "text", "order", "disagreement"},
+    X + "examples/<uuid:uuid>": {"explanation", "practice", "page"},
+    X + "consent": {"answer", "version"},
+    X + "invites": {"limit", "note", "study", "completion_code", "return_url", "answers_wanted"},
+    X + "participants/forget": {"participant"},
+    "accounts/login/": {"next", "username", "password"},
 }
 
 
@@ -298,6 +310,22 @@ def test_nothing_is_written_without_the_csrf_token(
     strict.cookies = clients["owner"].cookies
     writing = [row for row in ROWS if row.method != "GET"]
     assert [str(row) for row in writing if send(strict, row, places).status_code != 403] == []
+
+
+@pytest.mark.parametrize("value", ["\0", "9" * 40, "x" * 30_000, "-1<%\U0010ffff\u202e"])
+def test_no_page_fails_at_what_nobody_would_type(
+    clients: dict[str, Client], places: dict[str, object], value: str
+) -> None:
+    for row in PAGES:
+        fields = row.body.keys() | FIELDS.get(row.route, set()) | ({"page"} if row.method == "GET" else set())
+        for name in fields:
+            changed = replace(row, body={**row.body, name: value})
+            if row.method == "GET":
+                changed = replace(changed, path=f"{row.path}?{urlencode(changed.body)}", body={})
+            assert send(clients["owner"], changed, places).status_code < 500
+    for address in ("labelers", "invites"):
+        path = f"/experiments/hopper/{address}/{10**40}"
+        assert clients["owner"].get(path).status_code == 404
 
 
 def test_a_token_for_one_experiment_makes_it_and_serves_it(trainer: Trainer) -> None:

@@ -129,6 +129,6 @@ def forget(request: HttpRequest, name: str) -> HttpResponse:
     experiment = managed(request, name)
     chosen = experiment.arrivals.all()
     if "all" not in request.POST:
-        chosen = chosen.filter(participant=request.POST.get("participant", ""))
+        chosen = chosen.filter(participant=request.POST.get("participant", "").replace("\0", ""))
     invitations.forget_participants(chosen)
     return redirect("participants", name)

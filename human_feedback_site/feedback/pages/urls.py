@@ -1,7 +1,8 @@
 """Addresses of the pages."""
 
 from django.contrib.auth.views import LogoutView
-from django.urls import include, path
+from django.urls import include, path, register_converter
+from django.urls.converters import IntConverter
 
 from human_feedback_site.feedback.pages import (
     browser,
@@ -18,6 +19,15 @@ from human_feedback_site.feedback.pages import (
     steering,
     views,
 )
+
+
+class NumberConverter(IntConverter):
+    """A number that a database can hold; PostgreSQL and SQLite fail at a larger one."""
+
+    regex = "[0-9]{1,18}"
+
+
+register_converter(NumberConverter, "number")
 
 urlpatterns = [
     path("", views.home, name="home"),
@@ -40,11 +50,11 @@ urlpatterns = [
     path("experiments/<slug:name>/comparisons", browser.comparisons, name="comparisons"),
     path("experiments/<slug:name>/comparisons/<uuid:uuid>", browser.comparison, name="comparison"),
     path("experiments/<slug:name>/comparisons/<uuid:uuid>/act", browser.act, name="act"),
-    path("experiments/<slug:name>/labelers/<int:number>", labelers.labeler, name="labeler"),
-    path("experiments/<slug:name>/labelers/<int:number>/block", labelers.block, name="block"),
-    path("experiments/<slug:name>/labelers/<int:number>/readmit", labelers.readmit, name="readmit"),
+    path("experiments/<slug:name>/labelers/<number:number>", labelers.labeler, name="labeler"),
+    path("experiments/<slug:name>/labelers/<number:number>/block", labelers.block, name="block"),
+    path("experiments/<slug:name>/labelers/<number:number>/readmit", labelers.readmit, name="readmit"),
     path("experiments/<slug:name>/invites", people.invites, name="invites"),
-    path("experiments/<slug:name>/invites/<int:number>/revoke", people.revoke, name="revoke"),
+    path("experiments/<slug:name>/invites/<number:number>/revoke", people.revoke, name="revoke"),
     path("experiments/<slug:name>/consent", consent.consent, name="consent"),
     path("experiments/<slug:name>/consent/text", consent.edit, name="consent-text"),
     path("experiments/<slug:name>/participants", people.participants, name="participants"),
