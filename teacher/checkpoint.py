@@ -5,8 +5,10 @@ become entries of the archive; everything else goes into one JSON entry, in whic
 for an array.
 """
 
+import contextlib
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from teacher.errors import DataError, StorageError, one_line
+from teacher.errors import DataError, StorageError, described, one_line
 from teacher.files import DAMAGED_ARCHIVE, opened_archive, written_whole
 
 CHECKPOINT_NAME = "checkpoint.npz"
@@ -62,6 +64,17 @@ def load_outline(path: Path) -> State:
             return _read(file, str(path), with_arrays=False)
     except (OSError, AttributeError, RecursionError, *DAMAGED_ARCHIVE) as error:
         raise DataError(f"{path} is not a readable checkpoint: {one_line(error)}") from error
+
+
+@contextlib.contextmanager
+def restoring(path: Path) -> Iterator[None]:
+    """Raise :class:`DataError` where what was read from ``path`` is not what the block looks for in it."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise DataError(
+            f"{path} is no checkpoint of this run: {described(error)}; put its own back"
+        ) from error
 
 
 def dump_state(state: State) -> bytes:

@@ -19,7 +19,7 @@ from agents.on_policy import OnPolicyAgent
 from agents.ppo import PPO
 from agents.rollout import Rollout
 from agents.trpo import TRPO
-from teacher.checkpoint import CHECKPOINT_NAME, State, load_state, save_state
+from teacher.checkpoint import CHECKPOINT_NAME, State, load_state, restoring, save_state
 from teacher.config import TeachConfig
 from teacher.crew import Crew
 from teacher.envs.episodes import EpisodeRecorder, Trajectory
@@ -125,17 +125,19 @@ class Run:
         self._behaviours: deque[float] = deque(maxlen=EPISODES_REMEMBERED)
         self._checkpoint = config.run_dir / CHECKPOINT_NAME
         state = load_state(self._checkpoint) if self._checkpoint.exists() else None
-        # A resumed run begins new episodes; with the seeds it began with they would be the old ones.
-        self.env_seed: int | Sequence[int] = (
-            config.seed if state is None else [config.seed, _RESUMED, state["agent"]["total_steps"]]
-        )
+        self.env_seed: int | Sequence[int] = config.seed
+        if state is not None:
+            # A resumed run begins new episodes; with the seeds it began with they would be the old ones.
+            with restoring(self._checkpoint):
+                self.env_seed = [config.seed, _RESUMED, int(state["agent"]["total_steps"])]
         self.envs = make_envs(config, task, self.env_seed, crew.ranks)
         self._parts = contextlib.ExitStack()
         parts.callback(self.envs.close)
         self.agent = make_agent(config, self.envs)
         self.agent.ranks = crew.ranks
         if state is not None:
-            self._restore(state)
+            with restoring(self._checkpoint):
+                self._restore(state)
         self._saved_at = time.monotonic()
         self._waiting_for: int | None = None
         self._warned: set[str] = set()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agents.on_policy import OnPolicyAgent
 from teacher.assembly import LEDGER_NAME
-from teacher.checkpoint import CHECKPOINT_NAME, load_state
+from teacher.checkpoint import CHECKPOINT_NAME, load_state, restoring
 from teacher.config import TeachConfig, load_config
 from teacher.envs.tasks import TaskInfo, make_vector_env, task_of
 from teacher.errors import DataError
@@ -65,7 +65,8 @@ class SavedRun:
                 f"{self.folder} has no predictor yet; expected a run with -p synth or -p human that was saved"
             )
         predictor = make_predictor(self.config, self.task)
-        predictor.load_state_dict(load_state(path)["teaching"]["predictor"])
+        with restoring(path):
+            predictor.load_state_dict(load_state(path)["teaching"]["predictor"])
         predictor.env_id = self.task.env_id
         return predictor
 

@@ -19,18 +19,20 @@ import pytest
 from gymnasium.spaces import Box
 from PIL import Image
 
+from teacher.assembly import open_run
 from teacher.checkpoint import load_outline, load_state, save_state
 from teacher.clips.render import captured
 from teacher.config import TeachConfig, load_config, save_config
 from teacher.demonstrations import Demonstrations, load_demonstrations, save_demonstrations
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.errors import TeacherError
+from teacher.errors import DataError, TeacherError
 from teacher.ledger import Comparison, Ledger
 from teacher.options import RewardConfig
 from teacher.predictor_files import load_predictor, save_predictor
 from teacher.preference_files import load_preferences, save_preferences, saved_spaces
 from teacher.preferences import Preference, PreferenceDataset
 from teacher.reward.predictor import RewardPredictor
+from teacher.saved_run import SavedRun
 from teacher.segments import Segment
 from teacher.trajectories import load_trajectories
 from teacher.unirlhf import CrowdLabels, crowd_preferences, load_crowd_labels
@@ -253,3 +255,34 @@ def test_a_damaged_file_is_refused_in_one_line(
     assert wrong == []
     assert refused > 10
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) * 1024 < MOST_MEMORY
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"agent": {}},
+        {"agent": 3},
+        {"agent": {"total_steps": [1]}},
+        {"agent": {"total_steps": 9}, "teaching": {}},
+    ],
+    ids=str,
+)
+def test_a_run_does_not_go_on_from_the_checkpoint_of_something_else(
+    tmp_path: Path, state: dict[str, Any]
+) -> None:
+    config = TeachConfig(
+        env_id="ShortHopper-v1",
+        predictor="synth",
+        name="x",
+        n_labels=9,
+        runs_dir=str(tmp_path),
+        no_videos=True,
+    )
+    config.run_dir.mkdir(parents=True)
+    save_config(config, UUID(int=1))
+    save_state(config.run_dir / "checkpoint.npz", state)
+    with pytest.raises(DataError, match=r"checkpoint\.npz is no checkpoint of "), open_run(config.run_dir):
+        pass
+    with pytest.raises(DataError, match=r"checkpoint\.npz is no checkpoint of "):
+        SavedRun(config.run_dir).load_predictor()
