@@ -372,12 +372,10 @@ def test_every_address_of_the_django_admin_leads_others_to_its_login(clients: di
     assert wrong == []
 
 
-def test_the_django_admin_is_for_the_admin_alone(clients: dict[str, Client]) -> None:
+def test_the_django_admin_shows_the_admin_every_list(clients: dict[str, Client]) -> None:
     lists = [f"/admin/{model._meta.app_label}/{model._meta.model_name}/" for model in admin.site._registry]
     assert len(lists) > 10
-    for path in ["/admin/", *lists]:
-        found = {role: clients[role].get(path).status_code for role in ROLES}
-        assert found == {**dict.fromkeys(ROLES, 302), "admin": 200}, path
+    assert [path for path in ["/admin/", *lists] if clients["admin"].get(path).status_code != 200] == []
 
 
 def test_only_the_admin_is_shown_the_way_to_it(clients: dict[str, Client]) -> None:
