@@ -75,8 +75,8 @@ def take_turns(machine: Machine, sides: Sequence[Side], options: argparse.Namesp
 
 
 def crowd(machine: Machine, options: argparse.Namespace) -> None:
-    """Use everything up at overlap 1 and 3, and check every label."""
-    for overlap in (1, 3):
+    """Use everything up at each overlap, and check every label."""
+    for overlap in options.overlaps:
         fill = (str(options.comparisons), str(options.crowd), str(overlap))
         side = machine.teacher(f"overlap {overlap}", *fill)
         turn = _use_up(machine, side, options.crowd, overlap * options.comparisons)
@@ -145,6 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--comparisons", type=int, default=TASKS)
     parser.add_argument("--many", type=int, default=1_000_000, help="comparisons of scale and long")
     parser.add_argument("--crowd", type=int, default=64, help="labelers of crowd")
+    parser.add_argument("--overlaps", type=int, nargs="+", default=[1, 3], help="of crowd")
     parser.add_argument("--long-labelers", type=int, default=200)
     parser.add_argument("--long-seconds", type=float, default=600.0)
     options = parser.parse_args(arguments)
