@@ -482,6 +482,25 @@ def test_keys_that_type_a_character_can_be_switched_off_for_good(site: Site, lab
     labeling.expect_saved(1)
 
 
+def test_a_key_that_comes_before_the_closed_help_has_left_the_screen_is_taken(
+    site: Site, labeling: LabelingPage
+) -> None:
+    site.add(1)
+    labeling.open(site.invite())
+    page = labeling.page
+    page.get_by_role("button", name="Help").click()
+    page.get_by_role("checkbox", name="Keys that type a character").focus()
+    left_behind = page.evaluate("""() => {
+        document.getElementById("help").close();
+        const { activeElement } = document;
+        const key = new KeyboardEvent("keydown", { key: "z", bubbles: true, cancelable: true });
+        activeElement.dispatchEvent(key);
+        return [activeElement.id, key.defaultPrevented];
+    }""")
+    assert left_behind == ["character-keys", True]
+    expect(labeling.toast).to_have_text("There is no answer to take back.")
+
+
 def test_a_chinese_browser_gets_a_chinese_page(
     site: Site, labeling: LabelingPage, new_page: Callable[[str], Page]
 ) -> None:

@@ -55,19 +55,24 @@ export class CharacterKeys {
  */
 export function listenToKeys(answer, actions, characters) {
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.altKey || event.metaKey || event.target.closest?.(TYPING)) return;
+    if (event.ctrlKey || event.altKey || event.metaKey || isOn(event, TYPING)) return;
     if (document.querySelector("dialog[open]")) return;
     if (characters.ignores(event.key)) return;
     const choice = CHOICES[event.key];
     const action = ACTIONS[event.key.toLowerCase()];
     // On a focused button the space bar presses the button, as everywhere else.
     if (!choice && !action) return;
-    if (event.key === " " && event.target.closest?.("button, a, summary, video")) return;
+    if (event.key === " " && isOn(event, "button, a, summary, video")) return;
     event.preventDefault();
     if (event.repeat && !MAY_REPEAT.includes(action)) return;
     if (choice) answer(choice);
     else actions[action]();
   });
+}
+
+/** Browsers leave the focus in a dialog that was closed until they paint again: until then it is nowhere. */
+function isOn(event, selector) {
+  return Boolean(event.target.closest?.(selector)) && !event.target.closest("dialog:not([open])");
 }
 
 /** Buttons say by `data-choice` or `data-action` what they do. */
