@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from django.core.paginator import Page
-from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, Exists, OuterRef, QuerySet, Subquery
 from django.utils.functional import cached_property
 
 from human_feedback_site.feedback.models import (
@@ -29,7 +29,8 @@ STATES = ("waiting", "leased", "answered", "decided", "cancelled", "gold")
 NOTHING = "none"  # as a decision
 SELDOM_SAID = {Outcome.EQUAL, Outcome.CANT_TELL}
 MOST_NAMED = 30_000
-"""Rows that a statement names one by one; both databases take a few more."""
+"""Rows that a statement names one by one; both databases take a few more. So many that were ever decided as
+is asked for are looked at, and no more."""
 _ORDERS: dict[str, Sequence[str]] = {
     "newest": ("-pk",),
     "oldest": ("pk",),
@@ -67,6 +68,11 @@ class Matching:
 
     def __init__(self, experiment: Experiment, filters: Filters) -> None:
         found = _filtered(experiment, filters).order_by(*_ORDERS[filters.order])
+        self._cut = False
+        if filters.decision in SELDOM_SAID:
+            ever = _ever_decided(experiment, filters)
+            self._cut = len(ever) > MOST_NAMED
+            found = found.filter(pk__in=ever[:MOST_NAMED])
         self._found = found[: MOST_COUNTED + 1]
 
     @cached_property
@@ -75,8 +81,8 @@ class Matching:
 
     @property
     def more(self) -> bool:
-        """Whether there are more than are counted."""
-        return self._number > MOST_COUNTED
+        """Whether there are, or may be, more than are counted."""
+        return self._cut or self._number > MOST_COUNTED
 
     def __len__(self) -> int:
         """Count them, up to ``MOST_COUNTED``."""
@@ -96,11 +102,10 @@ def _filtered(experiment: Experiment, filters: Filters) -> QuerySet[Comparison]:
     if filters.state:
         comparisons = _in_state(comparisons, filters.state)
     if filters.decision == NOTHING:
-        comparisons = comparisons.alias(now=_decision_now()).filter(now__isnull=True)
+        # Nothing is decided without a label, but for what is known; and no label is without a decision.
+        comparisons = comparisons.alias(now=_decision_now()).filter(now__isnull=True, n_labels=0)
     elif filters.decision:
         comparisons = comparisons.alias(now=_decision_now()).filter(now=filters.decision)
-        if filters.decision in SELDOM_SAID:
-            comparisons = comparisons.filter(_if_few(experiment, filters.decision))
     if filters.disagreement:
         comparisons = comparisons.alias(opinions=_opinions()).filter(n_labels__gt=1, opinions__gt=1)
     if filters.labeler is not None:
@@ -123,11 +128,14 @@ def _in_state(comparisons: QuerySet[Comparison], state: str) -> QuerySet[Compari
     return comparisons.filter(is_leased if state == "leased" else ~is_leased, status=Comparison.Status.OPEN)
 
 
-def _if_few(experiment: Experiment, decision: str) -> Q:
-    """Those that were ever decided so, where these are few; else a page of them is found soon without."""
-    ever = Decision.objects.filter(experiment=experiment, decision=decision).values_list("comparison")
-    few = [comparison for (comparison,) in ever[: MOST_NAMED + 1]]
-    return Q(pk__in=few) if len(few) <= MOST_NAMED else Q()
+def _ever_decided(experiment: Experiment, filters: Filters) -> list[int]:
+    """Those that were ever decided so, from the end that is listed first, up to one more than are named."""
+    said = Decision.objects.filter(experiment=experiment, decision=filters.decision)
+    if filters.since is not None:
+        said = said.filter(comparison__step__gte=filters.since)
+    order = "comparison_id" if filters.order == "oldest" else "-comparison_id"
+    found = said.order_by(order).values_list("comparison_id", flat=True).distinct()
+    return list(found[: MOST_NAMED + 1])
 
 
 def _decision_now() -> Subquery:

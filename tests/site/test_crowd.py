@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -28,11 +29,11 @@ from human_feedback_site.feedback.models import (
     Outcome,
     Participation,
 )
-from human_feedback_site.feedback.services import quality
-from human_feedback_site.feedback.services.checks import REPEAT_AFTER, falls_due, pick_check
-from human_feedback_site.feedback.services.claims import participant
+from human_feedback_site.feedback.services import leases, quality
+from human_feedback_site.feedback.services.checks import REPEAT_AFTER, check_pair, falls_due
+from human_feedback_site.feedback.services.claims import Participant, participant
 from human_feedback_site.feedback.services.leases import live
-from human_feedback_site.feedback.services.sql import uuid_of
+from human_feedback_site.feedback.services.sql import rows, uuid_of
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -220,9 +221,8 @@ def test_labelers_with_large_numbers_are_given_gold_too(
     browser.ask()
     user = Labeler.objects.get(name="you").user
     newcomer = replace(participant(user, trainer.name), labeler=2**31 - 1)
-    found = pick_check(newcomer, Lease.Purpose.GOLD)
-    assert found is not None
-    assert str(uuid_of(found[1])) in gold
+    [found] = rows(*check_pair(newcomer, Lease.Purpose.GOLD))
+    assert str(uuid_of(found[6])) in gold
 
 
 def test_a_pair_made_gold_is_decided_for_its_trainer(trainer: Trainer, browser: Browser) -> None:
@@ -383,17 +383,104 @@ def test_a_request_takes_at_most_six_statements_however_much_there_is(
     assert set(Label.objects.values_list("status", flat=True)) >= {"counted"}
 
 
-@pytest.mark.parametrize("held", [1, 5])
-def test_coming_back_after_a_break_takes_the_same_few_statements(
-    trainer: Trainer, invite: Invite, held: int
+@pytest.mark.parametrize("empty_handed_before", [False, True])
+@pytest.mark.parametrize("others", ["took nothing", "took one", "took all", "fetched all ahead"])
+@pytest.mark.parametrize("held", [0, 1, 3])
+def test_coming_back_after_a_break_takes_at_most_six_statements(
+    trainer: Trainer, invite: Invite, held: int, others: str, empty_handed_before: bool
 ) -> None:
-    trainer.register(6)
+    trainer.register(5)
+    trainer.register(2, gold="first")
+    one, other = invite("one"), invite("other")
+    uuids = [lease["uuid"] for lease in one.lease(3)]
+    Lease.objects.update(expires_at=Now())
+    takes = {"took nothing": 0, "took one": 1}.get(others, 5)
+    assert not takes or len(other.lease(takes)) == takes
+    if others == "took all":
+        Lease.objects.update(shown=True)
+    Participation.objects.update(empty_since=Now() if empty_handed_before else None)
+    setting(gold_rate=1.0)
+    given: list[Any] = []
+    said = statements(lambda: given.append(one.ask(3, held=uuids[:held])))
+    assert len(said) <= 6, said
+    [reply] = given
+    assert bool(reply["renewed"] or reply["leases"])
+    assert too_many() == []
+    empty = Participation.objects.get(labeler__name="one").empty_since is not None
+    assert not empty
+
+
+def test_whatever_labelers_do_a_request_takes_at_most_six_statements(
+    trainer: Trainer, invite: Invite
+) -> None:
+    """Answers, breaks, second tabs and reloads in any order; leases and labels never exceed the overlap."""
+    chance = random.Random(7)
+    trainer.overlap(1, more=2, share=0.5)
+    trainer.register(12)
+    trainer.register(3, gold="first")
+    setting(gold_rate=0.3, repeat_rate=0.2, stop_failures=100)
+    browsers = [invite(f"labeler-{number}") for number in range(3)]
+    held: dict[int, list[Any]] = {place: [] for place in range(len(browsers))}
+    for browser in browsers:
+        browser.ask()
+    for step in range(60):
+        place = chance.randrange(len(browsers))
+        browser, mine = browsers[place], held[place]
+        kept = [lease for lease in mine if chance.random() < 0.8]
+        count = chance.choice([1, 3, 5])
+        replies: list[Any] = []
+
+        def ask() -> None:
+            uuids = [lease["uuid"] for lease in kept]  # noqa: B023  (over before the next round)
+            shown = uuids[0] if uuids else None
+            replies.append(browser.ask(count, held=uuids, shown=shown))  # noqa: B023
+
+        said = statements(ask)
+        assert len(said) <= 6, said
+        held[place] = [lease for lease in kept if lease["uuid"] in replies[0]["renewed"]]
+        held[place] += replies[0]["leases"]
+        assert len(pairs(held[place])) == len(set(pairs(held[place])))
+        assert too_many() == []
+        if held[place] and chance.random() < 0.5:
+            said = statements(lambda: browser.answer(held[place].pop()))  # noqa: B023
+            assert len(said) <= 6, said
+        if chance.random() < 0.3:
+            forgotten = [lease.pk for lease in Lease.objects.all() if chance.random() < 0.5]
+            Lease.objects.filter(pk__in=forgotten).update(expires_at=Now())
+        if step % 20 == 19:
+            trainer.register(4)
+    assert Label.objects.filter(status="counted").count() > 10
+
+
+def test_who_loses_every_pair_to_others_in_this_moment_is_done_within_six_statements(
+    trainer: Trainer, invite: Invite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer.register(2)
     one = invite("one")
-    uuids = [lease["uuid"] for lease in one.lease(held)]
-    Lease.objects.update(expires_at=Now())
-    assert len(statements(lambda: one.ask(held, held=uuids))) <= 5
-    Lease.objects.update(expires_at=Now())
-    assert len(statements(lambda: one.ask(held, held=uuids[:-1]))) <= 7
+    one.client.get(f"/experiments/{trainer.name}/label")
+    invite("quick")
+    quick = Labeler.objects.get(name="quick")
+    certain = leases._grant_all
+    by_others: list[str] = []
+
+    def overtaken(who: Participant, offered: Any) -> Any:
+        with CaptureQueriesContext(connection) as captured:
+            certain(replace(who, labeler=quick.pk), offered)
+        by_others.extend(query["sql"] for query in captured)
+        return certain(who, offered)
+
+    monkeypatch.setattr(leases, "_grant_all", overtaken)
+    said = statements(lambda: one.ask(1))
+    assert len(said) - len(by_others) <= 6, said
+    assert too_many() == []
+
+
+def test_the_first_request_of_the_labeling_page_takes_at_most_six_statements(
+    trainer: Trainer, browser: Browser
+) -> None:
+    trainer.register(3)
+    assert browser.client.get(f"/experiments/{trainer.name}/label").status_code == 200
+    assert len(statements(lambda: browser.ask(3))) <= 6
 
 
 def test_taking_what_others_only_prefetched_takes_at_most_six_statements(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -95,7 +95,7 @@ def test_what_labelers_ask_for_is_planned_once_and_well(trainer: Trainer, browse
     with connection.cursor() as cursor:
         cursor.execute("SELECT statement FROM pg_prepared_statements")
         prepared = [statement for (statement,) in cursor.fetchall()]
-    assert sum("feedback_lease" in statement for statement in prepared) >= 5
+    assert sum("feedback_lease" in statement for statement in prepared) >= 4
     [queue] = [statement for statement in prepared if "ORDER BY c.priority DESC" in statement]
     plan = plan_of(f"(GENERIC_PLAN) {queue.replace('%', '%%')}")  # whatever its values
     assert "comparison_queue" in plan
@@ -103,17 +103,54 @@ def test_what_labelers_ask_for_is_planned_once_and_well(trainer: Trainer, browse
 
 
 def test_what_a_labeler_holds_is_found_among_what_is_live(asked: CaptureQueriesContext) -> None:
-    [renewal] = statements_with(asked, "UPDATE feedback_lease SET expires_at")
-    assert "lease_by_labeler" in plan_of(renewal)
+    [look] = statements_with(asked, "ORDER BY c.priority DESC")
+    assert "lease_by_labeler" in plan_of(look)
 
 
-@on_postgresql  # SQLite does not see that this index will do
-def test_what_is_seldom_decided_is_found_without_looking_at_all(trainer: Trainer) -> None:
+def test_what_a_labeler_held_is_found_by_its_number(
+    trainer: Trainer, browser: Browser, expire: Callable[..., None]
+) -> None:
+    trainer.register(5)
+    held = browser.lease(3)
+    expire(held[0])
     live_through(trainer)
     with CaptureQueriesContext(connection) as context:
-        assert list(Matching(trainer.experiment, Filters(decision="cant_tell"))[:25]) == []
+        assert len(browser.ask(4, held=[lease["uuid"] for lease in held])["renewed"]) == 3
+    for words in ("ORDER BY c.priority DESC", "UPDATE feedback_lease"):
+        [statement] = statements_with(context, words)
+        plan = plan_of(statement)
+        assert "Seq Scan" not in plan
+        assert "SCAN" not in plan.replace("SCAN part", "")  # of SQLite; parts are what was found
+
+
+@on_postgresql  # SQLite does not see that these indexes will do
+@pytest.mark.parametrize("order", ["newest", "oldest"])
+@pytest.mark.parametrize("decision", ["equal", "cant_tell"])
+def test_what_is_seldom_decided_is_found_without_looking_at_all(
+    trainer: Trainer, decision: str, order: str
+) -> None:
+    live_through(trainer)
+    with CaptureQueriesContext(connection) as context:
+        assert list(Matching(trainer.experiment, Filters(decision=decision, order=order))[:25]) == []
     [seldom] = statements_with(context, '"feedback_decision"."decision"')
-    assert "decision_seldom" in plan_of(seldom)
+    plan = plan_of(seldom)
+    assert "decision_seldom" in plan
+    assert "Sort" not in plan
+
+
+@on_postgresql
+@pytest.mark.parametrize("order", ["newest", "oldest"])
+def test_what_nothing_was_said_about_is_found_without_looking_at_all(trainer: Trainer, order: str) -> None:
+    uuids = trainer.register(2)
+    live_through(trainer)
+    with CaptureQueriesContext(connection) as context:
+        found = Matching(trainer.experiment, Filters(decision="none", order=order))
+        assert {str(comparison.uuid) for comparison in found[:25]} == set(uuids)
+        assert len(found) == 2
+    for statement in statements_with(context, '"feedback_comparison"."n_labels" = 0'):
+        plan = plan_of(statement)
+        assert "comparison_unlabeled" in plan
+        assert "Sort" not in plan
 
 
 def test_a_trainer_counts_what_is_open_alone(trainer: Trainer) -> None:

@@ -138,7 +138,7 @@ def test_a_failure_is_logged_once_with_its_traceback_under_the_id_that_people_se
         raise RuntimeError("it broke")
 
     monkeypatch.setattr(selectors, "decisions_after", fail)
-    monkeypatch.setattr(selectors, "answers_given", fail)
+    monkeypatch.setattr(accounts, "participation_of", fail)
     for client, path in (
         (trainer.client, "/api/v1/experiments/hopper/decisions"),
         (browser.client, "/experiments/hopper/label"),

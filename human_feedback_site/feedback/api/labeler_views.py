@@ -19,9 +19,10 @@ from human_feedback_site.feedback.api.schema import endpoint
 from human_feedback_site.feedback.api.views import LabelerView, user_of, valid
 from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.services import accounts, answers, claims, leases
+from human_feedback_site.feedback.services.places import Offer
 
 
-def _lease(offer: leases.Offer) -> dict[str, Any]:
+def _lease(offer: Offer) -> dict[str, Any]:
     media = media_store()
     keys = [offer.first_key, offer.second_key]
     left, right = reversed(keys) if offer.swapped else keys
@@ -114,7 +115,7 @@ class UndoView(LabelerView):
         undo, lease, created = answers.record_undo(labeler, uuid, body["uuid"])
         answer = {
             "uuid": undo.uuid,
-            "lease": None if lease is None else _lease(leases.Offer.of(lease)),
+            "lease": None if lease is None else _lease(Offer.of(lease)),
             "answered": selectors.answers_given(labeler, undo.label.comparison.experiment),
         }
         return Response(s.UndoSerializer(answer).data, status=201 if created else 200)

@@ -77,6 +77,8 @@ class Comparison(models.Model):
                 condition=Q(status="open"),
             ),
             models.Index(fields=("experiment",), name="comparison_gold", condition=Q(status="gold")),
+            # What nobody has said anything about, the newest first.
+            models.Index(fields=("experiment", "id"), name="comparison_unlabeled", condition=Q(n_labels=0)),
         )
 
     def __str__(self) -> str:

@@ -159,9 +159,9 @@ class Decision(models.Model):
         constraints = (models.UniqueConstraint(fields=("experiment", "seq"), name="decision_seq"),)
         indexes = (
             models.Index("comparison", F("seq").desc(), name="decision_newest"),
-            # To find what is seldom said among very many; all else is found soon without.
+            # To find what is seldom said among very many, the newest first; all else is found soon without.
             models.Index(
-                fields=("experiment", "decision"),
+                fields=("experiment", "decision", "comparison"),
                 name="decision_seldom",
                 condition=Q(decision__in=(Outcome.EQUAL, Outcome.CANT_TELL)),
             ),

@@ -18,10 +18,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.http import require_POST, require_safe
 
-from human_feedback_site.feedback import labeling, selectors
+from human_feedback_site.feedback import labeling
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError
 from human_feedback_site.feedback.media import media_store
-from human_feedback_site.feedback.models import Experiment, Label, Labeler
+from human_feedback_site.feedback.models import Experiment, Label, Labeler, Participation
 from human_feedback_site.feedback.pages.views import message, signed_in
 from human_feedback_site.feedback.services import accounts
 from human_feedback_site.feedback.services.consent import text_to_answer
@@ -50,20 +50,21 @@ def label(request: HttpRequest, name: str) -> HttpResponse:
     context = {
         "experiment": experiment,
         "labeler": labeler,
-        "page": _script_data(experiment, labeler),
+        "page": _script_data(accounts.participation_of(labeler, experiment)),
         "modules": MODULES,
         "login_url": f"{reverse('login')}?{urlencode({'next': request.path})}",
     }
     return render(request, "pages/label.html", context)
 
 
-def _script_data(experiment: Experiment, labeler: Labeler) -> dict[str, Any]:
+def _script_data(participation: Participation) -> dict[str, Any]:
     """Return what the labeling page's script has to know."""
+    labeler, experiment = participation.labeler, participation.experiment
     api = f"/api/v1/experiments/{experiment.name}"
     return {
         "experiment": experiment.name,
         "account": account_key(labeler.user),
-        "answered": selectors.answers_given(labeler, experiment),
+        "answered": participation.answered,
         "recent": [str(each) for each in labeling.recent_answers(labeler, experiment)],
         "fps": experiment.fps,
         "lessons": experiment.examples.aggregate(

@@ -6,13 +6,11 @@ Labelers cannot tell them from others: they come in the place of others, at a mo
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.utils.crypto import salted_hmac
 
 from human_feedback_site.feedback.models import Lease
 from human_feedback_site.feedback.services.claims import Participant
-from human_feedback_site.feedback.services.sql import rows
 
 _ROUNDING = 1e-9
 REPEAT_AFTER = 10  # other answers at least, so that it is not simply remembered
@@ -53,14 +51,14 @@ def _drawn(secret: str) -> float:
 
 # In an order of its own for each labeler.
 _GOLD = """
-    SELECT c.id, c.uuid, c.first_key, c.second_key FROM feedback_comparison c
+    SELECT 'gold' AS kind, {no_lease}, {pair} FROM feedback_comparison c
     WHERE c.experiment_id = %s AND c.status = 'gold'
       AND 0 = (SELECT COUNT(*) FROM feedback_label a WHERE a.comparison_id = c.id AND a.labeler_id = %s)
       AND NOT {held_by}
     ORDER BY (c.id * 7919 + CAST(%s AS bigint) * 104729) %% 1009, c.id
     LIMIT 1"""
 _REPEAT = """
-    SELECT c.id, c.uuid, c.first_key, c.second_key
+    SELECT 'repeat' AS kind, {no_lease}, {pair}
     FROM feedback_label b JOIN feedback_comparison c ON c.id = b.comparison_id
     WHERE b.labeler_id = %s AND b.status = 'counted' AND c.experiment_id = %s AND c.status <> 'cancelled'
       AND 0 = (SELECT COUNT(*) FROM feedback_undo u WHERE u.label_id = b.id)
@@ -69,14 +67,11 @@ _REPEAT = """
         WHERE a.comparison_id = c.id AND a.labeler_id = b.labeler_id AND a.status = 'repeat')
       AND NOT {held_by}
     ORDER BY b.created_at DESC
-    LIMIT 1 OFFSET {skipped}"""
+    LIMIT 1 OFFSET {skipped}""".replace("{skipped}", str(REPEAT_AFTER))
 
 
-def pick_check(who: Participant, purpose: str) -> Sequence[Any] | None:
-    """Return the row of a pair for a check; None where there is none that would tell something."""
-    experiment, labeler = who.experiment, who.labeler
+def check_pair(who: Participant, purpose: str) -> tuple[str, Sequence[int]]:
+    """Return what finds a pair for a check, if there is one that would tell something, and its values."""
     if purpose == Lease.Purpose.GOLD:
-        found = rows(_GOLD, [experiment, labeler, labeler, labeler])
-    else:
-        found = rows(_REPEAT, [labeler, experiment, labeler], skipped=str(REPEAT_AFTER))
-    return found[0] if found else None
+        return _GOLD, [who.experiment, who.labeler, who.labeler, who.labeler]
+    return _REPEAT, [who.labeler, who.experiment, who.labeler]

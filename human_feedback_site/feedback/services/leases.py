@@ -9,7 +9,6 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
 from uuid import UUID, uuid4
 
 from django.conf import settings
@@ -27,14 +26,21 @@ from human_feedback_site.feedback.models import (
     Lease,
     Participation,
 )
-from human_feedback_site.feedback.services.checks import due_check, pick_check
 from human_feedback_site.feedback.services.claims import Participant
-from human_feedback_site.feedback.services.sql import key, rows, run, seconds, uuid_of
+from human_feedback_site.feedback.services.places import (
+    NEARLY_OVER_SECONDS,
+    Found,
+    Offer,
+    Pair,
+    is_waiting,
+    look,
+)
+from human_feedback_site.feedback.services.sql import key, rows, run, seconds
 
 _random = random.SystemRandom()
-# A lease this close to its end is brought back as an expired one is: it may be over before the commit.
-_NEARLY_OVER_SECONDS = 10.0
-_ATTEMPTS = 5
+# Statements that are left to a request for work, which takes six at most, when two have said who asks.
+_STATEMENTS = 4
+_A_ROUND = 2  # one that finds and locks, and one that takes
 _NO_LEASE = UUID(int=0)
 
 
@@ -45,40 +51,6 @@ class LeaseRequest:
     count: int
     held: Sequence[UUID] = ()
     shown: UUID | None = None
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A comparison as it may be leased."""
-
-    comparison: int
-    uuid: UUID
-    first_key: str
-    second_key: str
-    purpose: str = Lease.Purpose.JUDGE
-
-    @classmethod
-    def of(cls, row: Sequence[Any], purpose: str = Lease.Purpose.JUDGE) -> "Pair":
-        """Return what a statement returned as id, UUID and clips of a comparison."""
-        comparison, uuid, first_key, second_key = row
-        return cls(comparison, uuid_of(uuid), first_key, second_key, purpose)
-
-
-@dataclass(frozen=True)
-class Offer:
-    """A lease as its labeler sees it: a pair, and whether the second of it is shown on the left."""
-
-    uuid: UUID
-    comparison: UUID
-    first_key: str
-    second_key: str
-    swapped: bool
-
-    @classmethod
-    def of(cls, lease: Lease) -> "Offer":
-        """Return what is offered by a lease."""
-        pair = lease.comparison
-        return cls(lease.uuid, pair.uuid, pair.first_key, pair.second_key, lease.swapped)
 
 
 @dataclass(frozen=True)
@@ -137,126 +109,69 @@ def lease_comparisons(who: Participant, request: LeaseRequest) -> LeaseGrant:
     if who.wanted is not None:
         request = replace(request, count=min(request.count, who.wanted - who.answered))
     running = who.state == Experiment.State.RUNNING
-    given = _give(who, request) if running else LeaseGrant(lost=list(request.held))
+    given, left = _give(who, request) if running else (LeaseGrant(lost=list(request.held)), _STATEMENTS)
     empty = not given.new and not given.renewed
-    if empty != who.empty:
+    if empty != who.empty and left > 0:
         since = Now() if empty else None
         Participation.objects.filter(pk=who.participation).update(empty_since=since)
     return given
 
 
-def _give(who: Participant, request: LeaseRequest) -> LeaseGrant:
-    kept = _renew(who, request)
-    renewed = [offer.uuid for offer in kept if offer.uuid in request.held]
-    forgotten = [uuid for uuid in request.held if uuid not in renewed]
-    if forgotten:
-        renewed += _bring_back(who, forgotten, request.shown)
-    unseen = [offer for offer in kept if offer.uuid not in request.held]
-    new = unseen[: max(0, request.count - len(renewed))]
-    missing = request.count - len(renewed) - len(new)
-    if missing > 0:
-        new += _claim(who, missing, held=len(renewed) + len(new))
-    if not renewed and not new:
-        new += _take_prefetched(who)
-    # In the order of the request, without those that are held twice.
-    renewed = [uuid for uuid in dict.fromkeys(request.held) if uuid in renewed]
-    return LeaseGrant(new, renewed, lost=[uuid for uuid in request.held if uuid not in renewed])
+def _give(who: Participant, request: LeaseRequest) -> tuple[LeaseGrant, int]:
+    """Return what is given, and how many statements are left."""
+    held = list(dict.fromkeys(request.held))
+    found = look(who, held, max(0, request.count - len(held)))
+    kept = _renew(who, request, found)
+    renewed = [uuid for uuid in held if uuid in kept]
+    new = [offer for uuid, offer in kept.items() if uuid not in renewed]
+    new = new[: max(0, request.count - len(renewed))]
+    chosen = found.choose(request.count - len(renewed) - len(new))
+    new += _grant_all(who, chosen)
+    left = _STATEMENTS - 1 - bool(found.live or found.expired) - bool(chosen)
+    # Somebody who has nothing in hand gets a second chance; that this is so no longer is to be noted, too.
+    while not renewed and not new and left - who.empty >= _A_ROUND:
+        if found.is_all:
+            new = _take_prefetched(who)
+            left -= 1 + bool(new)
+            break
+        found = look(who, (), request.count)
+        chosen = found.choose(request.count)
+        new = _grant_all(who, chosen)
+        left -= 1 + bool(chosen)
+    return LeaseGrant(new, renewed, lost=[uuid for uuid in request.held if uuid not in renewed]), left
 
 
 _RENEW = """
-    UPDATE feedback_lease SET expires_at = {after}, shown = (shown OR uuid = %s), prompt_version = %s
-    WHERE id IN (
-        SELECT l.id FROM feedback_lease l JOIN feedback_comparison c ON c.id = l.comparison_id
-        WHERE l.labeler_id = %s AND c.experiment_id = %s AND l.expires_at > {after}
-          AND {live} AND {still_asked}
-        ORDER BY CASE WHEN l.uuid IN ({held}) THEN 0 ELSE 1 END, l.shown DESC, l.id
-        LIMIT {most})
-      AND expires_at > {now}
-    RETURNING uuid, swapped, id,
-        (SELECT c.uuid FROM feedback_comparison c WHERE c.id = comparison_id),
-        (SELECT c.first_key FROM feedback_comparison c WHERE c.id = comparison_id),
-        (SELECT c.second_key FROM feedback_comparison c WHERE c.id = comparison_id)"""
+    UPDATE feedback_lease AS l SET expires_at = {after}, shown = (shown OR uuid = %s), prompt_version = %s
+    WHERE l.id IN ({leases}) AND {unanswered} AND (l.expires_at > {after} OR {comes_back})
+    RETURNING id"""
+# The pairs of these are locked.
+_COMES_BACK = """l.id IN ({expired}) AND 0 < (
+        SELECT COUNT(*) FROM feedback_comparison c WHERE c.id = l.comparison_id AND {has_place})"""
 
 
-def _renew(who: Participant, request: LeaseRequest) -> list[Offer]:
-    """Extend live leases: those that the page holds, and up to ``request.count`` that it lost sight of."""
-    held = [key(uuid) for uuid in request.held]
-    found = rows(
+def _renew(who: Participant, request: LeaseRequest, found: Found) -> dict[UUID, Offer]:
+    """Extend live leases, those that the page holds and some that it lost sight of, and expired ones.
+
+    The margin is asked for again: what somebody else ended since it was found may, by the clock of this
+    statement, which began earlier, still last a moment.
+    """
+    most = max(request.count, len(set(request.held)))
+    leases = dict([*found.live.items()][:most]) | found.expired
+    if not leases:
+        return {}
+    values = [seconds(settings.LEASE_SECONDS), key(request.shown or _NO_LEASE), who.prompt_version]
+    values += [*leases, seconds(NEARLY_OVER_SECONDS)]
+    if found.expired:
+        values += [*found.expired, who.labeler, who.labeler]
+    back = rows(
         _RENEW,
-        [
-            seconds(settings.LEASE_SECONDS),
-            key(request.shown or _NO_LEASE),
-            who.prompt_version,
-            who.labeler,
-            who.experiment,
-            seconds(_NEARLY_OVER_SECONDS),
-            *held,
-        ],
-        held=", ".join(["%s"] * len(held)) or "NULL",
-        most=str(max(request.count, len(held))),
+        values,
+        comes_back=_COMES_BACK if found.expired else "1 = 0",
+        leases=", ".join(["%s"] * len(leases)),
+        expired=", ".join(["%s"] * len(found.expired)),
     )
-    return [
-        Offer(uuid_of(uuid), uuid_of(comparison), first_key, second_key, bool(swapped))
-        for uuid, swapped, _, comparison, first_key, second_key in sorted(found, key=lambda row: row[2])
-    ]
-
-
-_LOCK_PAIRS = """
-    SELECT c.id FROM feedback_comparison c
-    WHERE c.experiment_id = %s AND c.id IN (
-        SELECT l.comparison_id FROM feedback_lease l
-        WHERE l.labeler_id = %s AND l.uuid IN ({uuids}) AND {unanswered})
-    ORDER BY c.id {wait_and_lock}"""
-_BRING_BACK = """
-    UPDATE feedback_lease SET expires_at = {after}, shown = (shown OR uuid = %s), prompt_version = %s
-    WHERE id IN (
-        SELECT MAX(l.id) FROM feedback_lease l JOIN feedback_comparison c ON c.id = l.comparison_id
-        WHERE c.experiment_id = %s AND l.labeler_id = %s AND l.uuid IN ({uuids})
-          AND {unanswered} AND {still_asked}
-          AND (l.purpose <> 'judge'
-               OR c.n_labels + {places_taken} < c.wanted AND NOT {judged_by} AND NOT {held_by})
-        GROUP BY l.comparison_id)
-    RETURNING uuid"""
-
-
-def _bring_back(who: Participant, forgotten: Sequence[UUID], shown: UUID | None) -> list[UUID]:
-    """Renew expired leases whose places nobody took, one for each comparison; return them."""
-    own = [who.experiment, who.labeler, *map(key, forgotten)]
-    uuids = ", ".join(["%s"] * len(forgotten))
-    if not rows(_LOCK_PAIRS, own, uuids=uuids):
-        return []
-    change = [seconds(settings.LEASE_SECONDS), key(shown or _NO_LEASE), who.prompt_version]
-    back = rows(_BRING_BACK, [*change, *own, who.labeler, who.labeler], uuids=uuids)
-    return [uuid_of(uuid) for (uuid,) in back]
-
-
-# In the order in which they should be judged. Rows that others look at in this moment are passed over.
-_QUEUE = """
-    SELECT c.id, c.uuid, c.first_key, c.second_key FROM feedback_comparison c
-    WHERE c.experiment_id = %s AND c.status = 'open' AND c.n_labels + {places_taken} < c.wanted
-      AND NOT {judged_by} AND NOT {held_by}
-    ORDER BY c.priority DESC, c.n_labels DESC, c.id DESC
-    LIMIT {count} {lock}"""
-
-
-def _claim(who: Participant, count: int, held: int) -> list[Offer]:
-    """Claim up to ``count`` pairs; one of them is a check where one is due."""
-    check = due_check(who, range(who.answers + held, who.answers + held + count))
-    claimed: list[Offer] = []
-    for _ in range(_ATTEMPTS):
-        missing = count - len(claimed)
-        queue = rows(_QUEUE, [who.experiment, who.labeler, who.labeler], count=str(missing))
-        pairs = [Pair.of(row) for row in queue]
-        if check is not None:
-            found = pick_check(who, check.purpose)
-            if found is not None:
-                pair = Pair.of(found, check.purpose)
-                pairs = [*pairs[: check.place], pair, *pairs[check.place : missing - 1]]
-            check = None
-        claimed += _grant_all(who, pairs)
-        if len(queue) < missing or len(claimed) >= count:
-            break
-    return claimed
+    return {leases[lease].uuid: leases[lease] for (lease,) in sorted(back)}
 
 
 # The queue was read before its rows were locked: a place may have gone in between. Only now is it certain.
@@ -331,7 +246,7 @@ def has_work(who: Participant) -> bool:
     held = Lease.objects.filter(
         live(), labeler=who.labeler, comparison__experiment=who.experiment, purpose=Lease.Purpose.JUDGE
     )
-    return held.exists() or bool(rows(_QUEUE, [who.experiment, who.labeler, who.labeler], count="1"))
+    return held.exists() or is_waiting(who)
 
 
 def grant(comparison: Comparison, labeler: Labeler, *, swapped: bool, purpose: str) -> Lease:

@@ -17,7 +17,7 @@ _WORDS = {
         "after": "STATEMENT_TIMESTAMP() + CAST(%s AS interval)",
         "age_ms": "CAST(1000 * EXTRACT(EPOCH FROM STATEMENT_TIMESTAMP() - l.created_at) AS bigint)",
         "lock": "FOR NO KEY UPDATE OF c SKIP LOCKED",
-        "wait_and_lock": "FOR NO KEY UPDATE",
+        "wait_and_lock": "FOR NO KEY UPDATE OF c",
         "false": "FALSE",
     },
     "sqlite": {
@@ -49,6 +49,13 @@ _PARTS = {
     "places_taken": """(
         SELECT COUNT(*) FROM feedback_lease l
         WHERE l.comparison_id = c.id AND l.purpose = 'judge' AND {live})""",
+    # An expired lease may be brought back; only one to judge needs a place.
+    "has_place": """{still_asked} AND (l.purpose <> 'judge'
+        OR c.n_labels + {places_taken} < c.wanted AND NOT {judged_by} AND NOT {held_by})""",
+    "pair": "c.id AS comparison, c.uuid AS pair, c.first_key, c.second_key",
+    # In the place of a lease, where one statement finds leases and pairs.
+    "no_lease": """CAST(NULL AS bigint) AS lease, CAST(NULL AS uuid) AS uuid, {false} AS swapped,
+        {false} AS shown""",
 }
 
 
@@ -87,7 +94,7 @@ def first_rows(text: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
 
 @cache
 def _written(text: str, vendor: str, **parts: str) -> str:
-    for _ in range(3):  # parts are made of parts, and those of words
+    while "{" in text:  # parts are made of parts, and those of words
         text = text.format(**_WORDS[vendor], **_PARTS, **parts)
     return text
 

@@ -152,10 +152,15 @@ def test_what_is_seldom_said_is_found_also_where_it_is_said_often(
 ) -> None:
     first = Decision.objects.filter(comparison__uuid=pairs["agreed"]).earliest("seq")
     Decision.objects.filter(pk=first.pk).update(decision="equal")  # but decided otherwise now
-    for named in (browse.MOST_NAMED, 0):
-        monkeypatch.setattr(browse, "MOST_NAMED", named)
-        assert found(researcher_browser, "decision=equal") == [pairs["split"]]
-        assert found(researcher_browser, "decision=cant_tell") == []
+    assert found(researcher_browser, "decision=equal") == [pairs["split"]]
+    assert "There are more" not in text(researcher_browser, f"{PATH}?decision=equal")
+    monkeypatch.setattr(browse, "MOST_NAMED", 1)  # of the two that were ever decided so
+    orders = ("newest", "oldest")
+    ends = [found(researcher_browser, f"decision=equal&order={order}") for order in orders]
+    assert sorted(ends) == [[], [pairs["split"]]]
+    for order in orders:
+        html = text(researcher_browser, f"{PATH}?decision=equal&order={order}")
+        assert "There are more than are listed" in html
 
 
 def test_it_takes_the_same_statements_for_few_and_for_many(
