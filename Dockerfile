@@ -46,7 +46,7 @@ COPY docker/site-setup docker/health-site docker/health-worker docker/
 COPY --from=site-build /opt/rl-teacher /opt/rl-teacher
 USER 10001:10001
 EXPOSE 8000
-CMD ["gunicorn", "--config", "python:human_feedback_site.gunicorn_conf", "human_feedback_site.wsgi", "--bind", "0.0.0.0:8000"]
+CMD ["python", "-m", "human_feedback_site.serve", "--bind", "0.0.0.0:8000"]
 
 FROM gl AS render
 LABEL org.opencontainers.image.title="RL-Teacher render worker"

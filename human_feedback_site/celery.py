@@ -14,8 +14,9 @@ from celery import Celery, bootsteps
 from celery.beat import ScheduleEntry, Scheduler, SchedulingError
 from celery.platforms import EX_FAILURE
 from celery.schedules import crontab
-from celery.signals import beat_init, celeryd_init, setup_logging
+from celery.signals import beat_init, celeryd_init, import_modules, setup_logging
 from celery.worker import state
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from human_feedback_site.environment import read_redis_url
@@ -28,6 +29,16 @@ _GRACE = 1  # second between a signal that the beat gets and the worker's own
 _MINUTE, _HOUR = 60, 3600
 
 _log = logging.getLogger(__name__)
+
+
+@import_modules.connect  # before Celery's own receiver, which would end in a traceback
+def _check_settings(**_: Any) -> None:
+    """Refuse to start with settings that cannot work."""
+    try:
+        settings.LOGGING  # noqa: B018 (the first that is asked for has all of them read)
+    except ImproperlyConfigured as error:
+        raise SystemExit(f"site chores: {error}") from None
+
 
 app = Celery("human_feedback_site", include=["human_feedback_site.feedback.tasks"])
 app.conf.update(
@@ -119,7 +130,7 @@ app.steps["worker"].add(EndWithBeat)
 
 @celeryd_init.connect
 @beat_init.connect
-def _check_settings(**_: Any) -> None:
+def _check_redis(**_: Any) -> None:
     """Refuse to start where there is no Redis to work with."""
     try:
         read_redis_url()
@@ -130,7 +141,6 @@ def _check_settings(**_: Any) -> None:
 @setup_logging.connect
 def _log_as_the_site_does(**_: Any) -> None:
     """Leave the log as Django's settings say; Celery would put its own format in place."""
-    from django.conf import settings  # noqa: PLC0415 (only where a worker runs)
     from django.utils.log import configure_logging  # noqa: PLC0415
 
     configure_logging(settings.LOGGING_CONFIG, settings.LOGGING)

@@ -28,6 +28,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
+
+os.environ.pop("WEB_CONCURRENCY", None)  # for the site in production; gunicorn fails where it is no number
 from gunicorn.app.base import BaseApplication
 
 from human_feedback_site.environment import make_private_folder, read_count, read_list
@@ -265,4 +268,7 @@ def _prepare_database() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except ImproperlyConfigured as error:
+        sys.exit(f"Error: {error}")

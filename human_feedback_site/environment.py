@@ -15,6 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from human_feedback_site.logs import FORMATTERS
 
+WEB_PROCESSES = 2
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 SECRET_KEY_MIN_LENGTH = 50  # and fewer than five characters that differ are a placeholder: as Django has it
 SECRET_KEY_MIN_DIFFERENT = 5
@@ -64,7 +65,9 @@ def read_count(name: str, default: int, *, least: int = 0, most: int = 9999) -> 
     if not value:
         return default
     if not re.fullmatch(r"[0-9]{1,5}", value) or not least <= int(value) <= most:
-        raise ImproperlyConfigured(f"{name} must be a whole number from {least} to {most}, not {value!r}.")
+        raise ImproperlyConfigured(
+            f"{name} must be a whole number from {least} to {most}, not {value!r}; unset, it is {default}."
+        )
     return int(value)
 
 

@@ -1,18 +1,22 @@
-"""Gunicorn in production: ``--config python:human_feedback_site.gunicorn_conf human_feedback_site.wsgi``.
+"""Gunicorn in production, as ``human_feedback_site.serve`` starts it.
 
 Each worker loads the site for itself, so that nothing opened before a fork is shared. Workers are not
 replaced after a number of requests, because none is known to grow.
 """
 
+import os
 from pathlib import Path
 
-from human_feedback_site.environment import read_count, read_log_format
-from human_feedback_site.logs import configuration
+from django.conf import settings
+
+from human_feedback_site.environment import WEB_PROCESSES, read_count
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "human_feedback_site.settings")
 
 # A thread waits for the database or the media store most of its time: more of them than processors.
 worker_class = "gthread"
 threads = 8
-workers = read_count("WEB_CONCURRENCY", 2, least=1)
+workers = read_count("WEB_CONCURRENCY", WEB_PROCESSES, least=1)
 
 # SIGTERM lets no new request in and gives those in progress this long; then the workers end anyway.
 graceful_timeout = 30
@@ -29,4 +33,5 @@ forwarded_allow_ips = ""
 
 control_socket_disable = True  # signals do
 accesslog = None  # the site writes a line for each request, without the secrets that addresses hold
-logconfig_dict = configuration(read_log_format())
+# Settings that cannot work end the server here, with one line, and not each worker.
+logconfig_dict = settings.LOGGING

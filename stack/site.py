@@ -66,10 +66,8 @@ class Site:
 
     def web(self) -> Service:
         """The site."""
-        command = [
-            *(program("gunicorn"), "--config", "python:human_feedback_site.gunicorn_conf"),
-            *("human_feedback_site.wsgi", "--bind", self.url.removeprefix("http://")),
-        ]
+        address = self.url.removeprefix("http://")
+        command = [sys.executable, "-m", "human_feedback_site.serve", "--bind", address]
         return Service(
             name="web",
             command=lambda: command,

@@ -107,11 +107,11 @@ class Bot(threading.Thread):
         if not offer["leases"]:
             time.sleep(_IDLE_SECONDS)
             return True
-        lease = offer["leases"][0]
+        lease, received = offer["leases"][0], time.monotonic()
         for side in ("left", "right"):
             self._watch(lease[side]["url"])
         truth = _json(self._as_researcher("GET", f"{self._path}/leases/{lease['uuid']}"))
-        self._answer(lease, truth)
+        self._answer(lease, truth, received)
         return True
 
     def _watch(self, url: str) -> None:
@@ -120,12 +120,12 @@ class Bot(threading.Thread):
         if clip.content[_MP4_BRAND_OFFSET] != b"ftyp":
             raise BotError(f"expected an mp4 at {url}, got {clip.content[:16]!r}")
 
-    def _answer(self, lease: Mapping[str, Any], truth: Mapping[str, Any]) -> None:
+    def _answer(self, lease: Mapping[str, Any], truth: Mapping[str, Any], received: float) -> None:
         label = {
             "uuid": str(uuid.uuid4()),
             "lease": lease["uuid"],
             "choice": choose(truth, self._answerer, self.name),
-            "response_ms": None,
+            "response_ms": round(1000 * (time.monotonic() - received)),
         }
         answer = _json(self._as_labeler("api/v1/labels", label))
         self.answered += 1

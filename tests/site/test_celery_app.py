@@ -241,8 +241,21 @@ def test_what_redis_can_be_at_is_taken(monkeypatch: pytest.MonkeyPatch, url: str
     assert read_redis_url() == url.strip()
 
 
-@pytest.mark.parametrize("variables", [{}, {"REDIS_URL": "redis://:hid/den@host:port/0"}], ids=str)
-def test_without_redis_a_worker_says_so_in_one_line(tmp_path: Path, variables: dict[str, str]) -> None:
+NO_REDIS = "REDIS_URL must look like redis://:password@host:6379/0"
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({}, NO_REDIS),
+        ({"REDIS_URL": "redis://:hid/den@host:port/0"}, NO_REDIS),
+        ({"MEDIA_KEEP_DAYS": "abc"}, "MEDIA_KEEP_DAYS must be a whole number from 0 to 9999, not 'abc'"),
+    ],
+    ids=str,
+)
+def test_a_worker_that_cannot_work_says_why_in_one_line(
+    tmp_path: Path, variables: dict[str, str], message: str
+) -> None:
     command = [str(BIN / "celery"), "--app", "human_feedback_site.celery", "worker", "--beat"]
     environment = {
         "PATH": os.environ["PATH"],
@@ -255,7 +268,7 @@ def test_without_redis_a_worker_says_so_in_one_line(tmp_path: Path, variables: d
     )
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
-    assert line.startswith("site chores: REDIS_URL must look like redis://:password@host:6379/0")
+    assert line.startswith(f"site chores: {message}")
     assert "hid" not in line
 
 

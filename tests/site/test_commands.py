@@ -140,6 +140,17 @@ def test_a_changed_password_is_left_alone(db: None, state: Path) -> None:
     assert not User.objects.get(username="admin").has_usable_password()
 
 
+def test_a_setting_that_cannot_work_ends_a_command_with_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).parents[2] / "manage.py"), "migrate"],
+        env={"TEACHER_STATE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin", "MEDIA_KEEP_DAYS": "abc"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith("Error: MEDIA_KEEP_DAYS must be a whole number from 0 to 9999, not 'abc'; ")
+
+
 @pytest.mark.parametrize(
     "command", [("create_token", "ada"), ("create_invite", "hopper", "mia")], ids=" ".join
 )

@@ -124,6 +124,11 @@ def test_the_port_can_be_chosen(start: Start) -> None:
         assert site["port"] != taken.getsockname()[1]
 
 
+def test_how_many_processes_production_has_is_nothing_to_it(start: Start) -> None:
+    site = start(WEB_CONCURRENCY="abc")
+    assert requests.get(f"{site['url']}/livez", timeout=60).status_code == 200
+
+
 def test_a_port_that_is_none_stops_the_site(start: Start) -> None:
     with pytest.raises(AssertionError, match="TEACHER_PORT must be a whole number from 1 to 65535"):
         start(TEACHER_PORT="65536")

@@ -56,10 +56,9 @@ class Production:
 
     def start(self, **environment: str) -> subprocess.Popen[bytes]:
         """Start the server on a port that is free."""
-        command = ["gunicorn", "--config", "python:human_feedback_site.gunicorn_conf"]
         with self._log.open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", *command, "human_feedback_site.wsgi", "--bind", "127.0.0.1:0"],
+                [sys.executable, "-m", "human_feedback_site.serve", "--bind", "127.0.0.1:0"],
                 cwd=ROOT, env=self.environment | environment, stdout=log, stderr=log,
             )  # fmt: skip
         self._started.append(process)

@@ -107,8 +107,10 @@ def test_settings_that_cannot_work_stop_the_server_with_one_line(site: Productio
     for variables, message in (
         ({"LOG_FORMAT": "xml"}, "LOG_FORMAT must be json or plain, not 'xml'."),
         ({"SECRET_KEY": ""}, "SECRET_KEY must be set beside DATABASE_URL"),
-        ({"WEB_CONCURRENCY": "0"}, "WEB_CONCURRENCY must be a whole number from 1 to 9999, not '0'."),
+        ({"WEB_CONCURRENCY": "abc"}, "WEB_CONCURRENCY must be a whole number from 1 to 9999, not 'abc'; "),
+        ({"MEDIA_KEEP_DAYS": "abc"}, "MEDIA_KEEP_DAYS must be a whole number from 0 to 9999, not 'abc'; "),
     ):
         process = site.start(**variables)
         assert process.wait(120) != 0
-        assert message in site.text()
+        [line] = site.text().strip().splitlines()
+        assert line.startswith(f"Error: {message}")

@@ -60,6 +60,7 @@ def test_bots_wait_for_the_experiment_and_end_with_it(
     assert [line.split(":")[0] for line in output.splitlines()] == ["bot-1", "bot-2"]
     answers = [json.loads(line) for line in log.read_text().splitlines()]
     assert len(answers) == len({answer["comparison"] for answer in answers}) == 6
+    assert all(answer["response_ms"] > 0 for answer in answers)  # what it took, for the experiment page
 
 
 @pytest.mark.parametrize(
