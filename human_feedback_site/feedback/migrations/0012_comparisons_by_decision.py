@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('feedback', '0010_seldom_decisions'),
+        ('feedback', '0011_token_limits'),
     ]
 
     operations = [
