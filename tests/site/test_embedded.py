@@ -28,7 +28,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     started: list[subprocess.Popen[bytes]] = []
 
     def start(hurry: str = "pass", **variables: str) -> dict[str, Any]:
-        program = f"from human_feedback_site import embedded; {hurry}; raise SystemExit(embedded.main())"
+        alone = "embedded.GRACE_SECONDS = 600.0"  # no run has joined it, and it is not to end meanwhile
+        program = f"from human_feedback_site import embedded; {alone}; {hurry}; exit(embedded.main())"
         command = [sys.executable, "-c", program, "--bind", "127.0.0.1"]
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2]), **variables}
         with (tmp_path / "log").open("wb") as log:
