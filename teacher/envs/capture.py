@@ -49,15 +49,21 @@ class CapturedResets(SeededResets):
             raise EnvironmentUnsuitableError(
                 f"--capture_frames: {self._name} cannot be drawn: {described(error)}"
             ) from error
-        if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
-            raise EnvironmentUnsuitableError(
-                f"--capture_frames: {self._name} drew {type(picture).__name__}; expected an RGB array"
-            )
         return jpeg(picture)
 
 
-def jpeg(picture: np.ndarray[Any, Any]) -> bytes:
-    """An RGB picture ``(height, width, 3)`` as a file; small ones, as of Atari, keep every pixel."""
+def jpeg(picture: Any) -> bytes:
+    """An RGB picture ``(height, width, 3)`` as a file; small ones, as of Atari, keep every pixel.
+
+    Raises:
+        EnvironmentUnsuitableError: it is none.
+    """
+    if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
+        found = picture.shape if isinstance(picture, np.ndarray) else type(picture).__name__
+        raise EnvironmentUnsuitableError(
+            f"expected the environment to draw an RGB array (height, width, 3), got {found}; with its "
+            "render_mode rgb_array it should"
+        )
     image = Image.fromarray(picture.astype(np.uint8, copy=False))
     image.thumbnail((LONGER_SIDE, LONGER_SIDE), Image.Resampling.BOX)
     file = io.BytesIO()

@@ -35,45 +35,57 @@ def is_image_space(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:
 
 
 class Images:
-    """What an :class:`ImageEnsemble` reads of steps: the image before the step, its channels in front.
+    """What an :class:`ImageEnsemble` reads of steps: images before or after the step, channels in front.
 
-    Channels are on the first axis of an image where that is shorter than both others, else on the last.
+    Channels are on the first axis of an image where that is shorter than both others, else on the last. Those
+    of the image after the step follow those of the image before it.
 
     Args:
         space: see :func:`is_image_space`.
-        inputs: ``state`` or None, which is the same.
+        inputs: ``state``, ``next_state`` or both, joined by a comma; without it ``state``.
 
     Attributes:
-        shape: channels (those of all images of a stack), height and width.
+        shape: channels (those of all images of a stack, and of both states), height and width.
 
     Raises:
         ConfigError: something else is to be read.
         EnvironmentUnsuitableError: the images have no pixels.
     """
 
-    inputs = frozenset({"state"})
-
     def __init__(self, space: spaces.Box, inputs: str | None = None) -> None:
-        if inputs not in (None, "state"):
-            raise ConfigError(f"--reward.inputs: expected state where that is an image; got {inputs!r}")
+        self.inputs = frozenset((inputs or "state").split(","))
+        if not self.inputs <= {"state", "next_state"}:
+            raise ConfigError(
+                f"--reward.inputs: expected state, next_state or both where these are images; got {inputs!r}"
+            )
         if 0 in space.shape:
             raise EnvironmentUnsuitableError(f"expected images with pixels, got the shape {space.shape}")
         self._space_shape = space.shape
         *_, first, second, third = (0, *space.shape)
         self._channel_axis = -3 if first < min(second, third) else -1
-        self.shape: tuple[int, ...] = self._arranged(np.empty(space.shape, np.uint8)).shape
+        channels, *sides = self._arranged(np.empty(space.shape, np.uint8)).shape
+        self.shape: tuple[int, ...] = (channels * len(self.inputs), *sides)
         self.bytes_per_step = math.prod(self.shape)
 
     def __call__(self, steps: Steps) -> Tensor:
         """``(*batch, *shape)`` of uint8; see :class:`Reader`."""
-        images = np.asarray(steps.observations)
+        read = []
+        if "state" in self.inputs:
+            read.append(self._channels(steps.observations))
+        if "next_state" in self.inputs:
+            read.append(self._channels(steps.next_observations))
+        return torch.from_numpy(np.concatenate(read, axis=-3))
+
+    def _channels(self, images: NDArray[Any]) -> NDArray[np.uint8]:
+        """``(*batch, channels, height, width)``."""
+        images = np.asarray(images)
         dimensions = len(self._space_shape)
         if images.dtype != np.uint8 or images.shape[-dimensions:] != self._space_shape:
             raise DataError(
                 f"expected images of shape {self._space_shape} and uint8, got {images.shape[-dimensions:]} "
                 f"and {images.dtype}; use data of the environment"
             )
-        return torch.from_numpy(np.array(self._arranged(images), order="C"))
+        return self._arranged(images)
 
     def _arranged(self, images: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """``(*batch, *shape)``."""

@@ -20,7 +20,7 @@ from teacher.envs.capture import jpeg
 from teacher.errors import ConfigError, RenderError
 from teacher.reward.images import is_image_space
 from teacher.segments import Segment
-from teacher.wrapper.recording import Cutting, Source
+from teacher.wrapper.recording import Source
 from teacher.wrapper.settings import WrapperConfig
 
 Way = Literal["replay", "observations", "pictures", "none"]
@@ -61,13 +61,9 @@ class Films:
         self._closed = False
         self._thread = ThreadPoolExecutor(1, "films")
 
-    def developed(self, cutting: Cutting) -> Segment | None:
-        """A new segment with the pictures taken of it; None where it cannot be shown, but must be."""
-        if self.way != "pictures":
-            return cutting.segment
-        if cutting.frames is None:
-            return None
-        return replace(cutting.segment, frames=tuple(map(jpeg, cutting.frames)))
+    def can_show(self, segment: Segment) -> bool:
+        """Whether a new segment may be asked about: pictures were taken of it, where it takes pictures."""
+        return self.way != "pictures" or segment.frames is not None
 
     def showable(self, segment: Segment) -> Segment:
         """A segment as it is asked about."""

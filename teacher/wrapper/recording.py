@@ -1,6 +1,5 @@
 """Segments from an environment that is stepped elsewhere, cut while its episodes go on."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +7,6 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from teacher.clips.encode import Frame
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.segments import Segment, first_start
 
@@ -42,7 +40,7 @@ class Step:
         action: as executed.
         observation: after the step, as segments hold it.
         reward: the environment's own.
-        frame: a picture of what came of it, where one was taken.
+        frame: a picture of what came of it, as a JPEG file, where one was taken.
     """
 
     action: Any
@@ -50,15 +48,7 @@ class Step:
     reward: float
     terminated: bool
     truncated: bool
-    frame: Frame | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Cutting:
-    """A segment as it was cut, with its pictures, ``(length,)`` of them, where all were taken."""
-
-    segment: Segment
-    frames: Sequence[Frame] | None
+    frame: bytes | None = None
 
 
 class EpisodeCutter:
@@ -79,7 +69,7 @@ class EpisodeCutter:
         self._actions: list[Any] = []  # of the whole episode, where that can be played again
         self._rewards: list[float] = []
         self._states: list[NDArray[Any]] = []
-        self._frames: list[Frame | None] = []
+        self._frames: list[bytes | None] = []
         self._first = 0  # index in the episode of the first step held
         self._aligned = False  # whether a segment begins with that step
 
@@ -101,7 +91,7 @@ class EpisodeCutter:
         """Go on cutting, from the next step on."""
         self._collecting = True
 
-    def add(self, step: Step) -> list[Cutting]:
+    def add(self, step: Step) -> list[Segment]:
         """Take note of a step; the segments that are complete with it."""
         if not self._began:
             return []
@@ -112,29 +102,29 @@ class EpisodeCutter:
         finished = step.terminated or step.truncated
         if not self._collecting:
             self._hold_from(self._first + len(self._rewards), step.observation)
-        cuttings = self._cut(finished, step.terminated) if self._collecting else []
+        segments = self._cut(finished, step.terminated) if self._collecting else []
         self._began = not finished
-        return cuttings
+        return segments
 
-    def _cut(self, finished: bool, terminated: bool) -> list[Cutting]:
+    def _cut(self, finished: bool, terminated: bool) -> list[Segment]:
         steps = len(self._rewards)
         start: int | None = 0
         if not self._aligned:
             start = first_start(self._length, steps, finished, self._random)
         if start is None:
             return []
-        cuttings = []
+        segments = []
         while start + self._length <= steps:
             stop = start + self._length
-            cuttings.append(self._slice(start, stop, terminated and stop == steps))
+            segments.append(self._slice(start, stop, terminated and stop == steps))
             start = stop
         self._drop(start)
-        return cuttings
+        return segments
 
-    def _slice(self, start: int, stop: int, terminated: bool) -> Cutting:
-        """Of the steps held, those from ``start`` to ``stop``."""
-        frames = self._frames[start:stop]
-        segment = Segment(
+    def _slice(self, start: int, stop: int, terminated: bool) -> Segment:
+        """Of the steps held, those from ``start`` to ``stop``; with pictures where all were taken."""
+        frames = tuple(frame for frame in self._frames[start:stop] if frame is not None)
+        return Segment(
             self._recipe(start, stop),
             self._first + start if self._source.replayable else 0,
             np.stack(self._states[start:stop]),
@@ -142,9 +132,8 @@ class EpisodeCutter:
             np.array(self._rewards[start:stop], np.float64),
             self._states[stop],
             terminated,
+            frames if len(frames) == stop - start else None,
         )
-        taken = [frame for frame in frames if frame is not None]
-        return Cutting(segment, taken if len(taken) == len(frames) else None)
 
     def _recipe(self, start: int, stop: int) -> EpisodeRecipe:
         """What plays the episode up to the end of a segment; else the segment's actions alone."""

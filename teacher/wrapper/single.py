@@ -6,6 +6,7 @@ from typing import Any, SupportsFloat
 import gymnasium as gym
 import numpy as np
 
+from teacher.envs.capture import jpeg
 from teacher.envs.episodes import episode_seeds
 from teacher.errors import ConfigError
 from teacher.wrapper.controls import TRUE_REWARD_KEY, Controls, begin, predict, reward_before_predictor
@@ -102,7 +103,7 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any]):
         observation, reward, terminated, truncated, info = self.env.step(action)
         before, self._observation = self._observation, tutor.transform(observation)
         tutor.steps += 1
-        frame: Any = self.env.render() if tutor.wants_films else None
+        frame = jpeg(self.env.render()) if tutor.wants_films else None
         true = float(reward)
         step = Step(executed, self._observation, true, terminated, truncated, frame)
         tutor.give(self._cutter.add(step))

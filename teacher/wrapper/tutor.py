@@ -29,7 +29,7 @@ from teacher.preference_files import save_preferences
 from teacher.queries import select_pairs
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
-from teacher.segments import SegmentPool
+from teacher.segments import Segment, SegmentPool
 from teacher.wrapper.beginnings import (
     CHECKPOINTS_NAME,
     PREFERENCES_NAME,
@@ -40,7 +40,7 @@ from teacher.wrapper.beginnings import (
     schedule_of,
 )
 from teacher.wrapper.clips import Films
-from teacher.wrapper.recording import Cutting, Source
+from teacher.wrapper.recording import Source
 from teacher.wrapper.settings import WrapperConfig
 
 LEDGER_NAME = "ledger.sqlite3"
@@ -89,7 +89,7 @@ class Tutor:
         self.training_steps = self.steps = 0
         self._parts = contextlib.ExitStack()
         self._lock = threading.Lock()  # for the dataset and the files that are written of it
-        self._given: deque[Cutting] = deque(maxlen=_SEGMENTS_QUEUED)
+        self._given: deque[Segment] = deque(maxlen=_SEGMENTS_QUEUED)
         self._left = 0  # training steps that are to be made now
         self._unused = 0  # segments that came since the last question, less those in it
         self._published = self._saved = 0  # training steps of the predictor in use, and of that on the disk
@@ -176,13 +176,13 @@ class Tutor:
             raise ConfigError('answers are not given here; pass synthetic_prefs=False, people="notebook"')
         return collector.answer(count)
 
-    def give(self, cuttings: Sequence[Cutting]) -> None:
+    def give(self, segments: Sequence[Segment]) -> None:
         """Offer new segments; never waits, except where all is done here.
 
         Raises:
             BackgroundError: something failed beside.
         """
-        if cuttings:
+        if segments:
             self._patience = math.inf
         elif self.steps >= self._patience:
             self._patience *= 10
@@ -191,12 +191,12 @@ class Tutor:
                 self.config.segment_length,
                 self.steps,
             )
-        self._given.extend(cuttings)
+        self._given.extend(segments)
         if self._thread is not None:
             self.check()
-            if cuttings:
+            if segments:
                 self._wake.set()
-        elif cuttings or self._left:
+        elif segments or self._left:
             while self._turn():
                 pass
 
@@ -280,14 +280,14 @@ class Tutor:
         return self.config.train_reward and self._learn()
 
     def _take_segments(self) -> None:
-        while self._given:
-            cutting = self._given.popleft()
-            segment = self.films.developed(cutting)
-            if segment is not None:
-                self.pool.add([segment])
-                self._unused = min(self._unused + 1, self.pool.capacity)
-            if self.learner.predictor.follows:
-                self.learner.predictor.follow(cutting.segment)
+        """Those that are here now; a fast environment brings others meanwhile, without an end."""
+        segments = [self._given.popleft() for _ in range(len(self._given))]
+        showable = [segment for segment in segments if self.films.can_show(segment)]
+        self.pool.add(showable)
+        self._unused = min(self._unused + len(showable), self.pool.capacity)
+        if self.learner.predictor.follows:
+            for segment in segments:
+                self.learner.predictor.follow(segment)
 
     def _ask(self) -> None:
         """Submit what is due, of segments that no earlier question took."""

@@ -9,10 +9,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
+from teacher.envs.capture import jpeg
 from teacher.envs.episodes import SEED_KEY, SeededResets, episode_seeds
 from teacher.errors import ConfigError
+from teacher.segments import Segment
 from teacher.wrapper.controls import TRUE_REWARD_KEY, Controls, begin, predict, reward_before_predictor
-from teacher.wrapper.recording import Cutting, EpisodeCutter, Step
+from teacher.wrapper.recording import EpisodeCutter, Step
 
 
 def replayable(
@@ -85,13 +87,13 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
                 after[index] = tutor.transform(infos["final_obs"][index])
         tutor.steps += int(real.sum())
         frames: Any = self.env.render() if tutor.wants_films else None
-        cuttings: list[Cutting] = []
+        segments: list[Segment] = []
         for index in real.nonzero()[0].tolist():
             flags = bool(terminated[index]), bool(truncated[index])
-            frame = None if frames is None else frames[index]
+            frame = None if frames is None else jpeg(frames[index])
             step = Step(executed[index], after[index], float(true[index]), *flags, frame)
-            cuttings += self._cutters[index].add(step)
-        tutor.give(cuttings)
+            segments += self._cutters[index].add(step)
+        tutor.give(segments)
         self._observations = first
         if self._mode is not AutoresetMode.DISABLED:
             self._begin(ended if self._mode is AutoresetMode.SAME_STEP else ~real, infos)

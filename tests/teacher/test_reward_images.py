@@ -147,6 +147,18 @@ def test_channels_are_found_on_either_side(shape: tuple[int, ...]) -> None:
         np.testing.assert_array_equal(found[:, :, channel], expected)
 
 
+@pytest.mark.parametrize("shape", [(6, 5), (6, 5, 2), (4, 6, 5, 2)])
+def test_what_came_after_the_step_is_more_channels(shape: tuple[int, ...]) -> None:
+    space, random = spaces.Box(0, 255, shape, np.uint8), np.random.default_rng(0)
+    before, after = random.integers(256, size=(2, 3, *shape), dtype=np.uint8)
+    steps = Transitions(before, np.zeros(3), after)
+    alone = Images(space)(steps), Images(space)(Transitions(after, np.zeros(3)))
+    both = Images(space, "next_state,state")
+    torch.testing.assert_close(both(steps), torch.cat(alone, dim=1))
+    assert both(steps).shape == (3, *both.shape)
+    torch.testing.assert_close(Images(space, "next_state")(steps), alone[1])
+
+
 @pytest.mark.parametrize(
     "space",
     [
@@ -200,7 +212,7 @@ def test_images_of_another_environment_or_other_inputs_are_refused() -> None:
         Images(SMALL)(Transitions(np.zeros((5, 48, 48, 3), np.uint8), np.zeros(5)))
     with pytest.raises(DataError, match="and float32; use data"):
         Images(SMALL)(Transitions(np.zeros((5, 48, 50, 3), np.float32), np.zeros(5)))
-    with pytest.raises(ConfigError, match=r"^--reward\.inputs: expected state where that is an image; got"):
+    with pytest.raises(ConfigError, match=r"^--reward\.inputs: expected state, next_state or both"):
         RewardPredictor(SMALL, spaces.Discrete(4), RewardConfig(inputs="state,action"), seed=1)
 
 

@@ -29,6 +29,26 @@ def test_it_learns_beside_the_steps(wrap: Wrap, tmp_path: Path) -> None:
     assert list((tmp_path / "logs" / "reward_predictor_checkpoints").iterdir())
 
 
+def test_segments_that_come_while_others_are_taken_in_wait_for_the_next_turn(
+    wrap: Wrap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment faster than this would else keep it from ever asking."""
+    env = wrap()
+    play(env, 60)
+    tutor = env.tutor
+    segments, given = list(tutor.pool.segments), tutor._given
+
+    def meanwhile(segment: Segment) -> bool:
+        given.append(segment)
+        return True
+
+    monkeypatch.setattr(tutor.films, "can_show", meanwhile)
+    given.extend(segments)
+    tutor._take_segments()
+    assert len(tutor.pool) == 2 * len(segments)
+    assert list(given) == segments
+
+
 def test_answers_come_by_the_clock_without_a_number(wrap: Wrap) -> None:
     env = wrap(background=True, n_prefs=None, total_timesteps=None)
     until_it_predicts(env)
