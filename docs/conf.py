@@ -11,7 +11,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from sphinx.application import Sphinx  # noqa: E402
 
-from docs.reference_pages import openapi_schema, rest_page, settings_page  # noqa: E402
+from docs.reference_pages import generated_pages  # noqa: E402
 
 project = "RL-Teacher"
 author = "the authors of RL-Teacher"
@@ -36,7 +36,7 @@ def write_generated_pages(_: Sphinx) -> None:
     """Write what is made of the program, where it differs, so that nothing is built in vain."""
     folder = HERE / "generated"
     folder.mkdir(exist_ok=True)
-    for name, text in (("rest", rest_page(openapi_schema())), ("settings", settings_page())):
+    for name, text in generated_pages().items():
         path = folder / f"{name}.md"
         if not path.exists() or path.read_text() != text:
             path.write_text(text)

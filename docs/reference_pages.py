@@ -1,4 +1,4 @@
-"""Pages of the documentation that are made of the program itself: the REST reference, and all settings."""
+"""Pages of the documentation that are made of the program itself: the REST and Python references, all settings."""
 
 import dataclasses
 import json
@@ -31,6 +31,108 @@ _ABOUT_SETTINGS = """\
 Options of `teach`, and fields of `TeachConfig` and its parts; `teach --help-all` prints them. A flag without
 a value turns something on.
 """
+
+PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "runs": (
+        "Runs",
+        {
+            "teacher.assembly": "open_run",
+            "teacher.loop": "",
+            "teacher.run": "",
+            "teacher.config": "load_config, save_config, from_options",
+            "teacher.schedules": "",
+        },
+    ),
+    "wrapper": (
+        "The wrapper for other libraries",
+        {
+            "teacher.wrapper.single": "",
+            "teacher.wrapper.vector": "",
+            "teacher.wrapper.controls": "Controls",
+            "teacher.wrapper.settings": "",
+        },
+    ),
+    "answers": (
+        "Segments, answers, and who gives them",
+        {
+            "teacher.segments": "",
+            "teacher.judges": "",
+            "teacher.teachers": "",
+            "teacher.behaviours": "",
+            "teacher.preferences": "",
+            "teacher.preference_files": "",
+            "teacher.queries": "",
+        },
+    ),
+    "predictor": (
+        "The reward predictor",
+        {
+            "teacher.reward.predictor": "",
+            "teacher.reward.network": "",
+            "teacher.reward.modules": "",
+            "teacher.reward.features": "",
+            "teacher.reward.images": "",
+            "teacher.reward.report": "",
+            "teacher.predictor_files": "",
+        },
+    ),
+    "offline": (
+        "Without an agent",
+        {
+            "teacher.offline": "",
+            "teacher.evaluation": "",
+            "teacher.trajectories.recording": "",
+            "teacher.trajectories.files": "",
+            "teacher.demonstrations": "",
+        },
+    ),
+    "environments": (
+        "Environments and clips",
+        {
+            "teacher.envs.tasks": "",
+            "teacher.envs.recipe": "",
+            "teacher.envs.episodes": "",
+            "teacher.envs.random_episodes": "",
+            "teacher.envs.collect": "",
+            "teacher.clips.render": "",
+            "teacher.clips.encode": "",
+        },
+    ),
+    "site": (
+        "The site from outside",
+        {"teacher.client": "", "teacher.bots": "Bot", "teacher.storage": ""},
+    ),
+    "agents": (
+        "Agents",
+        {
+            "agents.ppo": "",
+            "agents.trpo": "",
+            "agents.on_policy": "",
+            "agents.rollout": "",
+            "agents.policy": "",
+            "agents.normalize": "",
+            "agents.cloning": "",
+            "agents.distributed": "",
+        },
+    ),
+    "errors": ("Errors", {"teacher.errors": "", "agents.errors": ""}),
+}
+"""Page, its title, and its modules with what is listed of each: all that is public without it."""
+
+
+def generated_pages() -> dict[str, str]:
+    """All of them by name."""
+    api = {f"python-{name}": python_page(*page) for name, page in PYTHON_API.items()}
+    return {"rest": rest_page(openapi_schema()), "settings": settings_page(), **api}
+
+
+def python_page(title: str, modules: Mapping[str, str]) -> str:
+    """What Sphinx is to take from these modules' docstrings, under a heading for each."""
+    lines = [f"# {title}", ""]
+    for module, members in modules.items():
+        lines += [f"## {module}", "", "```{eval-rst}"]
+        lines += [f".. automodule:: {module}", f"   :members: {members}".rstrip(), "```", ""]
+    return "\n".join(lines)
 
 
 def openapi_schema() -> Schema:
