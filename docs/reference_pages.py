@@ -1,4 +1,4 @@
-"""Pages of the documentation that are made of the program itself: the REST and Python references, all settings."""
+"""Pages of the documentation that are made of the program itself: REST, Python, and all settings."""
 
 import dataclasses
 import json

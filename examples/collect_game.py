@@ -57,7 +57,7 @@ def main() -> None:
         pretrain_iters=50,
         reward=RewardConfig(inputs="state,next_state"),
         network="collect_game:cell_by_cell",
-        num_timesteps=500 if SHORT else 20_000,
+        num_timesteps=500 if SHORT else 100_000,
         no_videos=True,
     )
     with open_run(config) as run:

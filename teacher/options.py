@@ -106,7 +106,7 @@ class RewardConfig:
     inputs: Annotated[
         str | None,
         f"what it reads of each step: one or more of {','.join(INPUTS)}, joined by commas (state,action "
-        "without it, and state where that is an image)",
+        "without it; where that is an image, state or next_state or both, and state without it)",
         Fits(f"one or more of {','.join(INPUTS)}, each once, joined by commas", _reads),
     ] = None
     members: Annotated[
