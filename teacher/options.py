@@ -65,7 +65,14 @@ def field_checks(settings: object) -> list[Check]:
 def type_checks(settings: object) -> list[Check]:
     """That the values of a dataclass's fields are of their types, for one that was read from a file."""
     hints = typing.get_type_hints(type(settings)).items()
-    return [(name, _is_of(getattr(settings, name), kind), f"expected {kind}") for name, kind in hints]
+    return [
+        (
+            name,
+            _is_of(getattr(settings, name), kind),
+            f"expected {kind.__name__ if isinstance(kind, type) else kind}",
+        )
+        for name, kind in hints
+    ]
 
 
 def _is_of(value: object, kind: Any) -> bool:
@@ -73,8 +80,13 @@ def _is_of(value: object, kind: Any) -> bool:
         return any(_is_of(value, each) for each in get_args(kind))
     if get_origin(kind) is Literal:
         return value in get_args(kind)
-    if kind in (int, float):
-        return isinstance(value, int | kind) and not isinstance(value, bool)
+    match value:
+        case bool():
+            return kind is bool
+        case int():
+            return kind in (int, float)
+        case float():  # 5e6 steps are as good as 5_000_000
+            return kind is float or (kind is int and value.is_integer())
     return isinstance(value, kind)
 
 

@@ -286,6 +286,30 @@ def test_a_moved_run_is_found_and_a_renamed_one_refused(tmp_path: Path) -> None:
         load_config(renamed)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "expectation"),
+    [
+        ("seed", 1.5, "expected int; got 1.5"),
+        ("predictor", None, "expected .*synth.*; got None"),
+        ("no_videos", 1, "expected bool; got 1"),
+        ("num_timesteps", 5e6, None),
+        ("segment_seconds", 2, None),
+    ],
+)
+def test_a_setting_in_a_file_has_its_type(
+    tmp_path: Path, name: str, value: object, expectation: str | None
+) -> None:
+    config = make_config(runs_dir=str(tmp_path))
+    config.run_dir.mkdir(parents=True)
+    data = {"run_id": str(uuid.UUID(int=1)), **dataclasses.asdict(config), name: value}
+    (config.run_dir / "config.json").write_text(json.dumps(data))
+    if expectation is None:
+        assert getattr(load_config(config.run_dir)[0], name) == value
+    else:
+        with pytest.raises(ConfigError, match=f"--{name}: {expectation}"):
+            load_config(config.run_dir)
+
+
 @settings(max_examples=300, derandomize=True, database=None, deadline=None)
 @given(at=st.sampled_from(SETTINGS), value=JSON)
 def test_whatever_a_setting_is_changed_to_is_read_back_or_refused(
