@@ -1,6 +1,7 @@
 """The wrapper asks people on a real site: a scripted labeler answers, and the rewards follow."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import gymnasium as gym
@@ -9,7 +10,7 @@ import pytest
 
 from teacher import HumanPreferencesEnvWrapper
 from teacher.bots import Bot
-from teacher.embedded_site import SiteHandle
+from teacher.embedded_site import SiteHandle, ensure_site
 from teacher.options import RewardConfig
 from teacher.wrapper import SiteOptions
 
@@ -20,10 +21,37 @@ def make() -> gym.Env[np.ndarray, np.ndarray]:
     return gym.make("Pendulum-v1", render_mode="rgb_array")
 
 
+@pytest.fixture(params=["here", "elsewhere"])
+def where(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[SiteHandle, SiteOptions]]:
+    """The site of this machine, and one that is known by its address and token alone."""
+    prompt, unused = "Which is more upright?", str(tmp_path / "unused")
+    if request.param == "here":
+        site: SiteHandle = request.getfixturevalue("site")
+        yield site, SiteOptions(name="wrapped", prompt=prompt, state_dir=str(site._folder.state_dir))
+        return
+    s3_server = request.getfixturevalue("s3_server")
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    site = ensure_site(tmp_path / "state", storage=f"s3://{s3_server.bucket}/wrapped")
+    monkeypatch.setenv("TEACHER_TOKEN", site.token)
+    try:
+        yield (
+            site,
+            SiteOptions(
+                name="wrapped", prompt=prompt, site_url=site.url, storage=site.storage, state_dir=unused
+            ),
+        )
+    finally:
+        site.release()
+
+
 @pytest.mark.timeout(500)
 def test_rewards_come_from_what_a_labeler_answers(
-    site: SiteHandle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    where: tuple[SiteHandle, SiteOptions], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    site, options = where
     env = HumanPreferencesEnvWrapper(
         make(),
         synthetic_prefs=False,
@@ -33,9 +61,7 @@ def test_rewards_come_from_what_a_labeler_answers(
         n_initial_training_steps=4,
         validation_interval=4,
         reward=RewardConfig(members=2, hidden=16),
-        site=SiteOptions(
-            name="wrapped", prompt="Which is more upright?", state_dir=str(site._folder.state_dir)
-        ),
+        site=options,
         log_dir=tmp_path / "logs",
     )
     assert f"Label here: {env.address}" in capsys.readouterr().out
@@ -58,3 +84,4 @@ def test_rewards_come_from_what_a_labeler_answers(
     bot.join(PATIENCE_SECONDS)
     assert bot.error is None
     env.close()
+    assert not (tmp_path / "unused").exists()
