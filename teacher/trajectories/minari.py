@@ -85,8 +85,8 @@ def _metadata(folder: Path) -> dict[str, Any]:
         raise DataError(f"{path} does not describe a dataset of Minari: {one_line(error)}") from error
     if not set(kinds) <= {"Box", "Discrete"}:
         raise DataError(
-            f"expected a dataset with Box or Discrete spaces, got {' and '.join(kinds)} in {folder}; make "
-            "arrays of it, and of these RecordedEpisode"
+            f"expected a dataset with Box or Discrete spaces, got {' and '.join(kinds)} in {folder}; read "
+            "it with minari itself, flatten what is nested, and make a teacher.offline.RecordedEpisode of each"
         )
     return about
 
@@ -101,8 +101,8 @@ def _episodes(folder: Path, about: Mapping[str, Any]) -> Iterator[RecordedEpisod
         states, actions, rewards, terminations = arrays
         if states.dtype.kind not in "iufb" or actions.dtype.kind not in "iufb":
             raise DataError(
-                f"episode {number} of {folder} holds no arrays of numbers; pictures that Minari has encoded "
-                "are read with minari itself"
+                f"episode {number} of {folder} holds no arrays of numbers; read pictures that Minari has "
+                "encoded with minari itself, and make a teacher.offline.RecordedEpisode of each"
             )
         ended = bool(terminations[-1]) if len(terminations) else False
         yield RecordedEpisode(states, actions, rewards.astype(np.float64), ended)
