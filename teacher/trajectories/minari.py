@@ -85,8 +85,8 @@ def _metadata(folder: Path) -> dict[str, Any]:
         raise DataError(f"{path} does not describe a dataset of Minari: {one_line(error)}") from error
     if not set(kinds) <= {"Box", "Discrete"}:
         raise DataError(
-            f"expected a dataset with Box or Discrete spaces, got {' and '.join(kinds)} in {folder}; read "
-            "it with minari itself, flatten what is nested, and make a teacher.offline.RecordedEpisode of each"
+            f"expected a dataset with Box or Discrete spaces, got {' and '.join(kinds)} in {folder}; read it "
+            "with minari itself, flatten what is nested, and make a teacher.offline.RecordedEpisode of each"
         )
     return about
 
