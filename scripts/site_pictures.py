@@ -262,9 +262,9 @@ def label(world: World) -> Callable[[], int]:
     from teacher.teachers import Manner  # noqa: PLC0415
 
     class Unhurried(Bot):
-        def _answer(self, lease: Mapping[str, Any], truth: Mapping[str, Any]) -> None:
+        def _answer(self, lease: Mapping[str, Any], truth: Mapping[str, Any], received: float) -> None:
             time.sleep(random.uniform(1.2, 3.5))
-            super()._answer(lease, truth)
+            super()._answer(lease, truth, received)
 
     Experiment.objects.update(repeat_rate=0.1, warn_failures=2, stop_failures=6)
     set_overlap(world.experiment, 2, 3, 0.25)
