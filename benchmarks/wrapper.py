@@ -43,7 +43,7 @@ from teacher.envs.make import make_env  # noqa: E402
 RESULTS = Path(__file__).with_suffix(".jsonl")
 SIDES = ("random", "sb3", "wrapper")
 COLORS = {"sb3": "#d9730d", "wrapper": "#1b6ac9"}
-LABELS = {"sb3": "SB3's PPO, true reward", "wrapper": "the same in the wrapper, synthetic labels"}
+LABELS = {"sb3": "SB3's PPO, true reward", "wrapper": "in the wrapper, synthetic labels"}
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def draw(results: Sequence[Mapping[str, Any]], path: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", alpha=0.25)
     panels[0][0].set_ylabel("true return per episode")
-    panels[0][0].legend(frameon=False, fontsize=8)
+    panels[0][0].legend(frameon=False, fontsize=8, loc="lower right", handlelength=1)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 

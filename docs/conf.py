@@ -21,6 +21,8 @@ exclude_patterns = ["_build"]
 napoleon_use_ivar = True  # autodoc lists the fields of dataclasses by themselves
 html_theme = "furo"
 html_title = "RL-Teacher"
+html_static_path = ["static"]
+html_css_files = ["own.css"]
 html_copy_source = html_show_sourcelink = html_show_copyright = False
 highlight_language = "none"
 myst_heading_anchors = 4

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -31,7 +31,7 @@ PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 PROMPT = "Choose the clip in which the cheetah runs forward faster."
 TEACH = ["-p", "human", "-e", "ShortCheetah-v1", "-n", "forward", "-l", "160", "-L", "40", "--gold", "0.1"]
 LABELERS = {"noor": 0.04, "oluwa": 0.08, "mia": 0.1, "chen": 0.15, "sam": 0.5}  # and how often they err
-LABELS = 150
+ANSWERED = 145  # comparisons, when the pictures are made
 SHOWN = """(video) => video.readyState >= 2 || video.getBoundingClientRect().top > innerHeight
   || new Promise((shown) => video.addEventListener("loadeddata", shown, { once: true }))"""
 WIDE, NARROW, PHONE = (1280, 900), (360, 760), (360, 640)
@@ -254,9 +254,9 @@ def link_of(world: World, note: str, digit: str = "") -> str:
     return f"{link}?{urlencode(dict.fromkeys(invites.PROLIFIC_NAMES, 24 * digit))}" if digit else link
 
 
-def label(world: World) -> Callable[[], int]:
-    """Set the labelers to work, no faster than people; the function returned counts their answers."""
-    from human_feedback_site.feedback.models import Experiment, Label  # noqa: PLC0415
+def label(world: World) -> None:
+    """Set the labelers to work, no faster than people."""
+    from human_feedback_site.feedback.models import Experiment  # noqa: PLC0415
     from human_feedback_site.feedback.services.experiments import set_overlap  # noqa: PLC0415
     from teacher.bots import Bot  # noqa: PLC0415
     from teacher.teachers import Manner  # noqa: PLC0415
@@ -272,7 +272,6 @@ def label(world: World) -> Callable[[], int]:
     for name, mistakes in LABELERS.items():
         manner = Manner.parse(f"mistake:{mistakes}")
         Unhurried(world.url, world.experiment.name, token, name, None, manner).start()
-    return Label.objects.count
 
 
 def main() -> None:
@@ -290,8 +289,8 @@ def main() -> None:
             )
             world = World(Path(folder), chromium)
             before_anything(world)
-            count = label(world)
-            while count() < LABELS:
+            label(world)
+            while world.experiment.comparisons.filter(status="answered").count() < ANSWERED:
                 time.sleep(1.0)
             of_researchers(world)
             of_invitations(world)
