@@ -29,7 +29,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 PROMPT = "Choose the clip in which the cheetah runs forward faster."
-TEACH = ["-p", "human", "-e", "ShortCheetah-v1", "-n", "forward", "-l", "160", "-L", "40", "--gold", "0.1"]
+TEACH = ["-p", "human", "-e", "ShortCheetah-v1", "-n", "forward", "-l", "240", "-L", "40", "--gold", "0.1"]
 LABELERS = {"noor": 0.04, "oluwa": 0.08, "mia": 0.1, "chen": 0.15, "sam": 0.5}  # and how often they err
 ANSWERED = 145  # comparisons, when the pictures are made
 SHOWN = """(video) => video.readyState >= 2 || video.getBoundingClientRect().top > innerHeight

@@ -196,8 +196,11 @@ class Fitter:
     def evaluate(self, pairs: Pairs) -> Evaluation:
         """All pairs, by all members."""
         rows = torch.arange(len(pairs), device=pairs.values.device)
-        chunks = [self._network(pairs.inputs(chunk)) for chunk in torch.split(rows, _EVALUATION_BATCH)]
-        outputs = torch.cat(chunks, dim=1)
+        # Made before the chunks: kept among what these free again, small tensors would leave holes too small
+        # for the next chunk, and memory would grow with the number of pairs.
+        outputs = pairs.values.new_empty((len(pairs.weights), len(pairs), 2, pairs.length))
+        for chunk in torch.split(rows, _EVALUATION_BATCH):
+            outputs[:, chunk] = self._network(pairs.inputs(chunk))
         returns = outputs @ self._step_weights(pairs)
         logits = returns[..., 0] - returns[..., 1]
         losses = preference_loss(logits, self._targets(pairs), self._config.label_noise)
