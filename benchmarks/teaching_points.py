@@ -39,6 +39,7 @@ TASKS: Mapping[str, Task] = {
     "Ant": Task("teacher/Ant-v1", 1_000_000, (700,), 700),
 }
 STANDARD_TASKS = ("Pendulum", "Reacher", "Hopper", "Cheetah")
+_SHORT_TASKS = ("Pendulum", "Reacher")
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,12 @@ SIDES: Mapping[str, Side] = {
     "mistakes-30": Side("30 % mistakes", options="teacher=mistake:0.3"),
     "uniform": Side("any pairs, at random", options="queries.selection=random queries.recency=inf"),
     "paper": Side("the paper's setting", options="preset=paper"),
+    "diverse": Side("diverse pairs", options="queries.diversity=5", tasks=_SHORT_TASKS),
+    "crops": Side("crops of segments", options="reward.shortest_crop=0.5", tasks=_SHORT_TASKS),
+    "converged": Side("refits to convergence", options="reward.converge", tasks=_SHORT_TASKS),
+    "bounded": Side("bounded confidence", options="reward.label_smoothing=0.05", tasks=_SHORT_TASKS),
+    "flat": Side("flat start", options="reward.flat_start", tasks=_SHORT_TASKS),
+    "value-refit": Side("critic refitted first", options="value_refit=5", tasks=_SHORT_TASKS),
     "imitation": Side("imitation, oracle", all_budgets=True, tasks=("Pendulum",)),
 }
 
