@@ -24,12 +24,12 @@ class FusedSurrogate:
     The parameters of the actor and of its distribution become views of one flat array.
     """
 
-    def __init__(self, policy: ActorCritic, damping: float) -> None:
+    def __init__(self, policy: ActorCritic, damping: float, ent_coef: float = 0.0) -> None:
         tensors = policy.named_parameters()
         self._parameters = FlatParameters(
             {name: tensor for name, tensor in tensors if not name.startswith("critic.")}
         )
-        self._damping = damping
+        self._damping, self._ent_coef = damping, ent_coef
         self._actor = TanhNetwork(self._parameters, "actor")
         self._density = density_of(policy.head, self._parameters)
 
@@ -39,9 +39,9 @@ class FusedSurrogate:
         outputs = self._actor.forward(batch.observations)
         self._old = self._density.snapshot(outputs)
         gains = self._gains(outputs) / batch.size
-        self._actor.backward(self._density.backward(gains, 0.0, batch.size))
+        self._actor.backward(self._density.backward(gains, self._ent_coef, batch.size))
         ranks.sum(self._parameters.gradient)
-        (objective,) = ranks.totals(float(np.add.reduce(gains)))
+        (objective,) = ranks.totals(self._objective(gains))
         return objective, self._parameters.gradient.copy(), self._fisher_product
 
     def _fisher_product(self, vector: Array) -> Array:
@@ -60,10 +60,14 @@ class FusedSurrogate:
         """As :meth:`agents.trpo.TorchSurrogate.at`."""
         self._parameters.values[...] = parameters
         outputs = self._actor.forward(self._batch.observations)
-        terms = (self._gains(outputs), self._density.kl(self._old, outputs))
-        shares = (float(np.add.reduce(of_each)) / self._batch.size for of_each in terms)
-        objective, kl = self._ranks.totals(*shares)
+        gains = self._gains(outputs) / self._batch.size
+        divergence = float(np.add.reduce(self._density.kl(self._old, outputs))) / self._batch.size
+        objective, kl = self._ranks.totals(self._objective(gains), divergence)
         return objective, kl
+
+    def _objective(self, gains: Array) -> float:
+        """This rank's share, after its :meth:`_gains`, each divided by the size of the batch."""
+        return float(np.add.reduce(gains)) + self._ent_coef * self._density.entropy(self._batch.size)
 
     def _gains(self, outputs: Array) -> Array:
         """Advantages times the ratio of probabilities."""

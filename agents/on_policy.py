@@ -38,6 +38,7 @@ class OnPolicyConfig:
             far; images are left as they are.
         normalize_rewards: divide rewards by the running standard deviation of the discounted return; for true
             rewards, whose scale is the environment's own.
+        ent_coef: weight of the mean entropy of the policy (nats) beside advantages of standard deviation 1.
     """
 
     num_steps: int = 256
@@ -46,10 +47,11 @@ class OnPolicyConfig:
     gae_lambda: float = 0.95
     normalize_observations: bool = True
     normalize_rewards: bool = False
+    ent_coef: float = 0.0
 
     def __post_init__(self) -> None:
         # Four steps hold at least two valid transitions: an advantage needs company to be normalised.
-        require_at_least(self, {"num_steps": 4, "minibatch_size": 1})
+        require_at_least(self, {"num_steps": 4, "minibatch_size": 1, "ent_coef": 0})
         for name in ("gamma", "gae_lambda"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InvalidConfigError(f"Expected {name} between 0 and 1, got {getattr(self, name)}.")

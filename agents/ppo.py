@@ -31,7 +31,6 @@ class PPOConfig(OnPolicyConfig):
         learning_rate: of Adam.
         clip_coef: the probability ratio is clipped to ``1 - clip_coef .. 1 + clip_coef``.
         clip_coef_vf: values may change by this much in an update; None: as they like.
-        ent_coef: weight of the entropy bonus.
         vf_coef: weight of the value loss.
         max_grad_norm: gradients are scaled down to this joint norm.
         target_kl: an update ends before a minibatch on which the policy has moved by more than 1.5 times this
@@ -43,7 +42,6 @@ class PPOConfig(OnPolicyConfig):
     learning_rate: float = 3e-4
     clip_coef: float = 0.2
     clip_coef_vf: float | None = None
-    ent_coef: float = 0.0
     vf_coef: float = 0.5
     max_grad_norm: float = 0.5
     target_kl: float | None = None
@@ -51,7 +49,7 @@ class PPOConfig(OnPolicyConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_at_least(self, {"minibatch_size": 2, "update_epochs": 1, "ent_coef": 0, "vf_coef": 0})
+        require_at_least(self, {"minibatch_size": 2, "update_epochs": 1, "vf_coef": 0})
         require_positive(self, "learning_rate", "clip_coef", "clip_coef_vf", "max_grad_norm")
         require_positive(self, "target_kl", "anneal_timesteps")
 

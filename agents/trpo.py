@@ -65,10 +65,11 @@ class TorchSurrogate:
     Args:
         policy: to improve.
         damping: of the Fisher matrix.
+        ent_coef: weight of the mean entropy, which is part of the objective.
     """
 
-    def __init__(self, policy: ActorCritic, damping: float) -> None:
-        self._policy, self._damping = policy, damping
+    def __init__(self, policy: ActorCritic, damping: float, ent_coef: float = 0.0) -> None:
+        self._policy, self._damping, self._ent_coef = policy, damping, ent_coef
         self._parameters = [*policy.actor.parameters(), *policy.head.parameters()]
 
     def linearize(self, batch: Batch, ranks: Ranks) -> tuple[float, Tensor, Callable[[Tensor], Tensor]]:
@@ -101,16 +102,16 @@ class TorchSurrogate:
     def _objective_and_kl(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """This rank's share of both."""
         batch, head = self._batch, self._policy.head
-        log_probs, _ = head.log_prob_and_entropy(outputs, batch.actions)
-        gains = batch.advantages[batch.own] * (log_probs - batch.log_probs).exp()
+        log_probs, entropies = head.log_prob_and_entropy(outputs, batch.actions)
+        gains = batch.advantages[batch.own] * (log_probs - batch.log_probs).exp() + self._ent_coef * entropies
         return gains.sum() / batch.size, head.kl(self._old, outputs).sum() / batch.size
 
 
 class TRPO(OnPolicyAgent):
     """See :class:`OnPolicyAgent`.
 
-    :meth:`update` reports ``policy_objective`` (the surrogate, after the update), ``kl`` (of all of it),
-    ``line_search_success`` (0 or 1) and ``value_loss`` (the last epoch's mean).
+    :meth:`update` reports ``policy_objective`` (the surrogate with the entropy, after the update), ``kl`` (of
+    all of it), ``line_search_success`` (0 or 1) and ``value_loss`` (the last epoch's mean).
     """
 
     config: TRPOConfig
@@ -131,7 +132,7 @@ class TRPO(OnPolicyAgent):
         self.config = config
         self._fused = fuse and can_fuse(self.policy)
         surrogate, critic = (FusedSurrogate, FusedCritic.of) if self._fused else (TorchSurrogate, TorchCritic)
-        self._surrogate = surrogate(self.policy, config.cg_damping)
+        self._surrogate = surrogate(self.policy, config.cg_damping, config.ent_coef)
         self._critic = critic(self.policy, config.learning_rate)
 
     def _critic_alone(self) -> Critic:

@@ -95,6 +95,12 @@ class TeachConfig:
         5_000_000
     )
     agent: Annotated[AgentName, "the learning algorithm", "-a"] = "ppo"
+    ent_coef: Annotated[
+        float | None,
+        "what a nat of the policy's entropy is worth beside advantages of deviation 1; more keeps an agent "
+        "trying where rewards change (the task's own without it, 0 for most)",
+        NOT_NEGATIVE,
+    ] = None
     value_refit: Annotated[
         int,
         "epochs in which the critic alone learns the rewards of a predictor that was fitted anew",

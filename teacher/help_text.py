@@ -54,7 +54,7 @@ SECTIONS = {
         "n_labels", "pretrain_labels", "schedule", "prompt", "teacher", "segment_seconds", "segment_steps",
         "gold", "pace", "hard_labels", "pretrain_iters",
     ),
-    "the agent": ("agent", "workers", "device", "value_refit", "policy", "demonstrations"),
+    "the agent": ("agent", "workers", "device", "ent_coef", "value_refit", "policy", "demonstrations"),
     "the predictor's networks": ("network",),
     "the environment": ("max_episode_steps", "allow_variable_horizon", "obs_transform", "capture_frames"),
     "the labeling site": ("site_url", "storage", "state_dir", "bind", "public_url"),

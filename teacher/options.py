@@ -279,6 +279,7 @@ Preset = Literal["default", "paper", "paper_atari"]
 # come to a wanted ratio (1.2), but from 1e-4 (3.3) or 1e-3 (1.9) the strength does not get so far.
 _PAPER: Mapping[str, Any] = {
     "agent": "trpo",
+    "ent_coef": 0.01,
     "reward.members": 3,
     "reward.hidden": 64,
     "reward.label_noise": 0.1,

@@ -4,7 +4,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import EllipsisType
 from typing import Any
 
@@ -322,11 +322,12 @@ def steps_of(
 def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> OnPolicyAgent:
     """The algorithm by the task's defaults; only true rewards come in a scale of the environment's own."""
     row, scale = _defaults(envs.env_id, envs.single_observation_space), config.predictor == "rl"
+    own = {} if config.ent_coef is None else {"ent_coef": config.ent_coef}
     if config.agent == "trpo":
         trpo = row.trpo_for(envs.single_action_space, normalize_rewards=scale)
-        return TRPO(envs, trpo, config.seed, config.device)
+        return TRPO(envs, replace(trpo, **own), config.seed, config.device)
     ppo = row.ppo_for(config.num_timesteps, normalize_rewards=scale)
-    return PPO(envs, ppo, config.seed, config.device)
+    return PPO(envs, replace(ppo, **own), config.seed, config.device)
 
 
 def segment_length(config: TeachConfig, task: TaskInfo) -> int:

@@ -104,13 +104,13 @@ def test_the_surrogate_by_hand_is_that_of_torch(space: Any) -> None:
     own = sum(parameter.numel() for parameter in policy.head.parameters())
     direction = 0.1 * rng.normal(size=own + sum(parameter.numel() for parameter in policy.actor.parameters()))
 
-    by_torch = TorchSurrogate(policy, damping=0.1)
+    by_torch = TorchSurrogate(policy, damping=0.1, ent_coef=0.3)
     objective, gradient, fisher = by_torch.linearize(tensors, ALONE)
     product, origin = fisher(torch.from_numpy(direction)), by_torch.parameters()
     there = by_torch.at(origin + torch.from_numpy(direction))
     by_torch.at(origin)
 
-    by_hand = FusedSurrogate(policy, damping=0.1)
+    by_hand = FusedSurrogate(policy, damping=0.1, ent_coef=0.3)
     fused_objective, fused_gradient, fused_fisher = by_hand.linearize(arrays, ALONE)
     fused_direction = np.roll(direction, own)
     assert fused_objective == pytest.approx(objective, rel=1e-12)
@@ -150,6 +150,25 @@ def test_advantages_that_are_all_alike_leave_the_policy_as_it_was(
     for name, value in parameters(agent).items():
         if not name.startswith("critic"):
             np.testing.assert_array_equal(value, before[name])
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+def test_entropy_is_gained_where_it_counts(fuse: bool, made_up_rollout: MakeRollout) -> None:
+    """Where all advantages are alike it is all of the objective: torch's, of the new distribution."""
+    agent = make_agent("Pendulum-v1", fuse=fuse, ent_coef=0.1)
+    rollout = made_up_rollout(agent)
+    zero = np.zeros_like(rollout.values)
+    rollout = replace(rollout, values=zero, bootstrap_values=zero, last_values=zero[0])
+    before = parameters(agent)
+    metrics = agent.update(rollout, zero)
+    after = parameters(agent)
+    assert metrics["line_search_success"] == 1.0
+    assert after["head.log_std"] > before["head.log_std"]
+    entropy = torch.distributions.Normal(0.0, np.exp(after["head.log_std"]).item()).entropy().item()
+    assert metrics["policy_objective"] == pytest.approx(0.1 * entropy, rel=1e-6)
+    for name in after:  # the entropy of a normal distribution does not depend on where it lies
+        if name.startswith("actor"):
+            np.testing.assert_allclose(after[name], before[name], rtol=0, atol=1e-9, err_msg=name)
 
 
 @pytest.mark.parametrize("fuse", [True, False])

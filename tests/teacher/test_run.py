@@ -15,7 +15,7 @@ from agents.on_policy import OnPolicyConfig
 from agents.ppo import PPOConfig
 from teacher.assembly import build_run, check, open_run, prepared_directory
 from teacher.behaviours import counter_clockwise
-from teacher.config import TeachConfig
+from teacher.config import TeachConfig, from_options
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
 from teacher.errors import BehaviourError, ConfigError
@@ -39,13 +39,19 @@ HALF_CHEETAH = BY_NAME["HalfCheetah"].trpo
             8,
             replace(HALF_CHEETAH, target_kl=6 * 0.04, cg_damping=6 * 0.1),
         ),
+        (
+            {"env_id": "HalfCheetah-v5", "predictor": "synth", "n_labels": 60, "preset": "paper"},
+            8,
+            replace(HALF_CHEETAH, target_kl=6 * 0.04, cg_damping=6 * 0.1, ent_coef=0.01),
+        ),
+        ({"env_id": "CartPole-v1", "ent_coef": 0.3}, 8, replace(CARTPOLE, ent_coef=0.3)),
     ],
 )
 def test_a_run_trains_with_the_defaults_of_its_task(
     settings: dict[str, Any], num_envs: int, expected: OnPolicyConfig, tmp_path: Path
 ) -> None:
     common: dict[str, Any] = {"predictor": "rl", "name": "x", "num_timesteps": 9000, "no_videos": True}
-    config = TeachConfig(**{**common, "runs_dir": str(tmp_path), **settings})
+    config = from_options({**common, "runs_dir": str(tmp_path), **settings})
     task, run_id = check(config, QUIET), uuid.uuid4()
     with (
         prepared_directory(config, run_id, resumed=False),
