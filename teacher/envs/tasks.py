@@ -21,6 +21,7 @@ from teacher.envs.make import make_env
 from teacher.envs.threads import ThreadedVectorEnv
 from teacher.envs.transform import KWARG
 from teacher.errors import EnvironmentUnsuitableError, TeacherError, one_line
+from teacher.extras import ENVIRONMENTS, extra_of
 
 DEFAULT_FPS = 30
 """Of an environment that names no frame rate."""
@@ -89,6 +90,11 @@ def describe_task(
         env = make_env(env_id, kwargs)
     except TeacherError:
         raise
+    except gym.error.DependencyNotInstalled as error:
+        why = one_line(error)
+        if why.startswith("Box2D is not installed"):  # Gymnasium goes on with how to compile it
+            why = "Box2D is not installed: pip install 'rl-teacher[box2d]'"
+        raise EnvironmentUnsuitableError(f"{env_id} cannot be made: {why}") from error
     except Exception as error:  # an environment's constructor may raise anything
         raise EnvironmentUnsuitableError(f"{env_id} cannot be made: {one_line(error)}") from error
     with contextlib.closing(env):
@@ -162,12 +168,15 @@ def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
         if module:
             importlib.import_module(module)
     except Exception as error:  # a module may do anything when imported
-        raise EnvironmentUnsuitableError(f"{module} cannot be imported: {one_line(error)}") from error
+        extra = extra_of(module)
+        remedy = f": pip install 'rl-teacher[{extra}]'" if extra else ""
+        raise EnvironmentUnsuitableError(f"{module} cannot be imported: {one_line(error)}{remedy}") from error
     try:
         return gym.spec(name)
     except gym.error.Error as error:
         known = [*gym.registry, *old_names()]
-        close = difflib.get_close_matches(name, known, n=3)
+        close = [f"{module}:{name}" for start, module in ENVIRONMENTS.items() if name.startswith(start)]
+        close = close or difflib.get_close_matches(name, known, n=3)
         hint = f"did you mean {', '.join(close)}?" if close else "see gymnasium.registry for what there is"
         raise EnvironmentUnsuitableError(f"no environment is registered as {env_id}; {hint}") from error
 

@@ -193,8 +193,28 @@ def test_a_missing_extra_is_refused_with_what_to_install(monkeypatch: pytest.Mon
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "Box2D", None)
     message = refusal("LunarLander-v3")
-    assert "pip install" in message
-    assert "box2d" in message
+    assert message.endswith("Box2D is not installed: pip install 'rl-teacher[box2d]'")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "module", "extra"),
+    [
+        ("minigrid:MiniGrid-Empty-5x5-v0", "minigrid", "minigrid"),
+        ("ale_py:ALE/Tennis-v5", "ale_py", "atari"),
+    ],
+)
+def test_a_module_of_an_extra_that_is_missing_is_refused_with_the_extra(
+    monkeypatch: pytest.MonkeyPatch, env_id: str, module: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    assert refusal(env_id).endswith(f": pip install 'rl-teacher[{extra}]'")
+
+
+def test_the_module_of_an_id_is_told_where_it_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MiniGrid-Empty-5x5-v0", "ALE/Tennis-v5"):
+        monkeypatch.delitem(gym.registry, name, raising=False)
+    assert refusal("MiniGrid-Empty-5x5-v0").endswith("did you mean minigrid:MiniGrid-Empty-5x5-v0?")
+    assert refusal("ALE/Tennis-v5").endswith("did you mean ale_py:ALE/Tennis-v5?")
 
 
 @pytest.mark.parametrize(
