@@ -6,6 +6,7 @@ import os
 import select
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -35,6 +36,10 @@ _CLIP_SECONDS = 60.0
 _LOOK_SECONDS = 0.2
 
 _log = logging.getLogger(__name__)
+
+
+class _ClosedError(EOFError):
+    """Nobody is asked any more."""
 
 
 class PromptCollector:
@@ -127,7 +132,10 @@ class PromptCollector:
         swapped = bool(comparison.uuid.int & 1)
         left, right = (comparison.first, comparison.second)[:: -1 if swapped else 1]
         try:
-            clips = [self._frames(side).result(_CLIP_SECONDS) for side in (left, right)]
+            clips = [self._pictures(side) for side in (left, right)]
+        except _ClosedError:
+            self._waiting.appendleft(comparison)
+            raise
         except (TeacherError, TimeoutError) as error:
             self._ledger.set_status([comparison.uuid], "failed")
             self._failed += 1
@@ -136,6 +144,7 @@ class PromptCollector:
         path = self._folder / "pair.gif"
         write_gif(path, side_by_side(*clips), self._fps)
         try:
+            self._check_open()
             show(path)
             while (side := _SIDES.get(read(_QUESTION).strip().lower()[:1])) is None:
                 pass
@@ -144,6 +153,21 @@ class PromptCollector:
             raise
         self._record(comparison, _decision(side, swapped))
         return True
+
+    def _pictures(self, segment: Segment) -> list[Frame]:
+        """Those of one side, waited for as long as anybody is there to see them."""
+        made, deadline = self._frames(segment), time.monotonic() + _CLIP_SECONDS
+        while True:
+            try:
+                return made.result(_LOOK_SECONDS)
+            except TimeoutError:
+                self._check_open()
+                if time.monotonic() > deadline:
+                    raise
+
+    def _check_open(self) -> None:
+        if self._stop.is_set():
+            raise _ClosedError
 
     def _record(self, comparison: Comparison, decision: Decision) -> None:
         seq, probability = self._ledger.cursor + 1, CERTAIN[decision]
@@ -180,23 +204,30 @@ def _tell(path: Path) -> None:
 
 def _show_here(path: Path) -> None:
     """In a notebook the picture itself, elsewhere where it is."""
-    try:
-        from IPython.display import Image as Shown  # noqa: PLC0415 (there is none outside of notebooks)
-        from IPython.display import display  # noqa: PLC0415
-    except ImportError:
+    if not _in_notebook():  # where IPython may be installed, too, and would name an object
         _tell(path)
         return
+    from IPython.display import Image as Shown  # noqa: PLC0415
+    from IPython.display import display  # noqa: PLC0415
+
     display(Shown(data=path.read_bytes(), format="gif"))
+
+
+def _in_notebook() -> bool:
+    """Whether this process is a notebook's kernel, which shows pictures."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
 
 
 def terminal_descriptor() -> int:
     """Where the program's lines come from. Raises :class:`ConfigError` in a notebook."""
+    problem = 'people: there is no terminal here; in a notebook pass people="notebook"'
+    if _in_notebook():  # what the kernel was started with is no place where anybody types
+        raise ConfigError(problem)
     try:
         return sys.stdin.fileno()
     except (AttributeError, OSError, ValueError) as error:
-        raise ConfigError(
-            'people: there is no terminal here; in a notebook pass people="notebook"'
-        ) from error
+        raise ConfigError(problem) from error
 
 
 class _Lines:

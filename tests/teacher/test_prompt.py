@@ -1,18 +1,21 @@
 """Somebody before the program: questions, lines of answer, and what becomes of both."""
 
 import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from teacher.clips.encode import Frame
-from teacher.collectors.prompt import PromptCollector
-from teacher.errors import RenderError
+from teacher.collectors.prompt import PromptCollector, terminal_descriptor
+from teacher.errors import ConfigError, RenderError
 from teacher.ledger import Ledger
 from teacher.preferences import Preference
 from teacher.segments import Segment
@@ -108,6 +111,71 @@ def test_it_stops_waiting_for_a_line_when_it_is_closed(
     collector.submit(pairs(make_segment, 1), "training", 100)
     collector.close()
     assert not collector._thread.is_alive()  # type: ignore[union-attr]
+    assert ledger.open() == 1
+    os.close(writing)
+    os.close(reading)
+
+
+class _Picture:
+    """As ``IPython.display.Image``."""
+
+    def __init__(self, data: bytes, format: str) -> None:  # noqa: A002 (its name there)
+        self.data, self.format = data, format
+
+
+@pytest.mark.parametrize("is_notebook", [True, False])
+def test_a_clip_is_shown_in_a_notebook_and_told_of_elsewhere(
+    ledger: Ledger,
+    make_segment: MakeSegment,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    *,
+    is_notebook: bool,
+) -> None:
+    """IPython may be installed where no notebook is; a shell without a kernel shows no pictures."""
+    shown: list[_Picture] = []
+    ipython, display = ModuleType("IPython"), ModuleType("IPython.display")
+    ipython.get_ipython = lambda: SimpleNamespace(kernel="one" if is_notebook else None)  # type: ignore[attr-defined]
+    display.Image, display.display = _Picture, shown.append  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    collector = PromptCollector(ledger, pictures, tmp_path, fps=10)
+    collector.submit(pairs(make_segment, 1), "training", 100)
+    assert collector.answer(read=lambda _: "l") == 1
+    path = tmp_path / "pair.gif"
+    assert [one.data for one in shown] == ([path.read_bytes()] if is_notebook else [])
+    assert (f"See {path}" in capfd.readouterr().out) != is_notebook
+
+
+def test_a_notebook_is_no_terminal_although_its_kernel_has_an_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as lines, os.fdopen(writing, "w"):
+        monkeypatch.setattr(sys, "stdin", lines)
+        assert terminal_descriptor() == reading
+        ipython = ModuleType("IPython")
+        ipython.get_ipython = lambda: SimpleNamespace(kernel="one")  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "IPython", ipython)
+        with pytest.raises(ConfigError, match='in a notebook pass people="notebook"'):
+            terminal_descriptor()
+
+
+def test_nothing_is_asked_after_the_end_about_clips_that_were_on_their_way(
+    ledger: Ledger, make_segment: MakeSegment, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    begun = threading.Event()
+
+    def never_done(segment: Segment) -> "Future[list[Frame]]":
+        begun.set()
+        return Future()
+
+    reading, writing = os.pipe()
+    collector = PromptCollector(ledger, never_done, tmp_path, fps=10, terminal=reading)
+    collector.submit(pairs(make_segment, 1), "training", 100)
+    assert begun.wait(PATIENCE_SECONDS)
+    collector.close()
+    assert not collector._thread.is_alive()  # type: ignore[union-attr]
+    assert "Which clip" not in capfd.readouterr().out
     assert ledger.open() == 1
     os.close(writing)
     os.close(reading)
