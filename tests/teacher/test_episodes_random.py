@@ -1,7 +1,9 @@
 """Random episodes, and which environments they show to be unsuitable."""
 
 from itertools import islice
+from typing import Any, ClassVar
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -58,3 +60,30 @@ def test_fixed_horizons_pass(env_id: str) -> None:
 def test_a_segment_longer_than_the_horizon_is_refused() -> None:
     with pytest.raises(EnvironmentUnsuitableError, match="pass --segment_steps 25"):
         check_random_episodes(describe_task("teacher/Pendulum-v1"), 26, seed=0, allow_variable_horizon=False)
+
+
+class _Endless(gym.Env[Any, Any]):
+    """Counts how far it was ever played."""
+
+    observation_space, action_space = gym.spaces.Box(-1, 1, (1,), np.float32), gym.spaces.Discrete(2)
+    farthest: ClassVar[int] = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        type(self).farthest = max(self.farthest, self.time)
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+def test_where_any_length_is_allowed_episodes_are_tried_no_further_than_a_segment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thousand steps of fifty episodes take minutes where each one draws a picture."""
+    spec = gym.envs.registration.EnvSpec("Endless-v0", _Endless, max_episode_steps=1000)
+    monkeypatch.setitem(gym.registry, "Endless-v0", spec)
+    check_random_episodes(describe_task("Endless-v0"), 15, seed=0, allow_variable_horizon=True)
+    assert _Endless.farthest == 15
