@@ -2,8 +2,10 @@
 
 import importlib.metadata
 import os
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("MPLBACKEND", "agg")
 HERE = Path(__file__).parent
@@ -44,6 +46,23 @@ def write_generated_pages(_: Sphinx) -> None:
             path.write_text(text)
 
 
+BLOCK = re.compile(
+    r'(<div class="highlight-none[^>]*><div class="highlight"><pre>)(.*?)(?=</pre>)', re.DOTALL
+)
+HYPHENATED = re.compile(r"(?<=[\s>])[^\s<>]*-[^\s<>]*")
+
+
+def keep_options_whole(_: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
+    """Let the lines of commands end between words, not after the hyphens of ``--option``."""
+    if "body" in context:
+        context["body"] = BLOCK.sub(_with_whole_words, context["body"])
+
+
+def _with_whole_words(block: re.Match[str]) -> str:
+    return block[1] + HYPHENATED.sub(r'<span class="pre">\g<0></span>', block[2])
+
+
 def setup(app: Sphinx) -> None:
     """Sphinx calls it."""
     app.connect("builder-inited", write_generated_pages)
+    app.connect("html-page-context", keep_options_whole)
