@@ -1,14 +1,18 @@
 """Every command and program that the README shows is run, with fewer steps."""
 
 import re
+import runpy
 import shlex
 import subprocess
 import sys
 import time
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from gymnasium.spaces import Box, Dict, flatten
 from PIL import Image
 
 from teacher.ledger import Ledger
@@ -99,6 +103,33 @@ def test_the_program_about_datasets_learns(tmp_path: Path) -> None:
     assert accuracy > 0.8
     assert loss < 0.55
     assert calibration_error < 0.3
+
+
+def test_nested_observations_of_minari_are_flattened_as_their_page_says(tmp_path: Path) -> None:
+    """Of what its datasets are to the program: spaces, and episodes with a dict of arrays each."""
+    (program,) = [
+        one
+        for one in re.findall(r"^```python\n(.*?)^```", DATASETS, re.DOTALL | re.MULTILINE)
+        if "def flattened" in one
+    ]
+    (tmp_path / "flat.py").write_text(program)
+    made = runpy.run_path(str(tmp_path / "flat.py"))
+    here, goal = Box(-1, 1, (2, 2)), Box(-1, 1, (3,))
+    space = Dict({"here": here, "goal": goal})
+    states = [space.sample() for _ in range(5)]
+    episode = SimpleNamespace(
+        observations={name: np.stack([state[name] for state in states]) for name in ("here", "goal")},
+        actions=np.zeros((4, 1)),
+        rewards=np.arange(4.0),
+        terminations=np.array([False, False, False, True]),
+    )
+    dataset = SimpleNamespace(
+        observation_space=space, action_space=Box(-1, 1, (1,)), iterate_episodes=lambda: iter([episode])
+    )
+    (flat,) = made["flattened"](dataset)
+    assert np.array_equal(flat.states, [flatten(space, state) for state in states])
+    assert flat.terminated
+    assert made["flat_spaces"](dataset)[0].shape == (7,)
 
 
 def test_every_teacher_on_its_page_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

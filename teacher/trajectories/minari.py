@@ -86,7 +86,8 @@ def _metadata(folder: Path) -> dict[str, Any]:
     if not set(kinds) <= {"Box", "Discrete"}:
         raise DataError(
             f"expected a dataset with Box or Discrete spaces, got {' and '.join(kinds)} in {folder}; read it "
-            "with minari itself, flatten what is nested, and make a teacher.offline.RecordedEpisode of each"
+            "with minari itself, flatten what is nested, and make a teacher.offline.RecordedEpisode of each: "
+            "docs/datasets.md shows how"
         )
     return about
 
