@@ -29,7 +29,7 @@ from human_feedback_site.feedback.models import (
     Outcome,
     Participation,
 )
-from human_feedback_site.feedback.services import leases, quality
+from human_feedback_site.feedback.services import claims, leases, quality
 from human_feedback_site.feedback.services.checks import REPEAT_AFTER, check_pair, falls_due
 from human_feedback_site.feedback.services.claims import Participant, participant
 from human_feedback_site.feedback.services.leases import live
@@ -475,12 +475,40 @@ def test_who_loses_every_pair_to_others_in_this_moment_is_done_within_six_statem
     assert too_many() == []
 
 
-def test_the_first_request_of_the_labeling_page_takes_at_most_six_statements(
-    trainer: Trainer, browser: Browser
+@pytest.mark.parametrize("opened", [True, False], ids=["after the page", "of a script"])
+@pytest.mark.parametrize("there", ["pairs", "nothing", "fetched ahead", "on screens"])
+def test_the_first_request_of_a_labeler_takes_at_most_six_statements(
+    trainer: Trainer, invite: Invite, there: str, opened: bool
 ) -> None:
-    trainer.register(3)
-    assert browser.client.get(f"/experiments/{trainer.name}/label").status_code == 200
-    assert len(statements(lambda: browser.ask(3))) <= 6
+    if there != "nothing":
+        trainer.register(5)
+    if there in {"fetched ahead", "on screens"}:
+        assert len(invite("other").lease(5)) == 5
+        Lease.objects.update(shown=there == "on screens")
+    one = invite("one")
+    if opened:
+        assert one.client.get(f"/experiments/{trainer.name}/label").status_code == 200
+    given: list[Any] = []
+    said = statements(lambda: given.append(one.ask(3)))
+    assert len(said) <= 6, said
+    assert len(given[0]["leases"]) == {"pairs": 3, "fetched ahead": 1}.get(there, 0)
+    [mine] = Participation.objects.filter(labeler__name="one")
+    assert (mine.empty_since is None) == bool(given[0]["leases"])
+
+
+def test_first_requests_at_once_make_one_participation(
+    trainer: Trainer, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer.register(1)
+    begin = claims._begin
+
+    def overtaken(labeler: int, experiment: int) -> int | None:
+        assert begin(labeler, experiment) is not None
+        return begin(labeler, experiment)
+
+    monkeypatch.setattr(claims, "_begin", overtaken)
+    assert len(browser.lease()) == 1
+    assert Participation.objects.count() == 1
 
 
 def test_taking_what_others_only_prefetched_takes_at_most_six_statements(

@@ -14,11 +14,12 @@ from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.auth.models import User
 from django.contrib.sessions.backends.db import SessionStore
+from django.db import IntegrityError, transaction
 from django.utils.crypto import constant_time_compare
 
 from human_feedback_site.feedback.aggregation import Matrix, Triple
 from human_feedback_site.feedback.errors import NotFoundError
-from human_feedback_site.feedback.models import Experiment, Labeler
+from human_feedback_site.feedback.models import Experiment, Labeler, Participation
 from human_feedback_site.feedback.services.accounts import participation_in
 from human_feedback_site.feedback.services.sql import first_rows, key, rows
 
@@ -64,6 +65,7 @@ class Participant:
         wanted: answers asked of the labeler by its invitation, if any.
         empty: there was nothing to judge when it asked last.
         consented: it agreed to the consent text, or there is none.
+        is_new: this is its first request, and a statement went into noting that.
     """
 
     participation: int
@@ -82,19 +84,20 @@ class Participant:
     empty: bool
     consented: bool
     notice: str | None
+    is_new: bool
 
 
 _PARTICIPANT = """
-    SELECT p.id, p.labeler_id, e.id, e.state, e.prompt, e.prompt_version, e.fps, e.waiting_for,
+    SELECT p.id, b.id, e.id, e.state, e.prompt, e.prompt_version, e.fps, e.waiting_for,
            e.gold_rate, e.repeat_rate,
-           p.answers, p.answers - p.undone, v.answers_wanted, p.empty_since IS NOT NULL,
-           (e.consent_id IS NULL OR e.consent_id = p.consented_to_id),
-           p.gold_checks, p.watch_checks, p.stopped_at IS NOT NULL, e.warn_failures,
+           COALESCE(p.answers, 0), COALESCE(p.answers - p.undone, 0), v.answers_wanted,
+           p.empty_since IS NOT NULL, (e.consent_id IS NULL OR e.consent_id = p.consented_to_id),
+           COALESCE(p.gold_checks, ''), COALESCE(p.watch_checks, ''), p.stopped_at IS NOT NULL, e.warn_failures,
            y.id, y.username, y.password, y.is_active, y.is_staff
     FROM feedback_experiment e
     JOIN feedback_labeler b ON b.user_id = %s
     JOIN feedback_labeler_experiments i ON i.labeler_id = b.id AND i.experiment_id = e.id
-    JOIN feedback_participation p ON p.labeler_id = b.id AND p.experiment_id = e.id
+    LEFT JOIN feedback_participation p ON p.labeler_id = b.id AND p.experiment_id = e.id
     JOIN auth_user y ON y.id = b.user_id
     LEFT JOIN feedback_invite v ON v.id = p.invite_id
     WHERE e.name = %s"""
@@ -109,7 +112,7 @@ def participant(user: User, name: str) -> Participant:
 def participant_in_session(session_key: str, name: str) -> tuple[User, Participant] | None:
     """Return who is signed in by a session, and how far they are in the experiment of that name.
 
-    None says that it is not so simple: they were never here, or the session is not one of a user who may sign
+    None says that it is not so simple: they were not invited, or the session is not one of a user who may sign
     in, or it began under an older secret key.
     """
     kept = first_rows(
@@ -119,13 +122,25 @@ def participant_in_session(session_key: str, name: str) -> tuple[User, Participa
     session = SessionStore(session_key).decode(kept[0][0]) if kept else {}
     user_id = session.get(SESSION_KEY)
     found = rows(_PARTICIPANT, [int(user_id), name]) if user_id else []
-    if not found:
+    if not found or not is_session_of(user := _user(found[0][-5:]), session):
         return None
-    user = _user(found[0][-5:])
-    return (user, _participant(found[0])) if is_session_of(user, session) else None
+    number, labeler, experiment, *rest = found[0]
+    if number is not None:
+        return user, _participant(found[0])
+    number = _begin(labeler, experiment)
+    return None if number is None else (user, _participant([number, labeler, experiment, *rest], is_new=True))
 
 
-def _participant(row: Sequence[Any]) -> Participant:
+def _begin(labeler: int, experiment: int) -> int | None:
+    """Note that an invited labeler is here for the first time; None where another request did in this moment."""
+    try:
+        with transaction.atomic():
+            return Participation.objects.create(labeler_id=labeler, experiment_id=experiment).pk
+    except IntegrityError:
+        return None
+
+
+def _participant(row: Sequence[Any], *, is_new: bool = False) -> Participant:
     answered, wanted, empty, consented = row[11:15]
     gold_checks, watch_checks, stopped, warn_failures = row[15:19]
     failures = max(gold_checks.count("0"), watch_checks.count("0"))
@@ -133,7 +148,8 @@ def _participant(row: Sequence[Any]) -> Participant:
     if notice != "stopped" and wanted is not None and answered >= wanted:
         notice = "done"
     names = [field.name for field in fields(Participant)]
-    return Participant(**dict(zip(names, [*row[:13], bool(empty), bool(consented), notice], strict=True)))
+    values = [*row[:13], bool(empty), bool(consented), notice, is_new]
+    return Participant(**dict(zip(names, values, strict=True)))
 
 
 def notice_of(failures: int, warn_failures: int, *, stopped: bool) -> str | None:

@@ -108,8 +108,11 @@ def lease_comparisons(who: Participant, request: LeaseRequest) -> LeaseGrant:
         return LeaseGrant(lost=list(request.held))
     if who.wanted is not None:
         request = replace(request, count=min(request.count, who.wanted - who.answered))
-    running = who.state == Experiment.State.RUNNING
-    given, left = _give(who, request) if running else (LeaseGrant(lost=list(request.held)), _STATEMENTS)
+    left = _STATEMENTS - who.is_new
+    if who.state == Experiment.State.RUNNING:
+        given, left = _give(who, request, left)
+    else:
+        given = LeaseGrant(lost=list(request.held))
     empty = not given.new and not given.renewed
     if empty != who.empty and left > 0:
         since = Now() if empty else None
@@ -117,8 +120,8 @@ def lease_comparisons(who: Participant, request: LeaseRequest) -> LeaseGrant:
     return given
 
 
-def _give(who: Participant, request: LeaseRequest) -> tuple[LeaseGrant, int]:
-    """Return what is given, and how many statements are left."""
+def _give(who: Participant, request: LeaseRequest, left: int) -> tuple[LeaseGrant, int]:
+    """Return what is given, and how many statements of those that were ``left`` still are."""
     held = list(dict.fromkeys(request.held))
     found = look(who, held, max(0, request.count - len(held)))
     kept = _renew(who, request, found)
@@ -127,7 +130,7 @@ def _give(who: Participant, request: LeaseRequest) -> tuple[LeaseGrant, int]:
     new = new[: max(0, request.count - len(renewed))]
     chosen = found.choose(request.count - len(renewed) - len(new))
     new += _grant_all(who, chosen)
-    left = _STATEMENTS - 1 - bool(found.live or found.expired) - bool(chosen)
+    left -= 1 + bool(found.live or found.expired) + bool(chosen)
     # Somebody who has nothing in hand gets a second chance; that this is so no longer is to be noted, too.
     while not renewed and not new and left - who.empty >= _A_ROUND:
         if found.is_all:
