@@ -378,6 +378,28 @@ def test_a_token_is_replaced_and_shown_once(root: Client, researcher: User) -> N
     assert user_of_token(token) == researcher
 
 
+@pytest.mark.usefixtures("story")
+def test_links_are_revoked_and_participants_forgotten_and_the_log_knows_by_whom(
+    root: Client, trainer: Trainer
+) -> None:
+    invite, arrival = models.Invite.objects.latest("pk"), models.Arrival.objects.get()
+    assert "1 revoked." in act(root, models.Invite, "revoke", invite)
+    assert "0 revoked." in act(root, models.Invite, "revoke", invite)
+    assert models.Invite.objects.exclude(revoked_at=None).get() == invite
+    labels = models.Label.objects.count()
+    assert "1 forgotten." in act(root, models.Arrival, "forget", arrival)
+    assert not models.Arrival.objects.exists()
+    assert models.Label.objects.count() == labels > 0
+    logged = LogEntry.objects.order_by("pk").values_list("user__username", "object_repr", "change_message")
+    assert [entry[1:] for entry in logged] == [
+        (str(invite), "1 revoked."),
+        (str(invite), "0 revoked."),
+        (str(arrival), "1 forgotten."),
+    ]
+    assert {entry[0] for entry in logged} == {"root"}
+    assert arrival.participant not in str(LogEntry.objects.values())  # which is forgotten
+
+
 def test_the_log_of_the_admin_is_there_to_be_read(root: Client, trainer: Trainer) -> None:
     act(root, models.Experiment, "pause", trainer.experiment)
     entry = LogEntry.objects.get()

@@ -40,6 +40,7 @@ class Audited:
         """Do something to these rows, say with ``text`` to how many, and log it for each."""
         # By their ids: what was chosen may be filtered by what changes now.
         rows = chosen.model._default_manager.filter(pk__in=list(chosen.values_list("pk", flat=True)))
+        named = cast("QuerySet[Any]", list(rows.all()))  # read now: what is done may delete them
         said = text.format(do(rows))
-        LogEntry.objects.log_actions(cast("int", request.user.pk), rows, CHANGE, said)
+        LogEntry.objects.log_actions(cast("int", request.user.pk), named, CHANGE, said)
         messages.success(request, said)

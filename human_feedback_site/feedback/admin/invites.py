@@ -7,12 +7,12 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from human_feedback_site.feedback import models
-from human_feedback_site.feedback.admin.base import ModelAdmin, ReadOnly
+from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly
 from human_feedback_site.feedback.services import invites
 
 
 @admin.register(models.Invite)
-class InviteAdmin(ReadOnly, ModelAdmin):
+class InviteAdmin(ReadOnly, Audited, ModelAdmin):
     """Invitations, to look at and to revoke; they are made on the experiment's own page."""
 
     list_display = (
@@ -27,11 +27,11 @@ class InviteAdmin(ReadOnly, ModelAdmin):
     @admin.action(permissions=["view"], description="Revoke: let nobody in by these any more")
     def revoke(self, request: HttpRequest, chosen: QuerySet[models.Invite]) -> None:
         """Revoke those that are open."""
-        self.message_user(request, f"{invites.revoke(chosen)} revoked.")
+        self.act(request, chosen, invites.revoke, "{} revoked.")
 
 
 @admin.register(models.Arrival)
-class ArrivalAdmin(ReadOnly, ModelAdmin):
+class ArrivalAdmin(ReadOnly, Audited, ModelAdmin):
     """Whom a platform sent, to be forgotten; their numbers are on the experiment's list of participants."""
 
     list_display = ("experiment", "invite", "created_at")
@@ -45,7 +45,7 @@ class ArrivalAdmin(ReadOnly, ModelAdmin):
     @admin.action(permissions=["view"], description="Forget: delete the platform's numbers, keep the labels")
     def forget(self, request: HttpRequest, chosen: QuerySet[models.Arrival]) -> None:
         """Delete them."""
-        self.message_user(request, f"{invites.forget_participants(chosen)} forgotten.")
+        self.act(request, chosen, invites.forget_participants, "{} forgotten.")
 
 
 @admin.register(models.ConsentText)

@@ -166,11 +166,13 @@ def _duration(minutes: float | None) -> str:
     if minutes is None:
         return NONE
     if minutes < 1:
-        return "< 1 min"
+        return f"< {_('%(minutes)s min') % {'minutes': 1}}"
     if minutes < 90:
-        return f"{minutes:.0f} min"
+        return str(_("%(minutes)s min") % {"minutes": f"{minutes:.0f}"})
     hours = minutes / 60
-    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} d"
+    if hours < 48:
+        return str(_("%(hours)s h") % {"hours": f"{hours:.1f}"})
+    return str(_("%(days)s d") % {"days": f"{hours / 24:.1f}"})
 
 
 def _row(quality: LabelerQuality, *, at_it: bool) -> LabelerRow:
@@ -185,7 +187,9 @@ def _row(quality: LabelerQuality, *, at_it: bool) -> LabelerRow:
             _share(quality.left, f"{low:.0%}–{high:.0%}"),
             _share(quality.consistency, f"/ {quality.consistency.total}"),
         ],
-        seconds=NONE if quality.seconds is None else f"{quality.seconds:.1f} s",
+        seconds=NONE
+        if quality.seconds is None
+        else str(_("%(seconds)s s") % {"seconds": f"{quality.seconds:.1f}"}),
     )
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.db import IntegrityError, transaction
 from django.db.models import F
+from django.utils.translation import gettext as _
 
 from human_feedback_site.feedback.aggregation import Triple
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError
@@ -67,7 +68,9 @@ def record_answer(claim: Claim, answer: Answer) -> Recorded:
     except IntegrityError:  # the UUID is known
         known = Label.objects.get(uuid=answer.uuid)
     if (known.lease_id, known.choice, known.response_ms) != (claim.lease, answer.choice, answer.response_ms):
-        raise ConflictError(f"The label {answer.uuid} is already recorded with other content.")
+        raise ConflictError(
+            _("The label %(uuid)s is already recorded with other content.") % {"uuid": answer.uuid}
+        )
     answered = Participation.objects.get(pk=claim.participation).answered
     return Recorded(answer.uuid, _shown(known.status), answered, created=False)
 
@@ -162,7 +165,7 @@ def _append(claim: Claim, answer: Answer, n_labels: int | None) -> str:
         room = [claim.labeler, n_labels - 1, claim.labeler]
         appended = rows(_APPEND_LABEL, [*facts, *room, Label.Status.COUNTED, claim.lease])
     if not appended:
-        raise NotFoundError(f"There is no lease {answer.lease} any more.")
+        raise NotFoundError(_("There is no lease %(uuid)s any more.") % {"uuid": answer.lease})
     [[status]] = appended
     return str(status)
 
@@ -207,14 +210,16 @@ def record_undo(labeler: Labeler, label_uuid: UUID, undo_uuid: UUID) -> tuple[Un
     """
     label = Label.objects.select_related("lease").filter(uuid=label_uuid, labeler=labeler).first()
     if label is None:
-        raise NotFoundError(f"There is no label {label_uuid} of yours.")
+        raise NotFoundError(_("There is no label %(uuid)s of yours.") % {"uuid": label_uuid})
     comparison = _lock(label.comparison_id)
     known = Undo.objects.filter(label=label).first()
     if known is not None and known.uuid == undo_uuid:
         still = Lease.objects.select_related("comparison").filter(live(), pk=known.lease_id or 0)
         return known, still.first(), False
     if known is not None or Undo.objects.filter(uuid=undo_uuid).exists():
-        raise ConflictError(f"The label {label_uuid} is undone already, or this uuid is taken.")
+        raise ConflictError(
+            _("The label %(uuid)s is undone already, or this UUID is taken.") % {"uuid": label_uuid}
+        )
     lease = None if label.status == Label.Status.SURPLUS else _give_back(comparison, label)
     undo = Undo.objects.create(uuid=undo_uuid, label=label, lease=lease)
     Participation.objects.filter(labeler=labeler, experiment=comparison.experiment_id).update(

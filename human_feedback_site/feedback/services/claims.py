@@ -16,6 +16,7 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.backends.db import SessionStore
 from django.db import IntegrityError, transaction
 from django.utils.crypto import constant_time_compare
+from django.utils.translation import gettext as _
 
 from human_feedback_site.feedback.aggregation import Matrix, Triple
 from human_feedback_site.feedback.errors import NotFoundError
@@ -92,7 +93,8 @@ _PARTICIPANT = """
            e.gold_rate, e.repeat_rate,
            COALESCE(p.answers, 0), COALESCE(p.answers - p.undone, 0), v.answers_wanted,
            p.empty_since IS NOT NULL, (e.consent_id IS NULL OR e.consent_id = p.consented_to_id),
-           COALESCE(p.gold_checks, ''), COALESCE(p.watch_checks, ''), p.stopped_at IS NOT NULL, e.warn_failures,
+           COALESCE(p.gold_checks, ''), COALESCE(p.watch_checks, ''), p.stopped_at IS NOT NULL,
+           e.warn_failures,
            y.id, y.username, y.password, y.is_active, y.is_staff
     FROM feedback_experiment e
     JOIN feedback_labeler b ON b.user_id = %s
@@ -112,8 +114,8 @@ def participant(user: User, name: str) -> Participant:
 def participant_in_session(session_key: str, name: str) -> tuple[User, Participant] | None:
     """Return who is signed in by a session, and how far they are in the experiment of that name.
 
-    None says that it is not so simple: they were not invited, or the session is not one of a user who may sign
-    in, or it began under an older secret key.
+    None says that it is not so simple: they were not invited, or the session is not one of a user who may
+    sign in, or it began under an older secret key.
     """
     kept = first_rows(
         "SELECT session_data FROM django_session WHERE session_key = %s AND expire_date > {now}",
@@ -132,7 +134,7 @@ def participant_in_session(session_key: str, name: str) -> tuple[User, Participa
 
 
 def _begin(labeler: int, experiment: int) -> int | None:
-    """Note that an invited labeler is here for the first time; None where another request did in this moment."""
+    """Note that an invited labeler is here for the first time; None where another request just did."""
     try:
         with transaction.atomic():
             return Participation.objects.create(labeler_id=labeler, experiment_id=experiment).pk
@@ -195,7 +197,7 @@ def claim_of(labeler: Labeler, lease: UUID) -> Claim:
     found = rows(_CLAIM, [key(lease)])
     claim = _claim(found[0]) if found else None
     if claim is None or claim.labeler != labeler.pk:
-        raise NotFoundError(f"There is no lease {lease} of yours.")
+        raise NotFoundError(_("There is no lease %(uuid)s of yours.") % {"uuid": lease})
     return claim
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from uuid import UUID, uuid5
 
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from human_feedback_site.feedback.errors import NotFoundError
 from human_feedback_site.feedback.models import Label, Labeler, Lease
@@ -33,7 +34,7 @@ def revise_answer(labeler: Labeler, revision: Revision) -> Label:
     found = Label.objects.select_related("lease", "comparison__experiment")
     old = found.filter(uuid=revision.label, labeler=labeler).first()
     if old is None:
-        raise NotFoundError(f"There is no label {revision.label} of yours.")
+        raise NotFoundError(_("There is no label %(uuid)s of yours.") % {"uuid": revision.label})
     if old.choice == revision.choice and not hasattr(old, "undo"):
         return old
     record_undo(labeler, old.uuid, uuid5(_WITHDRAWAL, str(revision.uuid)))

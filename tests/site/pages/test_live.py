@@ -14,6 +14,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils.translation import override
 
 from human_feedback_site.feedback import monitoring
 from human_feedback_site.feedback.models import Comparison, Experiment, Label
@@ -153,6 +154,16 @@ def test_the_queue_is_as_old_as_its_oldest_open_pair(
 )
 def test_times_are_told_in_their_largest_unit(minutes: float | None, text: str) -> None:
     assert live._duration(minutes) == text
+
+
+def test_times_are_told_in_chinese() -> None:
+    with override("zh-hans"):
+        assert [live._duration(minutes) for minutes in (0.4, 45, 150, 6000)] == [
+            "< 1 分钟",
+            "45 分钟",
+            "2.5 小时",
+            "4.2 天",
+        ]
 
 
 def test_it_shows_what_the_run_reports(trainer: Trainer, researcher_browser: Client) -> None:

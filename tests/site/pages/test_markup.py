@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import gettext
+import json
 import re
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 from django.test import Client
@@ -94,6 +96,25 @@ def test_chinese_pages_have_no_english_sentence(pages: Pages) -> None:
         assert re.findall(r"[A-Za-z’]+ [a-z’]+ [a-z’]+", visible) == []
 
 
+def test_what_the_site_refuses_is_said_to_a_labeler_in_chinese(trainer: Trainer, browser: Browser) -> None:
+    """The labeling page shows it."""
+    trainer.register(1)
+    label = browser.label(browser.lease()[0])
+    undo = f"/labels/{label['uuid']}/undo"
+    browser.client.defaults["HTTP_ACCEPT_LANGUAGE"] = "zh-CN"
+    refusals = [browser.send("POST", undo, {"uuid": str(uuid4())})]
+    browser.post("/labels", label)
+    refusals.append(browser.send("POST", "/labels", {**label, "choice": "equal"}))
+    refusals.append(browser.send("POST", "/labels", {**label, "lease": str(uuid4())}))
+    browser.undo(label)
+    refusals.append(browser.send("POST", undo, {"uuid": str(uuid4())}))
+    assert [each.status_code for each in refusals] == [404, 409, 404, 409]
+    for each in refusals:
+        said = json.loads(each.content)["detail"]
+        assert re.findall(r"[A-Za-z’]+ [a-z’]+", said) == []
+        assert re.search(r"[\u4e00-\u9fff]", said)
+
+
 def chinese() -> Callable[[str], str]:
     """The compiled catalog."""
     with CATALOG.open("rb") as file:
@@ -131,7 +152,7 @@ def template_texts() -> Iterator[str]:
 
 
 def python_texts() -> Iterator[str]:
-    for path in (*APP.glob("pages/*.py"), *APP.glob("models/*.py")):
+    for path in (each for folder in ("pages", "models", "services") for each in APP.glob(f"{folder}/*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "_":
                 [text] = node.args
