@@ -6,10 +6,11 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import pytest
 from django.db.models.functions import Now
 from playwright.sync_api import expect
 
-from human_feedback_site.feedback.models import Comparison, Label, Participation, Undo
+from human_feedback_site.feedback.models import Comparison, Label, Lease, Participation, Undo
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import LabelingPage, Site
@@ -60,6 +61,61 @@ def test_a_mind_is_changed_on_the_history_page(site: Site, labeling: LabelingPag
     page.get_by_role("link", name="Back to the clips").click()
     labeling.wait_for("empty")
     expect(labeling.answered).to_have_text("2")
+
+
+@pytest.mark.parametrize("path", ["/", "/experiments/hopper/history", "/experiments/hopper/done"])
+def test_what_was_unsaved_when_the_tab_was_closed_is_sent_from_other_pages_too(
+    site: Site, labeling: LabelingPage, path: str
+) -> None:
+    site.add(3)
+    labeling.open(site.invite())
+    context = labeling.page.context
+    context.route("**/api/v1/**", lambda route: route.abort())
+    for answered, key in enumerate(("ArrowLeft", "ArrowUp"), 1):
+        labeling.press(key)
+        expect(labeling.unsaved).to_contain_text(str(answered))
+    other = context.new_page()
+    labeling.page.close()
+    other.goto(site.url + path)
+    note = other.locator("#unsaved-note")
+    expect(note).to_contain_text("Unsaved answers: 2")
+    assert site.labels() == []
+    context.unroute("**/api/v1/**")
+    expect(note).to_be_hidden()
+    expect(other.locator("#refused")).to_be_hidden()
+    assert [label.choice for label in site.labels()] == ["left", "equal"]
+    if path.endswith("history"):
+        expect(other.get_by_role("listitem")).to_have_count(2)
+    if path.endswith("done"):
+        expect(other.locator("main")).to_contain_text("2 answers of yours are saved.")
+
+
+def test_other_pages_send_nothing_of_another_account_and_say_what_is_refused(
+    site: Site, labeling: LabelingPage
+) -> None:
+    site.add(2)
+    labeling.open(site.invite("mia"))
+    context = labeling.page.context
+    context.route("**/api/v1/labels", lambda route: route.abort())
+    labeling.press("ArrowLeft")
+    expect(labeling.unsaved).to_contain_text("1")
+    labeling.page.goto("about:blank")
+    context.unroute("**/api/v1/labels")
+    other = context.new_page()
+    other.goto(site.invite("leo"))
+    other.get_by_role("button", name="Go on as leo").click()
+    other.wait_for_selector("main[data-state=judging]")
+    other.goto(f"{site.url}/experiments/hopper/history")
+    expect(other.get_by_role("heading", name="You have not answered yet")).to_be_visible()
+    expect(other.locator("#unsaved-note")).to_be_hidden()
+    assert site.labels() == []
+    Lease.objects.all().delete()  # it was forgotten meanwhile
+    other.goto(site.invite("mia"))
+    other.route("**/label", lambda route: route.fulfill(body="away"))
+    other.get_by_role("button", name="Go on as mia").click()
+    other.goto(site.url)
+    expect(other.locator("#refused")).to_contain_text("The site did not take an answer: There is no lease")
+    assert site.labels() == []
 
 
 def test_the_pace_is_shown_and_a_pause_suggested(site: Site, labeling: LabelingPage) -> None:

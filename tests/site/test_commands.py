@@ -20,7 +20,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from human_feedback_site.feedback.models import ApiToken
-from human_feedback_site.feedback.pages.labeling import account_key
+from human_feedback_site.feedback.pages.unsaved import account_key
 from human_feedback_site.feedback.services.accounts import user_of_token
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from human_feedback_site.feedback.pages.labeling import labeler_in
+from human_feedback_site.feedback.pages.unsaved import sender_data
 from human_feedback_site.feedback.services import accounts, completion
 
 
@@ -17,4 +18,5 @@ def done(request: HttpRequest, name: str) -> HttpResponse:
     """Thank a labeler who has done its part; tell any other what is still to do."""
     labeler, experiment = labeler_in(request, name)
     ending = completion.settle(accounts.participation_of(labeler, experiment))
-    return render(request, "pages/done.html", {"experiment": experiment, "ending": ending})
+    context = {"experiment": experiment, "ending": ending, "unsaved": sender_data(labeler.user)}
+    return render(request, "pages/done.html", context)

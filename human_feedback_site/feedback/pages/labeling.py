@@ -6,7 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.models import AnonymousUser, User
+from django.contrib.auth.models import AnonymousUser
 from django.core.paginator import Paginator
 from django.db.models import Count, Q
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
@@ -22,6 +22,7 @@ from human_feedback_site.feedback import labeling
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError
 from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.models import Experiment, Label, Labeler, Participation
+from human_feedback_site.feedback.pages.unsaved import account_key, sender_data
 from human_feedback_site.feedback.pages.views import message, signed_in
 from human_feedback_site.feedback.services import accounts
 from human_feedback_site.feedback.services.consent import text_to_answer
@@ -122,7 +123,12 @@ def history(request: HttpRequest, name: str) -> HttpResponse:
     labeler, experiment = labeler_in(request, name)
     answers = labeling.answers_of(labeler, experiment).select_related("comparison__experiment")
     page = Paginator(answers, ANSWERS_PER_PAGE).get_page(request.GET.get("page"))
-    context = {"experiment": experiment, "page": page, "rows": [_row(each) for each in page]}
+    context = {
+        "experiment": experiment,
+        "page": page,
+        "rows": [_row(each) for each in page],
+        "unsaved": sender_data(labeler.user),
+    }
     return render(request, "pages/history.html", context)
 
 
@@ -175,15 +181,6 @@ def session(request: HttpRequest) -> JsonResponse:
     """Tell the labeling page who is signed in now, and give it a CSRF cookie."""
     user = request.user
     return JsonResponse({"account": None if isinstance(user, AnonymousUser) else account_key(user)})
-
-
-def account_key(user: User) -> str:
-    """Name the account under which a browser keeps unsaved answers.
-
-    The number alone would not do: on one machine the sites of several state folders may take turns at one
-    address, and each has a user 1.
-    """
-    return f"{user.pk}-{int(user.date_joined.timestamp())}"
 
 
 def labeler_in(request: HttpRequest, name: str) -> tuple[Labeler, Experiment]:

@@ -14,6 +14,7 @@ from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.addresses import base_url
 from human_feedback_site.feedback.models import Experiment, validate_labeler_name
 from human_feedback_site.feedback.pages.overview import experiment_rows
+from human_feedback_site.feedback.pages.unsaved import sender_data
 from human_feedback_site.feedback.services import invites
 
 EXPERIMENTS_PER_PAGE = 30
@@ -24,9 +25,9 @@ EXPERIMENTS_PER_PAGE = 30
 @never_cache
 def home(request: HttpRequest) -> HttpResponse:
     """List the experiments that the reader manages or may label."""
-    rows = experiment_rows(signed_in(request))
-    page = Paginator(rows, EXPERIMENTS_PER_PAGE).get_page(request.GET.get("page"))
-    return render(request, "pages/home.html", {"page": page})
+    user = signed_in(request)
+    page = Paginator(experiment_rows(user), EXPERIMENTS_PER_PAGE).get_page(request.GET.get("page"))
+    return render(request, "pages/home.html", {"page": page, "unsaved": sender_data(user)})
 
 
 @require_POST
