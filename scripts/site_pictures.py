@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -61,16 +62,22 @@ class World:
 
     @property
     def experiment(self) -> Any:
-        """The experiment, read anew."""
+        """The run's experiment, read anew."""
         from human_feedback_site.feedback.models import Experiment  # noqa: PLC0415
 
-        return Experiment.objects.get()
+        return Experiment.objects.earliest("pk")
 
     @contextmanager
     def page(
-        self, path: str, size: tuple[int, int] = WIDE, *, dark: bool = False, locale: str = "en-US"
+        self,
+        path: str,
+        size: tuple[int, int] = WIDE,
+        *,
+        dark: bool = False,
+        locale: str = "en-US",
+        user: Any = None,
     ) -> Iterator[Page]:
-        """A page in a fresh profile."""
+        """A page in a fresh profile, in which ``user`` is signed in."""
         width, height = size
         context = self._chromium.new_context(
             viewport={"width": width, "height": height},
@@ -78,6 +85,9 @@ class World:
             locale=locale,
             reduced_motion="reduce",
         )
+        if user is not None:
+            name, value = session_of(user)
+            context.add_cookies([{"name": name, "value": value, "url": self.url}])
         page = context.new_page()
         page.set_default_timeout(120_000)
         page.goto(path if path.startswith("http") else self.url + path)
@@ -95,6 +105,17 @@ class World:
             page.wait_for_url(self.url + "/")
             page.goto(self.url + path)
             yield page
+
+
+def session_of(user: Any) -> tuple[str, str]:
+    """Name and value of the cookie of somebody who has signed in."""
+    from django.conf import settings  # noqa: PLC0415
+    from django.test import Client  # noqa: PLC0415
+
+    client = Client()
+    client.force_login(user)
+    name = settings.SESSION_COOKIE_NAME
+    return name, client.cookies[name].value
 
 
 def save(page: Page, name: str, *, height: int) -> None:
@@ -254,14 +275,21 @@ def link_of(world: World, note: str, digit: str = "") -> str:
     return f"{link}?{urlencode(dict.fromkeys(invites.PROLIFIC_NAMES, 24 * digit))}" if digit else link
 
 
-def label(world: World) -> None:
-    """Set the labelers to work, no faster than people."""
+def label(world: World) -> threading.Event:
+    """Set the labelers to work, no faster than people; they rest for as long as the event is set."""
     from human_feedback_site.feedback.models import Experiment  # noqa: PLC0415
     from human_feedback_site.feedback.services.experiments import set_overlap  # noqa: PLC0415
     from teacher.bots import Bot  # noqa: PLC0415
     from teacher.teachers import Manner  # noqa: PLC0415
 
+    resting = threading.Event()
+
     class Unhurried(Bot):
+        def _label(self) -> bool:
+            while resting.is_set():
+                time.sleep(0.5)
+            return super()._label()
+
         def _answer(self, lease: Mapping[str, Any], truth: Mapping[str, Any], received: float) -> None:
             time.sleep(random.uniform(1.2, 3.5))
             super()._answer(lease, truth, received)
@@ -272,10 +300,12 @@ def label(world: World) -> None:
     for name, mistakes in LABELERS.items():
         manner = Manner.parse(f"mistake:{mistakes}")
         Unhurried(world.url, world.experiment.name, token, name, None, manner).start()
+    return resting
 
 
-def main() -> None:
-    """Run, label, and photograph."""
+@contextmanager
+def run() -> Iterator[World]:
+    """A run with its site, before anybody has labeled."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         said = Path(folder) / "said"
         with said.open("w") as output:
@@ -287,18 +317,28 @@ def main() -> None:
             chromium = playwright.chromium.launch(
                 executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
             )
-            world = World(Path(folder), chromium)
-            before_anything(world)
-            label(world)
-            while world.experiment.comparisons.filter(status="answered").count() < ANSWERED:
-                time.sleep(1.0)
-            of_researchers(world)
-            of_invitations(world)
-            of_labelers(world)
-            of_ends(world)
+            yield World(Path(folder), chromium)
         finally:
             trainer.terminate()
             trainer.wait()
+
+
+def until_answered(world: World, count: int) -> None:
+    """Wait until so many comparisons have all their labels."""
+    while world.experiment.comparisons.filter(status="answered").count() < count:
+        time.sleep(1.0)
+
+
+def main() -> None:
+    """Run, label, and photograph."""
+    with run() as world:
+        before_anything(world)
+        label(world)
+        until_answered(world, ANSWERED)
+        of_researchers(world)
+        of_invitations(world)
+        of_labelers(world)
+        of_ends(world)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Reads: comparisons by what became of them, and all that ever happened to one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -31,6 +31,8 @@ SELDOM_SAID = {Outcome.EQUAL, Outcome.CANT_TELL}
 MOST_NAMED = 30_000
 """Rows that a statement names one by one; both databases take a few more. So many that were ever decided as
 is asked for are looked at, and no more."""
+MOST_COMPARED = 30_000
+"""So many comparisons with several labels are looked at for labels that disagree, and no more."""
 _ORDERS: dict[str, Sequence[str]] = {
     "newest": ("-pk",),
     "oldest": ("pk",),
@@ -69,6 +71,11 @@ class Matching:
     def __init__(self, experiment: Experiment, filters: Filters) -> None:
         found = _filtered(experiment, filters).order_by(*_ORDERS[filters.order])
         self._cut = False
+        if filters.disagreement:
+            several = _filtered(experiment, replace(filters, disagreement=False, decision=""))
+            several = several.filter(n_labels__gt=1).order_by(*_ORDERS[filters.order])
+            self._cut = len(several.values("pk")[MOST_COMPARED : MOST_COMPARED + 1]) > 0
+            found = found.filter(pk__in=several.values("pk")[:MOST_COMPARED])
         if filters.decision in SELDOM_SAID:
             ever = _ever_decided(experiment, filters)
             self._cut = len(ever) > MOST_NAMED

@@ -163,6 +163,21 @@ def test_what_is_seldom_said_is_found_also_where_it_is_said_often(
         assert ("There are more than are listed" if listed else "Not all were looked at") in html
 
 
+def test_not_all_are_compared_where_many_have_several_labels(
+    researcher_browser: Client, pairs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert found(researcher_browser, "disagreement=on") == [pairs["split"]]
+    assert "There are more" not in text(researcher_browser, f"{PATH}?disagreement=on")
+    monkeypatch.setattr(browse, "MOST_COMPARED", 1)  # of the two that have several labels
+    ends = {
+        order: found(researcher_browser, f"disagreement=on&order={order}") for order in ("newest", "oldest")
+    }
+    assert sorted(ends.values()) == [[], [pairs["split"]]]
+    for order, listed in ends.items():
+        html = text(researcher_browser, f"{PATH}?disagreement=on&order={order}")
+        assert ("There are more than are listed" if listed else "Not all were looked at") in html
+
+
 def test_it_takes_the_same_statements_for_few_and_for_many(
     trainer: Trainer, invite: Callable[[str], Browser], researcher_browser: Client
 ) -> None:
