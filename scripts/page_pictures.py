@@ -216,12 +216,12 @@ def of_the_researcher(album: Album) -> None:
     sam = experiment.participations.get(labeler__name="sam")
     album.sheet("home-researcher", "/", admin)
     album.sheet("experiment", f"{at}/", admin, sees("#films li"))
-    album.sheet("experiment-finish", f"{at}/finish", admin)
+    album.sheet("finish", f"{at}/finish", admin)
     with album.state("paused"):
         album.sheet("experiment-paused", f"{at}/", admin, sees("#paused"))
     album.sheet("comparisons", f"{at}/comparisons?order=labels", admin)
-    album.sheet("comparison", f"{at}/comparisons/{told.uuid}", admin)
-    album.sheet("comparison-unseen", f"{at}/comparisons/{unseen.uuid}", admin)
+    album.sheet("comparison_detail", f"{at}/comparisons/{told.uuid}", admin)
+    album.sheet("comparison_detail-unseen", f"{at}/comparisons/{unseen.uuid}", admin)
     album.sheet("labeler", f"{at}/labelers/{sam.labeler_id}", admin)
     stop(sam)
     album.sheet("labeler-stopped", f"{at}/labelers/{sam.labeler_id}", admin)
@@ -262,39 +262,51 @@ def of_the_admin(album: Album) -> None:
     experiment = Experiment.objects.get(pk=album.world.experiment.pk)
     album.sheet("admin-experiment", f"/admin/feedback/experiment/{experiment.pk}/change/", admin)
     album.sheet("admin-comparison", f"/admin/feedback/comparison/{told.pk}/change/", admin)
-    album.sheet("api", "/api/docs/", admin, sees(".opblock"))
+    album.sheet("created", "/admin/feedback/apitoken/add/", admin, makes_a_token)
+    album.sheet("api_docs", "/api/docs/", admin, sees(".opblock"))
+
+
+def makes_a_token(page: Page) -> None:
+    """Make one for the admin; it is gone with the folder."""
+    page.locator("#id_user").select_option(label="admin")
+    page.locator("[name=_save]").click()
+    page.wait_for_selector("#token")
 
 
 def of_links(album: Album) -> None:
     """From the link to the consent, signing in, and what is said where something is not there."""
-    from django.template.loader import render_to_string  # noqa: PLC0415
-
     from human_feedback_site.feedback.models import Labeler  # noqa: PLC0415
     from human_feedback_site.feedback.services import accounts, consent  # noqa: PLC0415
 
     world, at = album.world, album.path
     noor = Labeler.objects.get(name="noor").user
     album.sheet("start", link_of(world, COURSE))
-    album.sheet("start-used-up", link_of(world, POSTER))
+    album.sheet("message-used-up", link_of(world, POSTER))
     album.sheet("join", accounts.invite_url(world.experiment, "chen", world.url), noor)
     consent.set_text(world.experiment, CONSENT)
     album.sheet("consent", f"{at}/consent", noor)
     album.sheet("goodbye", f"{at}/consent", noor, clicks("I do not agree"))
     consent.set_text(world.experiment, "")
-    album.sheet("sign-in", "/accounts/login/")
-    album.sheet("sign-in-refused", "/accounts/login/", None, fails_to_sign_in)
-    album.sheet("not-found", "/nothing-here", noor)
-    pages = {"not-allowed": ("403.html", 403), "failure": ("500.html", 500)}
-    for name, (template, status) in pages.items():
-        body = render_to_string(template, {"request_id": "7c9e6679f3b84b6f"})
+    album.sheet("login", "/accounts/login/")
+    album.sheet("login-refused", "/accounts/login/", None, fails_to_sign_in)
+    album.sheet("404", "/nothing-here", noor)
+    for template, status in (("403", 403), ("403_csrf", 403), ("500", 500)):
+        album.sheet(template, "/accounts/login/", None, fails(album, template, status))
 
-        def answer(page: Page, body: str = body, status: int = status) -> None:
-            page.route(
-                "**/fails", lambda route: route.fulfill(status=status, body=body, content_type="text/html")
-            )
-            page.goto(f"{world.url}/fails")
 
-        album.sheet(name, "/accounts/login/", None, answer)
+def fails(album: Album, template: str, status: int) -> Act:
+    """A page that comes where nothing else can be shown."""
+    from django.template.loader import render_to_string  # noqa: PLC0415
+
+    body = render_to_string(f"{template}.html", {"request_id": "7c9e6679f3b84b6f"})
+
+    def act(page: Page) -> None:
+        page.route(
+            "**/fails", lambda route: route.fulfill(status=status, body=body, content_type="text/html")
+        )
+        page.goto(f"{album.world.url}/fails")
+
+    return act
 
 
 def fails_to_sign_in(page: Page) -> None:

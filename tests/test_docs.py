@@ -83,6 +83,16 @@ def test_pictures_are_small_enough_to_load() -> None:
         assert path.stat().st_size < 500_000, path
 
 
+def test_every_page_of_the_site_is_shown() -> None:
+    """Under the name of its template, perhaps with what is special about it."""
+    shown = re.findall(r"\(pictures/pages/([^)]+)\.webp\)", (ROOT / "docs" / "pages.md").read_text())
+    assert sorted(shown) == sorted(path.stem for path in (ROOT / "docs" / "pictures" / "pages").iterdir())
+    templates = (ROOT / "human_feedback_site" / "feedback" / "templates").rglob("*.html")
+    whole = {path.stem for path in templates if "{% extends" in path.read_text()}
+    assert len(whole) > 15
+    assert whole <= {name.split("-")[0] for name in shown}
+
+
 def blocks_of(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from human_feedback_site.feedback.errors import NotInstalledError
+from human_feedback_site.feedback.errors import BadFileError, NotInstalledError
 from human_feedback_site.feedback.tables import Column, Kind
 
 _CSV_ROWS_AT_ONCE = 500
@@ -30,7 +31,8 @@ class FileType:
     write: Callable[[Sequence[Column], Iterable[Row]], Iterator[bytes]]
 
 
-def _csv_cell(kind: Kind, value: Any) -> str:
+def csv_cell(kind: Kind, value: Any) -> str:
+    """Return a cell as CSV has it."""
     if value is None:
         return ""
     if kind == Kind.TEXT:
@@ -53,7 +55,7 @@ def write_csv(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]
         csv.writer(text).writerows(piece)
         yield text.getvalue().encode()
         piece = [
-            [_csv_cell(kind, value) for kind, value in zip(kinds, row, strict=True)]
+            [csv_cell(kind, value) for kind, value in zip(kinds, row, strict=True)]
             for row in islice(remaining, _CSV_ROWS_AT_ONCE)
         ]
 
@@ -103,6 +105,29 @@ def write_parquet(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[by
         for column in columns
     ]
     return _parquet_pieces(arrow, arrow.schema(fields), [column.kind for column in columns], rows)
+
+
+def read_parquet(columns: Sequence[Column], path: Path) -> Iterator[list[str]]:
+    """Yield the rows of a file that :func:`write_parquet` wrote, each cell as CSV has it.
+
+    Raises:
+        BadFileError: it is damaged, or no such file.
+        NotInstalledError: pyarrow is not installed.
+    """
+    arrow = _arrow()
+    expected = {column.name: _arrow_type(arrow, column.kind) for column in columns}
+    try:
+        with arrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+            found = {field.name: field.type for field in file.schema_arrow}
+            if found != expected:
+                names = ",".join(expected)
+                raise BadFileError([f"{path.name}: expected the columns {names}, of the types of an export"])
+            for batch in file.iter_batches(_PARQUET_ROWS_AT_ONCE, columns=list(expected)):
+                cells = (batch.column(column.name).to_pylist() for column in columns)
+                for row in zip(*cells, strict=True):
+                    yield [csv_cell(column.kind, cell) for column, cell in zip(columns, row, strict=True)]
+    except (OSError, ValueError, arrow.ArrowException) as error:
+        raise BadFileError([f"{path.name}: it is damaged, or no Parquet file: {error}"]) from None
 
 
 def _parquet_pieces(arrow: Any, schema: Any, kinds: Sequence[Kind], rows: Iterable[Row]) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""CSV files of a table, read back cell by cell: each refusal says the line and the column."""
+"""Files of a table, read back cell by cell: each refusal says the line and the column."""
 
 import csv
 import math
@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from human_feedback_site.feedback.errors import BadFileError
-from human_feedback_site.feedback.table_files import FORMULA
+from human_feedback_site.feedback.table_files import FORMULA, read_parquet
 from human_feedback_site.feedback.tables import Column, Kind, Table
 
 _MOST_PROBLEMS = 20
@@ -49,11 +49,24 @@ class Row:
         return self.cells[column]
 
 
-def read_csv(table: Table, path: Path, problems: Problems) -> Iterator[Row]:
+def read_table(table: Table, path: Path, problems: Problems) -> Iterator[Row]:
     """Yield the rows of a file that was exported, those that cannot be understood left out.
 
-    What is wrong goes to ``problems``; raises :class:`BadFileError` where it is no such file at all.
+    It is Parquet if its name says so, else CSV. What is wrong goes to ``problems``; raises
+    :class:`BadFileError` where it is no such file at all, :class:`NotInstalledError` for Parquet without
+    pyarrow.
     """
+    if path.suffix != ".parquet":
+        yield from _read_csv(table, path, problems)
+        return
+    columns = list(table.columns)
+    for number, texts in enumerate(read_parquet(columns, path), 1):
+        row = _row(f"{path.name} row {number}", columns, texts, problems)
+        if row is not None:
+            yield row
+
+
+def _read_csv(table: Table, path: Path, problems: Problems) -> Iterator[Row]:
     names = [column.name for column in table.columns]
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:

@@ -24,7 +24,7 @@ from human_feedback_site.feedback.models import (
     Participation,
     Undo,
 )
-from human_feedback_site.feedback.table_files import write_csv
+from human_feedback_site.feedback.table_files import write_csv, write_parquet
 from human_feedback_site.feedback.tables import TABLES
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ def bring_back(tmp_path: Path) -> Callable[..., str]:
     def bring_back(exported: Exported, **options: object) -> str:
         paths = []
         for name, content in exported.items():
-            paths.append(tmp_path / f"{name}.csv")
+            is_parquet = content.startswith(b"PAR1\x15")
+            paths.append(tmp_path / (f"{name}.parquet" if is_parquet else f"{name}.csv"))
             paths[-1].write_bytes(content)
         out = io.StringIO()
         call_command("import_labels", "hopper", *map(str, paths), stdout=out, **options)
@@ -106,6 +107,38 @@ def test_a_round_trip_gives_the_same_bytes(
     you = Participation.objects.get(labeler__name="you")
     answered = Label.objects.filter(labeler__name="you", undo=None).count()
     assert you.answered == answered > 0
+
+
+def as_parquet(name: str = "hopper") -> Exported:
+    experiment = Experiment.objects.get(name=name)
+    return {
+        each.name: b"".join(write_parquet(each.columns, each.rows(experiment))) for each in TABLES.values()
+    }
+
+
+def test_parquet_comes_back_as_csv_does(
+    trainer: Trainer, story: Exported, bring_back: Callable[..., str]
+) -> None:
+    exported = as_parquet()
+    forget()
+    done = bring_back(exported, owner="ada", prompt="Which?")
+    assert done == "7 comparisons; 9 labels; 1 taken back."
+    assert export() == story
+    assert bring_back(exported) == "0 comparisons; 0 labels; 0 taken back."
+    with pytest.raises(CommandError, match=r"comparisons\.parquet: expected the columns comparison,phase"):
+        bring_back({**exported, "comparisons": exported["labels"]})
+
+
+def test_what_does_not_fit_in_parquet_is_refused_with_its_row(
+    trainer: Trainer, story: Exported, bring_back: Callable[..., str]
+) -> None:
+    label = Label.objects.latest("pk")
+    Label.objects.filter(pk=label.pk).update(choice="up")
+    wrong = as_parquet()
+    forget()
+    with pytest.raises(CommandError, match=r"labels.parquet row 9: choice: expected one of .*, found 'up'"):
+        bring_back(wrong, owner="ada")
+    assert not Experiment.objects.exists()
 
 
 def test_importing_twice_changes_nothing(
@@ -296,18 +329,20 @@ def test_a_new_experiment_needs_an_owner(trainer: Trainer, bring_back: Callable[
     assert Experiment.objects.get().name == "hopper"
 
 
+@pytest.mark.parametrize("kind", [export, as_parquet], ids=["csv", "parquet"])
 @pytest.mark.parametrize("table", ["comparisons", "labels"])
 def test_a_damaged_file_is_refused_or_says_something_else(
     story: Exported,
     bring_back: Callable[..., str],
     damaged: Callable[[bytes], Iterator[bytes]],
     table: str,
+    kind: Callable[[], Exported],
 ) -> None:
-    refused = 0
-    for content in damaged(story[table]):
+    refused, intact = 0, kind()
+    for content in damaged(intact[table]):
         with transaction.atomic():
             try:
-                bring_back({**story, table: content})
+                bring_back({**intact, table: content})
             except CommandError:
                 refused += 1
             transaction.set_rollback(True)

@@ -21,7 +21,7 @@ from human_feedback_site.feedback.services.decisions import (
 from human_feedback_site.feedback.services.experiments import unreadable
 from human_feedback_site.feedback.services.imported_labels import AddedLabels
 from human_feedback_site.feedback.services.leases import lock
-from human_feedback_site.feedback.table_reader import Problems, Row, read_csv
+from human_feedback_site.feedback.table_reader import Problems, Row, read_table
 from human_feedback_site.feedback.tables import COMPARISONS, LABELS
 
 _AT_ONCE = 500
@@ -70,14 +70,14 @@ def import_tables(experiment: Experiment, comparisons: Path, labels: Path) -> Im
     work = _Import(experiment, problems, AddedLabels(experiment, problems))
     with transaction.atomic():
         Experiment.objects.select_for_update(no_key=True).get(pk=experiment.pk)  # one at a time
-        for rows in _batches(read_csv(COMPARISONS, comparisons, problems)):
+        for rows in _batches(read_table(COMPARISONS, comparisons, problems)):
             _add_comparisons(work, rows)
-        for rows in _batches(read_csv(LABELS, labels, problems)):
+        for rows in _batches(read_table(LABELS, labels, problems)):
             work.added.add(rows, work.made)
         problems.complain()
         work.added.note_in_participations()
         _decide_known(work)
-        for rows in _batches(read_csv(COMPARISONS, comparisons, problems)):
+        for rows in _batches(read_table(COMPARISONS, comparisons, problems)):
             _decide_made(work, rows)
         problems.complain()
     work.done.labels, work.done.undone = work.added.answers.total(), work.added.undone.total()

@@ -1,4 +1,4 @@
-"""``manage.py import_labels EXPERIMENT COMPARISONS.csv LABELS.csv``: bring a previous export back."""
+"""``manage.py import_labels EXPERIMENT COMPARISONS LABELS``: bring a previous export back."""
 
 from argparse import ArgumentParser
 from pathlib import Path
@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 from django.db import transaction
 
-from human_feedback_site.feedback.errors import BadFileError
+from human_feedback_site.feedback.errors import BadFileError, NotInstalledError
 from human_feedback_site.feedback.management.commands import DatabaseCommand
 from human_feedback_site.feedback.models import Experiment, validate_name
 from human_feedback_site.feedback.services.experiments import put_experiment
@@ -21,8 +21,8 @@ class Command(DatabaseCommand):
     """Import what was exported."""
 
     help = (
-        "Add the comparisons and labels of a previous export (CSV) that an experiment does not have yet. "
-        "All or nothing; what is there stays as it is, so importing twice changes nothing."
+        "Add the comparisons and labels of a previous export (CSV or Parquet) that an experiment does not "
+        "have yet. All or nothing; what is there stays as it is, so importing twice changes nothing."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -44,7 +44,7 @@ class Command(DatabaseCommand):
                 found = Experiment.objects.filter(name=options["experiment"]).first()
                 experiment = found or _new_experiment(options)
                 done = import_tables(experiment, options["comparisons"], options["labels"])
-        except BadFileError as error:
+        except (BadFileError, NotInstalledError) as error:
             raise CommandError(f"Nothing was imported.\n{error}") from None
         cancelled = f", {done.cancelled} of them cancelled: their clips are not in the store"
         return (
