@@ -59,8 +59,7 @@ class Album:
         """Photograph a page in each look; ``act`` brings it into the state that is meant."""
         looks = []
         for size, dark in LOOKS:
-            with self.world.page("/livez", size, dark=dark, user=user) as page:
-                page.goto(path if path.startswith("http") else self.world.url + path)
+            with self.world.page(path, size, dark=dark, user=user) as page:
                 if act is not None:
                     act(page)
                 page.evaluate("document.fonts.ready")

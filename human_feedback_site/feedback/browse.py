@@ -1,6 +1,6 @@
 """Reads: comparisons by what became of them, and all that ever happened to one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -31,8 +31,8 @@ SELDOM_SAID = {Outcome.EQUAL, Outcome.CANT_TELL}
 MOST_NAMED = 30_000
 """Rows that a statement names one by one; both databases take a few more. So many that were ever decided as
 is asked for are looked at, and no more."""
-MOST_COMPARED = 30_000
-"""So many comparisons with several labels are looked at for labels that disagree, and no more."""
+MOST_COMPARED = 10_000
+"""So many with several labels are looked at, and no more, for labels that disagree: each takes a while."""
 _ORDERS: dict[str, Sequence[str]] = {
     "newest": ("-pk",),
     "oldest": ("pk",),
@@ -70,16 +70,10 @@ class Matching:
 
     def __init__(self, experiment: Experiment, filters: Filters) -> None:
         found = _filtered(experiment, filters).order_by(*_ORDERS[filters.order])
-        self._cut = False
-        if filters.disagreement:
-            several = _filtered(experiment, replace(filters, disagreement=False, decision=""))
-            several = several.filter(n_labels__gt=1).order_by(*_ORDERS[filters.order])
-            self._cut = len(several.values("pk")[MOST_COMPARED : MOST_COMPARED + 1]) > 0
-            found = found.filter(pk__in=several.values("pk")[:MOST_COMPARED])
-        if filters.decision in SELDOM_SAID:
-            ever = _ever_decided(experiment, filters)
-            self._cut = len(ever) > MOST_NAMED
-            found = found.filter(pk__in=ever[:MOST_NAMED])
+        looked_at = list(_looked_at(experiment, filters))
+        self._cut = any(len(ids) > most for ids, most in looked_at)
+        if looked_at:
+            found = found.filter(pk__in=set.intersection(*(set(ids[:most]) for ids, most in looked_at)))
         self._found = found[: MOST_COUNTED + 1]
 
     @cached_property
@@ -133,6 +127,23 @@ def _in_state(comparisons: QuerySet[Comparison], state: str) -> QuerySet[Compari
     claims = Lease.objects.filter(live(), comparison=OuterRef("pk"), purpose=Lease.Purpose.JUDGE)
     is_leased = Exists(claims)
     return comparisons.filter(is_leased if state == "leased" else ~is_leased, status=Comparison.Status.OPEN)
+
+
+def _looked_at(experiment: Experiment, filters: Filters) -> Iterator[tuple[list[int], int]]:
+    """Yield the comparisons to which a search is limited that would take too long among all, and how many.
+
+    There is one more where that is not all.
+    """
+    if filters.decision in SELDOM_SAID:
+        yield _ever_decided(experiment, filters), MOST_NAMED
+    if filters.disagreement:
+        yield _labeled_several_times(experiment, filters), MOST_COMPARED
+
+
+def _labeled_several_times(experiment: Experiment, filters: Filters) -> list[int]:
+    """Those whose labels may disagree, from the end that is listed first, and one more than are compared."""
+    several = _filtered(experiment, replace(filters, disagreement=False, decision="")).filter(n_labels__gt=1)
+    return list(several.order_by(*_ORDERS[filters.order]).values_list("pk", flat=True)[: MOST_COMPARED + 1])
 
 
 def _ever_decided(experiment: Experiment, filters: Filters) -> list[int]:

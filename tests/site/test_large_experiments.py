@@ -153,6 +153,18 @@ def test_what_nothing_was_said_about_is_found_without_looking_at_all(trainer: Tr
         assert "Sort" not in plan
 
 
+@pytest.mark.parametrize("order", ["priority", "labels"])
+def test_the_orders_of_the_browser_are_read_without_sorting(trainer: Trainer, order: str) -> None:
+    live_through(trainer)
+    with CaptureQueriesContext(connection) as context:
+        assert len(Matching(trainer.experiment, Filters(order=order))[:25]) == 25
+    [page] = statements_with(context, "LIMIT 25")
+    plan = plan_of(page)
+    assert f"comparison_by_{order}" in plan
+    assert "Sort" not in plan
+    assert "TEMP B-TREE" not in plan
+
+
 def test_a_trainer_counts_what_is_open_alone(trainer: Trainer) -> None:
     trainer.register(3)
     live_through(trainer)

@@ -79,6 +79,9 @@ class Comparison(models.Model):
             models.Index(fields=("experiment",), name="comparison_gold", condition=Q(status="gold")),
             # What nobody has said anything about, the newest first.
             models.Index(fields=("experiment", "id"), name="comparison_unlabeled", condition=Q(n_labels=0)),
+            # Orders of the comparison browser.
+            models.Index("experiment", F("priority").desc(), F("id").desc(), name="comparison_by_priority"),
+            models.Index("experiment", F("n_labels").desc(), F("id").desc(), name="comparison_by_labels"),
         )
 
     def __str__(self) -> str:
