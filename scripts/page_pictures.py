@@ -274,18 +274,19 @@ def makes_a_token(page: Page) -> None:
 
 def of_links(album: Album) -> None:
     """From the link to the consent, signing in, and what is said where something is not there."""
-    from human_feedback_site.feedback.models import Labeler  # noqa: PLC0415
+    from human_feedback_site.feedback.models import Experiment, Labeler  # noqa: PLC0415
     from human_feedback_site.feedback.services import accounts, consent  # noqa: PLC0415
 
-    world, at = album.world, album.path
+    world = album.world
     noor = Labeler.objects.get(name="noor").user
     album.sheet("start", link_of(world, COURSE))
     album.sheet("message-used-up", link_of(world, POSTER))
     album.sheet("join", accounts.invite_url(world.experiment, "chen", world.url), noor)
-    consent.set_text(world.experiment, CONSENT)
-    album.sheet("consent", f"{at}/consent", noor)
-    album.sheet("goodbye", f"{at}/consent", noor, clicks("I do not agree"))
-    consent.set_text(world.experiment, "")
+    nothing = Experiment.objects.get(name=NOTHING)
+    consent.set_text(nothing, CONSENT)
+    yui = album.labeler("yui-h", nothing)
+    album.sheet("consent", f"{album.nothing}/consent", yui)
+    album.sheet("goodbye", f"{album.nothing}/consent", yui, clicks("I do not agree"))
     album.sheet("login", "/accounts/login/")
     album.sheet("login-refused", "/accounts/login/", None, fails_to_sign_in)
     album.sheet("404", "/nothing-here", noor)

@@ -331,7 +331,7 @@ def page(new_page: Callable[[str], Page]) -> Page:
 
 @pytest.fixture
 def faults() -> Callable[[Page], list[str]]:
-    """Tell what axe finds serious, and whether a page is wider than its window.
+    """Tell what axe finds serious, and whether a page is wider than its window, or a card's contents than it.
 
     Clips have no sound, so they need no captions.
     """
@@ -345,7 +345,13 @@ def faults() -> Callable[[Page], list[str]]:
             for node in each["nodes"]
         ]
         too_wide: int = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        return [*serious, *([f"{too_wide} pixels are cut off"] if too_wide > 0 else [])]
+        burst: list[str] = page.evaluate(
+            """[...document.querySelectorAll(".card")]
+                .filter((card) => getComputedStyle(card).overflowX === "visible")
+                .filter(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth)
+                .map((card) => `it does not fit: ${card.innerText}`)"""
+        )
+        return [*serious, *burst, *([f"{too_wide} pixels are cut off"] if too_wide > 0 else [])]
 
     return faults
 

@@ -13,6 +13,7 @@ from playwright.sync_api import Page, expect
 from human_feedback_site.feedback.models import (
     Arrival,
     Comparison,
+    Decision,
     Experiment,
     Invite,
     Labeler,
@@ -91,6 +92,10 @@ def busy(site: Site, make: Make) -> str:
     accounts.participation_of(Labeler.objects.get(name="mia"), site.experiment)
     Participation.objects.filter(labeler=arrived).update(stopped_at=timezone.now())
     site.add(1)
+    decided = Comparison.objects.get(uuid=site.add(1)[0])
+    Comparison.objects.filter(pk=decided.pk).update(status=Comparison.Status.ANSWERED, n_labels=3, wanted=3)
+    said = {"comparison": decided, "decision": "second", "probability": 0.02, "n_labels": 3}
+    Decision.objects.create(experiment=site.experiment, seq=1, **said)
     gold = Comparison.objects.filter(uuid__in=site.add(1))
     gold.update(gold="first", status=Comparison.Status.GOLD)
     experiments.cancel_comparisons(site.experiment, site.add(1))
