@@ -63,7 +63,8 @@ class Album:
                 if act is not None:
                     act(page)
                 page.evaluate("document.fonts.ready")
-                page.evaluate(f"Promise.all([...document.querySelectorAll('video[src]')].map({SHOWN}))")
+                shown = f"Promise.all([...document.querySelectorAll('video[src]')].map({SHOWN}))"
+                page.evaluate(f"Promise.race([{shown}, new Promise((late) => setTimeout(late, 10_000))])")
                 page.wait_for_timeout(300)
                 looks.append(Image.open(io.BytesIO(page.screenshot())).convert("RGB"))
         save(name, looks)
@@ -335,9 +336,10 @@ def of_labelers(album: Album) -> None:
     album.sheet("label-unsaved", at, chen, looks_at_unsaved)
     album.sheet("label-warned", at, chen, shows("warning"))
     album.sheet("label-pause-suggested", at, chen, shows("break"))
-    for state in ("paused", "finished"):
-        with album.state(state):
-            album.sheet(f"label-{state}", at, chen, sees(f"main[data-state={state}]"))
+    with album.state("paused"):
+        album.sheet("label-paused", at, chen, sees("main[data-state=paused]"))
+    out = album.labeler("out")
+    album.sheet("label-gone", at, out, lambda page: shut_out(page, out))
     teach(experiment)
     new = album.labeler("new")
     album.sheet("label-examples", at, new, sees("#examples[open] video"))
@@ -347,7 +349,7 @@ def of_labelers(album: Album) -> None:
 
 def episode(page: Page) -> None:
     """Watch the newest film beside the pairs."""
-    page.wait_for_selector("button[data-action=episode]:not([hidden])")
+    page.wait_for_selector(".tools [data-action=episode]:not([hidden])")
     presses("e")(page)
     page.wait_for_selector("#episode:not([hidden])")
     page.wait_for_timeout(1200)
@@ -366,7 +368,7 @@ def teach(experiment: Any) -> None:
 
 def of_ends(album: Album) -> None:
     """How it ends for a labeler."""
-    from human_feedback_site.feedback.models import Arrival, Participation  # noqa: PLC0415
+    from human_feedback_site.feedback.models import Arrival, Experiment, Participation  # noqa: PLC0415
 
     at = album.path
     came = Arrival.objects.filter(invite__note=STUDY).order_by("pk")
@@ -378,8 +380,10 @@ def of_ends(album: Album) -> None:
     album.sheet("done-not-yet", f"{at}/done", going_on.user)
     album.sheet("done-screened-out", f"{at}/done", stopped.user)
     album.sheet("label-stopped", f"{at}/label", stopped.user, sees("main[data-state=stopped]"))
-    out = album.labeler("out")
-    album.sheet("label-gone", f"{at}/label", out, lambda page: shut_out(page, out))
+    # The other one, for the run would end with its own.
+    Experiment.objects.filter(name=NOTHING).update(state="finished", consent=None)
+    zoe = album.labeler("zoe", Experiment.objects.get(name=NOTHING))
+    album.sheet("label-finished", f"{album.nothing}/label", zoe, sees("main[data-state=finished]"))
 
 
 def shut_out(page: Page, user: Any) -> None:
