@@ -5,7 +5,7 @@ OPTIONS ?=
 BIN := $(VENV)/bin
 GL_PACKAGES := libegl1 libgl1-mesa-dri libosmesa6
 
-.PHONY: help demo stack docs test check suite setup setup-dev setup-stack clean
+.PHONY: help demo stack docs test check audit suite setup setup-dev setup-stack clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,9 @@ check: setup-dev ## Lint, types and import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+audit: $(VENV)/audit/bin/pip-audit ## Look for known weaknesses of the dependencies, which wants a network
+	$(VENV)/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 setup: $(VENV)/.runtime ## Create the virtual environment
 	@scripts/system-packages $(GL_PACKAGES)
@@ -61,6 +64,10 @@ $(VENV)/.docs: $(VENV)/.runtime
 $(VENV)/.dev: $(VENV)/.runtime
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
+
+$(VENV)/audit/bin/pip-audit:
+	$(PYTHON) -m venv --clear $(VENV)/audit
+	$(VENV)/audit/bin/pip install --quiet pip-audit
 
 clean: ## Remove the virtual environment; runs/ and state/ stay
 	rm -rf $(VENV)

@@ -67,6 +67,12 @@ def test_what_is_installed_is_what_is_pinned() -> None:
         assert installed.partition("+")[0] == pinned, name
 
 
+def test_an_audit_that_could_not_ask_about_a_dependency_fails() -> None:
+    """Without ``--strict`` pip-audit ends with status 0 where it found out about none."""
+    [command] = re.findall(r"^\t\S+/pip-audit (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert {"--strict", "constraints.txt"} <= set(command.split())
+
+
 def test_no_key_is_in_the_repository() -> None:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
     if listed.returncode:
