@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -122,6 +123,37 @@ def test_attempts_at_the_same_moment_are_no_more_than_in_turn(
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(attempt, range(24))) == limits.MOST_OF_NAME
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_who_guess_at_the_same_moment_get_no_more_answers_than_one(
+    ada: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_WRONG_TOKENS", 7)
+
+    def password(_: int) -> int:
+        return int(sign_in("/accounts/login/", "wrong").status_code)
+
+    def token(number: int) -> int:
+        guess = {"Authorization": f"Bearer tt_{number}"}
+        return Client(headers=guess).get("/api/v1/experiments/hopper").status_code
+
+    for guess, looked_at, most in ((password, 200, limits.MOST_OF_NAME), (token, 401, 7)):
+        with ThreadPoolExecutor(8) as pool:
+            statuses = list(pool.map(with_a_connection(guess), range(24)))
+        assert Counter(statuses) == {looked_at: most, 429: 24 - most}
+
+
+def with_a_connection(guess: Callable[[int], int]) -> Callable[[int], int]:
+    """Close the connection of the thread that guesses."""
+
+    def run(number: int) -> int:
+        try:
+            return guess(number)
+        finally:
+            connections.close_all()
+
+    return run
 
 
 def test_wrong_tokens_are_refused_for_a_while_and_right_ones_never(
