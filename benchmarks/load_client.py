@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 _PATIENCE = 60.0  # seconds for an answer
 _EMPTY_SECONDS = 0.1  # until somebody who was given nothing asks again
+_LOOK_SECONDS = 0.5  # until somebody whose turn has not come sees whether it is all over
 _NO_FAILURE = (200, 404)  # the latter says, in Label Studio, that there is no task
 
 
@@ -130,15 +131,22 @@ def label(
     cookies: Sequence[str],
     seconds: float,
     enough: Callable[[Tally], bool] = lambda tally: False,
+    pace: float = 0.0,
 ) -> Tally:
-    """Have one labeler for each of ``cookies`` label for so long, or until ``enough`` says so."""
+    """Have one labeler for each of ``cookies`` label for so long, or until ``enough`` says so.
+
+    With ``pace``, a labeler asks for a pair that many seconds after the last, if it is through with it; they
+    begin one after the other, so that their requests are spread over that time.
+    """
     tally = Tally()
     began, cpu = time.monotonic(), time.process_time()
 
     async def everybody() -> None:
         async with asyncio.TaskGroup() as group:
             for place, cookie in enumerate(cookies):
-                group.create_task(_Labeler(dialect, cookie, place, tally).work(began + seconds, enough))
+                labeler = _Labeler(dialect, cookie, place, tally, pace)
+                begin = began + pace * place / len(cookies)
+                group.create_task(labeler.work(begin, began + seconds, enough))
 
     asyncio.run(everybody())
     tally.seconds, tally.client_cpu_s = time.monotonic() - began, time.process_time() - cpu
@@ -153,12 +161,17 @@ class _Labeler:
     cookie: str
     place: int
     tally: Tally
+    pace: float
 
-    async def work(self, until: float, enough: Callable[[Tally], bool]) -> None:
-        """Label until that time, or until it is enough."""
+    async def work(self, due: float, until: float, enough: Callable[[Tally], bool]) -> None:
+        """Label from one time to another, or until it is enough."""
         connection = _Connection(self.dialect, self.cookie)
         try:
             while time.monotonic() < until and not enough(self.tally):
+                if time.monotonic() < due:
+                    await asyncio.sleep(min(due - time.monotonic(), _LOOK_SECONDS))
+                    continue
+                due = max(due + self.pace, time.monotonic())
                 try:
                     if not await self._label_one(connection):
                         await asyncio.sleep(_EMPTY_SECONDS)

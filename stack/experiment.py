@@ -47,6 +47,7 @@ class ExperimentOptions:
         pretrain_labels: asked before training; None: a quarter of all.
         steps: of training.
         bots: labelers.
+        seconds: that each of them takes over a pair at least.
     """
 
     env_id: str
@@ -54,6 +55,7 @@ class ExperimentOptions:
     pretrain_labels: int | None
     steps: int
     bots: int
+    seconds: float = 0.0
 
 
 def _config(options: ExperimentOptions, site_url: str) -> TeachConfig:
@@ -82,7 +84,7 @@ class Experiment:
 
     def __init__(self, site: Site, options: ExperimentOptions) -> None:
         self._site = site
-        self._bots = options.bots
+        self._bots, self._seconds = options.bots, options.seconds
         self._config = _config(options, site.url)
         self._run_dir = Path.cwd() / self._config.run_dir
         self._answers = site.folder.path / "answers" / f"{self._config.experiment}.jsonl"
@@ -124,7 +126,7 @@ class Experiment:
         command = [
             *(sys.executable, "-m", "teacher.bots", "--site", self._site.url),
             *("--experiment", self._config.experiment, "--token-file", str(self._site.folder.token)),
-            *("--count", str(self._bots), "--log", str(self._answers)),
+            *("--count", str(self._bots), "--seconds", str(self._seconds), "--log", str(self._answers)),
         ]
         return self._service("bots", lambda: command)
 

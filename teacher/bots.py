@@ -25,6 +25,7 @@ from teacher.arguments import OneLineParser
 from teacher.errors import ConfigError
 from teacher.teachers import Answerer, Manner
 
+LONGEST_LOOK = 50.0  # seconds; a lease that is not renewed lasts 60
 _TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds between two bytes of the answer
 _IDLE_SECONDS = 1.0
 _LONGEST_WAIT = 10.0
@@ -50,6 +51,8 @@ class Bot(threading.Thread):
         manner: how it answers, always right by default. Two bots of different names err differently.
 
     Attributes:
+        seconds: that it takes over a pair at least, as people do; to be set before it starts. At most
+            :data:`LONGEST_LOOK`: later the pair would be somebody else's.
         answered: acknowledged answers so far.
         stopped: whether the site gives it nothing more, because it failed too many checks.
         error: why it ended before the experiment did.
@@ -65,6 +68,7 @@ class Bot(threading.Thread):
         manner: Manner = Manner(),  # noqa: B008 (frozen)
     ) -> None:
         super().__init__(name=name, daemon=True)
+        self.seconds = 0.0
         self.answered = 0
         self.stopped = False
         self.error: Exception | None = None
@@ -111,6 +115,7 @@ class Bot(threading.Thread):
         for side in ("left", "right"):
             self._watch(lease[side]["url"])
         truth = _json(self._as_researcher("GET", f"{self._path}/leases/{lease['uuid']}"))
+        time.sleep(max(0.0, self.seconds - (time.monotonic() - received)))
         self._answer(lease, truth, received)
         return True
 
@@ -212,6 +217,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default="oracle",
         help="how they answer: oracle, or mistake:0.1, noisy:1, skip:0.5, equal:0.5, several with commas",
     )
+    parser.add_argument(
+        "--seconds", type=float, default=0.0, help="that each takes over a pair at least (default: 0)"
+    )
     parser.add_argument("--log", type=Path, help="append each acknowledged answer to this file, as JSON")
     options = parser.parse_args(arguments)
     try:
@@ -222,11 +230,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         manner = _manner(options.teacher)
     except ConfigError as error:
         parser.error(str(error))
+    if not 0.0 <= options.seconds <= LONGEST_LOOK:
+        parser.error(f"--seconds: expected 0 to {LONGEST_LOOK:g}, got {options.seconds:g}")
     bots = [
         Bot(options.site, options.experiment, token, f"bot-{number}", options.log, manner)
         for number in range(1, options.count + 1)
     ]
     for bot in bots:
+        bot.seconds = options.seconds
         bot.start()
     for bot in bots:
         bot.join()

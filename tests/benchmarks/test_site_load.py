@@ -28,6 +28,17 @@ def test_labelers_who_do_not_think_use_everything_up(live_server: LiveServer) ->
 
 
 @pytest.mark.django_db(transaction=True)
+@override_settings(WHITENOISE_AUTOREFRESH=True)
+def test_at_a_pace_a_labeler_does_not_ask_again_before_it_is_time(live_server: LiveServer) -> None:
+    cookies = fill(12, 2, 1, history=False)
+    tally = label(Teacher(live_server.url), cookies, 60, lambda tally: tally.labels > 0, pace=1e6)
+    assert (tally.saved, tally.empty) == (
+        {0: 1},
+        0,
+    )  # the second one's turn comes half a million seconds later
+
+
+@pytest.mark.django_db(transaction=True)
 def test_requests_that_fail_are_counted(live_server: LiveServer) -> None:
     nobody = ["sessionid=nobody00; csrftoken=x"]
     tally = label(Teacher(live_server.url), nobody, 60, lambda tally: bool(tally.failures))

@@ -49,7 +49,7 @@ def test_bots_wait_for_the_experiment_and_end_with_it(
     log = token_file.with_name("answers")
     bots = run_bots(
         *("--site", site.url, "--experiment", experiment.name, "--token-file", token_file),
-        *("--count", 2, "--log", log),
+        *("--count", 2, "--seconds", 0.3, "--log", log),
     )
     with start_asking() as asking:
         asking.collector.submit(pairs[:6], "training", 100)
@@ -60,7 +60,7 @@ def test_bots_wait_for_the_experiment_and_end_with_it(
     assert [line.split(":")[0] for line in output.splitlines()] == ["bot-1", "bot-2"]
     answers = [json.loads(line) for line in log.read_text().splitlines()]
     assert len(answers) == len({answer["comparison"] for answer in answers}) == 6
-    assert all(answer["response_ms"] > 0 for answer in answers)  # what it took, for the experiment page
+    assert all(answer["response_ms"] >= 300 for answer in answers)  # what it took, for the experiment page
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,16 @@ def test_a_manner_that_no_bot_can_have_is_refused(
     assert said.startswith("bots: --teacher: ")
     assert says in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("seconds", ["-1", "51", "nan"])
+def test_nobody_takes_longer_over_a_pair_than_it_may_be_kept(
+    seconds: str, token_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = f"--site http://127.0.0.1:9 --experiment x --token-file {token_file} --seconds {seconds}"
+    with pytest.raises(SystemExit):
+        main(line.split())
+    assert f"--seconds: expected 0 to 50, got {seconds}" in capsys.readouterr().err
 
 
 def test_a_wrong_token_is_reported(site: SiteHandle, token_file: Path) -> None:
