@@ -3,12 +3,14 @@
     python -m benchmarks.chaos --kills 1000     until so many programs were killed; goes on where it stopped
     python -m benchmarks.chaos --show           what benchmarks/chaos.jsonl holds
 
-Each batch is an experiment with scripted labelers on the full stack: PostgreSQL, Redis, S3, web server,
+Each batch is an experiment with scripted labelers on the full stack: PostgreSQL, Redis, S3, two web servers,
 chores, render worker, trainer, labelers. While it goes on, one of these is killed (SIGKILL) at a moment drawn
 from the batch's seed, or the link to a server is cut or slowed for some seconds, or the disk of the media
-store is full for as long. The clocks of trainer, labelers and render worker are ten minutes fast. Afterwards
-the labelers' own log of acknowledged answers, the site's database and the trainer's ledger have to agree:
-every answer is there once, every decision has the right sign, no comparison is stuck.
+store is full for as long; or a new version of the site comes: its migration is applied, and both web servers,
+chores, render worker and trainer are restarted one after the other, while the others go on. The clocks of
+trainer, labelers and render worker are ten minutes fast. Afterwards the labelers' own log of acknowledged
+answers, the site's database and the trainer's ledger have to agree: every answer is there once, every
+decision has the right sign, no comparison is stuck.
 
 The disk needs root (a tmpfs), the clocks a C compiler; what is missing is said and left out.
 """
@@ -30,33 +32,39 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.chaos_link import Link
+from benchmarks.chaos_upgrade import Versions, roll
 from benchmarks.results import append, load
 from stack.display import Display
 from stack.errors import StackError
 from stack.experiment import Experiment, ExperimentOptions
 from stack.folder import Folder
-from stack.process import State
+from stack.process import Process, Service, State
+from stack.servers import status_of
 from stack.site import Site
 from stack.supervisor import Supervisor
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
-PROGRAMS = ("postgres", "redis", "s3", "web", "chores", "render-1", "trainer", "bots")
+PROGRAMS = ("postgres", "redis", "s3", "web-1", "web-2", "chores", "render-1", "trainer", "bots")
 LINKS = ("postgres", "redis", "s3", "site")
+ROLLED = ("web-1", "web-2", "chores", "render-1", "trainer")  # in this order
 EXPERIMENT = ExperimentOptions(env_id="Reacher-v1", labels=300, pretrain_labels=60, steps=60_000, bots=5)
 FAST_SECONDS = 600
 FAULTS = ("lost", "doubled", "inverted", "unknown", "stuck", "gaps")
 _DELAY_SECONDS = 0.2  # of each chunk on a slow link
 _STORE_MB = 64
 _FILLER = "filler"
+_ROLL = "roll site"
+_SET_UP_FAILURES = 20  # in a row; whatever it needs may be down
 
 
 @dataclass(frozen=True)
 class Blow:
-    """One thing that goes wrong: ``kill`` a program, ``cut`` or ``slow`` a link, ``fill`` the store's disk.
+    """One thing that happens: ``kill`` a program, ``cut`` or ``slow`` a link, ``fill`` the store's disk, or
+    ``roll`` the site on to another version.
 
     Attributes:
         pause: seconds after the blow before.
-        lasts: seconds, for others than ``kill``.
+        lasts: seconds, for what is mended again.
     """
 
     kind: str
@@ -77,7 +85,7 @@ def drawn_blows(seed: int, count: int, every: float) -> Iterator[Blow]:
             yield Blow("kill", rng.choice(PROGRAMS), pause)
         else:
             kind, target = rng.choice(
-                [*((kind, to) for kind in ("cut", "slow") for to in LINKS), ("fill", "s3")]
+                [*((kind, to) for kind in ("cut", "slow") for to in LINKS), ("fill", "s3"), ("roll", "site")]
             )
             yield Blow(kind, target, pause, rng.uniform(1.0, 6.0))
 
@@ -114,7 +122,7 @@ class Storm(Supervisor):
     """A supervisor that gives blows to what it keeps running.
 
     Attributes:
-        given: how often each blow was given.
+        given: how often each blow was given, a roll once it is over.
     """
 
     def __init__(self, logs: Path, keep_open: int, display: Display) -> None:
@@ -123,12 +131,23 @@ class Storm(Supervisor):
         self._blows: Iterator[Blow] = iter(())
         self._links: Mapping[str, Link] = {}
         self._mends: list[tuple[float, Callable[[], None]]] = []
+        self._roll: Iterator[None] | None = None
         self._wait_for_next()
 
-    def begin(self, blows: Iterator[Blow], links: Mapping[str, Link], store: Store) -> None:
+    def begin(
+        self,
+        blows: Iterator[Blow],
+        links: Mapping[str, Link],
+        store: Store,
+        roll: Callable[[], Iterator[None]],
+    ) -> None:
         """Strike from now on, whenever everything is looked at."""
-        self._blows, self._links, self._store = blows, links, store
+        self._blows, self._links, self._store, self._new_roll = blows, links, store, roll
         self._wait_for_next()
+
+    def process(self, service: Service) -> Process:
+        """A program that is not kept running yet."""
+        return Process(service, self._logs, [self._keep_open])
 
     def look(self) -> None:
         """See how everything is, mend what has been broken for long enough, and strike where that is due."""
@@ -138,20 +157,36 @@ class Storm(Supervisor):
         for mend in [mend for at, mend in self._mends if at <= now]:
             mend()
         self._mends = [(at, mend) for at, mend in self._mends if at > now]
+        if self._roll is not None and not is_over:
+            self._go_on_rolling(self._roll)
         if self._next is not None and not is_over and now >= self._due and self._strike(self._next):
             self._display.say(f"chaos: {self._next}")
-            self.given[str(self._next)] += 1
+            if self._next.kind != "roll":
+                self.given[str(self._next)] += 1
             self._wait_for_next()
+
+    def _go_on_rolling(self, steps: Iterator[None]) -> None:
+        try:
+            next(steps)
+        except StopIteration:
+            self._roll = None
+            self.given[_ROLL] += 1
+            self._display.say("chaos: the new version is everywhere")
 
     def _wait_for_next(self) -> None:
         self._next = next(self._blows, None)
         self._due = time.monotonic() + (self._next.pause if self._next else 0.0)
 
     def _strike(self, blow: Blow) -> bool:
-        """False where it has to wait until the program is there to be killed."""
+        """False where it has to wait until the program is there to be killed, or the last roll is over."""
         match blow.kind:
             case "kill":
                 return self._kill(blow.target)
+            case "roll":
+                if self._roll is not None:
+                    return False
+                self._roll = self._new_roll()
+                return True
             case "cut":
                 self._links[blow.target].cut()
             case "slow":
@@ -197,31 +232,67 @@ def run_batch(
         held = parts.enter_context(folder.held())
         display = parts.enter_context(Display(console))
         ports, _ = folder.ports()
-        # Programs know the links' ports; the servers have those after them.
-        links = {name: parts.enter_context(Link(ports[name], 10_000 + ports[name])) for name in LINKS}
+        # Programs know the links' ports; the servers have those after them, of web servers there are two.
+        behind = {name: [10_000 + ports[name]] for name in LINKS}
+        behind["site"].append(10_100 + ports["site"])
+        links = {name: parts.enter_context(Link(ports[name], *behind[name])) for name in LINKS}
+        versions = Versions(folder.path / "versions")
         store = parts.enter_context(Store(folder.path / "s3"))
         servers = Site.of(folder, {name: 10_000 + ports[name] for name in ports})
         site = FastSite.of(folder, ports)
         storm = parts.enter_context(Storm(folder.logs, held, display))
         for server in (servers.postgres, servers.redis, servers.s3):
             storm.start(server.service())
-        storm.start(site.set_up())
+        storm.start(replace(site.set_up(), folder=versions.current))
         storm.start(
-            replace(site.web(), command=servers.web().command), site.chores(), *site.render_workers(1)
+            *(_web(site, name, port, versions) for name, port in zip(ROLLED, behind["site"], strict=False)),
+            replace(site.chores(), folder=versions.current),
+            *site.render_workers(1),
         )
         for missing, has in (("a small disk", store.is_small), ("a fast clock", fast_clock(folder.path))):
             if not has:
                 display.say(f"chaos: without {missing}")
         fillable = (blow for blow in blows if store.is_small or blow.kind != "fill")
-        storm.begin(fillable, links, store)
+        migrating = replace(site.set_up(), max_failures=_SET_UP_FAILURES, environment=_impatient(site))
+
+        def new_roll() -> Iterator[None]:
+            def set_up(version: Path) -> Process:
+                return storm.process(replace(migrating, folder=version))
+
+            return roll(versions, storm.processes, set_up, ROLLED)
+
+        storm.begin(fillable, links, store, new_roll)
         audit = Experiment(site, options).run(storm, display)
+        new_labels = versions.new_labels(servers.postgres.url)
     console.print(audit.table())
     return {
         "blows": dict(storm.given),
         "clock": FAST_SECONDS if fast_clock(folder.path) else 0,
+        "new_labels": new_labels,
         "holds": audit.holds,
         **asdict(audit),
     }
+
+
+def _web(site: Site, name: str, port: int, versions: Versions) -> Service:
+    """A web server of the current version, with one process, at a port that only its link knows."""
+    web, address = site.web(), f"127.0.0.1:{port}"
+    command = list(web.command())
+    command[command.index("--bind") + 1] = address
+    return replace(
+        web,
+        name=name,
+        command=lambda: command,
+        environment={**web.environment, "WEB_CONCURRENCY": "1"},
+        is_ready=lambda: status_of(f"http://{address}/readyz") == 200,
+        address=f"http://{address}",
+        folder=versions.current,
+    )
+
+
+def _impatient(site: Site) -> dict[str, str]:
+    """The variables of a migration that lets the site's requests go first, as docs/deployment.md has it."""
+    return {**site.set_up().environment, "PGOPTIONS": "-c lock_timeout=5s"}
 
 
 def report(results: Sequence[Mapping[str, Any]]) -> str:

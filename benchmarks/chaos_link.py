@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Coroutine
 from typing import Any
 
@@ -14,11 +15,12 @@ class Link:
 
     Args:
         port: where it listens.
-        server: the port that it passes everything on to.
+        servers: the ports that it passes everything on to, each connection to one after the other of those
+            that answer.
     """
 
-    def __init__(self, port: int, server: int) -> None:
-        self._port, self._server = port, server
+    def __init__(self, port: int, *servers: int) -> None:
+        self._port, self._servers = port, deque(servers)
         self._delay = 0.0
         self._is_cut = False
         self._open: set[asyncio.StreamWriter] = set()
@@ -77,13 +79,22 @@ class Link:
             writer.transport.abort()
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", self._server)
+        there, back = await self._reach()
         self._open.add(back)
         try:
             await asyncio.gather(self._pass_on(reader, back), self._pass_on(there, writer))
         finally:
             self._open.discard(back)
             back.transport.abort()
+
+    async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to the server whose turn it is, or to the next that takes one."""
+        for _ in range(len(self._servers) - 1):
+            self._servers.rotate()
+            with contextlib.suppress(OSError):
+                return await asyncio.open_connection("127.0.0.1", self._servers[0])
+        self._servers.rotate()
+        return await asyncio.open_connection("127.0.0.1", self._servers[0])
 
     async def _pass_on(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         """Copy until the source ends, and tell the target so."""

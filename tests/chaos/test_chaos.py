@@ -4,6 +4,8 @@ import contextlib
 import errno
 import json
 import os
+import re
+import select
 import socket
 import subprocess
 import sys
@@ -27,6 +29,7 @@ from benchmarks.chaos import (
     run_batch,
 )
 from benchmarks.chaos_link import Link
+from benchmarks.chaos_upgrade import Versions
 from stack.experiment import ExperimentOptions
 from stack.folder import Folder
 from stack.postgres import PostgreSQL
@@ -52,6 +55,7 @@ def test_no_label_is_lost_where_each_program_dies_and_each_link_breaks(
     cuts = [Blow("cut", name, 0.5, 1.5) for name in LINKS]
     others = [Blow("slow", "postgres", 0.2, 2.0), Blow("fill", "s3", 0.2, 2.0)]
     blows = [blow for pair in zip(kills, [*cuts, *others], strict=False) for blow in pair] + kills[6:]
+    blows.insert(0, Blow("roll", "site", 1.0))
     console = Console(record=True, highlight=False, width=120)
     result = run_batch(folder, SMALL, iter(blows), console)
     said = console.export_text()
@@ -64,18 +68,19 @@ def test_no_label_is_lost_where_each_program_dies_and_each_link_breaks(
         del given["fill s3"]
     assert result["blows"] == given
     assert result["clock"] in (0, 600)
+    assert 0 < result["new_labels"] < result["stored"], "both versions have written labels"
     for name in PROGRAMS:
         assert f"{name} ended (SIGKILL); it is started again" in said
         assert f"{name} is running again" in said
     assert kills_of([result]) == len(PROGRAMS)
-    assert report([result, result]).startswith("2 batches, 16 kills, ")
+    assert report([result, result]).startswith("2 batches, 18 kills, ")
 
 
 def test_blows_are_drawn_from_the_seed() -> None:
     once, again, other = (list(drawn_blows(seed, 400, every=2.0)) for seed in (1, 1, 2))
     assert once == again != other
     assert {blow.target for blow in once if blow.kind == "kill"} == set(PROGRAMS)
-    assert {blow.kind for blow in once} == {"kill", "cut", "slow", "fill"}
+    assert {blow.kind for blow in once} == {"kill", "cut", "slow", "fill", "roll"}
     assert sum(blow.pause for blow in once) / 400 == pytest.approx(2.0, rel=0.2)
 
 
@@ -92,6 +97,51 @@ def link(server: socket.socket, free_port: Callable[[], int]) -> Iterator[tuple[
     port = free_port()
     with Link(port, server.getsockname()[1]) as link:
         yield link, port
+
+
+def test_a_link_leads_to_whichever_server_is_there(free_port: Callable[[], int]) -> None:
+    port, first, second = (free_port() for _ in range(3))
+
+    def serving(*ports: int) -> list[int]:
+        """Which servers four connections in a row reach, of those that run."""
+        with contextlib.ExitStack() as open_:
+            servers = [open_.enter_context(socket.create_server(("127.0.0.1", port))) for port in ports]
+            for _ in range(4):
+                client = open_.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+                client.sendall(b"there")
+                ready, _, _ = select.select(servers, [], [], 30)
+                [server] = ready
+                reached.append(server.getsockname()[1])
+                assert open_.enter_context(server.accept()[0]).recv(100) == b"there"
+        return reached
+
+    with Link(port, first, second):
+        reached: list[int] = []
+        assert sorted(serving(first, second)) == [first, first, second, second]
+        reached = []
+        assert serving(second) == [second] * 4
+
+
+def test_each_version_of_the_site_brings_a_migration_of_its_own(tmp_path: Path) -> None:
+    versions = Versions(tmp_path / "versions")
+    before = versions.current.resolve()
+    after = versions.make()
+    assert versions.current.resolve() == before
+    versions.switch(after)
+    assert versions.current.resolve() == after != before
+    environment = os.environ | {"TEACHER_STATE_DIR": str(tmp_path), "DATABASE_URL": ""}
+
+    def manage(folder: Path, *words: str) -> str:
+        command = [sys.executable, "manage.py", *words]
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "chaos" not in manage(before, "migrate")
+    assert manage(versions.current, "makemigrations", "--check") == "No changes detected\n"
+    assert len(re.findall(r"Applying .*", manage(versions.current, "migrate"))) == 1
 
 
 def test_a_link_passes_on_is_cut_slowed_and_mended(server: socket.socket, link: tuple[Link, int]) -> None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import sys
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 from django.contrib import admin
@@ -310,6 +312,73 @@ def test_nothing_is_written_without_the_csrf_token(
     strict.cookies = clients["owner"].cookies
     writing = [row for row in ROWS if row.method != "GET"]
     assert [str(row) for row in writing if send(strict, row, places).status_code != 403] == []
+
+
+@pytest.fixture
+def called() -> Iterator[list[object]]:
+    """Whom this process has called since, by Python's own account."""
+    found: list[object] = []
+    recorders.append(found)
+    yield found
+    recorders.remove(found)
+
+
+recorders: list[list[object]] = []
+
+
+def note_calls(event: str, arguments: tuple[object, ...]) -> None:
+    if recorders and event in {"socket.connect", "socket.getaddrinfo", "socket.sendto"}:
+        recorders[-1].append(arguments[-1])
+
+
+sys.addaudithook(note_calls)  # there is no way to take it off again
+
+
+@pytest.mark.parametrize("address", ["http://169.254.169.254/latest", "//example.org"])
+def test_nobody_is_called_or_led_to_whom_somebody_names(
+    clients: dict[str, Client],
+    places: dict[str, object],
+    trainer: Trainer,
+    called: list[object],
+    address: str,
+) -> None:
+    for row in ROWS:
+        for name in {*row.body, *FIELDS.get(row.route, ()), "next"}:
+            changed = replace(row, body={**row.body, name: address})
+            if row.method == "GET":
+                changed = replace(changed, path=f"{row.path}?{urlencode(changed.body)}", body={})
+            response = send(clients["owner"], changed, places)
+            assert led_to(response) in {"", "testserver"}, changed
+    pair = trainer.comparison(first={"key": address, "true_return": 1.0})
+    refused = trainer.send("POST", f"{trainer.path}/comparisons", {"comparisons": [pair]})
+    assert refused.status_code in {400, 422}
+    assert called == []
+
+
+def led_to(response: Any) -> str:
+    """The host that a redirect names, as browsers read it: a backslash is a slash."""
+    return urlsplit(str(response.get("Location", "")).replace("\\", "/")).netloc
+
+
+def test_somebody_who_is_called_is_noted(called: list[object]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        socket.create_connection(server.getsockname()).close()
+        assert server.getsockname() in called
+
+
+@pytest.mark.parametrize(
+    "address", ["https://example.org/", "//example.org", "/\\\\example.org", "https:///example.org"]
+)
+def test_signing_in_and_choosing_a_language_lead_to_pages_of_the_site_alone(
+    researcher: User, address: str
+) -> None:
+    researcher.set_password("correct horse")
+    researcher.save()
+    client = Client()
+    body = {"username": "ada", "password": "correct horse", "next": address}
+    assert client.post("/accounts/login/", body)["Location"] == "/"
+    chosen = client.post("/i18n/setlang/", {"language": "en", "next": address}, headers={"Referer": address})
+    assert chosen["Location"] == "/"
 
 
 @pytest.mark.parametrize("value", ["\0", "9" * 40, "x" * 30_000, "-1<%\U0010ffff\u202e"])

@@ -1,0 +1,256 @@
+"""Does anything grow, in an hour at a steady load?
+
+    python -m benchmarks.soak --minutes 60      runs the load, and writes benchmarks/soak.jsonl
+    python -m benchmarks.soak --show            prints its table, and draws docs/pictures/soak.png
+
+On the full stack (PostgreSQL, Redis, S3, web server, chores, render worker) twenty labelers each judge a pair
+every two seconds, about half of what the site bears (benchmarks/site_load.py). Beside them a trainer runs a
+whole experiment with one scripted labeler, who takes five seconds a pair, on clips that the worker draws.
+Every twenty seconds the memory of each process (RssAnon: its own, not shared) and its open files are written
+down, and PostgreSQL logs each statement that takes long. Linux alone has what is read here.
+"""
+
+import argparse
+import contextlib
+import re
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+import psycopg
+from rich.console import Console
+
+from benchmarks.load_client import Tally, label
+from benchmarks.load_rows import EXPERIMENT
+from benchmarks.load_servers import Teacher, cpu_seconds, run
+from benchmarks.load_turns import quantile
+from benchmarks.results import append, load
+from benchmarks.soak_report import draw, report
+from stack.display import Display
+from stack.errors import StackError
+from stack.experiment import Experiment, ExperimentOptions
+from stack.folder import Folder
+from stack.process import ROOT
+from stack.site import Site
+from stack.supervisor import Supervisor
+
+RESULTS = Path(__file__).with_suffix(".jsonl")
+PICTURE = ROOT / "docs" / "pictures" / "soak.png"
+LABELERS, PACE_SECONDS = 20, 2.0
+TRAINER_PACE_SECONDS = 5.0
+STEPS_PER_LABEL = 2000
+SLOW_MS = 200
+EVERY_SECONDS = 20.0
+_SPARE = 1.2  # pairs, of those that the labelers can judge
+_SLOW = re.compile(r"LOG:  duration: ([\d.]+) ms +(.*)")
+
+
+class Watch(Supervisor):
+    """A supervisor that writes down how large everything is that it keeps running."""
+
+    def __init__(self, logs: Path, keep_open: int, display: Display) -> None:
+        super().__init__(logs, keep_open, display)
+        self._results: Path | None = None
+
+    def begin(self, results: Path, seconds: float) -> None:
+        """Write a line every now and then, for so long."""
+        self._results, self._began, self._seconds = results, time.monotonic(), seconds
+        self._due = self._began + EVERY_SECONDS
+
+    @property
+    def left(self) -> float:
+        """Seconds to the end."""
+        return self._began + self._seconds - time.monotonic()
+
+    def look(self) -> None:
+        """See how everything is, and write it down where that is due."""
+        super().look()
+        now = time.monotonic()
+        if self._results is not None and now >= self._due and self.left >= 0:
+            self._due += EVERY_SECONDS
+            append(self._results, {"seconds": round(now - self._began, 1), "programs": self.sizes()})
+
+    def sizes(self) -> dict[str, list[list[int]]]:
+        """For each program its processes, each with its number, memory in kB, and open files."""
+        found = {}
+        for process in self.processes:
+            if process.pid is not None:
+                found[process.service.name] = [list(size) for size in sizes_of(process.pid)]
+        return found
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """Of each program that runs."""
+        used = {}
+        for process in self.processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.pid is not None:
+                    used[process.service.name] = cpu_seconds(process.pid)
+        return used
+
+
+def sizes_of(pid: int) -> list[tuple[int, int, int]]:
+    """Number, memory in kB and open files of a process and of all below it."""
+    sizes = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+                folder = Path(f"/proc/{process.pid}")
+                status = dict(line.split(":\t", 1) for line in (folder / "status").read_text().splitlines())
+                if "RssAnon" in status:  # it has not ended
+                    memory = int(status["RssAnon"].split()[0])
+                    sizes.append((process.pid, memory, len(list((folder / "fd").iterdir()))))
+    return sizes
+
+
+class Labelers(threading.Thread):
+    """Labelers at a steady pace beside everything else; a context manager, whose end cuts them short."""
+
+    def __init__(self, url: str, cookies: Sequence[str], seconds: float) -> None:
+        super().__init__(name="labelers")
+        self.tally = Tally()
+        self._work = url, cookies, seconds
+        self._is_over = threading.Event()
+
+    def run(self) -> None:
+        """Label for so long."""
+        url, cookies, seconds = self._work
+        self.tally = label(Teacher(url), cookies, seconds, lambda _: self._is_over.is_set(), PACE_SECONDS)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self.join()
+
+
+def soak(folder: Folder, seconds: float, results: Path, console: Console) -> None:
+    """Run everything for so long, and write down what it was like."""
+    with contextlib.ExitStack() as parts:
+        held = parts.enter_context(folder.held())
+        display = parts.enter_context(Display(console))
+        ports, _ = folder.ports()
+        site = Site.of(folder, ports)
+        parts.callback(site.postgres.remove)
+        watch = parts.enter_context(Watch(folder.logs, held, display))
+        cookies = _start(site, watch, seconds)
+        log = parts.enter_context((folder.logs / "postgres.log").open(errors="replace"))
+        log.seek(0, 2)
+        results.unlink(missing_ok=True)
+        append(results, {"minutes": seconds / 60, "labelers": LABELERS, "pace": PACE_SECONDS})
+        before, began = watch.cpu_seconds(), time.monotonic()
+        watch.begin(results, seconds)
+        with Labelers(site.url, cookies, seconds) as labelers:
+            audit = Experiment(site, _trained(seconds)).run(watch, display)
+            used = watch.cpu_seconds()
+            while watch.left > 0:
+                watch.look()
+                used |= watch.cpu_seconds()
+            labelers.join()
+        took = time.monotonic() - began
+        ended = {
+            "stored": _stored(site.postgres.url),
+            "cores": {name: round((cpu - before.get(name, 0.0)) / took, 3) for name, cpu in used.items()},
+            "slow_ms": SLOW_MS,
+            "slow": [[float(ms), text[:300]] for ms, text in _SLOW.findall(log.read())],
+            "holds": audit.holds,
+            "trainer": asdict(audit),
+            "seconds": round(took, 1),
+        }
+        append(results, _met_with(labelers.tally) | ended)
+
+
+def _start(site: Site, watch: Watch, seconds: float) -> list[str]:
+    """Start all but trainer and labelers, and return the cookies of the latter."""
+    for server in (site.postgres, site.redis, site.s3):
+        watch.start(server.service())
+    set_up = site.set_up()
+    watch.start(set_up)
+    pairs = round(_SPARE * LABELERS * seconds / PACE_SECONDS) + LABELERS
+    fill = [sys.executable, "-m", "benchmarks.load_rows", "fill", str(pairs), str(LABELERS), "1"]
+    cookies: list[str] = run(fill, {**set_up.environment, "PYTHONPATH": str(ROOT)})
+    watch.start(site.web(), site.chores(), *site.render_workers(1))
+    with psycopg.connect(site.postgres.url, autocommit=True) as connection:
+        connection.execute(f"ALTER SYSTEM SET log_min_duration_statement = {SLOW_MS}".encode())
+        connection.execute("SELECT pg_reload_conf()")
+    return cookies
+
+
+def _trained(seconds: float) -> ExperimentOptions:
+    """An experiment whose labels take about so long."""
+    labels = max(8, round(seconds / TRAINER_PACE_SECONDS))
+    return ExperimentOptions(
+        env_id="Reacher-v1",
+        labels=labels,
+        pretrain_labels=min(20, labels // 2),
+        steps=STEPS_PER_LABEL * labels,
+        bots=1,
+        seconds=TRAINER_PACE_SECONDS,
+    )
+
+
+def _met_with(tally: Tally) -> dict[str, Any]:
+    """What the labelers met with, times in milliseconds."""
+    quantiles = {
+        f"{name} p{round(100 * share)}": round(1000 * quantile(times, share), 1)
+        for name, times in (("next", tally.next_s), ("save", tally.save_s))
+        for share in (0.5, 0.95, 0.99)
+    }
+    return {
+        "labels": tally.labels,
+        "empty": tally.empty,
+        "failures": dict(tally.failures),
+        "label_seconds": round(tally.seconds, 1),
+        **quantiles,
+    }
+
+
+def _stored(url: str) -> int:
+    """Labels of the labelers in the database."""
+    with psycopg.connect(url) as connection:
+        row = connection.execute(
+            "SELECT count(*) FROM feedback_label label JOIN feedback_comparison pair"
+            " ON pair.id = label.comparison_id JOIN feedback_experiment experiment"
+            " ON experiment.id = pair.experiment_id WHERE experiment.name = %s",
+            [EXPERIMENT],
+        ).fetchone()
+    return int(row[0]) if row else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it unless only asked to show, then print the table and draw the picture."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--dir", type=Path, default=Path("state/soak"), help="the stack's folder, new")
+    parser.add_argument("--picture", type=Path, default=PICTURE)
+    parser.add_argument("--show", action="store_true", help="only print and draw what there is")
+    given = parser.parse_args(arguments)
+    if not given.show:
+        given.dir.mkdir(parents=True, exist_ok=True)
+        results = given.results.absolute()
+        try:
+            with contextlib.chdir(given.dir):
+                soak(Folder(Path("stack")), 60 * given.minutes, results, Console(highlight=False))
+                shutil.rmtree("runs")
+        except StackError as error:
+            print(f"soak: {error}", file=sys.stderr)
+            return 1
+    lines = load(given.results)
+    print(report(lines))
+    draw(lines, given.picture)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
