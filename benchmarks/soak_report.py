@@ -112,8 +112,8 @@ def report(lines: Sequence[Mapping[str, Any]]) -> str:
     """A table of programs, what the labelers met with, and what grows."""
     begun, ended = lines[0], lines[-1]
     cores = ended.get("cores", {})
-    titles = "program", "processes", "cores", "MB at half, at the end", "MB an hour", ""
-    titles += "files at half, at the end", "files an hour", ""
+    titles = ["program", "processes", "cores", "MB at half, at the end", "MB an hour", ""]
+    titles += ["files at half, at the end", "files an hour", ""]
     table = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
     verdicts: dict[str, list[str]] = defaultdict(list)
     for program in programs_of(lines):
