@@ -16,7 +16,6 @@ import os
 import re
 import shutil
 import tempfile
-import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -110,8 +109,8 @@ def render_clip(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _render(request: Mapping[str, Any]) -> int:
-    _remove_old_folders()
     with tempfile.TemporaryDirectory(prefix=_FOLDER_PREFIX) as folder:
+        _remove_older_folders(Path(folder))
         job = _checked(request, Path(folder) / "clip.mp4")
         store = _store(request["storage"])
         if size := store.size(job.key):
@@ -124,11 +123,16 @@ def _render(request: Mapping[str, Any]) -> int:
     return expected
 
 
-def _remove_old_folders() -> None:
-    """Remove what tasks left that were killed at work: where it lies may be memory."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+def _remove_older_folders(new: Path) -> None:
+    """Remove what tasks left that were killed at work: where it lies may be memory.
+
+    How old it is says the clock that dates files, by which ``new`` was made just now. This process's own may
+    be another one, and worlds away from it.
+    """
+    made = new.stat().st_mtime
+    for folder in new.parent.glob(f"{_FOLDER_PREFIX}*"):
         with contextlib.suppress(OSError):
-            if time.time() - folder.stat().st_mtime > _VISIBILITY_TIMEOUT:
+            if made - folder.stat().st_mtime > _VISIBILITY_TIMEOUT:
                 shutil.rmtree(folder)
 
 

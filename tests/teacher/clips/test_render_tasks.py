@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -163,6 +164,16 @@ def test_what_killed_tasks_left_is_removed(request_of: Callable[[str], Request])
     render_clip(request_of("CartPole-v1"))
     assert not old.exists()
     new.rmdir()
+
+
+def test_what_another_task_works_in_stays_although_this_worker_s_clock_is_fast(
+    request_of: Callable[[str], Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 600)
+    other = Path(tempfile.mkdtemp(prefix=render_tasks._FOLDER_PREFIX))
+    render_clip(request_of("CartPole-v1"))
+    other.rmdir()
 
 
 def test_a_worker_needs_neither_torch_nor_django_and_forks_before_it_touches_opengl() -> None:
