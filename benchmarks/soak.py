@@ -14,10 +14,11 @@ import argparse
 import contextlib
 import re
 import shutil
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
@@ -48,6 +49,11 @@ STEPS_PER_LABEL = 2000
 SLOW_MS = 200
 EVERY_SECONDS = 20.0
 _SPARE = 1.2  # pairs, of those that the labelers can judge
+_FINISH = f"""
+from human_feedback_site.feedback.models import Experiment
+from human_feedback_site.feedback.services.experiments import finish
+finish(Experiment.objects.exclude(name={EXPERIMENT!r}))
+"""
 _SLOW = re.compile(r"LOG:  duration: ([\d.]+) ms +(.*)")
 
 
@@ -58,9 +64,9 @@ class Watch(Supervisor):
         super().__init__(logs, keep_open, display)
         self._results: Path | None = None
 
-    def begin(self, results: Path, seconds: float) -> None:
-        """Write a line every now and then, for so long."""
-        self._results, self._began, self._seconds = results, time.monotonic(), seconds
+    def begin(self, results: Path, seconds: float, end: Callable[[], None]) -> None:
+        """Write a line every now and then, for so long, and then call ``end``."""
+        self._results, self._began, self._seconds, self._end = results, time.monotonic(), seconds, end
         self._due = self._began + EVERY_SECONDS
 
     @property
@@ -71,8 +77,13 @@ class Watch(Supervisor):
     def look(self) -> None:
         """See how everything is, and write it down where that is due."""
         super().look()
+        if self._results is None:
+            return
         now = time.monotonic()
-        if self._results is not None and now >= self._due and self.left >= 0:
+        if self.left < 0:
+            self._results = None
+            self._end()
+        elif now >= self._due:
             self._due += EVERY_SECONDS
             append(self._results, {"seconds": round(now - self._began, 1), "programs": self.sizes()})
 
@@ -147,7 +158,7 @@ def soak(folder: Folder, seconds: float, results: Path, console: Console) -> Non
         results.unlink(missing_ok=True)
         append(results, {"minutes": seconds / 60, "labelers": LABELERS, "pace": PACE_SECONDS})
         before, began = watch.cpu_seconds(), time.monotonic()
-        watch.begin(results, seconds)
+        watch.begin(results, seconds, lambda: _finish(site))
         with Labelers(site.url, cookies, seconds) as labelers:
             audit = Experiment(site, _trained(seconds)).run(watch, display)
             used = watch.cpu_seconds()
@@ -161,7 +172,6 @@ def soak(folder: Folder, seconds: float, results: Path, console: Console) -> Non
             "cores": {name: round((cpu - before.get(name, 0.0)) / took, 3) for name, cpu in used.items()},
             "slow_ms": SLOW_MS,
             "slow": [[float(ms), text[:300]] for ms, text in _SLOW.findall(log.read())],
-            "holds": audit.holds,
             "trainer": asdict(audit),
             "seconds": round(took, 1),
         }
@@ -184,8 +194,15 @@ def _start(site: Site, watch: Watch, seconds: float) -> list[str]:
     return cookies
 
 
+def _finish(site: Site) -> None:
+    """Finish the trainer's experiment on the site, as a researcher would: it takes what there is and ends."""
+    command = [sys.executable, "manage.py", "shell", "--command", _FINISH]
+    environment = dict(site.set_up().environment)
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+
+
 def _trained(seconds: float) -> ExperimentOptions:
-    """An experiment whose labels take about so long."""
+    """An experiment whose labels take about so long, or longer where the machine is slow."""
     labels = max(8, round(seconds / TRAINER_PACE_SECONDS))
     return ExperimentOptions(
         env_id="Reacher-v1",

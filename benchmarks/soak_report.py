@@ -13,6 +13,8 @@ from matplotlib import pyplot as plt
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from benchmarks.chaos import FAULTS
+
 BLOCKS = 12
 _T = 2.228  # 97.5 % of Student's t with BLOCKS - 2 degrees of freedom
 MOST_MB, MOST_HANDLES = 2.0, 2.0  # an hour, of what is still called flat
@@ -141,14 +143,15 @@ def _met_with(ended: Mapping[str, Any]) -> list[str]:
     slow = ended["slow"]
     longest = f", the longest {max(slow)[0]:.0f} ms: {max(slow)[1][:160]}" if slow else ""
     trainer = ended["trainer"]
-    outcome = "nothing was lost, doubled or inverted" if ended["holds"] else f"WRONG: {trainer}"
+    faults = {name: trainer[name] for name in FAULTS if trainer[name]}
+    outcome = f"WRONG: {faults}" if faults else "nothing was lost, doubled or inverted"
     failures = ", ".join(f"{kind} {count}" for kind, count in ended["failures"].items()) or "none"
     return [
         f"{ended['labels']:,} labels, {rate:.1f} a second; in the database {ended['stored']:,}",
         f"failures: {failures}; empty-handed: {ended['empty']}",
         times,
         f"statements of more than {ended['slow_ms']} ms: {len(slow)}{longest}",
-        f"the trainer has {trainer['reached']} of {trainer['wanted']} labels; {outcome}",
+        f"the trainer asked {trainer['asked']} times and has {trainer['reached']} labels; {outcome}",
     ]
 
 

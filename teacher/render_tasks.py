@@ -126,8 +126,8 @@ def _render(request: Mapping[str, Any]) -> int:
 def _remove_older_folders(new: Path) -> None:
     """Remove what tasks left that were killed at work: where it lies may be memory.
 
-    How old it is says the clock that dates files, by which ``new`` was made just now. This process's own may
-    be another one, and worlds away from it.
+    How old they are is judged by the clock that dates files, by which ``new`` was made just now: this
+    process's own may be another one.
     """
     made = new.stat().st_mtime
     for folder in new.parent.glob(f"{_FOLDER_PREFIX}*"):
