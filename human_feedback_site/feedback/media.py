@@ -13,7 +13,14 @@ from urllib.parse import urlsplit
 import boto3
 from botocore import UNSIGNED
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    HTTPClientError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+from botocore.exceptions import ConnectionError as NoConnectionError
 from django.conf import settings
 from django.core import signing
 
@@ -225,6 +232,13 @@ def s3_client(endpoint: str | None, **options: Any) -> "S3Client":
     )
     # A session of its own: the default one would keep the credentials of earlier settings.
     return boto3.Session().client("s3", endpoint_url=endpoint, config=config)
+
+
+def is_away(error: BaseException | None) -> bool:
+    """Say whether ``error`` is a media store's that does not answer, or cannot now: that may pass."""
+    if isinstance(error, ClientError):
+        return status_of(error) >= 500
+    return isinstance(error, NoConnectionError | HTTPClientError)
 
 
 def reason_of(error: Exception) -> str:

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
+from uuid import uuid4
 
 import boto3
 import pytest
@@ -200,6 +201,24 @@ def test_a_store_that_fails_is_asked_three_times(
     with pytest.raises(ClientError, match="503"):
         store.readable(KEY)
     assert len(asked) == 3
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_who_registers_while_the_store_is_away_is_asked_to_come_again(
+    trainer: Trainer,
+    s3: Any,
+    settings: Settings,
+    stumbling: tuple[str, list[str]],
+    free_port: Callable[[], int],
+    is_there: bool,
+) -> None:
+    clips = {side: {"key": f"hopper/{side}.mp4", "true_return": 1.0} for side in ("first", "second")}
+    pair = {"uuid": str(uuid4()), "phase": "training", "step": 0, "priority": 0, **clips}
+    settings.S3_ENDPOINT_URL = stumbling[0] if is_there else f"http://127.0.0.1:{free_port()}"
+    trainer.client.raise_request_exception = False
+    answer = trainer.send("POST", f"{trainer.path}/comparisons", {"comparisons": [pair]})
+    assert (answer.status_code, answer["Retry-After"]) == (503, "5")
+    assert "media store does not answer" in answer.content.decode()
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from human_feedback_site.feedback.errors import (
     NotInstalledError,
     UnreadableClipsError,
 )
+from human_feedback_site.feedback.media import is_away
 from human_feedback_site.logs import current_request_id
 
 CONTENT_TYPE = "application/problem+json"
@@ -136,12 +137,15 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer status 500, or 503 where the database has failed, for that may pass."""
-    away = isinstance(sys.exception(), OperationalError | InterfaceError)
+    """Answer status 500, or 503 where database or media store have failed, for that may pass."""
+    error = sys.exception()
+    away = "database" if isinstance(error, OperationalError | InterfaceError) else None
+    if is_away(error):
+        away = "media store"
     if not _is_api(request):
         return _failure_page(503 if away else 500)
     if away:
-        return unavailable("The database does not answer. Try again soon.")
+        return unavailable(f"The {away} does not answer. Try again soon.")
     detail = f"The site failed; its log says why under {current_request_id()}. Trying again later may help."
     return _problem_response(500, detail)
 
