@@ -63,6 +63,7 @@ class Watch(Supervisor):
     def __init__(self, logs: Path, keep_open: int, display: Display) -> None:
         super().__init__(logs, keep_open, display)
         self._results: Path | None = None
+        self.used: dict[str, float] = {}  # processor seconds of each program, when the time was over
 
     def begin(self, results: Path, seconds: float, end: Callable[[], None]) -> None:
         """Write a line every now and then, for so long, and then call ``end``."""
@@ -82,6 +83,7 @@ class Watch(Supervisor):
         now = time.monotonic()
         if self.left < 0:
             self._results = None
+            self.used = self.cpu_seconds()
             self._end()
         elif now >= self._due:
             self._due += EVERY_SECONDS
@@ -161,17 +163,17 @@ def soak(folder: Folder, seconds: float, results: Path, console: Console) -> Non
         watch.begin(results, seconds, lambda: _finish(site))
         with Labelers(site.url, cookies, seconds) as labelers:
             audit = Experiment(site, _trained(seconds)).run(watch, display)
-            used = watch.cpu_seconds()
-            while watch.left > 0:
+            while not watch.used:
                 watch.look()
-                used |= watch.cpu_seconds()
             labelers.join()
         took = time.monotonic() - began
         ended = {
             "stored": _stored(site.postgres.url),
-            "cores": {name: round((cpu - before.get(name, 0.0)) / took, 3) for name, cpu in used.items()},
+            "cores": {
+                name: round((cpu - before.get(name, 0.0)) / seconds, 3) for name, cpu in watch.used.items()
+            },
             "slow_ms": SLOW_MS,
-            "slow": [[float(ms), text[:300]] for ms, text in _SLOW.findall(log.read())],
+            "slow": _slow(log.read()),
             "trainer": asdict(audit),
             "seconds": round(took, 1),
         }
@@ -192,6 +194,14 @@ def _start(site: Site, watch: Watch, seconds: float) -> list[str]:
         connection.execute(f"ALTER SYSTEM SET log_min_duration_statement = {SLOW_MS}".encode())
         connection.execute("SELECT pg_reload_conf()")
     return cookies
+
+
+def _slow(log: str) -> list[list[Any]]:
+    """Statements that took long, each with how often it did and its longest time in milliseconds."""
+    times: dict[str, list[float]] = {}
+    for ms, text in _SLOW.findall(log):
+        times.setdefault(text.split(": ", 1)[-1][:200], []).append(float(ms))
+    return sorted(([len(of), max(of), text] for text, of in times.items()), reverse=True)
 
 
 def _finish(site: Site) -> None:

@@ -120,7 +120,7 @@ def report(lines: Sequence[Mapping[str, Any]]) -> str:
     verdicts: dict[str, list[str]] = defaultdict(list)
     for program in programs_of(lines):
         later = second_half(program.minutes)
-        cells = [program.name, str(program.processes), f"{cores.get(program.name, 0):.2f}"]
+        cells = [program.name, str(program.processes), f"{cores.get(program.name, math.nan):.2f}"]
         for what, values, most in (
             ("memory", program.memory_mb, MOST_MB),
             ("files", program.handles, MOST_HANDLES),
@@ -141,7 +141,7 @@ def _met_with(ended: Mapping[str, Any]) -> list[str]:
     rate = ended["labels"] / ended["label_seconds"]
     times = ", ".join(f"{name} {ended[name]:g} ms" for name in ended if name.startswith(("next p", "save p")))
     slow = ended["slow"]
-    longest = f", the longest {max(slow)[0]:.0f} ms: {max(slow)[1][:160]}" if slow else ""
+    most = "".join(f"\n  {count}, {ms:,.0f} ms at most: {text[:90]}" for count, ms, text in slow[:3])
     trainer = ended["trainer"]
     faults = {name: trainer[name] for name in FAULTS if trainer[name]}
     outcome = f"WRONG: {faults}" if faults else "nothing was lost, doubled or inverted"
@@ -150,7 +150,7 @@ def _met_with(ended: Mapping[str, Any]) -> list[str]:
         f"{ended['labels']:,} labels, {rate:.1f} a second; in the database {ended['stored']:,}",
         f"failures: {failures}; empty-handed: {ended['empty']}",
         times,
-        f"statements of more than {ended['slow_ms']} ms: {len(slow)}{longest}",
+        f"statements of more than {ended['slow_ms']} ms: {sum(each[0] for each in slow):,}{most}",
         f"the trainer asked {trainer['asked']} times and has {trainer['reached']} labels; {outcome}",
     ]
 
