@@ -322,7 +322,7 @@ def steps_of(
 def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> OnPolicyAgent:
     """The algorithm by the task's defaults; only true rewards come in a scale of the environment's own."""
     row, scale = _defaults(envs.env_id, envs.single_observation_space), config.predictor == "rl"
-    own = {} if config.ent_coef is None else {"ent_coef": config.ent_coef}
+    own: dict[str, Any] = {} if config.ent_coef is None else {"ent_coef": config.ent_coef}
     if config.agent == "trpo":
         trpo = row.trpo_for(envs.single_action_space, normalize_rewards=scale)
         return TRPO(envs, replace(trpo, **own), config.seed, config.device)
