@@ -214,6 +214,7 @@ def test_who_registers_while_the_store_is_away_is_asked_to_come_again(
 ) -> None:
     clips = {side: {"key": f"hopper/{side}.mp4", "true_return": 1.0} for side in ("first", "second")}
     pair = {"uuid": str(uuid4()), "phase": "training", "step": 0, "priority": 0, **clips}
+    settings.TEACHER_STORAGE = f"s3://clips/away/{is_there}"  # a store is opened once for each address
     settings.S3_ENDPOINT_URL = stumbling[0] if is_there else f"http://127.0.0.1:{free_port()}"
     trainer.client.raise_request_exception = False
     answer = trainer.send("POST", f"{trainer.path}/comparisons", {"comparisons": [pair]})
