@@ -1,7 +1,7 @@
 """What agents that learn from their own rollouts share: collecting, preparing, saving."""
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -120,8 +120,11 @@ class OnPolicyAgent(abc.ABC):
         self.ranks = ALONE
         """The processes that train this agent together; to be set before the first rollout."""
 
-    def collect(self) -> Rollout:
+    def collect(self, on_step: Callable[[int], None] | None = None) -> Rollout:
         """Step the environments with the present policy; the first call resets them.
+
+        Args:
+            on_step: called after each step of all environments with the number of those made.
 
         Raises:
             NonFiniteError: an environment returned a NaN or infinite observation or reward.
@@ -129,7 +132,7 @@ class OnPolicyAgent(abc.ABC):
         if not self.sampler.started:
             self.sampler.start(self.rollout_rng, self.ranks)
             self.reward_scaler.restart(self.sampler.envs.num_envs)
-        rollout = self.sampler.collect(self.config.num_steps, self.rollout_rng, self.ranks)
+        rollout = self.sampler.collect(self.config.num_steps, self.rollout_rng, self.ranks, on_step)
         self.total_steps += int(self.ranks.gather(np.array(rollout.num_valid)).sum())
         return rollout
 

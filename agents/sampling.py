@@ -1,5 +1,6 @@
 """Stepping vector environments with a policy."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -60,10 +61,17 @@ class RolloutSampler:
         self._ended = np.zeros(self.envs.num_envs, dtype=bool)
         self.started = True
 
-    def collect(self, num_steps: int, rng: np.random.Generator, ranks: Ranks = ALONE) -> Rollout:
+    def collect(
+        self,
+        num_steps: int,
+        rng: np.random.Generator,
+        ranks: Ranks = ALONE,
+        on_step: Callable[[int], None] | None = None,
+    ) -> Rollout:
         """Make ``num_steps`` steps of every environment with actions drawn from ``rng``.
 
         The noise of all ranks' environments is drawn, because ``rng`` is in the same state on each rank.
+        ``on_step`` is called with the number of steps made after each.
 
         Raises:
             NonFiniteError: an environment returned an observation or a reward that is NaN or infinite.
@@ -82,6 +90,8 @@ class RolloutSampler:
             steps.append(_Step(before, actions, executed, rewards, terminated, truncated))
             if self._ended.any():
                 final.append(after[self._ended])
+            if on_step is not None:
+                on_step(t + 1)
         return self._rollout(
             _Step(*map(np.array, zip(*steps, strict=True))), was_ended, np.concatenate(final)
         )

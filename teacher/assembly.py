@@ -22,12 +22,18 @@ from teacher.config import (
 )
 from teacher.crew import Crew
 from teacher.envs.exploration import Explorer
-from teacher.envs.random_episodes import check_random_episodes, check_replay, random_trajectories
+from teacher.envs.random_episodes import (
+    TRIAL_EPISODES,
+    check_random_episodes,
+    check_replay,
+    random_trajectories,
+)
 from teacher.envs.tasks import TaskInfo, make_vector_env, task_of
 from teacher.errors import ConfigError
 from teacher.files import locked_folder
 from teacher.judges import Judge, ScriptedTeacher, goal_of, value_of
 from teacher.ledger import Ledger
+from teacher.metrics import waiting
 from teacher.people import SiteOptions, about_rendering, ask_people, open_site, require_token
 from teacher.preferences import PreferenceDataset
 from teacher.run import Run, Teaching, make_agent, make_predictor, segment_length
@@ -90,12 +96,13 @@ def check(config: TeachConfig, console: Console) -> TaskInfo:
         with contextlib.closing(make_vector_env(task, 1, config.seed)) as envs:
             start.check(make_agent(config, envs))
     if config.predictor != "rl":
-        with console.status("trying 50 random episodes"):
+        with waiting(console) as show:
             check_random_episodes(
                 task,
                 segment_length(config, task),
                 seed=config.seed,
                 allow_variable_horizon=config.allow_variable_horizon,
+                tell=lambda tried: show(f"trying random episodes: {tried} of {TRIAL_EPISODES}"),
             )
             if config.predictor == "human" and not task.captures:
                 check_replay(task, config.seed)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from agents.rollout import Rollout
 from teacher.config import TeachConfig
 from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import TRIAL_EPISODES, policy_trajectories, random_trajectories
@@ -28,6 +29,7 @@ POLL_SECONDS = 0.5
 CHECKPOINT_SECONDS = 30.0
 LAST_ANSWERS_SECONDS = 20.0  # without any, and nobody is waited for once training is over
 LAST_CLIPS_SECONDS = 120.0  # the same, while clips are still being made
+SLOW_SECONDS = 5.0  # without a word, and people ask themselves whether anything goes on
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +87,7 @@ def iterate(run: Run, *, correlate: bool) -> dict[str, float]:
     Returns what is reported of it.
     """
     started = time.monotonic()
-    rollout = run.agent.collect()
+    rollout = collect(run)
     trajectories = run.envs.drain()
     run.remember(trajectories)
     rewards, values, critic_epochs = rollout.rewards, {}, 0
@@ -106,6 +108,13 @@ def iterate(run: Run, *, correlate: bool) -> dict[str, float]:
         run.teaching.changed = False
         run.teaching.seconds += time.monotonic() - started
     return run.report(values, losses)
+
+
+def collect(run: Run) -> Rollout:
+    """The next rollout; where it takes long, as with pictures, how far it is."""
+    total = run.agent.config.num_steps
+    with waiting(run.console, after=SLOW_SECONDS) as show:
+        return run.agent.collect(lambda steps: show(f"rollout: step {steps} of {total} in each environment"))
 
 
 def teach(run: Run, teaching: Teaching, trajectories: Sequence[Trajectory]) -> dict[str, float]:
@@ -287,10 +296,12 @@ def first_pairs(run: Run, count: int) -> list[SegmentPair]:
     shown = policy_segments(run, count, seed) if run.config.warm else None
     missing = 2 * count - (len(shown) if shown else 0)
     pool = SegmentPool(run.segment_length, capacity=missing, seed=seed)
-    for trajectory in random_trajectories(run.task, seed):
-        pool.extend([trajectory])
-        if len(pool) >= missing:
-            break
+    with waiting(run.console, after=SLOW_SECONDS) as show:
+        for trajectory in random_trajectories(run.task, seed):
+            pool.extend([trajectory])
+            if len(pool) >= missing:
+                break
+            show(f"random actions: {len(pool)} of {missing} segments")
     if shown:
         pool.absorb(shown)
     return pool.sample_pairs(count)

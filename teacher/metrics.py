@@ -133,21 +133,25 @@ def progress(console: Console, title: str, total: int) -> Iterator[Callable[[int
 
 
 @contextmanager
-def waiting(console: Console) -> Iterator[Callable[[str], None]]:
+def waiting(console: Console, after: float = 0.0) -> Iterator[Callable[[str], None]]:
     """A line that says what is waited for; call what it yields with the text, as often as you like.
 
-    On a terminal the line changes in place, elsewhere one is printed now and then.
+    On a terminal the line changes in place, elsewhere one is printed now and then; nothing is shown in the
+    first ``after`` seconds.
     """
-    if not console.is_terminal:
-        yield _Occasionally(console)
-        return
+    begin, say = time.monotonic() + after, _Occasionally(console)
     with contextlib.ExitStack() as stack:
         statuses: list[Status] = []
 
         def show(text: str) -> None:
-            if not statuses:  # not before there is something to wait for
+            if time.monotonic() < begin:
+                return
+            if not console.is_terminal:
+                say(text)
+            elif statuses:
+                statuses[0].update(text)
+            else:  # not before there is something to wait for
                 statuses.append(stack.enter_context(console.status(text)))
-            statuses[0].update(text)
 
         yield show
 

@@ -1,7 +1,7 @@
 """Episodes of random actions, or of a policy, for the first questions; and a trial of the environment."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from statistics import median
@@ -45,7 +45,12 @@ def _finished(envs: EpisodeRecorder, act: Actor) -> Iterator[Trajectory]:
 
 
 def check_random_episodes(
-    task: TaskInfo, segment_length: int, *, seed: int, allow_variable_horizon: bool
+    task: TaskInfo,
+    segment_length: int,
+    *,
+    seed: int,
+    allow_variable_horizon: bool,
+    tell: Callable[[int], None] = lambda tried: None,
 ) -> None:
     """Try 50 random episodes and refuse an environment that labels cannot teach.
 
@@ -54,6 +59,7 @@ def check_random_episodes(
         segment_length: steps of a segment.
         seed: decides the episodes.
         allow_variable_horizon: accept episodes that end before the horizon.
+        tell: called with the number of episodes tried, from 0.
 
     Raises:
         EnvironmentUnsuitableError: too few episodes are as long as a segment, or some end early.
@@ -65,7 +71,11 @@ def check_random_episodes(
     if allow_variable_horizon:  # then only whether a segment fits matters, and long episodes take minutes
         steps = min(task.horizon, segment_length)
         plain = replace(plain, horizon=steps, kwargs={**task.kwargs, "max_episode_steps": steps})
-    lengths = [len(trajectory) for trajectory in islice(random_trajectories(plain, seed), TRIAL_EPISODES)]
+    lengths: list[int] = []
+    tell(0)
+    for trajectory in islice(random_trajectories(plain, seed), TRIAL_EPISODES):
+        lengths.append(len(trajectory))
+        tell(len(lengths))
     check_episode_lengths(lengths, segment_length)
     if not allow_variable_horizon:
         check_fixed_horizon(task, lengths)

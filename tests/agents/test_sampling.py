@@ -54,6 +54,13 @@ def test_valid_transitions_are_those_of_the_episodes(
     assert agent.total_steps == sum(rollout.num_valid for rollout in rollouts)
 
 
+def test_a_rollout_tells_its_steps_and_is_no_other_for_it(make_agent: Callable[..., PPO]) -> None:
+    told: list[int] = []
+    watched, alone = make_agent(num_steps=29).collect(told.append), make_agent(num_steps=29).collect()
+    assert told == list(range(1, 30))
+    np.testing.assert_array_equal(watched.actions, alone.actions)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_only_next_step_autoreset_has_dummies(mode: AutoresetMode, make_agent: Callable[..., PPO]) -> None:
     agent = make_agent(mode=mode, num_steps=29)

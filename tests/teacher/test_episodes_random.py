@@ -85,5 +85,9 @@ def test_where_any_length_is_allowed_episodes_are_tried_no_further_than_a_segmen
     """A thousand steps of fifty episodes take minutes where each one draws a picture."""
     spec = gym.envs.registration.EnvSpec("Endless-v0", lambda **_: _Endless(), max_episode_steps=1000)
     monkeypatch.setitem(gym.registry, "Endless-v0", spec)
-    check_random_episodes(describe_task("Endless-v0"), 15, seed=0, allow_variable_horizon=True)
+    told: list[int] = []
+    check_random_episodes(
+        describe_task("Endless-v0"), 15, seed=0, allow_variable_horizon=True, tell=told.append
+    )
     assert _Endless.farthest == 15
+    assert told == list(range(51))

@@ -1,5 +1,6 @@
 import io
 import math
+import time
 from pathlib import Path
 
 import numpy as np
@@ -95,3 +96,16 @@ def test_without_a_terminal_waiting_is_told_once_not_twice_a_second() -> None:
         for answered in range(5):
             show_progress(answered)
     assert said.getvalue().splitlines() == ["waiting for 3", "answers: 0 of 4"]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_what_is_soon_over_is_not_told(terminal: bool) -> None:
+    said = io.StringIO()
+    console = Console(file=said, width=200, force_terminal=terminal)
+    with waiting(console, after=60.0) as show:
+        show("step 1 of 2")
+    assert said.getvalue() == ""
+    with waiting(console, after=0.01) as show:
+        time.sleep(0.02)
+        show("step 2 of 2")
+    assert "step 2 of 2" in said.getvalue()
