@@ -163,6 +163,12 @@ def quick_static_files(settings: Settings) -> None:
     settings.WHITENOISE_AUTOREFRESH = True
 
 
+@pytest.fixture(autouse=True)
+def quick_passwords(settings: Settings) -> None:
+    """Hash passwords in no time: the real way is slow on purpose, half a second for each."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
 @pytest.fixture
 def researcher(db: None) -> User:
     """Somebody with access to the API."""

@@ -30,8 +30,7 @@ HERE, THERE = "192.0.2.1", "198.51.100.7"
 
 
 @pytest.fixture
-def ada(db: None, settings: Settings) -> User:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+def ada(db: None) -> User:
     return User.objects.create_superuser("ada", password=PASSWORD)
 
 
