@@ -10,11 +10,17 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "human_feedback_site.settings")
     from django.core.exceptions import ImproperlyConfigured  # noqa: PLC0415  (needs the line above)
     from django.core.management import execute_from_command_line  # noqa: PLC0415
+    from django.db import OperationalError, ProgrammingError  # noqa: PLC0415
 
     try:
         execute_from_command_line(sys.argv)
     except ImproperlyConfigured as error:
         sys.exit(f"Error: {error}")
+    except (OperationalError, ProgrammingError) as error:  # of Django's own commands, which let it through
+        if "--traceback" in sys.argv:
+            raise
+        reason = str(error).strip().partition("\n")[0]
+        sys.exit(f"Error: The database cannot be used: {reason}")
 
 
 if __name__ == "__main__":

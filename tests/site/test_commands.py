@@ -7,6 +7,7 @@ import json
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -149,6 +150,33 @@ def test_a_setting_that_cannot_work_ends_a_command_with_one_line(tmp_path: Path)
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
     assert line.startswith("Error: MEDIA_KEEP_DAYS must be a whole number from 0 to 9999, not 'abc'; ")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("migrate", "--no-input"), ("createsuperuser",), ("create_token", "ada")],
+    ids=lambda words: words[0],
+)
+@pytest.mark.parametrize(
+    "where", ["postgresql://ada:hidden@127.0.0.1:{port}/site", "sqlite:///{folder}/none/site"]
+)
+def test_a_database_that_is_away_ends_any_command_with_one_line(
+    command: tuple[str, ...], where: str, tmp_path: Path, free_port: Callable[[], int]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).parents[2] / "manage.py"), *command],
+        env={
+            "TEACHER_STATE_DIR": str(tmp_path),
+            "PATH": "/usr/bin:/bin",
+            "DATABASE_URL": where.format(port=free_port(), folder=tmp_path),
+            "SECRET_KEY": "only-for-tests-" + "".join(map(str, range(30))),
+        },
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert "Error: The database cannot be used: " in line
+    assert "hidden" not in line
 
 
 @pytest.mark.parametrize(
