@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[1]
 PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines())
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OF_PIP_ALONE = {"pip", "setuptools", "wheel"}
+# Some distributions are only needed there; Debian 12 has a Python that is hardly newer.
+OLDEST = {"python_version": "3.11", "python_full_version": "3.11.0"}
 # How keys begin that somebody gives out, ours among them; each is longer than what examples show.
 KEYS = re.compile(
     r"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----"
@@ -27,7 +29,7 @@ KEYS = re.compile(
 
 
 def wanted() -> Iterator[Requirement]:
-    """What is installed for the project and all its extras, as far as it is installed here."""
+    """What is installed for the project and all its extras, as far as what these need is known here."""
     extras = PROJECT["optional-dependencies"].values()
     left = [
         Requirement(text) for text in (*PROJECT["dependencies"], *(each for some in extras for each in some))
@@ -45,7 +47,13 @@ def wanted() -> Iterator[Requirement]:
                 needs = map(Requirement, requires(requirement.name) or ())
             except PackageNotFoundError:
                 continue
-            left += [need for need in needs if need.marker is None or need.marker.evaluate({"extra": extra})]
+            left += [need for need in needs if is_wanted(need, extra)]
+
+
+def is_wanted(need: Requirement, extra: str) -> bool:
+    """By this Python, or by the oldest."""
+    marker = need.marker
+    return marker is None or any(marker.evaluate({"extra": extra, **python}) for python in ({}, OLDEST))
 
 
 def test_every_dependency_has_one_version() -> None:
