@@ -208,6 +208,9 @@ def conjugate_gradient(
 ) -> Vector:
     """Solve ``A x = target`` approximately for a positive definite ``A`` (Hestenes and Stiefel 1952).
 
+    Rounding would make the residuals lose their orthogonality where the damping is small, and a difference in
+    the last bit grow a hundredfold in each step; so each is made orthogonal to all before.
+
     Args:
         product: of ``A`` with a vector ``(n,)``.
         target: ``(n,)``.
@@ -217,13 +220,17 @@ def conjugate_gradient(
     solution = 0.0 * target
     residual = direction = target
     squared = residual @ residual
+    residuals: list[tuple[Vector, Any]] = []
     for _ in range(max_steps):
         if squared < tolerance:
             break
         image = product(direction)
         length = squared / (direction @ image)
         solution = solution + length * direction
+        residuals.append((residual, squared))
         residual = residual - length * image
+        for earlier, its_squared in residuals:
+            residual = residual - ((earlier @ residual) / its_squared) * earlier
         before, squared = squared, residual @ residual
         direction = residual + (squared / before) * direction
     return solution

@@ -232,6 +232,21 @@ def test_conjugate_gradient_solves_what_numpy_solves(max_steps: int) -> None:
     np.testing.assert_allclose(solution.numpy(), np.linalg.solve(matrix, target), rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("env_id", ["Pendulum-v1", "CartPole-v1", "Reacher-v5"])
+def test_rounding_does_not_grow_where_the_damping_is_small(env_id: str) -> None:
+    """By hand and in torch: the same parameters, also with the damping that CartPole has."""
+
+    def trained(*, fuse: bool) -> dict[str, NDArray[Any]]:
+        agent = make_agent(env_id, fuse=fuse, cg_damping=0.001)
+        rollout = agent.collect()
+        assert agent.update(rollout, rollout.rewards)["line_search_success"] == 1.0
+        return parameters(agent)
+
+    by_torch = trained(fuse=False)
+    for name, value in trained(fuse=True).items():
+        np.testing.assert_allclose(value, by_torch[name], rtol=0, atol=1e-7, err_msg=name)
+
+
 def test_the_fisher_product_is_that_of_an_explicit_hessian() -> None:
     rng = torch.Generator().manual_seed(0)
     inputs = torch.randn((16, 3), generator=rng, dtype=torch.float64)
