@@ -173,14 +173,15 @@ Head = GaussianHead | CategoricalHead | MultiCategoricalHead
 
 def action_head(space: gymnasium.Space[Any]) -> Head:
     """The distribution for an action space. Raises :class:`UnsupportedSpaceError`."""
-    if isinstance(space, gymnasium.spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        return GaussianHead(space)
     if isinstance(space, gymnasium.spaces.Discrete):
         return CategoricalHead(space)
-    if isinstance(space, gymnasium.spaces.MultiDiscrete):
-        return MultiCategoricalHead(space)
+    if 0 not in (space.shape or ()):
+        if isinstance(space, gymnasium.spaces.Box) and np.issubdtype(space.dtype, np.floating):
+            return GaussianHead(space)
+        if isinstance(space, gymnasium.spaces.MultiDiscrete):
+            return MultiCategoricalHead(space)
     raise UnsupportedSpaceError(
-        "Expected a Box of floats, a Discrete or a MultiDiscrete action space, "
+        "Expected a Box of floats, a Discrete or a MultiDiscrete action space, not empty, "
         f"got {one_line(space)}; wrap the environment."
     )
 
