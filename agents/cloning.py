@@ -23,6 +23,7 @@ from agents.errors import (
 from agents.normalize import ObservationPreparation
 from agents.on_policy import OnPolicyAgent
 from agents.policy import ActorCritic, GaussianHead
+from agents.rollout import require_finite
 
 Pairs = tuple[NDArray[Any], NDArray[Any]]
 """Raw observations ``(n, *obs)``, and actions ``(n, *act)`` as the environment executed them.
@@ -102,7 +103,7 @@ def clone(
     Raises:
         DemonstrationMismatchError: they are of another environment; the agent is unchanged.
         InvalidConfigError: a number is out of range; the agent is unchanged.
-        NonFiniteError: the loss has become NaN or infinite; the agent has the weights it came with.
+        NonFiniteError: an observation is NaN or infinite, or the loss has become so; the agent is unchanged.
     """
     _check_numbers(n_epochs, learning_rate, val_interval, patience)
     policy, normalizer = agent.policy, agent.normalizer
@@ -112,6 +113,7 @@ def clone(
         )
     for pairs in (demonstrations.train, demonstrations.validation):
         check_demonstrations(pairs, normalizer.shape, policy.head.space)
+    statistics = normalizer.statistics.state_dict()
     if normalizer.statistics.count == 0:
         normalizer.update(demonstrations.train[0])
     train, validation = (
@@ -126,6 +128,7 @@ def clone(
         train_loss = _train_epoch(policy, optimizer, train, demonstrations.epoch())
         if not math.isfinite(train_loss):
             _restore(policy, original)
+            normalizer.statistics.load_state_dict(statistics)
             raise NonFiniteError(f"The loss became {train_loss} in epoch {epoch}; lower the learning rate.")
         if epoch % val_interval and epoch < n_epochs:
             continue
@@ -153,23 +156,32 @@ def check_demonstrations(pairs: Pairs, observation_shape: tuple[int, ...], actio
         action_space: of the environment.
 
     Raises:
+        NonFiniteError: an observation is NaN or infinite.
         UnsupportedSpaceError: the actions are neither a Box nor Discrete nor MultiDiscrete.
     """
     observations, actions = pairs
+    if len(observations) != len(actions):
+        raise DemonstrationMismatchError(
+            f"Expected a demonstrated action for each observation, got {len(actions)} for "
+            f"{len(observations)}; use all rows of both."
+        )
+    action_shape = action_space.shape
     if isinstance(action_space, spaces.Discrete):
-        actions = actions[:, None] if actions.ndim == 1 else actions
+        actions, action_shape = actions[:, None] if actions.ndim == 1 else actions, (1,)
     elif not isinstance(action_space, spaces.Box | spaces.MultiDiscrete):
         raise UnsupportedSpaceError(
             f"Expected Box, Discrete or MultiDiscrete actions to clone, got {one_line(action_space)}."
         )
     for what, array, shape in (
         ("observations", observations, observation_shape),
-        ("actions", actions, action_space.shape or (1,)),
+        ("actions", actions, action_shape),
     ):
         if array.shape[1:] != shape:
             raise DemonstrationMismatchError(
                 f"Expected demonstrated {what} of shape {shape}, got {array.shape[1:]}; {_HINT}"
             )
+    if observations.dtype.kind == "f":
+        require_finite("demonstrated observations (step, component)", observations)
     if isinstance(action_space, spaces.Box):
         # Whole numbers of the right shape are choices, such as CartPole's given to InvertedPendulum.
         if actions.dtype.kind != "f":

@@ -260,6 +260,7 @@ def test_demonstrations_of_another_environment_change_nothing(make_agent: Callab
     for train, message in (
         ((observations[:, :2], actions), r"observations of shape \(3,\), got \(2,\); use demonstrations"),
         ((observations, actions[:, :1]), r"actions of shape \(2,\), got \(1,\); use demonstrations"),
+        ((observations, actions[:5]), "an? .*action for each observation, got 5 for 512; use all rows"),
     ):
         with pytest.raises(DemonstrationMismatchError, match=message):
             clone(agent, Shown(train, demonstrations.validation), n_epochs=1)
@@ -316,12 +317,24 @@ def test_other_actions_are_refused() -> None:
         check_demonstrations((np.zeros((3, 2)), np.zeros((3, 2))), (2,), MultiBinary(2))
 
 
-def test_a_loss_that_explodes_leaves_the_weights(make_agent: Callable[..., PPO]) -> None:
+def test_a_loss_that_explodes_changes_nothing(make_agent: Callable[..., PPO]) -> None:
     agent = make_agent()
-    before = weights(agent)
+    before = copy.deepcopy(agent.state_dict())
     with pytest.raises(NonFiniteError, match="in epoch 1; lower the learning rate"):
         clone(agent, shown(steer), n_epochs=3, learning_rate=1e30)
-    np.testing.assert_equal(weights(agent), before)
+    np.testing.assert_equal(agent.state_dict(), before)
+
+
+@pytest.mark.parametrize("part", ["train", "validation"])
+def test_an_observation_that_is_not_a_number_changes_nothing(
+    part: str, make_agent: Callable[..., PPO]
+) -> None:
+    agent, demonstrations = make_agent(), shown(steer)
+    getattr(demonstrations, part)[0][7, 1] = np.nan
+    before = copy.deepcopy(agent.state_dict())
+    with pytest.raises(NonFiniteError, match=r"finite demonstrated observations .* got nan at \(7, 1\)"):
+        clone(agent, demonstrations, n_epochs=2, patience=1)
+    np.testing.assert_equal(agent.state_dict(), before)
 
 
 def balance(observation: NDArray[Any]) -> int:
