@@ -334,7 +334,7 @@ def _executable(action: Any, space: gym.Space[Any]) -> Any:
     if array.dtype.kind in "fiub" and array.size == np.prod(space.shape or ()) and np.isfinite(array).all():
         array = array.reshape(space.shape or ())
         if isinstance(space, Box):
-            return array.clip(space.low, space.high).astype(space.dtype)
+            return np.asarray(array.clip(space.low, space.high), space.dtype)
         if isinstance(space, MultiDiscrete):
             chosen = array.astype(space.dtype)
             if (chosen == array).all() and space.contains(chosen):
@@ -387,11 +387,6 @@ def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
             raise DataError(f"{key} holds a NaN, an infinity or a number beyond 3.4e38 in row {rows[0]}")
     # Stable Baselines 2 writes the columns of a vector environment as (n, 1).
     rewards, returns, starts = (column.reshape(-1) for column in columns)
-    for key, array in (("obs", obs), ("actions", actions)):
-        if array.ndim < 2:
-            raise DataError(
-                f"expected {key} of shape (steps, *shape), (steps, 1) for Discrete, got {array.shape}"
-            )
     lengths = {
         "obs": len(obs),
         "actions": len(actions),
