@@ -133,8 +133,11 @@ def _check_device(device: str) -> None:
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"--device: expected a device that works here, got {device!r}: {reason}") from error
+        reason = str(error).splitlines()[0].partition(". ")[0]
+        raise ConfigError(
+            f"--device: expected a device that works here, got {device!r}: {reason}; "
+            "say cpu, or install a torch for it"
+        ) from error
 
 
 @contextlib.contextmanager

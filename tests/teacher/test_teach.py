@@ -72,6 +72,7 @@ def test_settings_of_a_part_are_given_by_its_name(monkeypatch: pytest.MonkeyPatc
         "-p synth -e ShortHopper-v1 -n x -l 40 --segment_steps 400",
         "-p synth -e CartPole-v1 -n x -l 40",
         "-p rl -e ShortHopper-v1 -n x --device cuda:99",
+        "-p rl -e ShortHopper-v1 -n x --device mps",
         "-p rl -e no_such_module:Env-v0 -n x",
         "-p synth -e ShortHopper-v1 -n x -l 40 --teacher mistake:2",
         "-p synth -e ShortHopper-v1 -n x -l 40 --teacher no_such_module:flip",
@@ -99,6 +100,7 @@ def test_a_bad_line_is_refused_in_one_line_before_anything_starts(
     assert status == 2
     assert said.startswith("teach: ")
     assert said.count("\n") == 1
+    assert len(said) < 500
     assert not list(tmp_path.iterdir())
 
 
