@@ -16,11 +16,13 @@ def main() -> None:
         execute_from_command_line(sys.argv)
     except ImproperlyConfigured as error:
         sys.exit(f"Error: {error}")
-    except (OperationalError, ProgrammingError) as error:  # of Django's own commands, which let it through
+    except (OperationalError, ProgrammingError) as error:
         if "--traceback" in sys.argv:
             raise
         reason = str(error).strip().partition("\n")[0]
-        sys.exit(f"Error: The database cannot be used: {reason}")
+        is_new = isinstance(error, ProgrammingError) or reason.startswith("no such ")
+        advice = ". If it is new, run first: manage.py migrate" if is_new else ""
+        sys.exit(f"Error: The database cannot be used: {reason}{advice}")
 
 
 if __name__ == "__main__":

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from django.core.management.base import CommandError
+from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, ProgrammingError
 
-from human_feedback_site.feedback.management.commands import DatabaseCommand
 from human_feedback_site.feedback.services.chores import CHORES
 
 
-class Command(DatabaseCommand):
+class Command(BaseCommand):
     """Do the chores."""
 
     help = (

@@ -5,14 +5,13 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.core.management.base import CommandError
+from django.core.management.base import BaseCommand, CommandError
 
-from human_feedback_site.feedback.management.commands import DatabaseCommand
 from human_feedback_site.feedback.models import Experiment, validate_labeler_name
 from human_feedback_site.feedback.services.invites import invite_by_name, link_of
 
 
-class Command(DatabaseCommand):
+class Command(BaseCommand):
     """Print an invitation."""
 
     help = "Print a link that signs a labeler in and leads to the labeling page of an experiment."

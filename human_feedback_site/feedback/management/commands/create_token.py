@@ -6,17 +6,16 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
-from django.core.management.base import CommandError
+from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from human_feedback_site.feedback.management.commands import DatabaseCommand
 from human_feedback_site.feedback.models import validate_name
 from human_feedback_site.feedback.services.accounts import TOKEN_DAYS, create_token
 
 MOST_DAYS = 3650
 
 
-class Command(DatabaseCommand):
+class Command(BaseCommand):
     """Make a token and print it; it cannot be read again."""
 
     help = "Make an API token of a staff user and print it. Give it to the trainer as TEACHER_TOKEN."

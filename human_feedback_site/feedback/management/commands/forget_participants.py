@@ -3,14 +3,13 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import CommandError
+from django.core.management.base import BaseCommand, CommandError
 
-from human_feedback_site.feedback.management.commands import DatabaseCommand
 from human_feedback_site.feedback.models import Arrival, Experiment
 from human_feedback_site.feedback.services.invites import forget_participants
 
 
-class Command(DatabaseCommand):
+class Command(BaseCommand):
     """Forget participants."""
 
     help = (

@@ -7,17 +7,16 @@ from uuid import uuid4
 
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
-from django.core.management.base import CommandError
+from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
 from human_feedback_site.feedback.errors import BadFileError, NotInstalledError
-from human_feedback_site.feedback.management.commands import DatabaseCommand
 from human_feedback_site.feedback.models import Experiment, validate_name
 from human_feedback_site.feedback.services.experiments import put_experiment
 from human_feedback_site.feedback.services.imports import import_tables
 
 
-class Command(DatabaseCommand):
+class Command(BaseCommand):
     """Import what was exported."""
 
     help = (

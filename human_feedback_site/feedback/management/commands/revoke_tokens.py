@@ -4,13 +4,12 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.core.management.base import CommandError
+from django.core.management.base import BaseCommand, CommandError
 
-from human_feedback_site.feedback.management.commands import DatabaseCommand
 from human_feedback_site.feedback.services.accounts import revoke_tokens
 
 
-class Command(DatabaseCommand):
+class Command(BaseCommand):
     """Revoke tokens."""
 
     help = "Revoke all API tokens of a user, or those of one name: trainers that use them are refused now."
