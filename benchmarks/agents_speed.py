@@ -40,6 +40,7 @@ from agents.trpo import TRPO, TRPOConfig  # noqa: E402
 from teacher.envs.tasks import describe_task, make_vector_env  # noqa: E402
 
 NUM_ENVS, NUM_STEPS = 8, 256
+SIDES = ("ours", "sb3", "sbx")
 ENVS = ("Hopper-v5", "HalfCheetah-v5", "CartPole-v1")
 NET_ARCH = {"pi": [64, 64], "vf": [64, 64]}
 
@@ -145,7 +146,7 @@ def measure(algorithm: str, env_id: str, options: argparse.Namespace) -> dict[st
     return outcome | {name: side.speed for name, side in sides.items()}
 
 
-def print_table(outcomes: Sequence[dict[str, Any]]) -> None:
+def print_table(outcomes: Sequence[dict[str, Any]], console: Console) -> None:
     table = Table(
         "",
         "environment",
@@ -175,7 +176,7 @@ def print_table(outcomes: Sequence[dict[str, Any]]) -> None:
             f"{outcome['ours'] / outcome['sb3']:.2f}",
             *sbx,
         )
-    Console(width=120).print(table)
+    console.print(table)
 
 
 def main() -> None:
@@ -191,10 +192,13 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     pairs = [(algorithm, env_id) for algorithm in options.algorithms for env_id in options.envs]
-    outcomes = [
-        measure(algorithm, env_id, options) for algorithm, env_id in track(pairs, "measuring", transient=True)
-    ]
-    print_table(outcomes)
+    outcomes, console = list[dict[str, Any]](), Console(width=120)
+    for algorithm, env_id in track(pairs, "measuring", transient=True, console=console):
+        outcome = measure(algorithm, env_id, options)
+        outcomes.append(outcome)
+        speeds = ", ".join(f"{name} {outcome[name]:,.0f}" for name in SIDES if name in outcome)
+        console.print(f"{algorithm.upper()} on {env_id}, steps/s: {speeds}")
+    print_table(outcomes, console)
     if options.json:
         options.json.write_text(json.dumps(outcomes, indent=2) + "\n")
 
