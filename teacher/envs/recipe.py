@@ -74,7 +74,7 @@ class EpisodeRecipe:
                 actions=actions,
                 versions=dict(data["versions"]),
             )
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, SyntaxError) as error:  # the last of a dtype
             raise DataError(
                 f"not an episode recipe: {error!r}; expected what EpisodeRecipe.to_dict wrote"
             ) from error

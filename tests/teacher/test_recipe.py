@@ -56,6 +56,7 @@ VALID_ACTIONS = VALID["actions"]
         json.dumps({**VALID, "actions": {**VALID_ACTIONS, "shape": [3]}}),
         json.dumps({**VALID, "actions": {**VALID_ACTIONS, "dtype": "O"}}),
         json.dumps({**VALID, "actions": {**VALID_ACTIONS, "dtype": "nonsense"}}),
+        json.dumps({**VALID, "actions": {**VALID_ACTIONS, "dtype": "(2,3"}}),
         json.dumps({**VALID, "actions": {**VALID_ACTIONS, "base64": "!!!!"}}),
         "[" * 100_000,
     ],
