@@ -16,6 +16,8 @@ def named_function(name: str, option: str) -> Callable[..., Any]:
         ConfigError: there is no such function; it names the option that was given.
     """
     module, _, function = name.partition(":")
+    if not module or not function:  # before a module is imported of which nothing is wanted
+        raise ConfigError(f"{option}: expected module:function, got {one_line(name)}")
     if os.getcwd() not in sys.path and "" not in sys.path:  # noqa: PTH109 (sys.path holds strings)
         sys.path.append(os.getcwd())  # noqa: PTH109
     try:

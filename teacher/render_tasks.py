@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ from celery.signals import celeryd_init
 
 from teacher.clips import ClipJob, ClipRenderer, Shot
 from teacher.config import REDIS_VARIABLE, read_redis_url
-from teacher.envs.transform import KWARG, SHIPPED
+from teacher.envs.recipe import EpisodeRecipe
+from teacher.envs.transform import FLATTEN, KWARG, SHIPPED
 from teacher.errors import ConfigError, DataError, StorageError, TeacherError
 from teacher.storage import Storage, open_storage
 
@@ -150,9 +151,8 @@ def _checked(request: Mapping[str, Any], path: Path) -> ClipJob:
             f"expected at most {_MAX_FRAMES} frames, {_MAX_FPS} a second and {_MAX_SIZE} pixels, "
             f"got {frames}, {fps} and {size}"
         )
-    for name in (shot.recipe.env_id, str(shot.recipe.kwargs.get(KWARG, ""))):
-        module, colon, _ = name.rpartition(":")
-        if colon and module not in _allowed_modules():
+    for name, module in _imported(shot.recipe):
+        if module not in _allowed_modules():
             raise DataError(
                 f"{name} would import {module}, which TEACHER_RENDER_MODULES of this render worker does not "
                 "list"
@@ -163,6 +163,15 @@ def _checked(request: Mapping[str, Any], path: Path) -> ClipJob:
             f"expected clips for {own}, the TEACHER_STORAGE of this render worker, got {storage!r}"
         )
     return ClipJob(shot, path, fps, key, size)
+
+
+def _imported(recipe: EpisodeRecipe) -> Iterator[tuple[str, str]]:
+    """What in a recipe names a module to be imported, and the module."""
+    if ":" in recipe.env_id:
+        yield recipe.env_id, recipe.env_id.rpartition(":")[0]
+    transform = recipe.kwargs.get(KWARG)
+    if transform not in (None, FLATTEN):
+        yield str(transform), str(transform).partition(":")[0]  # all of it where there is no colon
 
 
 def _own_storage() -> str:

@@ -1,5 +1,6 @@
 """Scripted teachers judge segments."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,12 +77,16 @@ def test_a_function_says_what_is_wanted(make_segment: MakeSegment, wishes: str) 
     [
         ("no_such_module:low", "cannot import no_such_module:low: ModuleNotFoundError: No module named"),
         ("{wishes}:lower", "AttributeError: .* has no attribute 'lower'"),
+        ("this", "--teacher: expected module:function, got this"),
+        ("this:", "expected module:function, got this:"),
+        (":low", "expected module:function, got :low"),
         ("{wishes}:number", "expected a function, but .*:number is 3"),
     ],
 )
 def test_a_function_that_is_not_there_is_refused(wishes: str, name: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         Behaviour(name.format(wishes=wishes))
+    assert "this" not in sys.modules
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,9 @@ def test_a_module_is_imported_only_where_it_is_listed(
 
 def test_a_transform_is_imported_only_where_it_is_listed(request_of: Callable[[str], Request]) -> None:
     request = request_of("CartPole-v1")
-    request["shot"]["recipe"]["kwargs"]["obs_transform"] = "this:s"
-    assert "this:s would import this, which" in render_clip(request)["error"]
+    for transform in ("this:s", "this", "this:s:flatten"):
+        request["shot"]["recipe"]["kwargs"]["obs_transform"] = transform
+        assert f"{transform} would import this, which" in render_clip(request)["error"]
 
 
 @pytest.mark.parametrize(
