@@ -85,6 +85,7 @@ MIDDLEWARE = [
     "human_feedback_site.feedback.middleware.request_log",
     "django.middleware.security.SecurityMiddleware",
     "human_feedback_site.feedback.middleware.content_security_policy",
+    "human_feedback_site.feedback.middleware.readable_body",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",

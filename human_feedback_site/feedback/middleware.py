@@ -1,13 +1,16 @@
-"""What goes for every request: its line in the log, and the Content-Security-Policy of its answer."""
+"""What goes for every request: its line in the log, what its body may be, and its answer's policy."""
 
 import logging
 import time
 from collections.abc import Callable
 
+from django.conf import settings
+from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse
 from django.utils.functional import SimpleLazyObject, empty
 
 from human_feedback_site import logs
+from human_feedback_site.feedback.api.problems import too_large
 from human_feedback_site.feedback.media import media_store
 
 _PROBES = frozenset({"/livez", "/readyz"})  # every few seconds, for ever
@@ -50,6 +53,26 @@ def _user_id(request: HttpRequest) -> int | None:
     if isinstance(user, SimpleLazyObject) and user._wrapped is empty:
         return None
     return getattr(user, "pk", None)
+
+
+def readable_body(
+    get_response: Callable[[HttpRequest], HttpResponse],
+) -> Callable[[HttpRequest], HttpResponse]:
+    """Refuse what is larger than a form may be, before anything reads it, and forms that are not UTF-8.
+
+    Django's own limit leaves files out, which it writes to the disk for any page that reads a form.
+    """
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        length = request.META.get("CONTENT_LENGTH") or ""
+        if length.isdecimal() and int(length) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+            return too_large(request)
+        charset = (request.content_params or {}).get("charset", "utf-8").lower()
+        if request.content_type == "multipart/form-data" and charset not in {"utf-8", "utf8"}:
+            raise BadRequest(f"A form must be UTF-8, not {charset}.")
+        return get_response(request)
+
+    return middleware
 
 
 def content_security_policy(

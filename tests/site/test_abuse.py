@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable
 from datetime import timedelta
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import pytest
 from django.conf import settings as site
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
@@ -148,3 +149,29 @@ def test_ten_megabytes_are_too_much(trainer: Trainer, browser: Browser, path: st
     assert response.status_code == 413
     assert response["Content-Type"] == "application/problem+json"
     assert "2621440 bytes" in json.loads(response.content)["detail"]
+
+
+PAGES = pytest.mark.parametrize(
+    "path", ["/accounts/login/", "/admin/login/", "/i18n/setlang/", "/experiments/hopper/prompt"]
+)
+
+
+@PAGES
+def test_files_are_as_little_as_other_forms(trainer: Trainer, path: str) -> None:
+    file = SimpleUploadedFile("film.mp4", bytes(3 * 2**20))
+    client = Client()
+    client.force_login(trainer.user)
+    response = client.post(path, {"file": file})
+    assert (response.status_code, response.content) == (413, b"Send 2621440 bytes at most.")
+    assert "Content-Security-Policy" in response
+
+
+@PAGES
+@pytest.mark.parametrize("charset", ["rot13", "base64", "idna", "utf-7", "utf-16"])
+def test_forms_are_utf_8(trainer: Trainer, path: str, charset: str) -> None:
+    client = Client()
+    client.force_login(trainer.user)
+    form = b'--x\r\nContent-Disposition: form-data; name="prompt"\r\n\r\na\r\n--x--\r\n'
+    content_type = f"multipart/form-data; boundary=x; charset={charset}"
+    response: Any = client.generic("POST", path, form, content_type)
+    assert response.status_code == 400

@@ -4,22 +4,17 @@ import json
 from collections.abc import Mapping
 from typing import IO, Any
 
-from django.conf import settings
-from django.core.exceptions import RequestDataTooBig
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import JSONParser
 
 
 class StrictJSONParser(JSONParser):
-    """JSON that can be kept: Unicode, nested no deeper than it can be read, no longer than forms may be."""
+    """JSON that can be kept: Unicode, nested no deeper than it can be read."""
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
-        """Return the data; raises DRF's ``ParseError``, or Django's ``RequestDataTooBig``."""
-        length = int((parser_context or {})["request"].META.get("CONTENT_LENGTH") or 0)
-        if length > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
-            raise RequestDataTooBig
+        """Return the data; raises DRF's ``ParseError``."""
         try:
             data = super().parse(stream, media_type, parser_context)
             json.dumps(data, ensure_ascii=False).encode()

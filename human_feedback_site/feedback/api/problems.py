@@ -6,7 +6,6 @@ from http import HTTPStatus
 from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import RequestDataTooBig
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
@@ -53,9 +52,6 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response 
     """Turn what a view of the API raised into a problem; None leaves it to Django's handler of status 500."""
     if isinstance(error, FeedbackError):
         return _refusal(error)
-    if isinstance(error, RequestDataTooBig):
-        detail = f"Send {settings.DATA_UPLOAD_MAX_MEMORY_SIZE} bytes at most."
-        return Response(problem(413, detail), status=413, content_type=CONTENT_TYPE)
     response = drf_exception_handler(error, dict(context))
     if response is None:
         return None
@@ -120,6 +116,14 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     if _is_api(request):
         return _problem_response(400, "The request cannot be understood.")
     return defaults.bad_request(request, exception)
+
+
+def too_large(request: HttpRequest) -> HttpResponse:
+    """Answer status 413."""
+    detail = f"Send {settings.DATA_UPLOAD_MAX_MEMORY_SIZE} bytes at most."
+    if _is_api(request):
+        return _problem_response(413, detail)
+    return HttpResponse(detail, status=413, content_type="text/plain")
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
