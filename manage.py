@@ -10,14 +10,15 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "human_feedback_site.settings")
     from django.core.exceptions import ImproperlyConfigured  # noqa: PLC0415  (needs the line above)
     from django.core.management import execute_from_command_line  # noqa: PLC0415
-    from django.db import OperationalError, ProgrammingError  # noqa: PLC0415
+    from django.db import DatabaseError, OperationalError, ProgrammingError  # noqa: PLC0415
 
     try:
         execute_from_command_line(sys.argv)
     except ImproperlyConfigured as error:
         sys.exit(f"Error: {error}")
-    except (OperationalError, ProgrammingError) as error:
-        if "--traceback" in sys.argv:
+    except DatabaseError as error:
+        away = {DatabaseError, OperationalError, ProgrammingError}  # the first where a file is damaged
+        if "--traceback" in sys.argv or type(error) not in away:
             raise
         reason = str(error).strip().partition("\n")[0]
         is_new = isinstance(error, ProgrammingError) or reason.startswith("no such ")

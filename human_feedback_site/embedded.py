@@ -219,9 +219,10 @@ def _listen(bind: str, last_port: int | None) -> socket.socket:
 
 def _last_port(lock: Path) -> int | None:
     try:
-        return int(json.loads(lock.read_text())["port"])
-    except (ValueError, KeyError, TypeError):
+        port = int(json.loads(lock.read_text())["port"])
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
+    return port if 0 < port < 65536 else None
 
 
 def _own_host(bind: str) -> str:

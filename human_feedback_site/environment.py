@@ -260,7 +260,7 @@ def _kept_secret(path: Path) -> str:
             pass
         finally:
             own.unlink()
-    key = path.read_text(encoding="utf-8").strip()
-    if len(key) < SECRET_KEY_MIN_LENGTH:
+    key = path.read_text(encoding="utf-8", errors="replace").strip()
+    if len(key) < SECRET_KEY_MIN_LENGTH or not key.isascii() or not key.isprintable():
         raise ImproperlyConfigured(f"{path} holds no secret; delete it to have a new one made.")
     return key

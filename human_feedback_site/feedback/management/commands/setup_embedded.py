@@ -48,4 +48,4 @@ def _make_admin(password_file: Path) -> User:
 
 
 def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8").strip() if path.exists() else ""
+    return path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else ""

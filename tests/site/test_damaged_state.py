@@ -1,0 +1,72 @@
+"""Files of an embedded site's state folder, damaged: made anew, or refused in one line."""
+
+import io
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
+from pytest_django import Settings
+
+from human_feedback_site.embedded import _last_port
+from human_feedback_site.environment import read_secret_key
+
+Damaged = Callable[[bytes], Iterator[bytes]]
+
+
+def test_a_damaged_secret_is_refused_or_another_one(
+    tmp_path: Path, damaged: Damaged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SECRET_KEY", raising=False)
+    refused, intact = list[str](), read_secret_key(tmp_path, embedded=True)
+    for content in damaged(intact.encode()):
+        (tmp_path / "secret_key").write_bytes(content)
+        try:
+            assert read_secret_key(tmp_path, embedded=True).isprintable()
+        except ImproperlyConfigured as error:
+            refused.append(str(error))
+    assert len(refused) > 20
+    assert set(refused) == {f"{tmp_path}/secret_key holds no secret; delete it to have a new one made."}
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\0", b"", b"tt_" + b"x" * 43])
+def test_a_damaged_token_is_replaced(db: None, settings: Settings, tmp_path: Path, content: bytes) -> None:
+    settings.STATE_DIR = tmp_path
+    (tmp_path / "token").write_bytes(content)
+    call_command("setup_embedded", stdout=io.StringIO())
+    assert (tmp_path / "token").read_text().startswith("tt_")
+    assert (tmp_path / "token").read_bytes() != content
+
+
+def test_a_damaged_announcement_of_the_site_before_has_no_port(tmp_path: Path, damaged: Damaged) -> None:
+    lock = tmp_path / "lock"
+    for content in damaged(json.dumps({"port": 8000, "url": "http://127.0.0.1:8000"}).encode()):
+        lock.write_bytes(content)
+        port = _last_port(lock)
+        assert port is None or 0 < port < 65536
+    lock.write_text('{"port": 8000}')
+    assert _last_port(lock) == 8000
+
+
+@pytest.mark.parametrize("page", [0, 1], ids=["header", "schema"])
+def test_a_damaged_database_ends_a_command_with_one_line(tmp_path: Path, page: int) -> None:
+    path = tmp_path / "site.sqlite3"
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE django_migrations (id)")
+    content = path.read_bytes()
+    path.write_bytes(bytes([255]) * 200 + content[200:] if page == 0 else content[:100] + b"\xff" * 20)
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).parents[2] / "manage.py"), "migrate"],
+        env={"TEACHER_STATE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith("Error: The database cannot be used: ")
