@@ -5,6 +5,7 @@ Precipice") propose: interquartile means with percentile bootstrap intervals ove
 """
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,8 +41,22 @@ def curve_steps(steps: int) -> NDArray[np.float64]:
 
 
 def load(path: Path) -> list[dict[str, Any]]:
-    """The results that an earlier call left, none where there is no such file."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """The results that an earlier call left, none where there is no such file.
+
+    Ends the program where a line is none, as when a machine went down while it was written.
+    """
+    lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+    return [_result(path, number, line) for number, line in enumerate(lines, 1)]
+
+
+def _result(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        result = json.loads(line)
+    except (ValueError, RecursionError):
+        result = None
+    if not isinstance(result, dict):
+        sys.exit(f"{path} line {number}: expected a result as JSON; remove the line")
+    return result
 
 
 def append(path: Path, result: Mapping[str, Any]) -> None:

@@ -12,11 +12,12 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TypeVar
 
 from stack.errors import StackError
 from teacher.files import written_whole
 
+T = TypeVar("T")
 PORTS = {  # of each server: the first that is free
     "site": range(8000, 8100),
     "s3": range(9000, 9100),
@@ -84,9 +85,9 @@ class Folder:
         (self.path / "lock").write_text(json.dumps({"pid": os.getpid(), "url": url}) + "\n")
 
     def secrets(self) -> Secrets:
-        """The secrets of this stack, made with the first call."""
+        """The secrets of this stack, made with the first call; raises :class:`StackError`."""
         path = self.path / "secrets.json"
-        kept = _read(path)
+        kept = _read(path, str)
         found = Secrets(**{name: kept[name] for name in Secrets.__dataclass_fields__ if name in kept})
         if asdict(found) != kept:
             _write(path, asdict(found))
@@ -96,9 +97,9 @@ class Folder:
         """A port for each server, last time's where it is free, and lines about those that are not.
 
         Raises:
-            StackError: none is free.
+            StackError: none is free, or those of last time cannot be read.
         """
-        last = _read(self.path / "ports.json")
+        last = _read(self.path / "ports.json", int)
         ports = {name: _free_port(name, last.get(name)) for name in PORTS}
         _write(self.path / "ports.json", ports)
         moved = [name for name in PORTS if ports[name] != last.get(name, ports[name])]
@@ -159,18 +160,20 @@ def _is_free(port: int) -> bool:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
         try:
             probe.bind(("127.0.0.1", port))
-        except OSError:
+        except (OSError, OverflowError):  # the second where it is no port at all
             return False
     return True
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, kind: type[T]) -> dict[str, T]:
     try:
-        kept: dict[str, Any] = json.loads(path.read_text())
+        kept = json.loads(path.read_text())
     except FileNotFoundError:
         return {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StackError(f"{path} is damaged: {error}; restore it") from error
+    if not isinstance(kept, dict) or not all(type(value) is kind for value in kept.values()):
+        raise StackError(f"{path} is damaged: expected {kind.__name__} by names; restore it")
     return kept
 
 

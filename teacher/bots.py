@@ -17,12 +17,13 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import quote, urljoin
 
 import requests
 
 from teacher.arguments import OneLineParser
 from teacher.errors import ConfigError
+from teacher.files import read_token
 from teacher.teachers import Answerer, Manner
 
 LONGEST_LOOK = 50.0  # seconds; a lease that is not renewed lasts 60
@@ -74,7 +75,7 @@ class Bot(threading.Thread):
         self.error: Exception | None = None
         self._site = site.rstrip("/") + "/"
         self._path = f"api/v1/experiments/{experiment}"
-        self._token = {"Authorization": f"Bearer {token}"}
+        self._token = {"Authorization": f"Bearer {quote(token, errors='replace')}"}
         self._log = log
         self._answerer = Answerer(manner, seed=0)
         self._session = requests.Session()
@@ -223,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--log", type=Path, help="append each acknowledged answer to this file, as JSON")
     options = parser.parse_args(arguments)
     try:
-        token = options.token_file.read_text().strip()
+        token = read_token(options.token_file)
     except OSError as error:
         parser.error(f"--token-file: cannot read {options.token_file}: {error.strerror}")
     try:

@@ -352,7 +352,8 @@ class _Bearer(AuthBase):
         self._token = token
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["Authorization"] = f"Bearer {self._token}"
+        # One that was not copied well may have characters that no header has.
+        request.headers["Authorization"] = f"Bearer {quote(self._token, errors='replace')}"
         return request
 
 

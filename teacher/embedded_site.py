@@ -20,6 +20,7 @@ from typing import IO, Any
 import requests
 
 from teacher.errors import ConfigError, SiteUnreachableError
+from teacher.files import read_token
 
 START_SECONDS = 180.0
 _POLL_SECONDS = 0.2
@@ -94,7 +95,7 @@ def ensure_site(
         folder.wanted = {name: site[name] for name in wanted}  # revived, it serves as it did
         return SiteHandle(
             url=site["url"],
-            token=(folder.state_dir / "token").read_text().strip(),
+            token=read_token(folder.state_dir / "token"),
             storage=site["storage"] or str(folder.state_dir / "media"),
             instance_id=site["instance"],
             _folder=folder,
@@ -108,7 +109,7 @@ def ensure_site(
 def find_running_site(state_dir: Path) -> tuple[str, str] | None:
     """Address and token of the site of a state folder; None where it does not serve now."""
     site = _StateFolder(state_dir.resolve(), {}).find_site()
-    return None if site is None else (str(site["url"]), (state_dir / "token").read_text().strip())
+    return None if site is None else (str(site["url"]), read_token(state_dir / "token"))
 
 
 class _StateFolder:
@@ -155,6 +156,7 @@ class _StateFolder:
             ValueError,
             KeyError,
             TypeError,
+            RecursionError,
         ):  # no file, not written yet, no answer, another's answer
             return None
 

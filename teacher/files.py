@@ -43,6 +43,11 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
         os.close(folder)
 
 
+def read_token(path: Path) -> str:
+    """The API token in a file; where that is damaged, one that no site takes."""
+    return path.read_text(errors="replace").strip()
+
+
 @contextlib.contextmanager
 def opened_archive(file: IO[bytes]) -> Iterator[Any]:
     """The arrays of an ``.npz`` file by name, none of them unpickled.

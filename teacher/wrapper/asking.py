@@ -2,11 +2,13 @@
 
 import contextlib
 import uuid
+from pathlib import Path
 
 from teacher.client import ExperimentSettings
 from teacher.collectors.base import Collector
 from teacher.collectors.prompt import PromptCollector, terminal_descriptor
 from teacher.config import slug
+from teacher.errors import DataError
 from teacher.files import written_whole
 from teacher.ledger import Ledger
 from teacher.people import ask_people, open_site
@@ -24,6 +26,7 @@ def people_collector(
 
     Raises:
         ConfigError: that way does not work here.
+        DataError: what ``log_dir`` holds of an earlier run is damaged.
         SiteUnreachableError, SiteRefusedError: the site does not answer, or does not take the experiment.
     """
     if config.people != "site":
@@ -33,7 +36,7 @@ def people_collector(
     site = open_site(config.site, parts)
     settings = ExperimentSettings(
         name=config.site.name or f"{slug(source.env_id)}-{slug(config.logs.resolve().name)}",
-        run_id=_run_id(config),
+        run_id=run_id_in(config.logs),
         env_id=source.env_id,
         prompt=config.site.prompt,
         n_labels=config.n_prefs,
@@ -46,10 +49,17 @@ def people_collector(
     return collector
 
 
-def _run_id(config: WrapperConfig) -> uuid.UUID:
-    """By which the site knows the experiment of this ``log_dir`` again."""
-    path = config.logs / _RUN_ID_NAME
+def run_id_in(logs: Path) -> uuid.UUID:
+    """By which the site knows the experiment of this ``log_dir`` again.
+
+    Raises:
+        DataError: the file that holds it is damaged.
+    """
+    path = logs / _RUN_ID_NAME
     if not path.exists():
         with written_whole(path) as file:
             file.write(str(uuid.uuid4()).encode())
-    return uuid.UUID(path.read_text())
+    try:
+        return uuid.UUID(path.read_text())
+    except ValueError as error:
+        raise DataError(f"{path} is damaged, expected the id of a run; choose another log_dir") from error

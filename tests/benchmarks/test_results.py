@@ -1,5 +1,6 @@
 """What many seeds say: learning curves, interquartile means and bootstrap intervals."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,21 @@ def test_a_curve_averages_the_episodes_of_each_twentieth() -> None:
         curve.add(step, episode_return)
     assert curve.means() == [2.0, 5.0, *[None] * 17, 7.5]
     assert curve_steps(200)[[0, 1, -1]].tolist() == [5, 15, 195]
+
+
+def test_a_damaged_line_is_named(tmp_path: Path, damaged: Callable[[bytes], Iterator[bytes]]) -> None:
+    path = tmp_path / "results.jsonl"
+    append(path, {"seed": 1, "labels": 300})
+    append(path, {"seed": 2, "labels": 300})
+    refused = set()
+    for content in damaged(path.read_bytes()):
+        path.write_bytes(content)
+        try:
+            load(path)
+        except SystemExit as end:
+            refused.add(str(end.code))
+    lines = (1, 2, 3)
+    assert refused == {f"{path} line {line}: expected a result as JSON; remove the line" for line in lines}
 
 
 def test_the_iqm_is_the_mean_of_the_middle_half() -> None:

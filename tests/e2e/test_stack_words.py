@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,22 @@ def test_a_folder_of_other_files_is_left_as_it_is(tmp_path: Path) -> None:
     assert line.startswith("stack: expected a new or empty folder, or one of a stack;")
     assert done.stdout == ""
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("name", ["secrets.json", "ports.json"])
+def test_a_damaged_file_of_a_stack_is_refused_in_one_line(
+    tmp_path: Path, damaged: Callable[[bytes], Iterator[bytes]], name: str
+) -> None:
+    folder = Folder(tmp_path)
+    folder.secrets()
+    folder.ports()
+    refused, intact = list[str](), (tmp_path / name).read_bytes()
+    for content in damaged(intact):
+        (tmp_path / name).write_bytes(content)
+        try:
+            folder.secrets()
+            folder.ports()
+        except StackError as error:
+            refused.append(str(error))
+    assert len(refused) > 50
+    assert all(re.fullmatch(r".* is damaged: .*; restore it", words) for words in refused)

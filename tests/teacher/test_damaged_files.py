@@ -1,6 +1,7 @@
 """Every kind of file that the trainer reads, cut off, changed and replaced: refused in one line, or harmless.
 
-A kind needs a row here. The site's own are in ``tests/site/test_imports.py``.
+A kind needs a row here. The site's own are in ``tests/site/test_imports.py`` and
+``test_damaged_state.py``, a stack's in ``tests/e2e/test_stack_words.py``, benchmarks' in ``test_results.py``.
 """
 
 import csv
@@ -37,6 +38,7 @@ from teacher.segments import Segment
 from teacher.trajectories import load_trajectories
 from teacher.unirlhf import CrowdLabels, crowd_preferences, load_crowd_labels
 from teacher.warmstart import read_policy
+from teacher.wrapper.asking import run_id_in
 
 MakeSegment = Callable[..., Segment]
 DATA = Path(__file__).parent / "trajectories" / "data"
@@ -172,6 +174,11 @@ def settings(folder: Path, _: MakeSegment) -> Path:
     return config.run_dir / "config.json"
 
 
+def run_id(folder: Path, _: MakeSegment) -> Path:
+    run_id_in(folder)
+    return folder / "run_id"
+
+
 def picture(folder: Path, _: MakeSegment) -> Path:
     pixels = np.random.default_rng(1).integers(255, size=(24, 32, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(folder / "frame.jpg")
@@ -182,6 +189,7 @@ KINDS = [
     Kind("checkpoint", checkpoint, lambda path: (load_state(path), load_outline(path))),
     Kind("saved policy", checkpoint, read_policy),
     Kind("configuration", settings, lambda path: load_config(path.parent)),
+    Kind("run id of a wrapper", run_id, lambda path: run_id_in(path.parent)),
     Kind("ledger", ledger, read_ledger),
     Kind("segment", segment, lambda path: Segment.from_bytes(path.read_bytes())),
     Kind("recipe", recipe, lambda path: EpisodeRecipe.from_json(path.read_text(errors="replace"))),

@@ -97,7 +97,7 @@ def test_nobody_takes_longer_over_a_pair_than_it_may_be_kept(
 
 
 def test_a_wrong_token_is_reported(site: SiteHandle, token_file: Path) -> None:
-    token_file.write_text("tt_wrong")
+    token_file.write_text("tt_wrong…")  # as people shorten it
     bots = run_bots("--site", site.url, "--experiment", "x", "--token-file", token_file, "--count", 1)
     output, _ = bots.communicate(timeout=240)
     assert bots.returncode == 1

@@ -11,9 +11,11 @@ import pytest
 
 from teacher.client import FeedbackClient
 from teacher.errors import SiteRefusedError, SiteUnreachableError
+from teacher.files import read_token
 
 Answer = tuple[int, dict[str, str], bytes]
-OpenClient = Callable[[Answer], FeedbackClient]
+RIGHT = "tt_right"
+OpenClient = Callable[..., FeedbackClient]
 
 
 @pytest.fixture
@@ -21,7 +23,7 @@ def open_client() -> Iterator[OpenClient]:
     """A client of a server that always gives one answer and says in a header what token it got."""
     servers, clients, threads = [], [], []
 
-    def open_one(answer: Answer) -> FeedbackClient:
+    def open_one(answer: Answer, token: str = RIGHT) -> FeedbackClient:
         status, headers, body = answer
 
         class Handler(BaseHTTPRequestHandler):
@@ -40,7 +42,7 @@ def open_client() -> Iterator[OpenClient]:
         server = HTTPServer(("127.0.0.1", 0), Handler)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        client = FeedbackClient(f"http://127.0.0.1:{server.server_port}", "tt_right")
+        client = FeedbackClient(f"http://127.0.0.1:{server.server_port}", token)
         servers.append(server)
         clients.append(client)
         threads.append(thread)
@@ -105,6 +107,16 @@ def test_a_password_in_netrc_does_not_take_the_tokens_place(
     monkeypatch.setenv("NETRC", str(netrc))
     client = open_client(problem(404, "TOKEN"))
     with pytest.raises(SiteRefusedError, match="Bearer tt_right"):
+        client.decisions("x", 0)
+
+
+@pytest.mark.parametrize("content", [b"tt_right\xff", b"tt\n_right", "tt_right…".encode(), b"tt\0right"])
+def test_a_damaged_token_is_the_sites_to_refuse(
+    open_client: OpenClient, tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "token").write_bytes(content)
+    client = open_client(problem(401, "TOKEN"), token=read_token(tmp_path / "token"))
+    with pytest.raises(SiteRefusedError):
         client.decisions("x", 0)
 
 
