@@ -53,7 +53,7 @@ LABEL org.opencontainers.image.title="RL-Teacher render worker"
 COPY docker/health-worker docker/
 COPY --from=render-build /opt/rl-teacher /opt/rl-teacher
 USER 10001:10001
-CMD ["celery", "--app", "teacher.render_tasks", "worker", "--concurrency", "1", "--hostname", "render@%h"]
+CMD ["celery", "--app", "teacher.render_tasks", "worker", "--without-gossip", "--without-mingle", "--concurrency", "1", "--hostname", "render@%h"]
 
 FROM gl AS trainer
 LABEL org.opencontainers.image.title="RL-Teacher trainer"

@@ -83,7 +83,8 @@ class Site:
     def render_workers(self, count: int) -> list[Service]:
         """Programs that make clips, each as if on a host of its own."""
         names = [f"render-{number}" for number in range(1, count + 1)]
-        return [self._celery(name, "teacher.render_tasks", "--concurrency", "1") for name in names]
+        options = ("--without-gossip", "--without-mingle", "--concurrency", "1")
+        return [self._celery(name, "teacher.render_tasks", *options) for name in names]
 
     def trainer_variables(self) -> dict[str, str]:
         """What ``teach`` needs to know of this stack; the first two for its command line."""

@@ -1,5 +1,8 @@
 """Rendering on any number of hosts: ``celery --app teacher.render_tasks worker --concurrency 2``.
 
+With ``--without-gossip --without-mingle`` workers do not tell each other how they are, which none of them
+uses, and which is the square of their number.
+
 A task says in JSON what a clip shows (an episode's recipe and where the clip begins), how it looks and where
 it goes; the worker replays, draws, encodes, uploads and confirms. A worker needs this package, OpenGL and the
 store, nothing of the trainer's memory, neither torch nor Django. Its settings are environment variables:

@@ -44,6 +44,14 @@ def test_services_start_with_the_same_commands_everywhere(compose: Any, stages: 
     assert command_of("render") == default_of(stages, "render")
 
 
+def test_render_workers_do_not_tell_each_other_how_they_are() -> None:
+    """What they would tell is the square of their number."""
+    shown = [line for line in LINES if "teacher.render_tasks worker" in line]
+    assert shown
+    for command in (command_of("render"), *shown):
+        assert {"--without-gossip", "--without-mingle"} <= set(command.split())
+
+
 @pytest.mark.parametrize("service", ["web", "beat", "render"])
 def test_the_page_names_what_a_service_of_compose_is_given(compose: Any, service: str) -> None:
     optional = {"ALLOWED_HOSTS", "CSRF_TRUSTED_ORIGINS", "LOG_FORMAT", "TEACHER_PROXIES", "WEB_CONCURRENCY"}
