@@ -1,6 +1,7 @@
 """Where clips are read from: a folder this site serves itself, or an S3 store that serves them."""
 
 import contextlib
+import errno
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -90,9 +91,13 @@ class FolderMedia:
         """Say whether it is a file of a size that a clip may have."""
         try:
             path = self.path(key)
+            return path.is_file() and 0 < path.stat().st_size <= MAX_CLIP_BYTES
         except FileNotFoundError:
             return False
-        return path.is_file() and 0 < path.stat().st_size <= MAX_CLIP_BYTES
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:  # what cannot be there is not
+                raise
+            return False
 
     def url(self, key: str) -> str:
         """Return a link on this site."""

@@ -90,10 +90,11 @@ def test_clips_that_cannot_be_read_are_named_and_nothing_is_registered(
             "hopper/a.mp4\n",
         ),
         *("javascript:alert(1)", "https://evil.example/a.mp4", "//evil.example/a.mp4", "file:///etc/passwd"),
+        f"hopper/{'a' * 280}",  # longer than a file's name can be
         *("data:video/mp4;base64,AAAA", "hopper:80/a.mp4", "hopper/a.mp4?x=1", "hopper/a.mp4#x"),
     ],
 )
-def test_keys_outside_the_experiments_prefix_are_refused(
+def test_keys_that_no_clip_of_the_experiment_has_are_refused(
     trainer: Trainer, stranger: Trainer, key: str
 ) -> None:
     stranger.upload("walker/1/first.mp4")
