@@ -292,6 +292,27 @@ def test_each_role_gets_what_the_table_says(
     assert wrong == []  # (request, role, found, expected)
 
 
+def test_what_belongs_to_another_experiment_is_not_reached_by_the_way_of_ones_own(
+    clients: dict[str, Client], places: dict[str, object], stranger: Trainer
+) -> None:
+    shown, asked = stranger.register(2)
+    clients["other"].post(f"/experiments/walker/examples/{shown}", {"better": "first"})
+    foreign = {
+        "comparison": shown,
+        "labeler": labeler_named(stranger.user, "elsewhere").pk,
+        "invite": invites.invite_by_name(stranger.experiment, "invited").pk,
+    }
+    assert foreign.keys() == places.keys()
+    removal = f"{E}examples/{{comparison}}/remove"  # of what need not be there
+    named = [row for row in ROWS if "{" in row.path and row.path != removal]
+    found = {(str(row), send(clients["owner"], row, foreign).status_code) for row in named}
+    assert [row for row, status in found if status != 404] == []
+    clients["owner"].post(removal.format(comparison=shown))
+    assert stranger.experiment.examples.count() == 1
+    clients["owner"].post(f"{API_E}cancel", {"comparisons": [asked]}, "application/json")
+    assert stranger.experiment.comparisons.get(uuid=asked).status == "open"
+
+
 def test_other_methods_are_refused(clients: dict[str, Client], places: dict[str, object]) -> None:
     wrong = []
     for row in ROWS:
