@@ -64,8 +64,11 @@ def readable_body(
     """
 
     def middleware(request: HttpRequest) -> HttpResponse:
-        length = request.META.get("CONTENT_LENGTH") or ""
-        if length.isdecimal() and int(length) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+        try:
+            length = int(request.META.get("CONTENT_LENGTH") or 0)
+        except ValueError:
+            length = 0  # as Django reads it, so that nothing is
+        if length > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
             return too_large(request)
         charset = (request.content_params or {}).get("charset", "utf-8").lower()
         if request.content_type == "multipart/form-data" and charset not in {"utf-8", "utf8"}:

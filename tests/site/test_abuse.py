@@ -166,6 +166,11 @@ def test_files_are_as_little_as_other_forms(trainer: Trainer, path: str) -> None
     assert "Content-Security-Policy" in response
 
 
+@pytest.mark.parametrize("length", ["x", "-1", "9" * 5000])
+def test_a_length_that_is_none_is_read_as_nothing(db: None, length: str) -> None:
+    assert Client().get("/accounts/login/", CONTENT_LENGTH=length).status_code == 200
+
+
 @PAGES
 @pytest.mark.parametrize("charset", ["rot13", "base64", "idna", "utf-7", "utf-16"])
 def test_forms_are_utf_8(trainer: Trainer, path: str, charset: str) -> None:
