@@ -4,11 +4,12 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
@@ -73,6 +74,19 @@ def test_what_is_installed_is_what_is_pinned() -> None:
         except PackageNotFoundError:  # of an extra
             continue
         assert installed.partition("+")[0] == pinned, name
+
+
+def test_what_is_pinned_can_be_installed_by_the_oldest_python() -> None:
+    """Debian 12's is 3.11.2, which some distributions leave out in a new release."""
+    refusing = []
+    for name, pinned in PINS.items():
+        try:
+            wanted_python = metadata(name).get("Requires-Python") or ""
+        except PackageNotFoundError:  # of an extra
+            continue
+        if OLDEST["python_full_version"] not in SpecifierSet(wanted_python):
+            refusing.append(f"{name}=={pinned} needs Python {wanted_python}")
+    assert refusing == []
 
 
 def test_an_audit_that_could_not_ask_about_a_dependency_fails() -> None:
