@@ -81,7 +81,7 @@ def test_what_is_pinned_can_be_installed_by_the_oldest_python() -> None:
     refusing = []
     for name, pinned in PINS.items():
         try:
-            wanted_python = metadata(name).get("Requires-Python") or ""
+            wanted_python = str(metadata(name).json.get("requires_python", ""))
         except PackageNotFoundError:  # of an extra
             continue
         if OLDEST["python_full_version"] not in SpecifierSet(wanted_python):
