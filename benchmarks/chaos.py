@@ -54,7 +54,7 @@ _DELAY_SECONDS = 0.2  # of each chunk on a slow link
 _STORE_MB = 64
 _FILLER = "filler"
 _ROLL = "roll site"
-_SET_UP_FAILURES = 20  # in a row; whatever it needs may be down
+_MAX_FAILURES = 20  # in a row: it may be killed whenever it is back, and what it needs may be down
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,15 @@ class Storm(Supervisor):
         """Strike from now on, whenever everything is looked at."""
         self._blows, self._links, self._store, self._new_roll = blows, links, store, roll
         self._wait_for_next()
+
+    def start(self, *services: Service) -> list[Process]:
+        """Start programs, and wait until all are ready; to be killed is no failure of theirs."""
+        return super().start(
+            *(
+                each if each.max_failures == 1 else replace(each, max_failures=_MAX_FAILURES)
+                for each in services
+            )
+        )
 
     def process(self, service: Service) -> Process:
         """A program that is not kept running yet."""
@@ -253,7 +262,7 @@ def run_batch(
             if not has:
                 display.say(f"chaos: without {missing}")
         fillable = (blow for blow in blows if store.is_small or blow.kind != "fill")
-        migrating = replace(site.set_up(), max_failures=_SET_UP_FAILURES, environment=_impatient(site))
+        migrating = replace(site.set_up(), max_failures=_MAX_FAILURES, environment=_impatient(site))
 
         def new_roll() -> Iterator[None]:
             def set_up(version: Path) -> Process:

@@ -17,6 +17,7 @@ import psycopg
 import pytest
 from rich.console import Console
 
+import stack.process
 from benchmarks.chaos import (
     FAST_SECONDS,
     FAULTS,
@@ -24,6 +25,7 @@ from benchmarks.chaos import (
     PROGRAMS,
     Blow,
     Store,
+    Storm,
     drawn_blows,
     fast_clock,
     kills_of,
@@ -32,9 +34,11 @@ from benchmarks.chaos import (
 )
 from benchmarks.chaos_link import Link
 from benchmarks.chaos_upgrade import Versions
+from stack.display import Display
 from stack.experiment import ExperimentOptions
 from stack.folder import Folder
 from stack.postgres import PostgreSQL
+from stack.process import Service, State
 
 SMALL = ExperimentOptions(env_id="Reacher-v1", labels=40, pretrain_labels=8, steps=6000, bots=3, seconds=2.0)
 
@@ -226,3 +230,19 @@ def test_a_full_disk_takes_nothing_until_there_is_room(tmp_path: Path) -> None:
         assert refused.value.errno == errno.ENOSPC
         store.empty()
         (tmp_path / "s3" / "clip").write_bytes(bytes(100_000))
+
+
+def test_a_program_that_is_killed_whenever_it_is_back_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stack.process, "FIRST_DELAY_SECONDS", 0.001)
+    with (
+        (tmp_path / "held").open("w") as held,
+        Display(Console(quiet=True)) as display,
+        Storm(tmp_path, held.fileno(), display) as storm,
+    ):
+        [process] = storm.start(Service(name="sleeper", command=lambda: ["sleep", "600"]))
+        for restarts in range(stack.process.MAX_FAILURES + 1):
+            assert storm._kill("sleeper")
+            while process.restarts == restarts or process.state is not State.READY:
+                storm.look()

@@ -292,6 +292,18 @@ def test_each_role_gets_what_the_table_says(
     assert wrong == []  # (request, role, found, expected)
 
 
+def test_a_blocked_labeler_sees_its_own_pages_and_is_given_nothing(
+    clients: dict[str, Client], places: dict[str, object], browser: Browser, trainer: Trainer
+) -> None:
+    [held] = browser.lease()
+    assert clients["owner"].post(f"{E}labelers/{places['labeler']}/block").status_code == 302
+    expected = [(str(row), row.expected[ROLES.index("labeler")]) for row in ROWS]
+    assert [(str(row), send(browser.client, row, places).status_code) for row in ROWS] == expected
+    assert (browser.lease(), browser.ask()["notice"]) == ([], "stopped")
+    late = browser.client.post("/api/v1/labels", browser.label(held), "application/json")
+    assert (late.status_code, trainer.decisions()["items"]) == (201, [])
+
+
 def test_what_belongs_to_another_experiment_is_not_reached_by_the_way_of_ones_own(
     clients: dict[str, Client], places: dict[str, object], stranger: Trainer
 ) -> None:
@@ -466,6 +478,12 @@ def test_the_django_admin_shows_the_admin_every_list(clients: dict[str, Client])
     lists = [f"/admin/{model._meta.app_label}/{model._meta.model_name}/" for model in admin.site._registry]
     assert len(lists) > 10
     assert [path for path in ["/admin/", *lists] if clients["admin"].get(path).status_code != 200] == []
+
+
+@pytest.mark.parametrize("query", ["status__exact=%00", "q=%00", "%00=1"])
+def test_the_django_admin_refuses_what_no_database_holds(clients: dict[str, Client], query: str) -> None:
+    response = clients["admin"].get(f"/admin/feedback/comparison/?{query}")
+    assert response.status_code == 400
 
 
 def test_only_the_admin_is_shown_the_way_to_it(clients: dict[str, Client]) -> None:
