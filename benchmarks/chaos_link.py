@@ -97,11 +97,10 @@ class Link:
         return await asyncio.open_connection("127.0.0.1", self._servers[0])
 
     async def _pass_on(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        """Copy until the source ends, and tell the target so."""
-        with contextlib.suppress(OSError):
-            while data := await source.read(_CHUNK):
-                await asyncio.sleep(self._delay)
-                target.write(data)
-                await target.drain()
-            if target.can_write_eof():
-                target.write_eof()
+        """Copy until the source ends, and tell the target so; OSError where either breaks."""
+        while data := await source.read(_CHUNK):
+            await asyncio.sleep(self._delay)
+            target.write(data)
+            await target.drain()
+        if target.can_write_eof():
+            target.write_eof()

@@ -3,8 +3,8 @@
     python -m benchmarks.soak --minutes 60      runs the load, and writes benchmarks/soak.jsonl
     python -m benchmarks.soak --show            prints its table, and draws docs/pictures/soak.png
 
-On the full stack (PostgreSQL, Redis, S3, web server, chores, render worker) twenty labelers each judge a pair
-every two seconds, about half of what the site bears (benchmarks/site_load.py). Beside them a trainer runs a
+On the full stack (PostgreSQL, Redis, S3, web server, chores, render worker) forty labelers each judge a pair
+every two seconds, 20 a second, the most that benchmarks/site_load.py claims. Beside them a trainer runs a
 whole experiment with one scripted labeler, who takes five seconds a pair, on clips that the worker draws.
 Every twenty seconds the memory of each process (RssAnon: its own, not shared) and its open files are written
 down, and PostgreSQL logs each statement that takes long. Linux alone has what is read here.
@@ -43,7 +43,7 @@ from stack.supervisor import Supervisor
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 PICTURE = ROOT / "docs" / "pictures" / "soak.png"
-LABELERS, PACE_SECONDS = 20, 2.0
+LABELERS, PACE_SECONDS = 40, 2.0
 TRAINER_PACE_SECONDS = 5.0
 STEPS_PER_LABEL = 2000
 SLOW_MS = 200

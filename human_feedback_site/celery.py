@@ -45,7 +45,12 @@ app.conf.update(
     broker_url=os.environ.get("REDIS_URL", "").strip() or None,
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
-    broker_transport_options={"visibility_timeout": _VISIBILITY_TIMEOUT},
+    # Without a limit a worker waits for ever where Redis is gone and nothing has told the connection so.
+    broker_transport_options={
+        "visibility_timeout": _VISIBILITY_TIMEOUT,
+        "socket_connect_timeout": 5.0,
+        "socket_timeout": 10.0,
+    },
     accept_content=["json"],
     task_default_queue="chores",
     task_ignore_result=True,

@@ -70,7 +70,12 @@ def celery_app(redis_url: str | None, **settings: Any) -> Celery:
         worker_pool="prefork",
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
-        broker_transport_options={"visibility_timeout": _VISIBILITY_TIMEOUT},
+        # Without a limit a worker waits for ever where Redis is gone and nothing has told the connection so.
+        broker_transport_options={
+            "visibility_timeout": _VISIBILITY_TIMEOUT,
+            "socket_connect_timeout": 5.0,
+            "socket_timeout": 10.0,
+        },
         redis_socket_connect_timeout=5.0,
         redis_socket_timeout=10.0,
         result_expires=_RESULT_SECONDS,

@@ -7,6 +7,7 @@ import os
 import re
 import select
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -199,6 +200,21 @@ def test_a_link_passes_on_is_cut_slowed_and_mended(server: socket.socket, link: 
         assert time.monotonic() - begun >= 0.2
         client.shutdown(socket.SHUT_WR)
         assert served.recv(100) == b""
+
+
+def test_what_a_server_breaks_off_is_broken_off_behind_a_link(
+    server: socket.socket, link: tuple[Link, int]
+) -> None:
+    _, port = link
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+        served, _ = server.accept()
+        client.sendall(b"there")
+        assert served.recv(100) == b"there"
+        at_once = struct.pack("ii", 1, 0)  # as the kernel does for a killed one that has not read everything
+        served.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+        served.close()
+        with contextlib.suppress(ConnectionResetError):
+            assert client.recv(100) == b""
 
 
 def test_a_fast_clock_changes_the_time_of_day_alone(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
+from kombu import Connection
+from redis.exceptions import RedisError
 
 from human_feedback_site.celery import app
 from human_feedback_site.environment import read_redis_url
@@ -298,3 +301,15 @@ def next_due(schedule: Any, after: datetime) -> datetime:
 def test_a_chore_has_ended_before_it_is_given_to_another_worker() -> None:
     assert app.conf.task_time_limit == 60
     assert app.conf.broker_transport_options["visibility_timeout"] == 120
+
+
+def test_a_redis_that_says_no_more_is_given_up() -> None:
+    options = {**app.conf.broker_transport_options}
+    options["socket_timeout"] /= 100
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        with (
+            pytest.raises(RedisError, match="Timeout reading"),
+            Connection(url, transport_options=options) as connection,
+        ):
+            connection.connect()

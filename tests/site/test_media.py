@@ -246,6 +246,7 @@ def test_missing_and_empty_s3_clips_are_not_readable(s3: Any) -> None:
     store = media_store()
     assert not store.readable("hopper/empty.mp4")
     assert not store.readable("hopper/missing.mp4")
+    assert not store.readable(f"hopper/{300 * 'x'}")  # longer than a file may be called
 
 
 def test_comparisons_with_s3_clips_are_registered_and_leased(

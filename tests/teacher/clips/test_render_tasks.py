@@ -1,6 +1,7 @@
 """What a render worker does with a request, and what it refuses."""
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kombu import Connection
+from redis.exceptions import RedisError
 
 from teacher import render_tasks
 from teacher.clips import ClipJob, Shot
@@ -186,3 +189,15 @@ def test_a_worker_needs_neither_torch_nor_django_and_forks_before_it_touches_ope
         "import teacher.clips.worker\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+def test_a_redis_that_says_no_more_is_given_up() -> None:
+    options = {**render_tasks.app.conf.broker_transport_options}
+    options["socket_timeout"] /= 100
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        with (
+            pytest.raises(RedisError, match="Timeout reading"),
+            Connection(url, transport_options=options) as connection,
+        ):
+            connection.connect()
