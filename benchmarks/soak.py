@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -54,7 +55,7 @@ from human_feedback_site.feedback.models import Experiment
 from human_feedback_site.feedback.services.experiments import finish
 finish(Experiment.objects.exclude(name={EXPERIMENT!r}))
 """
-_SLOW = re.compile(r"LOG:  duration: ([\d.]+) ms +(.*)")
+_SLOW = re.compile(r"(\d\d:\d\d):\S+ UTC \[\d+\] LOG:  duration: ([\d.]+) ms +(.*)")
 
 
 class Watch(Supervisor):
@@ -173,7 +174,7 @@ def soak(folder: Folder, seconds: float, results: Path, console: Console) -> Non
                 name: round((cpu - before.get(name, 0.0)) / seconds, 3) for name, cpu in watch.used.items()
             },
             "slow_ms": SLOW_MS,
-            "slow": _slow(log.read()),
+            **slow_statements(log.read()),
             "trainer": asdict(audit),
             "seconds": round(took, 1),
         }
@@ -196,12 +197,20 @@ def _start(site: Site, watch: Watch, seconds: float) -> list[str]:
     return cookies
 
 
-def _slow(log: str) -> list[list[Any]]:
-    """Statements that took long, each with how often it did and its longest time in milliseconds."""
+def slow_statements(log: str) -> dict[str, Any]:
+    """What PostgreSQL logged as slow.
+
+    Returns:
+        ``slow``, for each statement how often it was, its longest time in milliseconds, and its text; and
+        ``slow_minutes``, how many there were in which minutes of the day.
+    """
     times: dict[str, list[float]] = {}
-    for ms, text in _SLOW.findall(log):
+    minutes: Counter[str] = Counter()
+    for minute, ms, text in _SLOW.findall(log):
         times.setdefault(text.split(": ", 1)[-1][:200], []).append(float(ms))
-    return sorted(([len(of), max(of), text] for text, of in times.items()), reverse=True)
+        minutes[minute] += 1
+    found = sorted(([len(of), max(of), text] for text, of in times.items()), reverse=True)
+    return {"slow": found, "slow_minutes": dict(minutes)}
 
 
 def _finish(site: Site) -> None:

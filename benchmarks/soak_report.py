@@ -142,6 +142,7 @@ def _met_with(ended: Mapping[str, Any]) -> list[str]:
     times = ", ".join(f"{name} {ended[name]:g} ms" for name in ended if name.startswith(("next p", "save p")))
     slow = ended["slow"]
     most = "".join(f"\n  {count}, {ms:,.0f} ms at most: {text[:90]}" for count, ms, text in slow[:3])
+    minutes = ", ".join(f"{minute} ({count})" for minute, count in ended["slow_minutes"].items())
     trainer = ended["trainer"]
     faults = {name: trainer[name] for name in FAULTS if trainer[name]}
     outcome = f"WRONG: {faults}" if faults else "nothing was lost, doubled or inverted"
@@ -151,6 +152,7 @@ def _met_with(ended: Mapping[str, Any]) -> list[str]:
         f"failures: {failures}; empty-handed: {ended['empty']}",
         times,
         f"statements of more than {ended['slow_ms']} ms: {sum(each[0] for each in slow):,}{most}",
+        f"when: {minutes or 'never'}",
         f"the trainer asked {trainer['asked']} times and has {trainer['reached']} labels; {outcome}",
     ]
 

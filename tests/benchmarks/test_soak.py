@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.soak import main, sizes_of
+from benchmarks.soak import main, sizes_of, slow_statements
 from benchmarks.soak_report import BLOCKS, MOST_MB, programs_of, report, slope
 
 MINUTES = np.arange(180) / 3
@@ -77,6 +77,21 @@ def test_a_growing_program_is_named_and_the_picture_drawn(
     assert main(["--show", "--results", str(results), "--picture", str(picture)]) == 0
     assert "flat: web's memory, chores's files" in capsys.readouterr().out
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_slow_statements_are_counted_by_text_and_by_minute() -> None:
+    log = """\
+2026-11-23 02:05:15.688 UTC [28616] LOG:  duration: 251.713 ms  execute _pg3_4: UPDATE counter SET n = n + 1
+2026-11-23 02:05:15.688 UTC [28616] DETAIL:  Parameters: $1 = '1'
+2026-11-23 02:05:59.001 UTC [28617] LOG:  duration: 900.5 ms  execute _pg3_9: UPDATE counter SET n = n + 1
+2026-11-23 02:07:00.000 UTC [28617] LOG:  duration: 300 ms  statement: COMMIT
+2026-11-23 02:08:00.000 UTC [28435] LOG:  checkpoint complete: write=269.655 s, sync=0.163 s
+"""
+    assert slow_statements(log) == {
+        "slow": [[2, 900.5, "UPDATE counter SET n = n + 1"], [1, 300.0, "COMMIT"]],
+        "slow_minutes": {"02:05": 2, "02:07": 1},
+    }
+    assert slow_statements("")["slow"] == []
 
 
 def test_memory_and_open_files_of_a_program_and_its_children_are_read() -> None:
