@@ -52,6 +52,7 @@ def test_a_resumed_run_hides_the_steps_that_a_crash_took_back(tmp_path: Path) ->
     for step in (100, 200, 300):
         killed.log(step, {"predictor/loss": step})
     killed.close()
+    time.sleep(1.0)  # TensorBoard reads files in the order of the seconds in their names
     resumed = Metrics(tmp_path, 1000, 200, Console(quiet=True))
     resumed.log(250, {"predictor/loss": 0.0})
     resumed.close()
