@@ -336,6 +336,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=1000, help="in all, those of earlier calls among them")
     parser.add_argument("--blows", type=int, default=60, help="in each batch")
     parser.add_argument("--every", type=float, default=2.0, help="mean seconds between two blows")
+    parser.add_argument("--seed", type=int, default=1, help="of the first batch, for calls beside each other")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--dir", type=Path, default=Path("state/chaos"), help="the stack's folder")
     parser.add_argument("--show", action="store_true", help="only print the results")
@@ -345,7 +346,7 @@ def main() -> int:
     try:
         with contextlib.chdir(given.dir):
             while not given.show and kills_of(results) < given.kills:
-                seed = len(results) + 1
+                seed = max([given.seed - 1, *(result["seed"] for result in results)]) + 1
                 blows = drawn_blows(seed, given.blows, given.every)
                 result = {"seed": seed, **run_batch(Folder(Path("stack")), EXPERIMENT, blows, console)}
                 append(given.results, result)
