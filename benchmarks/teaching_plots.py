@@ -25,18 +25,19 @@ _NEAREST_LABELS = 0.07  # of the height of a panel
 
 @dataclass(frozen=True)
 class _Mark:
-    """How a side looks in the picture of labels."""
+    """How a side looks in the picture of labels; its name stands at the right, or below its interval."""
 
     name: str
     color: str
     shape: str
+    is_named_below: bool = False
 
 
 _MARKS = {
     "oracle": _Mark("oracle", _BLUE, "o"),
     "mistakes-10": _Mark("10 % mistakes", _BLUE, "v"),
     "mistakes-30": _Mark("30 % mistakes", _PALE, "v"),
-    "pretraining": _Mark("pretraining\nlabels alone", _INK, "s"),
+    "pretraining": _Mark("pretraining\nlabels alone", _INK, "s", is_named_below=True),
     "coin": _Mark("coin flips", _ORANGE, "X"),
     "imitation": _Mark("imitation", _GREEN, "D"),
 }
@@ -135,16 +136,21 @@ def spread(wanted: Sequence[float], least: float) -> list[float]:
 
 def _draw_labels(axes: Axes, rows: Sequence[Row]) -> None:
     """f with its interval: a line for the oracle, a mark for every other teacher."""
-    for value, name in ((1, "true reward"), (0, "random actions")):
+    for value, name, up, edge in ((1, "true reward", 2, "bottom"), (0, "random actions", -2, "top")):
         axes.axhline(value, color=_INK, linewidth=0.8, linestyle=":")
-        beside = axes.get_yaxis_transform() + ScaledTranslation(2 / 72, 2 / 72, axes.figure.dpi_scale_trans)
-        axes.text(0, value, name, color=_INK, fontsize=8, transform=beside)
+        beside = axes.get_yaxis_transform() + _shift(axes, 2, up)
+        axes.text(0, value, name, color=_INK, fontsize=8, transform=beside, verticalalignment=edge)
     ends = defaultdict[float, list[tuple[float, str, str]]](list)
     for side, mark in _MARKS.items():
         marked = [row for row in rows if row.side == side and row.f is not None]
         if marked:
-            at_labels, f = _draw_scores(axes, marked, mark, "-" if side == "oracle" else "")
-            ends[at_labels].append((f, mark.name, mark.color))
+            at_labels, f, low = _draw_scores(axes, marked, mark, "-" if side == "oracle" else "")
+            if mark.is_named_below:
+                below = axes.transData + _shift(axes, 0, -3)
+                text = axes.text(at_labels, low, mark.name, color=mark.color, fontsize=8.5, transform=below)
+                text.set(horizontalalignment="center", verticalalignment="top")
+            else:
+                ends[at_labels].append((f, mark.name, mark.color))
     ticks = sorted({_asked(row) for row in rows if row.side in _MARKS})
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(FixedLocator(ticks))
@@ -160,14 +166,19 @@ def _draw_labels(axes: Axes, rows: Sequence[Row]) -> None:
         _label_marks(axes, at_labels, names)
 
 
+def _shift(axes: Axes, right: float, up: float) -> ScaledTranslation:
+    """In points."""
+    return ScaledTranslation(right / 72, up / 72, axes.figure.dpi_scale_trans)
+
+
 def _asked(row: Row) -> int:
     """Labels that were given, which may be fewer than the budget."""
     asked: int = row.results[0].get("asked", row.labels)
     return asked
 
 
-def _draw_scores(axes: Axes, rows: Sequence[Row], mark: _Mark, line: str) -> tuple[float, float]:
-    """Returns labels and f of the last point."""
+def _draw_scores(axes: Axes, rows: Sequence[Row], mark: _Mark, line: str) -> tuple[float, float, float]:
+    """Returns labels, f and the lower end of its interval, of the last point."""
     scores = [row.f for row in rows if row.f is not None]
     values = np.array([score.value for score in scores])
     bounds = np.array([score.bounds for score in scores]).T
@@ -176,7 +187,7 @@ def _draw_scores(axes: Axes, rows: Sequence[Row], mark: _Mark, line: str) -> tup
     axes.errorbar(
         at, values, yerr=errors, capsize=2, markersize=6, color=mark.color, marker=mark.shape, linestyle=line
     )
-    return at[-1], float(values[-1])
+    return at[-1], float(values[-1]), float(bounds[0, -1])
 
 
 def _label_marks(axes: Axes, labels: float, names: Sequence[tuple[float, str, str]]) -> None:
@@ -185,7 +196,7 @@ def _label_marks(axes: Axes, labels: float, names: Sequence[tuple[float, str, st
     ordered = sorted(names)
     places = spread([value for value, _, _ in ordered], _NEAREST_LABELS * (high - low))
     for place, (_, name, color) in zip(places, ordered, strict=True):
-        beside = axes.transData + ScaledTranslation(7 / 72, 0, axes.figure.dpi_scale_trans)
+        beside = axes.transData + _shift(axes, 7, 0)
         axes.text(
             labels,
             place,
