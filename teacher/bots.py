@@ -17,11 +17,12 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urljoin
+from urllib.parse import urljoin
 
 import requests
 
 from teacher.arguments import OneLineParser
+from teacher.bearer import BearerToken
 from teacher.errors import ConfigError
 from teacher.files import read_token
 from teacher.teachers import Answerer, Manner
@@ -75,7 +76,7 @@ class Bot(threading.Thread):
         self.error: Exception | None = None
         self._site = site.rstrip("/") + "/"
         self._path = f"api/v1/experiments/{experiment}"
-        self._token = {"Authorization": f"Bearer {quote(token, errors='replace')}"}
+        self._token = BearerToken(token)
         self._log = log
         self._answerer = Answerer(manner, seed=0)
         self._session = requests.Session()
@@ -147,7 +148,7 @@ class Bot(threading.Thread):
                 log.write(json.dumps(line) + "\n")
 
     def _as_researcher(self, method: str, path: str, **request: Any) -> requests.Response:
-        return self._until_answered(method, path, headers=self._token, **request)
+        return self._until_answered(method, path, auth=self._token, **request)
 
     def _as_labeler(self, path: str, body: Mapping[str, Any]) -> requests.Response:
         """Post as the labeler, signing in again where the session has ended."""

@@ -13,8 +13,8 @@ from urllib.parse import quote, urlsplit
 from uuid import UUID
 
 import requests
-from requests.auth import AuthBase
 
+from teacher.bearer import BearerToken
 from teacher.errors import SiteRefusedError, SiteUnreachableError
 
 MAX_COMPARISONS_PER_REQUEST = 200
@@ -216,7 +216,7 @@ class FeedbackClient:
     def __init__(self, site_url: str, token: str, session: requests.Session | None = None) -> None:
         self.site_url = site_url.rstrip("/")
         self._session = requests.Session() if session is None else session
-        self._session.auth = _Bearer(token)
+        self._session.auth = BearerToken(token)
         if session is None and _is_loopback(self.site_url):
             self._session.trust_env = False  # a proxy cannot reach this machine's own address
 
@@ -343,18 +343,6 @@ class FeedbackClient:
                 return f"{self.site_url} redirects to {response.headers.get('Location')}; use that address"
             case _:
                 return f"the labeling site at {self.site_url} refused: {_detail(response)}"
-
-
-class _Bearer(AuthBase):
-    """Sends the token; being ``auth``, it also keeps a password in ~/.netrc from taking its place."""
-
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        # One that was not copied well may have characters that no header has.
-        request.headers["Authorization"] = f"Bearer {quote(self._token, errors='replace')}"
-        return request
 
 
 def _read_statuses(data: Mapping[str, Any]) -> list[tuple[int, UUID, str]]:
