@@ -17,6 +17,7 @@ MAX_FAILURES = 5  # starts in a row that come to nothing
 WRONG_SETTINGS = 2  # the status of a program that would end so each time
 FIRST_DELAY_SECONDS = 0.25  # before a program is started again; doubled with each failure
 STEADY_SECONDS = 5.0  # a program that lasts so long after it got ready has started well
+LONGEST_DELAY_SECONDS = 4.0
 START_SECONDS = 120.0
 STOP_SECONDS = 8.0
 ROOT = Path(__file__).resolve().parents[1]
@@ -158,7 +159,7 @@ class Process:
         if status == WRONG_SETTINGS or self._failures >= self.service.max_failures:
             often = f" {self._failures} times in a row" if self._failures > 1 else ""
             raise StackError(f"{self.service.name} failed{often} ({how}): {self.last_words()}")
-        delay = FIRST_DELAY_SECONDS * 2 ** (self._failures - 1)
+        delay = min(FIRST_DELAY_SECONDS * 2 ** (self._failures - 1), LONGEST_DELAY_SECONDS)
         self._start_at = time.monotonic() + delay
         return f"{self.service.name} ended ({how}); it is started again in {delay:g} s"
 

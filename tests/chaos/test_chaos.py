@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from io import StringIO
 from pathlib import Path
 
 import psycopg
@@ -248,13 +249,15 @@ def test_a_full_disk_takes_nothing_until_there_is_room(tmp_path: Path) -> None:
         (tmp_path / "s3" / "clip").write_bytes(bytes(100_000))
 
 
-def test_a_program_that_is_killed_whenever_it_is_back_is_started_again(
+def test_a_program_that_is_killed_whenever_it_is_back_is_started_again_after_a_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stack.process, "FIRST_DELAY_SECONDS", 0.001)
+    monkeypatch.setattr(stack.process, "LONGEST_DELAY_SECONDS", 0.002)
+    said = StringIO()
     with (
         (tmp_path / "held").open("w") as held,
-        Display(Console(quiet=True)) as display,
+        Display(Console(file=said, width=200)) as display,
         Storm(tmp_path, held.fileno(), display) as storm,
     ):
         [process] = storm.start(Service(name="sleeper", command=lambda: ["sleep", "600"]))
@@ -262,3 +265,5 @@ def test_a_program_that_is_killed_whenever_it_is_back_is_started_again(
             assert storm._kill("sleeper")
             while process.restarts == restarts or process.state is not State.READY:
                 storm.look()
+    pauses = re.findall(r"it is started again in (\S+) s", said.getvalue())
+    assert pauses == ["0.001", *["0.002"] * stack.process.MAX_FAILURES]
