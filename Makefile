@@ -27,14 +27,15 @@ suite: setup-dev
 	$(BIN)/pytest --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') --maxprocesses 4 \
 		--dist loadfile --no-loadscope-reorder
 
-check: setup-dev ## Lint, types and import rules
+check: setup-dev $(VENV)/audit/bin/pip-audit ## Lint, types, import rules, known weaknesses of the dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/audit.py $(VENV)/audit/bin/pip-audit
 
-audit: $(VENV)/audit/bin/pip-audit ## Look for known weaknesses of the dependencies, which wants a network
-	$(VENV)/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
+audit: setup-dev $(VENV)/audit/bin/pip-audit ## Look for known weaknesses of the dependencies; fail where none can be asked about
+	$(BIN)/python scripts/audit.py --strict $(VENV)/audit/bin/pip-audit
 
 setup: $(VENV)/.runtime ## Create the virtual environment
 	@scripts/system-packages $(GL_PACKAGES)
@@ -67,7 +68,7 @@ $(VENV)/.dev: $(VENV)/.runtime
 
 $(VENV)/audit/bin/pip-audit:
 	$(PYTHON) -m venv --clear $(VENV)/audit
-	$(VENV)/audit/bin/pip install --quiet pip-audit
+	$(VENV)/audit/bin/pip install --quiet pip-audit==2.10.1
 
 clean: ## Remove the virtual environment; runs/ and state/ stay
 	rm -rf $(VENV)

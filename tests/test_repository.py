@@ -1,7 +1,9 @@
 """What is in the repository: every dependency at one version, and no key."""
 
+import json
 import re
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
@@ -20,12 +22,16 @@ OF_PIP_ALONE = {"pip", "setuptools", "wheel"}
 OLDEST = {"python_version": "3.11", "python_full_version": "3.11.0"}
 # How keys begin that somebody gives out, ours among them; each is longer than what examples show.
 KEYS = re.compile(
-    r"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----"
+    r"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY(?: BLOCK)?-----"
     r"|\btt_[\w-]{43}\b"
     r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
     r"|\bgh[pousr]_[A-Za-z0-9]{36}\b|\bgithub_pat_\w{40,}"
     r"|\bglpat-[\w-]{20}\b|\bxox[abprs]-[\w-]{20,}|\bhf_[A-Za-z]{34}\b|\bsk-[\w-]{40,}|\bpypi-[\w-]{80,}"
     r"|\bAIza[\w-]{35}\b"
+    r"|/join/[\w-]+:\w+:[\w-]{43}\b"
+    # What a setting holds and what stands before an address's host: long, and no word of an example.
+    r"|(?:SECRET_KEY|SECRET_ACCESS_KEY|PASSWORD|TOKEN)[\"']?\s*[:=]\s*[\"']?(?=[\w/+=-]*\d)[\w/+=-]{24,}"
+    r"|://[\w.-]*:(?=[\w%-]*\d)[\w%-]{20,}@"
 )
 
 
@@ -89,10 +95,43 @@ def test_what_is_pinned_can_be_installed_by_the_oldest_python() -> None:
     assert refusing == []
 
 
-def test_an_audit_that_could_not_ask_about_a_dependency_fails() -> None:
-    """Without ``--strict`` pip-audit ends with status 0 where it found out about none."""
-    [command] = re.findall(r"^\t\S+/pip-audit (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert {"--strict", "constraints.txt"} <= set(command.split())
+def audit(folder: Path, answer: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """What scripts/audit.py makes of what pip-audit prints."""
+    program = folder / "pip-audit"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{answer}\nEND\n")
+    program.chmod(0o755)
+    command = [sys.executable, str(ROOT / "scripts" / "audit.py"), *options, str(program)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+SOUND = {"name": "pip", "version": "1.0", "vulns": []}
+WEAK = {"name": "six", "version": "1.0", "vulns": [{"id": "CVE-2026-1", "fix_versions": ["1.1"]}]}
+UNKNOWN = {"name": "torch", "skip_reason": "Dependency not found"}
+
+
+@pytest.mark.parametrize(
+    ("dependencies", "status", "strict_status", "said"),
+    [
+        ([SOUND], 0, 0, "audit: 1 dependencies, 0 known weaknesses\n"),
+        ([SOUND, WEAK], 1, 1, "audit: six 1.0 has CVE-2026-1, mended in 1.1\n"),
+        ([SOUND, UNKNOWN], 0, 1, "audit: NOT KNOWN of 1 dependencies, as the service has not told: torch\n"),
+        ([UNKNOWN, WEAK], 1, 1, "audit: six 1.0 has CVE-2026-1, mended in 1.1\n"),
+        ([], 0, 1, "audit: NOT KNOWN of all dependencies, as the service has not told\n"),
+    ],
+)
+def test_an_audit_fails_where_a_dependency_is_weak_and_says_loudly_where_it_could_not_ask(
+    tmp_path: Path, dependencies: list[dict[str, object]], status: int, strict_status: int, said: str
+) -> None:
+    answer = json.dumps({"dependencies": dependencies})
+    audited = audit(tmp_path, answer)
+    assert (audited.returncode, said in audited.stdout) == (status, True), audited
+    assert audit(tmp_path, answer, "--strict").returncode == strict_status
+
+
+def test_an_audit_without_a_network_says_so(tmp_path: Path) -> None:
+    audited = audit(tmp_path, "Traceback: no route to host")
+    assert (audited.returncode, "NOT KNOWN of all" in audited.stdout) == (0, True)
+    assert audit(tmp_path, "", "--strict").returncode == 1
 
 
 def test_no_key_is_in_the_repository() -> None:
@@ -108,7 +147,27 @@ def test_no_key_is_in_the_repository() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["tt_" + "x" * 43, "AKIA" + "A" * 16, "-----BEGIN " + "RSA PRIVATE KEY-----", "ghp_" + "a" * 36]
+    "text",
+    [
+        'TOKEN = "tt_' + "x" * 43,
+        "key AKIA" + "A" * 16,
+        "-----BEGIN " + "RSA PRIVATE KEY-----",
+        "-----BEGIN PGP " + "PRIVATE KEY BLOCK-----",
+        "ghp_" + "a" * 36,
+        "github_pat_" + "a" * 40,
+        "glpat-" + "a" * 20,
+        "xoxb-" + "a" * 20,
+        "hf_" + "a" * 34,
+        "sk-" + "a" * 40,
+        "pypi-" + "a" * 80,
+        "AIza" + "a" * 35,
+        "AWS_SECRET_ACCESS_KEY=" + "a1/+" * 10,
+        "SECRET_KEY = '" + "0a" * 32,
+        '"PASSWORD": "' + "0a" * 16,
+        "redis://:" + "0a" * 16 + "@host",
+        "postgresql://teacher:" + "0a" * 16 + "@db",
+        "/join/eyJpbnZpdGUiOjF9:1vMNpK:" + "a" * 43,
+    ],
 )
-def test_a_key_is_known_where_it_stands(key: str) -> None:
-    assert KEYS.search(f'TOKEN = "{key}"')
+def test_a_key_is_known_where_it_stands(text: str) -> None:
+    assert KEYS.search(text)
