@@ -40,6 +40,7 @@ TASKS: Mapping[str, Task] = {
 }
 STANDARD_TASKS = ("Pendulum", "Reacher", "Hopper", "Cheetah")
 _SHORT_TASKS = ("Pendulum", "Reacher")
+_SHORTEST_TASKS = ("Pendulum",)
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,32 @@ SIDES: Mapping[str, Side] = {
     "bounded": Side("bounded confidence", options="reward.label_smoothing=0.05", tasks=_SHORT_TASKS),
     "flat": Side("flat start", options="reward.flat_start", tasks=_SHORT_TASKS),
     "value-refit": Side("critic refitted first", options="value_refit=5", tasks=_SHORT_TASKS),
+    "recent": Side("recent pairs, at random", options="queries.selection=random", tasks=_SHORT_TASKS),
+    "active": Side("active pairs of any age", options="queries.recency=inf", tasks=_SHORT_TASKS),
+    **{
+        name: Side(title, options=options, tasks=_SHORTEST_TASKS)
+        for name, title, options in (
+            ("logit", "disagreement on logits", "queries.uncertainty=logit"),
+            ("label", "disagreement on labels", "queries.uncertainty=label"),
+            ("oversampling", "3 times as many segments", "queries.oversampling=3"),
+            ("exploration", "half of them explored", "queries.exploration_frac=0.5"),
+            ("constant", "constant rate of labels", "schedule=constant"),
+            ("hyperbolic", "hyperbolic rate of labels", "schedule=hyperbolic"),
+            ("dropout", "dropout of a fifth", "reward.dropout=0.2"),
+            ("adapted", "adapted weight decay", "reward.adapt"),
+            ("l2", "adapted l2", "reward.regularisation=l2 reward.adapt"),
+            ("l1", "adapted l1", "reward.regularisation=l1 reward.adapt"),
+            ("first-epochs", "200 epochs at first", "reward.initial_epochs=200"),
+            ("running", "running normalisation", "reward.normalisation=running"),
+            ("raw", "no normalisation", "reward.normalisation=none"),
+            ("bonus", "a deviation above the mean", "reward.uncertainty_bonus=1"),
+            (
+                "shaping",
+                "with a potential",
+                "reward.inputs=state,action,next_state,terminated reward.shaping=0.99",
+            ),
+        )
+    },
     "imitation": Side("imitation, oracle", all_budgets=True, tasks=("Pendulum",)),
 }
 

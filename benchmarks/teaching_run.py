@@ -168,7 +168,7 @@ def judge_predictor(teaching: Teaching, episodes: Sequence[Trajectory], seed: in
     true = np.array([segment.true_return for segment in segments])
     predicted = teaching.predictor.segment_returns(segments)
     late = slice(3 * len(segments) // 4, None)
-    sums = [teaching.predictor.rewards(episode.observations, episode.actions).sum() for episode in episodes]
+    sums = [teaching.predictor.step_rewards(episode).sum() for episode in episodes]
     return {
         "accuracy": accuracy_by_margin(true, predicted, np.random.default_rng(seed)),
         "spearman": round(rank_correlation(predicted, true), 4),
