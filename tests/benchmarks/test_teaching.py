@@ -35,17 +35,19 @@ def test_what_is_missing_is_made_and_what_fails_is_told(
     kept = line_of(Point("Reacher", "random", 0, 2000, 1), {"return": -9.5})
     append(path, kept)
     command = ["--task", "Reacher", "--side", "random", "oracle", "--variant", "long: segment_steps=99"]
+    command += ["--variant", "after: reward.inputs=state,next_state"]
     command += ["--labels", "8", "--steps", "2000", "--seeds", "1", "--results", str(path)]
     assert main(command) == 1
     told = capfd.readouterr().out
     assert "Reacher long 8, seed 1: failed: " in told
     assert "pass --segment_steps 50 or less" in told
     assert "| oracle | 8 | 1 |" in told
-    first, oracle = load(path)
+    first, oracle, after = load(path)
     assert first == kept
     assert point_of(oracle) == Point("Reacher", "oracle", 8, 2000, 1)
     assert oracle["command"] == Point("Reacher", "oracle", 8, 2000, 1).command()
     assert oracle["asked"] == 8
+    assert (after["side"], len(after["accuracy"])) == ("after", 4)
     assert len(oracle["accuracy"]) == 4
     assert min(oracle["accuracy"]) > 0.3
     assert all(-1 <= oracle[name] <= 1 for name in ("spearman", "late_spearman", "pearson"))
