@@ -132,6 +132,17 @@ def test_a_token_that_the_database_does_not_know_is_replaced(db: None, state: Pa
     assert user_of_token((state / "token").read_text().strip()) == User.objects.get(username="admin")
 
 
+def test_a_token_of_an_embedded_site_lasts_a_year_and_is_renewed_in_time(db: None, state: Path) -> None:
+    output("setup_embedded")
+    first, token = (state / "token").read_text(), ApiToken.objects.get()
+    assert token.expires_at is not None
+    assert timedelta(days=364) < token.expires_at - timezone.now() < timedelta(days=366)
+    ApiToken.objects.update(expires_at=timezone.now() + timedelta(days=180))
+    output("setup_embedded")
+    assert (state / "token").read_text() != first
+    assert user_of_token(first.strip()) is not None, "a run may still use it"
+
+
 def test_a_changed_password_is_left_alone(db: None, state: Path) -> None:
     output("setup_embedded")
     admin = User.objects.get(username="admin")

@@ -30,9 +30,10 @@ _TOKEN_PREFIX = "tt_"  # noqa: S105  (what a token starts with, so that secret s
 def create_token(user: User, name: str = "trainer", **limits: Any) -> str:
     """Return a new token of ``user``; this is the only time it can be read.
 
-    ``limits`` are those of :class:`ApiToken`: ``experiment`` and ``expires_at``.
+    ``limits`` are those of :class:`ApiToken`: ``experiment`` and ``expires_at``, a year from now without it.
     """
-    return issue_token(ApiToken(user=user, name=name, **limits))
+    lasting = {"expires_at": timezone.now() + timedelta(days=TOKEN_DAYS)}
+    return issue_token(ApiToken(user=user, name=name, **lasting | limits))
 
 
 def issue_token(token: ApiToken) -> str:

@@ -2,6 +2,7 @@
 
 import secrets
 from argparse import ArgumentParser
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.core.management.base import BaseCommand
+from django.utils import timezone
 
 from human_feedback_site.environment import write_private
-from human_feedback_site.feedback.services.accounts import create_token, user_of_token
+from human_feedback_site.feedback.models import ApiToken
+from human_feedback_site.feedback.services.accounts import TOKEN_DAYS, create_token, token_of
 
 ADMIN = "admin"
 
@@ -33,12 +36,19 @@ class Command(BaseCommand):
         call_command("migrate", interactive=False, verbosity=0)
         password_file, token_file = settings.STATE_DIR / "admin_password", settings.STATE_DIR / "token"
         admin = User.objects.filter(username=ADMIN).first() or _make_admin(password_file)
-        if user_of_token(_read(token_file)) != admin:
+        if not _is_good(token_of(_read(token_file)), admin):
             write_private(token_file, create_token(admin, "embedded site") + "\n")
         if show:
             self.stdout.write(
                 f"admin password: {_read(password_file) or 'not kept here'}\ntoken: {_read(token_file)}"
             )
+
+
+def _is_good(token: ApiToken | None, admin: User) -> bool:
+    """Whether a token is the admin's and lasts for as long as a run may take that begins now."""
+    if token is None or token.user != admin:
+        return False
+    return token.expires_at is None or token.expires_at > timezone.now() + timedelta(days=TOKEN_DAYS / 2)
 
 
 def _make_admin(password_file: Path) -> User:
