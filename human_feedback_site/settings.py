@@ -84,6 +84,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "human_feedback_site.feedback.middleware.request_log",
     "django.middleware.security.SecurityMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",  # of static files and refusals, too
     "human_feedback_site.feedback.middleware.content_security_policy",
     "human_feedback_site.feedback.middleware.readable_body",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -93,7 +94,6 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
-    "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 ROOT_URLCONF = "human_feedback_site.urls"
 WSGI_APPLICATION = "human_feedback_site.wsgi.application"

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.conf import settings as site
 from django.contrib.auth.models import User
 from django.db.models.functions import Now
 from django.http import HttpResponse
@@ -148,6 +149,32 @@ class Browser(Api):
     def undo(self, label: Any) -> Any:
         """Withdraw an answer."""
         return self.post(f"/labels/{label['uuid']}/undo", {"uuid": str(uuid4())})
+
+
+def assert_guarded(response: HttpResponse, referrer_policy: str = "same-origin") -> None:
+    """Assert that an answer forbids other hosts, framing and guessing, and scripts its cookies."""
+    headers = response.headers
+    policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
+    assert policy == {
+        "default-src": "'self'",
+        "img-src": "'self' data:",
+        "media-src": "'self' blob:",
+        "connect-src": "'self'",
+        "object-src": "'none'",
+        "base-uri": "'none'",
+        "form-action": "'self'",
+        "frame-ancestors": "'none'",
+    }
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["X-Frame-Options"] == "DENY"
+    assert headers["Referrer-Policy"] == referrer_policy
+    assert headers["Cross-Origin-Opener-Policy"] == "same-origin"
+    given = {name: each for name, each in response.cookies.items() if each.value}  # others are taken away
+    given.pop(site.LANGUAGE_COOKIE_NAME, None)  # is no secret
+    for name, cookie in given.items():
+        assert cookie["samesite"] == "Lax", name
+        assert bool(cookie["secure"]) is site.SESSION_COOKIE_SECURE, name
+        assert cookie["httponly"] or name == site.CSRF_COOKIE_NAME, name  # pages' scripts send that one
 
 
 @pytest.fixture(autouse=True)

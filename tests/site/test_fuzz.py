@@ -7,7 +7,8 @@ They are drawn from the schema, some of them valid and some not, and are the sam
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
@@ -16,7 +17,7 @@ from django.conf import settings as site
 from django.core.signals import request_finished, request_started
 from django.db import close_old_connections, transaction
 from django.test import Client
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 from schemathesis import GenerationMode
@@ -39,16 +40,23 @@ if TYPE_CHECKING:
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
 STEPS = 6  # of a story
+ROUNDS = 20  # of stories at most: they end when every link has led to a success, mostly after two to four
 # The schema does not say all that is refused (a NUL in a text), and numbers may come as texts. Who may do
 # what is in test_every_endpoint.py.
 NOT_CHECKED = [negative_data_rejection, positive_data_acceptance, ignored_auth]
 BODY, PATH = "requestBody", "parameters"
-# What an answer tells, and where it is used: by operation and status, then by operation.
+# What an answer tells, and where it is used: by operation and status, then by operation. Stories begin only
+# with a POST, or with a GET that has no path parameter (schemathesis looks at no other root where there is
+# one of these), so all else has to follow from one.
 LINKS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
+    ("create_invite", "200"): {"put_experiment": {BODY: {"invite": "$request.body#/labeler"}}},
     ("put_experiment", "200"): {"put_experiment": {BODY: "$request.body"}},
-    ("list_comparisons", "200"): {
-        "cancel_comparisons": {BODY: {"comparisons": ["$response.body#/items/0/uuid"]}},
+    ("register_comparisons", "200"): {
+        "register_comparisons": {BODY: "$request.body"},
+        "cancel_comparisons": {BODY: {"comparisons": ["$request.body#/comparisons/0/uuid"]}},
+        "list_comparisons": {},
     },
+    ("add_episode", "200"): {"read_progress": {}},
     ("lease_comparisons", "200"): {
         "create_label": {BODY: {"lease": "$response.body#/leases/0/uuid"}},
         "read_lease": {PATH: {"uuid": "$response.body#/leases/0/uuid"}},
@@ -57,6 +65,7 @@ LINKS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
     ("create_label", "201"): {
         "undo_label": {PATH: {"uuid": "$response.body#/uuid"}},
         "create_label": {BODY: "$request.body"},
+        "list_decisions": {},
     },
     ("undo_label", "201"): {
         "create_label": {BODY: {"lease": "$response.body#/lease/uuid"}},
@@ -77,13 +86,47 @@ def schema(client: Client) -> BaseSchema:
     schema = schemathesis.openapi.from_dict(described)
     schema.app = application
     schema.config.generation.update(with_security_parameters=False)
+    schema.config.phases.stateful.inference.algorithms = []  # the links above are all there are
     return schema
 
 
+@dataclass(frozen=True)
+class Existing:
+    """What is there and no request would name by chance.
+
+    Attributes:
+        names: by the names that it has in paths and bodies.
+        lease: of the labeler, not answered.
+        label: of the labeler.
+    """
+
+    names: dict[str, str]
+    lease: str
+    label: str
+
+    def put_into(self, case: Request, *, linked: bool = False) -> None:
+        """Let a request be about this; a lease or label that it is linked to stays."""
+        path, body = self.names, self.names
+        if not linked:
+            path = path | {"uuid": self.lease if id_of(case.operation) == "read_lease" else self.label}
+            body = body | {"lease": self.lease}
+        case.path_parameters = naming(case.path_parameters, path)
+        case.body = naming(case.body, body)
+
+
 @pytest.fixture
-def credentials(trainer: Trainer, browser: Browser) -> Iterator[Credentials]:
+def existing(trainer: Trainer, browser: Browser) -> Existing:
+    key = f"{trainer.name}/clip.mp4"
+    trainer.upload(key)
+    trainer.register(6)
+    held, answered = browser.lease(2)
+    names = {"name": trainer.name, "run_id": trainer.run_id, "key": key}
+    return Existing(names, held["uuid"], browser.answer(answered)["uuid"])
+
+
+@pytest.fixture
+def credentials(trainer: Trainer, browser: Browser, existing: Existing) -> Iterator[Credentials]:
     """Say with what a request is sent: as a labeler where only a session opens it, else with a token."""
-    trainer.register(4)
     token = trainer.client.defaults["HTTP_AUTHORIZATION"]
     browser.client.get("/experiments/hopper/label")
     cookies = {name: browser.client.cookies[name].value for name in (site.SESSION_COOKIE_NAME, "csrftoken")}
@@ -113,33 +156,51 @@ def drawn(examples: int) -> settings:
     )
 
 
-def test_each_operation_answers_as_its_schema_says(schema: BaseSchema, credentials: Credentials) -> None:
+def naming(value: Any, existing: Mapping[str, str]) -> Any:
+    """Return what is drawn, path parameters or a body, with these in the places of their names."""
+    if isinstance(value, dict):
+        return {name: existing.get(name) or naming(each, existing) for name, each in value.items()}
+    return [naming(each, existing) for each in value] if isinstance(value, list) else value
+
+
+def id_of(operation: Operation) -> str:
+    return str(operation.definition.raw["operationId"])
+
+
+def test_each_operation_answers_as_its_schema_says(
+    schema: BaseSchema, credentials: Credentials, existing: Existing
+) -> None:
     operations = [found.ok() for found in schema.get_all_operations()]  # type: ignore[union-attr]
     assert len(operations) == 18
-    for operation in operations:
-        check(operation, credentials)
+    statuses = {id_of(operation): check(operation, credentials, existing) for operation in operations}
+    # Of each at least one success was held against the schema: what is drawn first is the simplest.
+    assert [name for name, found in statuses.items() if min(found) >= 300] == []
 
 
-def check(operation: Operation, credentials: Credentials) -> None:
-    place = {"name": "hopper"} if "{name}" in operation.path else {}
+def check(operation: Operation, credentials: Credentials, existing: Existing) -> set[int]:
+    """Send requests, two of three about what exists, and return the statuses of the answers."""
+    statuses = set()
 
     @drawn(8)
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
-        mode = data.draw(st.sampled_from(GenerationMode))
-        known = data.draw(st.sampled_from([place, place, {}]))
-        case = data.draw(operation.as_strategy(mode, path_parameters=known))
+        case = data.draw(operation.as_strategy(data.draw(st.sampled_from(GenerationMode))))
+        if data.draw(st.sampled_from([True, True, False])):
+            existing.put_into(case)
         with transaction.atomic():
-            case.call_and_validate(excluded_checks=NOT_CHECKED, **credentials(case))
+            response = case.call_and_validate(excluded_checks=NOT_CHECKED, **credentials(case))
             transaction.set_rollback(True)
+        statuses.add(response.status_code)
 
     check()
+    return statuses
 
 
 def test_stories_of_requests_are_answered_as_their_schema_says(
-    schema: BaseSchema, credentials: Credentials
+    schema: BaseSchema, credentials: Credentials, existing: Existing
 ) -> None:
-    statuses = set()
+    linked = {name for targets in LINKS.values() for name in targets}
+    succeeded = set()
 
     class Story(schema.as_state_machine()):  # type: ignore[misc]
         def setup(self) -> None:
@@ -151,15 +212,19 @@ def test_stories_of_requests_are_answered_as_their_schema_says(
             self.begun.__exit__(None, None, None)
 
         def before_call(self, case: Request) -> None:
-            if "name" in case.path_parameters:
-                case.path_parameters["name"] = "hopper"
+            existing.put_into(case, linked=self.recorder.cases[case.id].transition is not None)
 
         def get_call_kwargs(self, case: Request) -> dict[str, Any]:
             return credentials(case)
 
         def validate_response(self, response: Any, case: Request, **_: Any) -> None:
             case.validate_response(response, excluded_checks=NOT_CHECKED)
-            statuses.add((case.operation.definition.raw["operationId"], response.status_code))
+            if response.status_code < 300:
+                succeeded.add(id_of(case.operation))
 
-    run_state_machine_as_test(Story, settings=drawn(15))
-    assert {("create_label", 201), ("lease_comparisons", 200)} <= statuses  # stories get on
+    for number in range(ROUNDS):
+        # Derandomized, each round would be the same: it is known by its number instead.
+        run_state_machine_as_test(Story if EXAMPLES else seed(number)(Story), settings=drawn(15))
+        if linked <= succeeded:
+            break
+    assert linked - succeeded == set()  # stories get on
