@@ -9,19 +9,32 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import pytest
 from django.db import connections, transaction
 from django.db.models import Count
+from django.db.models.functions import Now
+from django.utils import timezone
 
 from human_feedback_site.feedback import selectors
-from human_feedback_site.feedback.models import Comparison, Decision, Label, Labeler, Lease, Undo
+from human_feedback_site.feedback.models import (
+    Comparison,
+    Decision,
+    Invite,
+    Label,
+    Labeler,
+    Lease,
+    Participation,
+    Undo,
+)
 from human_feedback_site.feedback.services.answers import Answer, record_answer
 from human_feedback_site.feedback.services.claims import claim_of
 from human_feedback_site.feedback.services.experiments import set_overlap
 from human_feedback_site.feedback.services.leases import live
+from human_feedback_site.feedback.services.revisions import Revision, revise_answer
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -30,7 +43,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 LABELERS = 8
 ROUNDS = 6
-Invite = Callable[[str], "Browser"]
+Invited = Callable[[str], "Browser"]
 Start = Callable[..., "Future[Any]"]
 
 
@@ -65,7 +78,7 @@ def race(start: Start) -> Callable[..., list[Any]]:
 
 
 @pytest.fixture
-def browsers(trainer: Trainer, invite: Invite) -> list[Browser]:
+def browsers(trainer: Trainer, invite: Invited) -> list[Browser]:
     return [invite(f"labeler-{number}") for number in range(LABELERS)]
 
 
@@ -230,6 +243,47 @@ def test_undo_and_answers_of_others_at_once_leave_what_the_standing_labels_say(
         Comparison.objects.update(status=Comparison.Status.CANCELLED)
     seqs = list(Decision.objects.order_by("seq").values_list("seq", flat=True))
     assert seqs == list(range(1, 6 * ROUNDS + 1))
+
+
+def test_a_labeler_who_asks_many_times_at_once_holds_no_more_than_in_turn(
+    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+) -> None:
+    trainer.register(5 * LABELERS)
+    browser = browsers[0]
+    for _ in range(ROUNDS):
+        replies = race(*(lambda: browser.ask(5) for _ in range(LABELERS)))
+        held = {str(uuid) for uuid in Lease.objects.filter(live()).values_list("uuid", flat=True)}
+        assert len(held) == 5
+        assert {lease["uuid"] for reply in replies for lease in reply["leases"]} == held
+        Lease.objects.update(expires_at=Now())
+
+
+def test_many_requests_at_once_give_no_more_pairs_than_answers_are_wanted(
+    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+) -> None:
+    trainer.register(5 * LABELERS)
+    day = timezone.now() + timedelta(days=1)
+    two = Invite.objects.create(experiment=trainer.experiment, answers_wanted=2, expires_at=day)
+    browser = browsers[0]
+    browser.ask()
+    mine = Participation.objects.filter(labeler__name="labeler-0")
+    mine.update(invite=two)
+
+    def given_and_held() -> int:
+        return mine.get().answered + Lease.objects.filter(live()).count()
+
+    asking = [lambda: browser.ask(5)] * (LABELERS - 1)
+    for _ in range(ROUNDS):
+        Lease.objects.update(expires_at=Now())
+        [lease, _other] = race(*asking)[0]["leases"]
+        assert given_and_held() == 2
+        label, *_ = race(lambda: browser.answer(lease), *asking)  # noqa: B023  (over before the next round)
+        assert given_and_held() == 2
+        revision = Revision(uuid4(), UUID(label["uuid"]), "right")
+        race(lambda: revise_answer(mine.get().labeler, revision), *asking)  # noqa: B023
+        assert given_and_held() == 2
+        race(lambda: browser.undo({"uuid": str(revision.uuid)}), *asking)  # noqa: B023
+        assert given_and_held() == 2
 
 
 def test_an_expired_lease_is_renewed_or_given_away_but_not_both(

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 Invite = Callable[[str], "Browser"]
 SideOf = Callable[[Any, str], str]
+# A request for work waits for its turn by one statement more on PostgreSQL.
+MOST_TO_ASK = 7 if connection.vendor == "postgresql" else 6
+MOST_TO_ANSWER = 6
 TRANSACTION = ("BEGIN", "COMMIT", "SAVEPOINT", "RELEASE")
 
 
@@ -350,7 +353,7 @@ def test_other_requests_try_the_connection_first(trainer: Trainer) -> None:
 
 @pytest.mark.parametrize("size", [8, 40])
 @pytest.mark.parametrize("overlap", [1, 3])
-def test_a_request_takes_at_most_six_statements_however_much_there_is(
+def test_a_request_takes_few_statements_however_much_there_is(
     trainer: Trainer, invite: Invite, size: int, overlap: int
 ) -> None:
     trainer.overlap(overlap)
@@ -379,14 +382,15 @@ def test_a_request_takes_at_most_six_statements_however_much_there_is(
                 most("save", lambda: one.answer(held[0]))  # noqa: B023
                 rest = [lease["uuid"] for lease in held[1:]]
                 most("next", lambda: one.ask(3, held=rest, shown=rest[0] if rest else None))  # noqa: B023
-    assert max(seen.values()) <= 6, seen
+    assert seen.pop("save") <= MOST_TO_ANSWER
+    assert max(seen.values()) <= MOST_TO_ASK, seen
     assert set(Label.objects.values_list("status", flat=True)) >= {"counted"}
 
 
 @pytest.mark.parametrize("empty_handed_before", [False, True])
 @pytest.mark.parametrize("others", ["took nothing", "took one", "took all", "fetched all ahead"])
 @pytest.mark.parametrize("held", [0, 1, 3])
-def test_coming_back_after_a_break_takes_at_most_six_statements(
+def test_coming_back_after_a_break_takes_few_statements(
     trainer: Trainer, invite: Invite, held: int, others: str, empty_handed_before: bool
 ) -> None:
     trainer.register(5)
@@ -402,7 +406,7 @@ def test_coming_back_after_a_break_takes_at_most_six_statements(
     setting(gold_rate=1.0)
     given: list[Any] = []
     said = statements(lambda: given.append(one.ask(3, held=uuids[:held])))
-    assert len(said) <= 6, said
+    assert len(said) <= MOST_TO_ASK, said
     [reply] = given
     assert bool(reply["renewed"] or reply["leases"])
     assert too_many() == []
@@ -410,9 +414,7 @@ def test_coming_back_after_a_break_takes_at_most_six_statements(
     assert not empty
 
 
-def test_whatever_labelers_do_a_request_takes_at_most_six_statements(
-    trainer: Trainer, invite: Invite
-) -> None:
+def test_whatever_labelers_do_a_request_takes_few_statements(trainer: Trainer, invite: Invite) -> None:
     """Answers, breaks, second tabs and reloads in any order; leases and labels never exceed the overlap."""
     chance = random.Random(7)
     trainer.overlap(1, more=2, share=0.5)
@@ -436,14 +438,14 @@ def test_whatever_labelers_do_a_request_takes_at_most_six_statements(
             replies.append(browser.ask(count, held=uuids, shown=shown))  # noqa: B023
 
         said = statements(ask)
-        assert len(said) <= 6, said
+        assert len(said) <= MOST_TO_ASK, said
         held[place] = [lease for lease in kept if lease["uuid"] in replies[0]["renewed"]]
         held[place] += replies[0]["leases"]
         assert len(pairs(held[place])) == len(set(pairs(held[place])))
         assert too_many() == []
         if held[place] and chance.random() < 0.5:
             said = statements(lambda: browser.answer(held[place].pop()))  # noqa: B023
-            assert len(said) <= 6, said
+            assert len(said) <= MOST_TO_ANSWER, said
         if chance.random() < 0.3:
             forgotten = [lease.pk for lease in Lease.objects.all() if chance.random() < 0.5]
             Lease.objects.filter(pk__in=forgotten).update(expires_at=Now())
@@ -452,7 +454,7 @@ def test_whatever_labelers_do_a_request_takes_at_most_six_statements(
     assert Label.objects.filter(status="counted").count() > 10
 
 
-def test_who_loses_every_pair_to_others_in_this_moment_is_done_within_six_statements(
+def test_who_loses_every_pair_to_others_in_this_moment_is_done_within_few_statements(
     trainer: Trainer, invite: Invite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer.register(2)
@@ -471,13 +473,13 @@ def test_who_loses_every_pair_to_others_in_this_moment_is_done_within_six_statem
 
     monkeypatch.setattr(leases, "_grant_all", overtaken)
     said = statements(lambda: one.ask(1))
-    assert len(said) - len(by_others) <= 6, said
+    assert len(said) - len(by_others) <= MOST_TO_ASK, said
     assert too_many() == []
 
 
 @pytest.mark.parametrize("opened", [True, False], ids=["after the page", "of a script"])
 @pytest.mark.parametrize("there", ["pairs", "nothing", "fetched ahead", "on screens"])
-def test_the_first_request_of_a_labeler_takes_at_most_six_statements(
+def test_the_first_request_of_a_labeler_takes_few_statements(
     trainer: Trainer, invite: Invite, there: str, opened: bool
 ) -> None:
     if there != "nothing":
@@ -490,7 +492,7 @@ def test_the_first_request_of_a_labeler_takes_at_most_six_statements(
         assert one.client.get(f"/experiments/{trainer.name}/label").status_code == 200
     given: list[Any] = []
     said = statements(lambda: given.append(one.ask(3)))
-    assert len(said) <= 6, said
+    assert len(said) <= MOST_TO_ASK, said
     assert len(given[0]["leases"]) == {"pairs": 3, "fetched ahead": 1}.get(there, 0)
     [mine] = Participation.objects.filter(labeler__name="one")
     assert (mine.empty_since is None) == bool(given[0]["leases"])
@@ -511,15 +513,13 @@ def test_first_requests_at_once_make_one_participation(
     assert Participation.objects.count() == 1
 
 
-def test_taking_what_others_only_prefetched_takes_at_most_six_statements(
-    trainer: Trainer, invite: Invite
-) -> None:
+def test_taking_what_others_only_prefetched_takes_few_statements(trainer: Trainer, invite: Invite) -> None:
     trainer.register(3)
     fast, slow = invite("fast"), invite("slow")
     slow.ask()
     Lease.objects.all().delete()
     fast.lease(3)
-    assert len(statements(lambda: slow.ask(3))) <= 6
+    assert len(statements(lambda: slow.ask(3))) <= MOST_TO_ASK
     assert Lease.objects.filter(live(), labeler__name="slow").count() == 1
 
 

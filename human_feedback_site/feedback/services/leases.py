@@ -3,16 +3,18 @@
 Labels that count plus live leases of a comparison never exceed the labels it wants. Whoever adds a lease,
 brings an expired one back or counts a label holds the comparison's row lock while looking and writing (on
 SQLite every transaction is alone), and "live" is judged by the database's clock.
+
+Nor does a labeler hold more than it may because it asks many times at once: its requests take turns.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID, uuid4
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
@@ -38,7 +40,8 @@ from human_feedback_site.feedback.services.places import (
 from human_feedback_site.feedback.services.sql import key, rows, run, seconds
 
 _random = random.SystemRandom()
-# Statements that are left to a request for work, which takes six at most, when two have said who asks.
+# Statements that are left to a request for work when two have said who asks: six at most, and one more on
+# PostgreSQL, by which it waits for its turn.
 _STATEMENTS = 4
 _A_ROUND = 2  # one that finds and locks, and one that takes
 _NO_LEASE = UUID(int=0)
@@ -120,25 +123,48 @@ def lease_comparisons(who: Participant, request: LeaseRequest) -> LeaseGrant:
     return given
 
 
+def _wait_for_turn(who: Participant) -> None:
+    """Let one request of a labeler after the other count what it holds, and take more.
+
+    This is a statement of its own, for only the next one sees what the request before took. Whoever waits
+    here holds no other lock, and nothing else takes this one, so no circle of waiting can close. Answers and
+    undos need none: they make an answer of a lease or a lease of an answer, and what is counted is the sum
+    of both in one moment. They lock the participation's row, but after the comparison's; taken first here,
+    its lock would close such a circle, and be written to the disk for each look into an empty queue.
+    """
+    if connection.vendor == "postgresql":  # on SQLite every transaction is alone
+        run("SELECT pg_advisory_xact_lock(CAST(%s AS bigint))", [who.participation])
+
+
+def _room(who: Participant, request: LeaseRequest, found: Found, kept: Mapping[UUID, Offer]) -> int:
+    """Return how many pairs more the labeler may answer, whatever it answers or takes back in this moment."""
+    if who.wanted is None:
+        return request.count
+    came_back = sum(offer.uuid in kept for offer in found.expired.values())
+    return max(0, min(request.count, who.wanted - found.promised - came_back))
+
+
 def _give(who: Participant, request: LeaseRequest, left: int) -> tuple[LeaseGrant, int]:
     """Return what is given, and how many statements of those that were ``left`` still are."""
+    _wait_for_turn(who)
     held = list(dict.fromkeys(request.held))
     found = look(who, held, max(0, request.count - len(held)))
     kept = _renew(who, request, found)
     renewed = [uuid for uuid in held if uuid in kept]
     new = [offer for uuid, offer in kept.items() if uuid not in renewed]
     new = new[: max(0, request.count - len(renewed))]
-    chosen = found.choose(request.count - len(renewed) - len(new))
+    room = _room(who, request, found, kept)
+    chosen = found.choose(min(request.count - len(renewed) - len(new), room))
     new += _grant_all(who, chosen)
     left -= 1 + bool(found.live or found.expired) + bool(chosen)
     # Somebody who has nothing in hand gets a second chance; that this is so no longer is to be noted, too.
-    while not renewed and not new and left - who.empty >= _A_ROUND:
+    while room and not renewed and not new and left - who.empty >= _A_ROUND:
         if found.is_all:
             new = _take_prefetched(who)
             left -= 1 + bool(new)
             break
         found = look(who, (), request.count)
-        chosen = found.choose(request.count)
+        chosen = found.choose(_room(who, request, found, {}))
         new = _grant_all(who, chosen)
         left -= 1 + bool(chosen)
     return LeaseGrant(new, renewed, lost=[uuid for uuid in request.held if uuid not in renewed]), left

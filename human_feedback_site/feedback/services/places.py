@@ -57,6 +57,7 @@ class Found:
     """What one look found.
 
     Attributes:
+        promised: answers of the labeler that stand, and live leases, in one moment.
         live: leases of the labeler by id, in the order in which they should be kept: those that its page
             holds, what is on screen, the oldest.
         expired: leases that its page holds, one for each pair, whose places nobody seems to have taken.
@@ -65,6 +66,7 @@ class Found:
         check: a check that is due, and its pair.
     """
 
+    promised: int
     live: dict[int, Offer]
     expired: dict[int, Offer]
     asked: int
@@ -81,7 +83,7 @@ class Found:
 
         Where fewer are chosen than were looked for, the labeler holds pairs in the place of the first.
         """
-        count = min(count, self.asked)
+        count = max(0, min(count, self.asked))
         queue = list(self.queue[:count])
         if self.check is not None:
             check, pair = self.check
@@ -109,6 +111,10 @@ _QUEUE = """
       AND NOT {judged_by} AND NOT {held_by} {but_held}
     ORDER BY c.priority DESC, c.n_labels DESC, c.id DESC
     LIMIT {count} {lock}"""
+# Even where nothing is found, how many answers there are is.
+_LOOK = """
+    SELECT p.answers - p.undone, part.* FROM feedback_participation p LEFT JOIN ({look}) AS part ON 1 = 1
+    WHERE p.id = %s"""
 # What is brought back is not to be given, too.
 _BUT_HELD = "AND c.id NOT IN (SELECT h.comparison_id FROM feedback_lease h WHERE h.uuid IN ({held}))"
 
@@ -133,17 +139,22 @@ def look(who: Participant, held: Sequence[UUID], count: int) -> Found:
             asked.append(check_pair(who, check.purpose))
     parts = ") AS part UNION ALL SELECT * FROM (".join(part for part, _ in asked)
     found = rows(
-        f"SELECT * FROM ({parts}) AS part",  # noqa: S608  (all written in this package)
-        [value for _, values in asked for value in values],
+        _LOOK.replace("{look}", f"SELECT * FROM ({parts}) AS part"),  # noqa: S608  (all written in this package)
+        [*(value for _, values in asked for value in values), who.participation],
         held=", ".join(["%s"] * len(held)),
         but_held=_BUT_HELD if held else "",
         count=str(count),
     )
-    return _sorted_out(found, held, count, check)
+    answered = found[0][0]
+    return _sorted_out([row for _, *row in found if row[0] is not None], held, answered, count, check)
 
 
 def _sorted_out(
-    found: Sequence[Sequence[Any]], held: Sequence[UUID], count: int, check: Check | None
+    found: Sequence[Sequence[Any]],
+    held: Sequence[UUID],
+    answered: int,
+    count: int,
+    check: Check | None,
 ) -> Found:
     live = sorted((row for row in found if row[0] == "live"), key=lambda row: _rank(row, held))
     # Of two leases of one pair the newer one counts.
@@ -151,6 +162,7 @@ def _sorted_out(
     pairs = [Pair.of(row[5:], row[0]) for row in found if row[1] is None]
     checks = [pair for pair in pairs if pair.purpose != Lease.Purpose.JUDGE]
     return Found(
+        answered + len(live),
         {row[1]: _offer(row) for row in live},
         {row[1]: _offer(row) for row in newest.values()},
         count,
