@@ -1,10 +1,10 @@
 """What do render workers and trainers ask of Redis?
 
 ``python -m benchmarks.render_queue`` (some minutes) has a real render worker make clips of ShortHopper-v1 for
-a trainer's queue, with Redis and an S3 server beside it, and counts by Redis's own statistics. Counts and
-bytes do not depend on how busy the machine is; Redis's processor time hardly does. The program that comes
-with Redis to measure it is in no package here, so what one Redis does is told by its processor time for a
-GET of one kilobyte, alone and a hundred in a pipeline.
+a trainer's queue, with Redis and an S3 server beside it, and counts by Redis's own statistics, which do not
+depend on how busy the machine is; processor times do. The program that measures a Redis is in no package
+here. So what one does is told by its processor time for a GET of one kilobyte over a bare socket, alone and a
+hundred in a pipeline, and for the commands of a task, sent again and again.
 """
 
 import argparse
@@ -31,12 +31,10 @@ from stack.site import STORAGE, Site
 from teacher.clips import ClipJob, ClipRenderer, Shot
 from teacher.collectors.render_queue import RenderQueue, WorkersStore
 from teacher.envs.tasks import describe_task
-from teacher.render_tasks import QUEUE, TASK, celery_app, clip_request
 from teacher.segments import Segment
 from teacher.storage import open_storage
 
 _OWN = ("info", "auth", "hello", "client", "config", "ping")  # of measuring and of connecting
-BUSY_TASKS = 1000
 VALUE = b"x" * 1000
 GET = b"*2\r\n$3\r\nGET\r\n$5\r\nvalue\r\n"
 
@@ -157,7 +155,6 @@ def print_tasks(farm: Farm, count: int, seconds: float) -> None:
     ):
         idle = farm.watch(seconds)
         print(f"a worker without a task: {per(idle.commands, idle.seconds)} a second")
-        print_busy_tasks(farm, segments[0])
         make_clips(queue, segments[:2], 1, Path(folder))  # opens connections
         for batch in (1, 2, 32):
             before = Snapshot.of(farm.redis)
@@ -170,26 +167,6 @@ def print_tasks(farm: Farm, count: int, seconds: float) -> None:
                 f"{(spent.received - share * idle.received) / count:,.0f} bytes to Redis and "
                 f"{(spent.sent - share * idle.sent) / count:,.0f} from it"
             )
-
-
-def print_busy_tasks(farm: Farm, segment: Segment) -> None:
-    """What Redis's processor takes for a task where there are many a second: those of a store that is none.
-
-    A worker refuses these at once. Where it has little to do, Redis takes longer for each command.
-    """
-    job = ClipJob(Shot.of(segment), Path("clip.mp4"), describe_task(ENV_ID).fps, "experiment/clip.mp4")
-    request = clip_request(job, "s3://elsewhere")
-    with celery_app(farm.site.redis.url) as app:
-        before = Snapshot.of(farm.redis)
-        sent = [app.send_task(TASK, kwargs={"request": request}, queue=QUEUE) for _ in range(BUSY_TASKS)]
-        while not sent[-1].ready():
-            time.sleep(0.25)
-        assert all("error" in task.get() for task in sent)
-        spent = Snapshot.of(farm.redis).since(before)
-    print(
-        f"{BUSY_TASKS / spent.seconds:.0f} tasks a second: {per(spent.commands, BUSY_TASKS)} a task, "
-        f"{1e6 * spent.cpu / BUSY_TASKS:.0f} us of Redis's processor"
-    )
 
 
 def per(commands: Mapping[str, float], divisor: float) -> str:
@@ -234,6 +211,36 @@ def print_capacity(farm: Farm, seconds: float) -> None:
         )
 
 
+def print_replay(farm: Farm, seconds: float) -> None:
+    """What the commands of a task take where they come as fast as one client sends them."""
+    message, outcome, count, client = b"x" * 6000, b"y" * 300, 0, farm.redis
+    before = Snapshot.of(client)
+    while time.monotonic() < before.seconds + seconds:
+        client.lpush("queue", message)
+        client.brpop(["queue"])
+        with client.pipeline() as together:
+            together.zadd("left", {"task": 1.0})
+            together.hset("kept", "task", message)
+            together.execute()
+        client.get("outcome")
+        with client.pipeline() as together:
+            together.set("outcome", outcome, ex=3600)
+            together.publish("outcome", outcome)
+            together.execute()
+        with client.pipeline() as together:
+            together.zrem("left", "task")
+            together.hdel("kept", "task")
+            together.execute()
+        for _ in range(3):  # the trainer looks
+            client.get("outcome")
+        count += 1
+    spent = Snapshot.of(farm.redis).since(before)
+    print(
+        f"the commands of {count / spent.seconds:.0f} tasks a second: {per(spent.commands, count)} each, "
+        f"{1e6 * spent.cpu / count:.0f} us of Redis's processor"
+    )
+
+
 @contextlib.contextmanager
 def connected(url: str) -> Iterator[socket.socket]:
     """A bare connection, which costs a client less than Redis's own."""
@@ -253,6 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder, Farm(Path(folder) / "farm") as farm:
         print_capacity(farm, options.seconds / 4)
+        print_replay(farm, options.seconds / 4)
         print_tasks(farm, options.clips, options.seconds)
         print_gossip(farm, options.workers, options.seconds)
 
