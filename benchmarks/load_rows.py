@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -29,10 +29,11 @@ HISTORIC_LABELERS = 200
 _LABELS = "CASE WHEN n.i % 10 < 7 THEN 4 WHEN n.i % 10 = 7 THEN 2 ELSE 0 END"
 
 
-def fill(comparisons: int, labelers: int, overlap: int, *, history: bool) -> list[str]:
+def fill(comparisons: int, labelers: int, overlap: int, *, history: bool, grown: bool = False) -> list[str]:
     """Make everything in an empty database that has its tables, and return the labelers' cookies.
 
-    With ``history`` (on PostgreSQL) there are three labels to a comparison, by 200 labelers.
+    With ``history`` (on PostgreSQL) there are three labels to a comparison, by 200 labelers. Indexes are made
+    afterwards, which is faster, or have ``grown`` with the rows, as a site's, which leaves room in them.
     """
     from django.contrib.auth.models import User  # noqa: PLC0415 (models, once Django is set up)
 
@@ -52,7 +53,7 @@ def fill(comparisons: int, labelers: int, overlap: int, *, history: bool) -> lis
         participation_of(labeler, experiment)
     pair = _comparison(experiment)
     if history:
-        with _bare_tables():
+        with nullcontext() if grown else _bare_tables():
             _copy_comparisons(pair, comparisons - 1, _LABELS)
             _judge(pair, everybody[0].pk)
     else:
@@ -97,25 +98,25 @@ def _judge(pair: "Comparison", first_labeler: int) -> None:
 
     from human_feedback_site.feedback.models import Decision, Label, Lease  # noqa: PLC0415
 
-    yesterday = "t.created_at - INTERVAL '1 day'"
+    then = "t.created_at - INTERVAL '2 days' + n.id * INTERVAL '10 milliseconds'"
     lease = Lease.objects.create(
         comparison=pair, labeler_id=first_labeler, swapped=False, shown=True, expires_at=pair.created_at
     )
     judges = "(SELECT c.id, j FROM feedback_comparison c, generate_series(1, c.n_labels) AS g(j)) n"
     labeler = f"{first_labeler} + (n.id + 7 * n.j) % {HISTORIC_LABELERS}"
-    facts = {"uuid": _new_uuid(), "comparison_id": "n.id", "created_at": yesterday}
-    _copy(lease, {**facts, "labeler_id": labeler, "expires_at": yesterday}, judges)
+    facts = {"uuid": _new_uuid(), "comparison_id": "n.id", "created_at": then}
+    _copy(lease, {**facts, "labeler_id": labeler, "expires_at": then}, judges)
     label = Label.objects.create(
         uuid=uuid4(), lease=lease, comparison=pair, labeler_id=first_labeler, choice="left", swapped=False,
         status="surplus",
     )  # fmt: skip
-    facts = {"uuid": _new_uuid(), "status": "'counted'", "created_at": yesterday}
+    facts = {"uuid": _new_uuid(), "status": "'counted'", "created_at": "n.created_at"}
     facts |= {"lease_id": "n.id", "comparison_id": "n.comparison_id", "labeler_id": "n.labeler_id"}
     _copy(label, facts, f"(SELECT * FROM feedback_lease WHERE id <> {lease.pk}) n")  # noqa: S608
     decision = Decision.objects.create(
         experiment=pair.experiment, comparison=pair, seq=0, decision="first", probability=1.0, n_labels=1
     )
-    facts = {"comparison_id": "n.comparison_id", "seq": "n.id", "created_at": yesterday}
+    facts = {"comparison_id": "n.comparison_id", "seq": "n.id", "created_at": "n.created_at"}
     _copy(decision, facts, f"(SELECT * FROM feedback_label WHERE id <> {label.pk}) n")  # noqa: S608
     with connection.cursor() as cursor:
         newest = "SELECT MAX(seq) FROM feedback_decision"
@@ -203,6 +204,7 @@ def main() -> None:
     parser.add_argument("labelers", type=int, nargs="?", default=20)
     parser.add_argument("overlap", type=int, nargs="?", default=1)
     parser.add_argument("--history", action="store_true")
+    parser.add_argument("--grown", action="store_true", help="indexes grow with the history")
     options = parser.parse_args()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "human_feedback_site.settings")
     django.setup()
@@ -210,8 +212,8 @@ def main() -> None:
         print(json.dumps(check()))
     else:
         call_command("migrate", verbosity=0)
-        cookies = fill(options.comparisons, options.labelers, options.overlap, history=options.history)
-        print(json.dumps(cookies))
+        numbers = (options.comparisons, options.labelers, options.overlap)
+        print(json.dumps(fill(*numbers, history=options.history, grown=options.grown)))
 
 
 if __name__ == "__main__":

@@ -7,9 +7,13 @@
   hears of it, asks anew, has both clips rendered and registers them. Some labelers vanish with their leases,
   which end by the clock.
 - ``workers``: clips that experiments ask for, each a batch at a time, and workers that render one at a time.
+
+Before them it prints what training hosts would tell each other: sizes of networks as they are, and how long
+a ring of hosts takes to add up a gradient, by arithmetic.
 """
 
 import argparse
+import contextlib
 import heapq
 import itertools
 import random
@@ -18,6 +22,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+
+from agents.distributed import ALONE
+from agents.ppo import PPO
+from teacher.checkpoint import dump_state
+from teacher.config import TeachConfig
+from teacher.envs.tasks import task_of
+from teacher.run import make_agent, make_envs, make_predictor
 
 
 class Clock:
@@ -181,6 +192,59 @@ def clip_waits(farm: Farm, count: int, rng: random.Random) -> list[float]:
     return waits[count:]
 
 
+@dataclass(frozen=True)
+class Ring:
+    """Hosts that add up their gradients: 2 (n - 1) messages one after the other, of 1/n each; an estimate.
+
+    Attributes:
+        message: seconds that the smallest one takes from host to host, as between hosts of a data centre.
+        link: bytes a second.
+    """
+
+    hosts: int = 64
+    message: float = 25e-6
+    link: float = 1.25e9
+
+    def moved(self, size: float) -> float:
+        """Bytes in and out of each host."""
+        return 2 * (self.hosts - 1) / self.hosts * size
+
+    def seconds(self, size: float) -> float:
+        """For one sum."""
+        return 2 * (self.hosts - 1) * self.message + self.moved(size) / self.link
+
+
+def print_hosts(ring: Ring) -> None:
+    """Print sizes of networks, and what adding up their gradients takes in a round with PPO's defaults."""
+    for env_id in ("ShortHopper-v1", "teacher/Pong-v1"):
+        config = TeachConfig(env_id=env_id, predictor="synth", name="sizes", n_labels=100)
+        task = task_of(config)
+        with contextlib.closing(make_envs(config, task, 1, ALONE)) as envs:
+            agent = make_agent(config, envs)
+            share = agent.config.num_steps * envs.num_envs
+        assert isinstance(agent, PPO)
+        count = sum(each.numel() for each in agent.policy.parameters())
+        minibatch, size = agent.config.minibatch_size, 4 * count
+        print(
+            f"{env_id}: {count:,} parameters, {size / 1e3:,.0f} kB; a sum moves "
+            f"{ring.moved(size) / 1e3:,.0f} kB in and out of a host in {1e3 * ring.seconds(size):.1f} ms"
+        )
+        predictor = make_predictor(config, task).state_dict()
+        networks = sum(each.nbytes for each in predictor["network"].values())
+        message = len(dump_state({"predictor": predictor, "critic_epochs": 0}))
+        print(
+            f"  the predictor: {networks // 4:,} parameters, {networks / 1e3:,.0f} kB, "
+            f"{message / 1e3:,.0f} with its optimizer as it travels"
+        )
+        for times in (1, ring.hosts):
+            sums = agent.config.update_epochs * ring.hosts * share // (times * minibatch)
+            moved, seconds = sums * ring.moved(size), sums * ring.seconds(size)
+            print(
+                f"  minibatches of {times * minibatch:,}: {sums:,} sums a round, {moved / 1e9:.2f} GB, "
+                f"{seconds:.2f} s"
+            )
+
+
 def print_labelers(seconds: float) -> None:
     """Print how idle labelers are, and how old the oldest pairs, by delay and length of the queue."""
     lengths = (2.0, 4.0, 8.0, 16.0)
@@ -213,6 +277,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1200.0, help="simulated for each row of labelers")
     parser.add_argument("--clips", type=int, default=200_000, help="simulated for each row of workers")
     given = parser.parse_args()
+    print_hosts(Ring())
+    print()
     print_labelers(given.seconds)
     print()
     print_workers(given.clips)

@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from benchmarks.scaling import Crowd, CrowdSimulation, Farm, clip_waits
+from benchmarks.scaling import Crowd, CrowdSimulation, Farm, Ring, clip_waits
 
 
 def idle_share(crowd: Crowd) -> float:
@@ -54,3 +54,21 @@ def test_clips_wait_as_erlangs_formula_says(busy: float) -> None:
     full = load**workers / math.factorial(workers) / (1 - busy)
     expected = full / (below + full) * clip / (workers * (1 - busy))
     assert np.mean(waits) == pytest.approx(expected, rel=0.1)
+
+
+def test_a_ring_of_hosts_adds_up_with_as_many_messages_and_bytes_as_the_estimate_says() -> None:
+    hosts = 6
+    numbers = np.random.default_rng(1).integers(100, size=(hosts, hosts, 5)).astype(float)  # (host, part, 5)
+    sums, sent, messages = numbers.sum(axis=0), 0, 0
+    for adds, first in ((True, 0), (False, 1)):  # parts are added up on their way, and then handed round
+        for step in range(hosts - 1):
+            before = numbers.copy()
+            for host in range(hosts):
+                part, following = (host + first - step) % hosts, (host + 1) % hosts
+                mine = before[host, part]
+                numbers[following, part] = before[following, part] + mine if adds else mine
+            sent, messages = sent + before[0, 0].nbytes, messages + 1
+    assert np.array_equal(numbers, np.broadcast_to(sums, numbers.shape))
+    ring = Ring(hosts, message=1.0, link=10.0)
+    assert ring.moved(numbers[0].nbytes) == pytest.approx(sent)
+    assert ring.seconds(numbers[0].nbytes) == pytest.approx(messages + sent / 10.0)

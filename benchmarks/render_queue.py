@@ -1,0 +1,269 @@
+"""What do render workers and trainers ask of Redis?
+
+``python -m benchmarks.render_queue`` (some minutes) has a real render worker make clips of ShortHopper-v1 for
+a trainer's queue, with Redis and an S3 server beside it, and counts by Redis's own statistics, which do not
+depend on how busy the machine is; processor times do. The program that measures a Redis is in no package
+here. So what one does is told by its processor time for a GET of one kilobyte over a bare socket, alone and a
+hundred in a pipeline, and for the commands of a task, sent again and again.
+"""
+
+import argparse
+import contextlib
+import itertools
+import os
+import socket
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from unittest.mock import patch
+from urllib.parse import urlsplit
+
+import redis
+
+from benchmarks.clips import ENV_ID, record_pairs
+from stack.folder import Folder
+from stack.process import Process, Service, State
+from stack.site import STORAGE, Site
+from teacher.clips import ClipJob, ClipRenderer, Shot
+from teacher.collectors.render_queue import RenderQueue, WorkersStore
+from teacher.envs.tasks import describe_task
+from teacher.segments import Segment
+from teacher.storage import open_storage
+
+_OWN = ("info", "auth", "hello", "client", "config", "ping")  # of measuring and of connecting
+VALUE = b"x" * 1000
+GET = b"*2\r\n$3\r\nGET\r\n$5\r\nvalue\r\n"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Redis's statistics, at a time or of ``seconds``: bytes, and seconds of its processor."""
+
+    seconds: float
+    commands: Counter[str]
+    received: int
+    sent: int
+    cpu: float
+
+    @classmethod
+    def of(cls, server: "redis.Redis") -> "Snapshot":
+        found = {**server.info("commandstats"), **server.info("stats"), **server.info("cpu")}
+        calls = {
+            name.removeprefix("cmdstat_").partition("|")[0]: value["calls"]
+            for name, value in found.items()
+            if name.startswith("cmdstat_")
+        }
+        return cls(
+            time.monotonic(),
+            Counter({name: count for name, count in calls.items() if name not in _OWN}),
+            found["total_net_input_bytes"],
+            found["total_net_output_bytes"],
+            found["used_cpu_user"] + found["used_cpu_sys"],
+        )
+
+    def since(self, earlier: "Snapshot") -> "Snapshot":
+        """What came between."""
+        return Snapshot(
+            self.seconds - earlier.seconds,
+            self.commands - earlier.commands,
+            self.received - earlier.received,
+            self.sent - earlier.sent,
+            self.cpu - earlier.cpu,
+        )
+
+
+class Farm:
+    """Redis, an S3 server and render workers in a new folder; a context manager that stops them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = Folder(folder)
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> "Farm":
+        self._open.enter_context(self._folder.held())
+        self._folder.token.write_text("of no site")
+        ports, _ = self._folder.ports()
+        self.site = Site.of(self._folder, ports)
+        for service in (self.site.redis.service(), self.site.s3.service()):
+            self._open.enter_context(self._running(service))
+        (self._folder.path / "s3" / "clips").mkdir()
+        self.redis: redis.Redis = self._open.enter_context(redis.Redis.from_url(self.site.redis.url))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    @contextlib.contextmanager
+    def workers(self, count: int, *, gossip: bool = False) -> Iterator[None]:
+        """Run render workers."""
+        with contextlib.ExitStack() as running:
+            for service in self.site.render_workers(count):
+                left_out = {"--without-gossip"} if gossip else set()
+                command = [word for word in service.command() if word not in left_out]
+                running.enter_context(self._running(replace(service, command=partial(list, command))))
+            time.sleep(2)  # until the last answers to who asked whether they are there
+            yield
+
+    @contextlib.contextmanager
+    def _running(self, service: Service) -> Iterator[None]:
+        process = Process(service, self._folder.logs)
+        process.start()
+        try:
+            while process.state is not State.READY:
+                process.look()
+                time.sleep(0.05)
+            yield
+        finally:
+            process.stop()
+
+    def watch(self, seconds: float) -> Snapshot:
+        """What happens while nobody wants anything."""
+        before = Snapshot.of(self.redis)
+        time.sleep(seconds)
+        return Snapshot.of(self.redis).since(before)
+
+
+def make_clips(queue: RenderQueue, segments: Sequence[Segment], batch: int, folder: Path) -> float:
+    """Have clips made, so many at once; returns for how long one was away, on average."""
+    fps, away = describe_task(ENV_ID).fps, 0.0
+    for first in range(0, len(segments), batch):
+        begin, clips = time.monotonic(), []
+        for number, segment in enumerate(segments[first : first + batch], first):
+            name = f"{batch}-{number}.mp4"
+            clips.append(queue.submit(ClipJob(Shot.of(segment), folder / name, fps, f"experiment/{name}")))
+        for clip in clips:
+            assert clip.result() is None, "made here, by no worker"
+            away += time.monotonic() - begin
+    return away / len(segments)
+
+
+def print_tasks(farm: Farm, count: int, seconds: float) -> None:
+    """What a task takes, and a worker that has none."""
+    segments = list(itertools.chain(*record_pairs(describe_task(ENV_ID), count // 2, seed=1)))
+    with (
+        patch.dict(os.environ, farm.site.s3.environment()),
+        farm.workers(1),
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.closing(ClipRenderer(workers=1)) as here,
+        contextlib.closing(
+            RenderQueue(farm.site.redis.url, WorkersStore(open_storage(STORAGE), STORAGE), here)
+        ) as queue,
+    ):
+        idle = farm.watch(seconds)
+        print(f"a worker without a task: {per(idle.commands, idle.seconds)} a second")
+        make_clips(queue, segments[:2], 1, Path(folder))  # opens connections
+        for batch in (1, 2, 32):
+            before = Snapshot.of(farm.redis)
+            away = make_clips(queue, segments, batch, Path(folder))
+            spent = Snapshot.of(farm.redis).since(before)
+            share = spent.seconds / idle.seconds  # of what the worker does in any case
+            own = Counter({name: n - share * idle.commands[name] for name, n in spent.commands.items()})
+            print(
+                f"{batch} at once, {away:.2f} s away: {per(own, count)} a task; "
+                f"{(spent.received - share * idle.received) / count:,.0f} bytes to Redis and "
+                f"{(spent.sent - share * idle.sent) / count:,.0f} from it"
+            )
+
+
+def per(commands: Mapping[str, float], divisor: float) -> str:
+    """Commands for each of something, the most frequent first."""
+    each = sorted(((n / divisor, name) for name, n in commands.items()), reverse=True)
+    told = ", ".join(f"{name} {n:.1f}" for n, name in each if n > 0.05)
+    return f"{sum(n for n, _ in each):.1f} commands ({told})"
+
+
+def print_gossip(farm: Farm, count: int, seconds: float) -> None:
+    """What workers tell each other, where they do."""
+    told = []
+    for gossip in (False, True):
+        with farm.workers(count, gossip=gossip):
+            told.append(farm.watch(seconds))
+    quiet, loud = told
+    messages = loud.commands["publish"]  # which they send in any case
+    sent = loud.sent - quiet.sent * loud.seconds / quiet.seconds
+    print(
+        f"gossip of {count} workers: {messages / loud.seconds / count:.2f} messages a second of each, "
+        f"{sent / messages / count:.0f} bytes to each of them that hears one"
+    )
+
+
+def print_capacity(farm: Farm, seconds: float) -> None:
+    """What one Redis does."""
+    farm.redis.set("value", VALUE)
+    for together in (1, 100):
+        before, rounds = Snapshot.of(farm.redis), 0
+        with connected(farm.site.redis.url) as connection:
+            while time.monotonic() < before.seconds + seconds:
+                connection.sendall(GET * together)
+                left = together * (len(VALUE) + len(f"${len(VALUE)}\r\n\r\n"))
+                while left:
+                    left -= len(connection.recv(left))
+                rounds += 1
+        spent = Snapshot.of(farm.redis).since(before)
+        count = rounds * together
+        print(
+            f"GET of {len(VALUE):,} bytes, {together} in a pipeline: {count / spent.seconds:,.0f} a second, "
+            f"{1e6 * spent.cpu / count:.1f} us of Redis's processor each"
+        )
+
+
+def print_replay(farm: Farm, seconds: float) -> None:
+    """What the commands of a task take where they come as fast as one client sends them."""
+    message, outcome, count, client = b"x" * 6000, b"y" * 300, 0, farm.redis
+    before = Snapshot.of(client)
+    while time.monotonic() < before.seconds + seconds:
+        client.lpush("queue", message)
+        client.brpop(["queue"])
+        with client.pipeline() as together:
+            together.zadd("left", {"task": 1.0})
+            together.hset("kept", "task", message)
+            together.execute()
+        client.get("outcome")
+        with client.pipeline() as together:
+            together.set("outcome", outcome, ex=3600)
+            together.publish("outcome", outcome)
+            together.execute()
+        with client.pipeline() as together:
+            together.zrem("left", "task")
+            together.hdel("kept", "task")
+            together.execute()
+        for _ in range(3):  # the trainer looks
+            client.get("outcome")
+        count += 1
+    spent = Snapshot.of(farm.redis).since(before)
+    print(
+        f"the commands of {count / spent.seconds:.0f} tasks a second: {per(spent.commands, count)} each, "
+        f"{1e6 * spent.cpu / count:.0f} us of Redis's processor"
+    )
+
+
+@contextlib.contextmanager
+def connected(url: str) -> Iterator[socket.socket]:
+    """A bare connection, which costs a client less than Redis's own."""
+    parts = urlsplit(url)
+    with socket.create_connection((str(parts.hostname), int(parts.port or 0))) as connection:
+        connection.sendall(f"AUTH {parts.password}\r\n".encode())
+        assert connection.recv(5) == b"+OK\r\n"
+        yield connection
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--clips", type=int, default=32, help="of each measurement")
+    parser.add_argument("--workers", type=int, default=3, help="that gossip")
+    parser.add_argument("--seconds", type=float, default=20.0, help="to watch those that have no task")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder, Farm(Path(folder) / "farm") as farm:
+        print_capacity(farm, options.seconds / 4)
+        print_replay(farm, options.seconds / 4)
+        print_tasks(farm, options.clips, options.seconds)
+        print_gossip(farm, options.workers, options.seconds)
+
+
+if __name__ == "__main__":
+    main()
