@@ -138,13 +138,17 @@ class RewardPredictor:
 
         Raises:
             ConfigError: an input is not given.
-            DataError: the steps are of another environment.
+            DataError: the steps are of another environment, or their rewards are no finite numbers.
         """
         return self.step_rewards(Transitions(observations, actions, next_observations, terminated))
 
     def step_rewards(self, steps: Steps) -> NDArray[np.float64]:
         """The same for the steps of a segment or an episode."""
-        return self._rewards(self._read(steps))
+        features = self._read(steps)
+        rewards = self._rewards(features)
+        if not np.isfinite(rewards).all():
+            raise DataError(_why_not_finite(features))
+        return rewards
 
     @property
     def follows(self) -> bool:
@@ -280,3 +284,16 @@ def _ensemble(
     if config.shaping is not None:
         return ShapedEnsemble(read, config, config.shaping, generator)
     return RewardEnsemble(config.members, read.size, config.hidden, generator, config.dropout)
+
+
+def _why_not_finite(features: Tensor) -> str:
+    """What to say of steps whose predicted rewards are no finite numbers."""
+    if bool(features.isfinite().all()):
+        return (
+            "expected finite rewards, got a NaN or an infinity from what holds none: the steps are too far "
+            "from those that the predictor was fitted to, or its parameters are damaged; fit it anew"
+        )
+    return (
+        "expected finite numbers to predict rewards from, got a NaN or an infinity among the observations or "
+        "actions; mend the environment, or what makes its observations"
+    )

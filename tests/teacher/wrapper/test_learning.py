@@ -198,6 +198,39 @@ def test_answers_of_other_segments_are_refused(wrap: Wrap, tmp_path: Path) -> No
         wrap(gym.make("CartPole-v1"), prefs_dir=path, log_dir=tmp_path / "other")
 
 
+def test_only_the_last_of_saved_answers_are_kept_where_they_are_too_many(wrap: Wrap, tmp_path: Path) -> None:
+    collector = wrap(train_reward=False, log_dir=tmp_path / "collected")
+    play(collector, 700)
+    path = collector.save_prefs()
+    collector.close()
+    assert collector.tutor.answers == 24
+    env = wrap(prefs_dir=path, collect_prefs=False, max_prefs_in_db=13, log_dir=tmp_path / "few")
+    assert env.tutor.answers == 13
+    newest = list(collector.tutor.learner.dataset._rows)[-13:]
+    assert all(uuid in env.tutor.learner.dataset for uuid in newest)
+
+
+class Failing(Line):
+    """What it observes is no number any more once it is broken."""
+
+    broken = False
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, *others = super().step(action)
+        return (observation * np.nan if self.broken else observation), *others
+
+
+def test_no_reward_comes_of_an_observation_that_is_no_number(wrap: Wrap) -> None:
+    line = Failing()
+    env = wrap(line)
+    play(env, 300)
+    assert env.using_reward_from_predictor
+    line.broken = True
+    env.step(np.zeros(1, np.float32))  # its reward is that of what was observed before
+    with pytest.raises(DataError, match="got a NaN or an infinity among the observations"):
+        env.step(np.zeros(1, np.float32))
+
+
 def test_a_folder_is_gone_on_with(wrap: Wrap) -> None:
     env = wrap()
     play(env, 300)
