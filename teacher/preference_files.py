@@ -27,6 +27,7 @@ Space = spaces.Space[Any]
 
 _FORMAT = "rl-teacher preferences"
 _VERSION = 1
+_BOUNDS = {"f": (-np.inf, np.inf), "b": (0, 1)}  # of a Box; those of whole numbers depend on their size
 
 
 @dataclass(frozen=True)
@@ -210,10 +211,10 @@ def space_of(about: Mapping[str, Any]) -> Space:
             return spaces.MultiDiscrete(np.array(about["nvec"]), start=np.array(about["start"]))
         if about["kind"] == "Box":
             dtype = np.dtype(about["dtype"])
-            low, high = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+            low, high = _BOUNDS.get(dtype.kind) or (np.iinfo(dtype).min, np.iinfo(dtype).max)
             return spaces.Box(low, high, tuple(about["shape"]), dtype.type)
         raise ValueError(f"a space of kind {about['kind']}")
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AssertionError) as error:
         raise DataError(f"expected the description of a space, got {one_line(error)}") from error
 
 
@@ -249,6 +250,10 @@ def _check_columns(columns: Mapping[str, Column], about: Mapping[str, Any]) -> N
             )
         if found.dtype != np.dtype(said["dtype"]):
             raise DataError(f"expected {name} of {said['dtype']}, got {found.dtype}")
+    for name, of_a_step in (("observations", "observation_space"), ("actions", "action_space")):
+        kept, described = columns[name].rows.shape[3:], space_of(about[of_a_step]).shape or ()
+        if kept != described:
+            raise DataError(f"expected {name} of shape {described}, as its {of_a_step} says, got {kept}")
     values = columns["values"].rows
     if count == 0:
         raise DataError("it is empty; save it again when there are answers")
