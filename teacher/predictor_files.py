@@ -9,7 +9,7 @@ from gymnasium import spaces
 from teacher.checkpoint import load_state, save_state
 from teacher.errors import DataError, one_line
 from teacher.options import RewardConfig, refuse_newer
-from teacher.preference_files import describe_space, space_of
+from teacher.preference_files import describe_space, require_environment, space_of
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
 
@@ -46,6 +46,8 @@ def load_predictor(
     action_space: Space | None = None,
     device: str = "cpu",
     network: MakeNetwork | None = None,
+    *,
+    env_id: str | None = None,
 ) -> RewardPredictor:
     """Read a predictor back, with the settings it was saved with.
 
@@ -55,6 +57,8 @@ def load_predictor(
         action_space: the same.
         device: torch device.
         network: what the predictor was made with, where that was not this project's.
+        env_id: refuse a predictor of another environment; see
+            :func:`~teacher.envs.families.same_environment`.
 
     Raises:
         DataError: the file is missing, damaged, written by a newer version, or of another environment.
@@ -80,6 +84,7 @@ def load_predictor(
                 f"{describe_space(space)}"
             )
         found[name] = space_of(about[name])
+    require_environment(path, about.get("env_id"), env_id)
     config = _reward_config(path, about["reward"])
     if about.get("own_network", False) != (network is not None):
         raise DataError(

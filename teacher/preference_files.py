@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from teacher import archives, parquet
 from teacher.columns import Column
-from teacher.envs.families import resolve_env_id
+from teacher.envs.families import same_environment
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, StorageError, one_line
 from teacher.files import DAMAGED_ARCHIVE, written_whole
 from teacher.preferences import PreferenceDataset
@@ -97,7 +97,8 @@ def load_preferences(
 
     Args:
         path: what :func:`save_preferences` wrote.
-        env_id: refuse preferences of another environment.
+        env_id: refuse preferences of another environment; see
+            :func:`~teacher.envs.families.same_environment`.
         observation_space: refuse those of another space.
         action_space: the same.
 
@@ -112,7 +113,6 @@ def load_preferences(
         columns = file_type.read_columns(file, about["columns"])
         _check_columns(columns, about)
     wanted = {
-        "env_id": env_id and resolve_env_id(env_id),
         "observation_space": observation_space and describe_space(observation_space),
         "action_space": action_space and describe_space(action_space),
     }
@@ -121,7 +121,19 @@ def load_preferences(
             raise DataError(
                 f"{path} is of another environment: its {name} is {about[name]}, expected {value}"
             )
-    return PreferenceDataset.of_columns(about["env_id"], columns)
+    require_environment(path, about.get("env_id"), env_id)
+    return PreferenceDataset.of_columns(about.get("env_id"), columns)
+
+
+def require_environment(path: Path, found: Any, expected: str | None) -> None:
+    """Raise :class:`DataError` for a file, of preferences or a predictor, that is of another environment."""
+    if found is not None and not isinstance(found, str):
+        raise DataError(f"{path} is damaged: expected the env_id that it is about, got {one_line(found)}")
+    if not same_environment(found, expected):
+        raise DataError(
+            f"{path} is of another environment: its env_id is {found}, expected {expected}; choose another "
+            "file, or, where that one is meant, load it in Python, set its env_id to None and save it again"
+        )
 
 
 def saved_spaces(path: Path) -> tuple[Space, Space]:

@@ -53,6 +53,23 @@ def test_that_of_another_environment_is_refused(tmp_path: Path) -> None:
         load_predictor(tmp_path / "a.npz", SPACES[0], Discrete(2))
 
 
+def test_that_of_another_environment_of_the_same_spaces_is_refused_unless_it_is_meant(
+    tmp_path: Path, dataset: PreferenceDataset
+) -> None:
+    path = tmp_path / "a.npz"
+    predictor = RewardPredictor(*SPACES, RewardConfig(members=2, hidden=8), seed=3)
+    predictor.fit(dataset, max_epochs=1)
+    save_predictor(path, predictor, *SPACES)
+    assert load_predictor(path, *SPACES, env_id="Any-v0").env_id == "Any-v0"
+    message = rf"^{path} is of another environment: its env_id is Any-v0, expected Other-v0; .* to None .*$"
+    with pytest.raises(DataError, match=message):
+        load_predictor(path, *SPACES, env_id="Other-v0")
+    meant = load_predictor(path)
+    meant.env_id = None
+    save_predictor(path, meant, *SPACES)
+    assert load_predictor(path, *SPACES, env_id="Other-v0").env_id is None
+
+
 @pytest.mark.parametrize("name", ["version", "observation_space", "action_space", "reward", "predictor"])
 def test_a_file_without_a_part_is_damaged(tmp_path: Path, name: str) -> None:
     path = tmp_path / "a.npz"

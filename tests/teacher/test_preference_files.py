@@ -241,6 +241,7 @@ WRONG: dict[str, Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any] | No
     "counts. have to be positive": lambda old: {
         "about": newer(old["about"], action_space={"kind": "Discrete", "n": 0, "start": 0})
     },
+    "the env_id that it is about": lambda old: {"about": newer(old["about"], env_id=3)},
     "it is empty": lambda old: {
         **{name: array[:0] for name, array in old.items() if name != "about"},
         "about": newer(old["about"], preferences=0),
@@ -290,10 +291,21 @@ def test_preferences_of_another_environment_are_refused(
     save_preferences(path, dataset, *SPACES)
     with pytest.raises(DataError, match="another environment: its env_id is Any-v0, expected Other-v0"):
         load_preferences(path, env_id="Other-v0")
+    assert load_preferences(path, env_id="module:Any-v0").env_id == "Any-v0"
     with pytest.raises(DataError, match="another environment: its observation_space is"):
         load_preferences(path, observation_space=spaces.Box(-1, 1, (4,)))
     with pytest.raises(DataError, match=r"expected actions of Discrete.*pass the spaces of Any-v0"):
         save_preferences(path, dataset, SPACES[0], spaces.Discrete(3))
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_preferences_of_another_environment_may_be_meant(
+    dataset: PreferenceDataset, tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"labels{suffix}"
+    dataset.env_id = None
+    save_preferences(path, dataset, *SPACES)
+    assert_same(load_preferences(path, env_id="Other-v0"), dataset)
 
 
 def test_a_space_of_truths_is_read_back() -> None:

@@ -401,6 +401,25 @@ def test_a_feature_that_never_varied_does_no_harm(make_segment: MakeSegment) -> 
     assert np.isfinite(model.rewards(np.full((1, 3), 1e9), np.zeros((1, 2)))).all()
 
 
+def test_answers_about_another_environment_are_refused_unless_they_are_meant(
+    make_segment: MakeSegment,
+) -> None:
+    model, answers = predictor(), dataset(truthful(make_segment, range(4)))
+    model.fit(answers, max_epochs=1)
+    before = model.segment_returns([make_segment(1)])
+    answers.env_id = "Other-v0"
+    with pytest.raises(DataError, match=r"answers about Any-v0, .* got some about Other-v0; .* to None"):
+        model.fit(answers, max_epochs=1)
+    assert model.env_id == "Any-v0"
+    assert model.segment_returns([make_segment(1)]) == before
+    model.env_id = None
+    model.fit(answers, max_epochs=1)
+    assert model.env_id == "Other-v0"
+    answers.env_id = None
+    model.fit(answers, max_epochs=1)
+    assert model.env_id == "Other-v0"
+
+
 @pytest.mark.parametrize("name", ["observations", "actions"])
 def test_no_reward_is_predicted_from_what_is_no_number(make_segment: MakeSegment, name: str) -> None:
     model, segment = predictor(), make_segment(1)

@@ -6,12 +6,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.vector import SyncVectorEnv
 
 from teacher.client import Decision
 from teacher.envs.episodes import replay
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
 from teacher.segments import Segment
-from tests.teacher.wrapper.conftest import Line, Wrap, play
+from tests.teacher.wrapper.conftest import Line, Wrap, WrapVector, play
 
 
 def test_rewards_are_predicted_once_there_is_a_predictor_and_the_true_one_stays_in_info(wrap: Wrap) -> None:
@@ -196,6 +197,29 @@ def test_answers_of_other_segments_are_refused(wrap: Wrap, tmp_path: Path) -> No
         wrap(prefs_dir=path, segment_length=6, log_dir=tmp_path / "other")
     with pytest.raises(DataError, match="of another environment"):
         wrap(gym.make("CartPole-v1"), prefs_dir=path, log_dir=tmp_path / "other")
+
+
+def test_what_was_learned_in_another_environment_of_the_same_spaces_is_refused(
+    wrap: Wrap, wrap_vector: WrapVector, tmp_path: Path
+) -> None:
+    env = wrap(gym.make("HalfCheetah-v5"), log_dir=tmp_path / "first")
+    play(env, 200)
+    env.save_prefs()
+    env.save_reward_predictor()
+    env.close()
+    first = tmp_path / "first"
+    others = {"collect_prefs": False, "log_dir": tmp_path / "other"}
+    for saved in ({"prefs_dir": first}, {"pretrained_reward_predictor_dir": first, "train_reward": False}):
+        with pytest.raises(DataError, match=r"its env_id is HalfCheetah-v5, expected Walker2d-v5; .*$"):
+            wrap(gym.make("Walker2d-v5"), **{**others, **saved})
+        wrap(gym.make("teacher/ShortCheetah-v1"), **{**others, **saved}).close()  # the same robot
+        envs = SyncVectorEnv([lambda: gym.make("HalfCheetah-v5")])
+        assert envs.spec is None
+        wrap_vector(envs, **{**others, **saved}).close()
+    with pytest.raises(
+        ConfigError, match=r"^log_dir: .*first holds answers about HalfCheetah-v5, expected W"
+    ):
+        wrap(gym.make("Walker2d-v5"), log_dir=first)
 
 
 def test_only_the_last_of_saved_answers_are_kept_where_they_are_too_many(wrap: Wrap, tmp_path: Path) -> None:
