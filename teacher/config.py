@@ -22,6 +22,7 @@ from teacher.options import (
     RewardConfig,
     field_checks,
     refuse_first,
+    refuse_newer,
     type_checks,
     with_preset,
 )
@@ -392,6 +393,9 @@ def load_config(run_dir: Path) -> tuple[TeachConfig, uuid.UUID]:
         run_id = uuid.UUID(data.pop("run_id"))
         # The folder may have been moved since it was written.
         data["runs_dir"] = str(run_dir.resolve().parent.parent)
+        refuse_newer(path, TeachConfig, data)
+        for part, kind in PARTS.items():
+            refuse_newer(path, kind, data.get(part, ()), f"{part}.")
         config = from_fields(data)
     except FileNotFoundError as error:
         raise ConfigError(f"expected a run directory with a config.json; {path} does not exist") from error

@@ -27,6 +27,10 @@ class ConfigError(TeacherError):
     exit_status = 2
 
 
+class UndecidedError(ConfigError):
+    """A scripted teacher can tell no pairs apart, whatever it is asked; a run cannot be given another."""
+
+
 class EnvironmentUnsuitableError(TeacherError):
     """The environment is unknown, unsupported, or its episodes cannot serve the run."""
 

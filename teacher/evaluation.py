@@ -82,11 +82,7 @@ def evaluate(predictor: RewardPredictor, dataset: PreferenceDataset) -> Evaluati
     """
     if len(dataset) == 0:
         raise DataError("expected answers to evaluate on, got none")
-    if predictor.env_id is not None and predictor.env_id != dataset.env_id:
-        raise DataError(
-            f"expected answers about {predictor.env_id}, which the predictor is for, got some about "
-            f"{dataset.env_id}; use a dataset of that environment"
-        )
+    predictor.require_environment(dataset)
     logits = predictor.preference_logits(dataset)
     chances = chance_of_first(torch.from_numpy(logits), predictor.config.label_noise).mean(dim=0)
     values = torch.from_numpy(np.asarray(dataset.values, np.float64))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from teacher.client import CERTAIN, Decision
-from teacher.errors import BehaviourError, ConfigError, described, one_line
+from teacher.errors import BehaviourError, UndecidedError, described, one_line
 from teacher.functions import named_function
 from teacher.segments import RewardedSteps, Segment, SegmentPair
 from teacher.teachers import Answerer, Manner
@@ -95,13 +95,13 @@ class ScriptedTeacher:
 
         Raises:
             BehaviourError: a function of the user's failed.
-            ConfigError: the teacher could tell no pair of very many apart.
+            UndecidedError: the teacher could tell no pair of very many apart.
         """
         key = _fingerprint(first, second)
         value = self._answerer.answer(self._value(first), self._value(second), key)
         self._skipped_in_a_row = self._skipped_in_a_row + 1 if value is None else 0
         if self._skipped_in_a_row == _MAX_SKIPPED_IN_A_ROW:
-            raise ConfigError(
+            raise UndecidedError(
                 f"--teacher: expected answers, but skip:{self._manner.skip:g} gave none to "
                 f"{_MAX_SKIPPED_IN_A_ROW} pairs in a row; lower it, below 0 where returns are negative"
             )

@@ -4,12 +4,14 @@ Each field is annotated with its help text and, where not every value will do, w
 does not raises :class:`ConfigError`, which names the option. What several options set together is a preset.
 """
 
+import dataclasses
 import math
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from teacher.errors import ConfigError
@@ -73,6 +75,17 @@ def type_checks(settings: object) -> list[Check]:
         )
         for name, kind in hints
     ]
+
+
+def refuse_newer(path: Path, settings: type, names: Iterable[str], prefix: str = "") -> None:
+    """Raise :class:`ConfigError` where a file names a setting that is not known here."""
+    known = {field.name for field in dataclasses.fields(settings)}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ConfigError(
+            f"{path} was written by a newer version of this program: it has the setting "
+            f"{prefix}{unknown[0]}, which is not known here; update the program"
+        )
 
 
 def _is_of(value: object, kind: Any) -> bool:

@@ -8,8 +8,8 @@ from gymnasium import spaces
 
 from teacher.checkpoint import load_state, save_state
 from teacher.errors import DataError, one_line
-from teacher.options import RewardConfig
-from teacher.preference_files import describe_space, space_of
+from teacher.options import RewardConfig, refuse_newer
+from teacher.preference_files import describe_space, require_environment, space_of
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
 
@@ -17,6 +17,7 @@ Space = spaces.Space[Any]
 
 _FORMAT = "rl-teacher predictor"
 _VERSION = 1
+_SAID = ("version", "observation_space", "action_space", "reward")
 
 
 def save_predictor(
@@ -45,6 +46,8 @@ def load_predictor(
     action_space: Space | None = None,
     device: str = "cpu",
     network: MakeNetwork | None = None,
+    *,
+    env_id: str | None = None,
 ) -> RewardPredictor:
     """Read a predictor back, with the settings it was saved with.
 
@@ -54,16 +57,24 @@ def load_predictor(
         action_space: the same.
         device: torch device.
         network: what the predictor was made with, where that was not this project's.
+        env_id: refuse a predictor of another environment; see
+            :func:`~teacher.envs.families.same_environment`.
 
     Raises:
         DataError: the file is missing, damaged, written by a newer version, or of another environment.
+        ConfigError: it was written by a newer version, with settings that are not known here.
     """
     state = load_state(path)
     about = state.get("about")
     if not isinstance(about, dict) or about.get("format") != _FORMAT:
         raise DataError(f"{path} holds no reward predictor; expected a file that save_predictor wrote")
-    if about["version"] > _VERSION:
-        raise DataError(f"{path} has version {about['version']}, this program reads up to {_VERSION}")
+    missing = [*(name for name in _SAID if name not in about), *{"predictor"}.difference(state)]
+    if missing:
+        raise DataError(f"{path} is damaged: expected {missing[0]} in it; save the predictor again")
+    if about["version"] != _VERSION:
+        raise DataError(
+            f"{path} has version {about['version']}, this program reads {_VERSION}; update the program"
+        )
     wanted = {"observation_space": observation_space, "action_space": action_space}
     found: dict[str, Space] = {}
     for name, space in wanted.items():
@@ -73,10 +84,8 @@ def load_predictor(
                 f"{describe_space(space)}"
             )
         found[name] = space_of(about[name])
-    try:
-        config = RewardConfig(**about["reward"])
-    except TypeError as error:
-        raise DataError(f"{path} has settings that are not known here: {one_line(error)}") from error
+    require_environment(path, about.get("env_id"), env_id)
+    config = _reward_config(path, about["reward"])
     if about.get("own_network", False) != (network is not None):
         raise DataError(
             f"{path} is of a predictor with {'another' if network else 'its own'} network; "
@@ -86,3 +95,12 @@ def load_predictor(
     predictor.load_state_dict(state["predictor"])
     predictor.env_id = about.get("env_id")
     return predictor
+
+
+def _reward_config(path: Path, settings: Any) -> RewardConfig:
+    """The settings that a file says."""
+    try:
+        refuse_newer(path, RewardConfig, settings, "reward.")
+        return RewardConfig(**settings)
+    except TypeError as error:
+        raise DataError(f"{path} is damaged: {one_line(error)}; save the predictor again") from error

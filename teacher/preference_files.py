@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from teacher import archives, parquet
 from teacher.columns import Column
-from teacher.envs.families import resolve_env_id
+from teacher.envs.families import same_environment
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, StorageError, one_line
 from teacher.files import DAMAGED_ARCHIVE, written_whole
 from teacher.preferences import PreferenceDataset
@@ -27,6 +27,7 @@ Space = spaces.Space[Any]
 
 _FORMAT = "rl-teacher preferences"
 _VERSION = 1
+_BOUNDS = {"f": (-np.inf, np.inf), "b": (0, 1)}  # of a Box; those of whole numbers depend on their size
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ def load_preferences(
 
     Args:
         path: what :func:`save_preferences` wrote.
-        env_id: refuse preferences of another environment.
+        env_id: refuse preferences of another environment; see
+            :func:`~teacher.envs.families.same_environment`.
         observation_space: refuse those of another space.
         action_space: the same.
 
@@ -111,7 +113,6 @@ def load_preferences(
         columns = file_type.read_columns(file, about["columns"])
         _check_columns(columns, about)
     wanted = {
-        "env_id": env_id and resolve_env_id(env_id),
         "observation_space": observation_space and describe_space(observation_space),
         "action_space": action_space and describe_space(action_space),
     }
@@ -120,7 +121,19 @@ def load_preferences(
             raise DataError(
                 f"{path} is of another environment: its {name} is {about[name]}, expected {value}"
             )
-    return PreferenceDataset.of_columns(about["env_id"], columns)
+    require_environment(path, about.get("env_id"), env_id)
+    return PreferenceDataset.of_columns(about.get("env_id"), columns)
+
+
+def require_environment(path: Path, found: Any, expected: str | None) -> None:
+    """Raise :class:`DataError` for a file, of preferences or a predictor, that is of another environment."""
+    if found is not None and not isinstance(found, str):
+        raise DataError(f"{path} is damaged: expected the env_id that it is about, got {one_line(found)}")
+    if not same_environment(found, expected):
+        raise DataError(
+            f"{path} is of another environment: its env_id is {found}, expected {expected}; choose another "
+            "file, or, where that one is meant, load it in Python, set its env_id to None and save it again"
+        )
 
 
 def saved_spaces(path: Path) -> tuple[Space, Space]:
@@ -210,10 +223,10 @@ def space_of(about: Mapping[str, Any]) -> Space:
             return spaces.MultiDiscrete(np.array(about["nvec"]), start=np.array(about["start"]))
         if about["kind"] == "Box":
             dtype = np.dtype(about["dtype"])
-            low, high = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+            low, high = _BOUNDS.get(dtype.kind) or (np.iinfo(dtype).min, np.iinfo(dtype).max)
             return spaces.Box(low, high, tuple(about["shape"]), dtype.type)
         raise ValueError(f"a space of kind {about['kind']}")
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AssertionError) as error:
         raise DataError(f"expected the description of a space, got {one_line(error)}") from error
 
 
@@ -249,6 +262,10 @@ def _check_columns(columns: Mapping[str, Column], about: Mapping[str, Any]) -> N
             )
         if found.dtype != np.dtype(said["dtype"]):
             raise DataError(f"expected {name} of {said['dtype']}, got {found.dtype}")
+    for name, of_a_step in (("observations", "observation_space"), ("actions", "action_space")):
+        kept, described = columns[name].rows.shape[3:], space_of(about[of_a_step]).shape or ()
+        if kept != described:
+            raise DataError(f"expected {name} of shape {described}, as its {of_a_step} says, got {kept}")
     values = columns["values"].rows
     if count == 0:
         raise DataError("it is empty; save it again when there are answers")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from teacher.columns import Column, ids_of, uuids_of
 from teacher.envs.episodes import terminations
-from teacher.errors import DataError
+from teacher.errors import ConfigError, DataError
 from teacher.segments import NOTHING_AFTER, Segment
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -124,18 +125,21 @@ class PreferenceDataset:
         max_size: preferences kept; the one decided longest ago goes first.
 
     Attributes:
-        env_id: where all segments come from; None while there are none.
+        env_id: where all segments come from; None while there are none, or where that is not known.
+
+    Raises:
+        ConfigError: ``max_size`` is below 1.
     """
 
     def __init__(self, max_size: int | None = None) -> None:
-        self.max_size = max_size
         self.env_id: str | None = None
         self._rows: dict[UUID, int] = {}  # in the order of decision
         self._uuids: list[UUID] = []
         self._columns: dict[str, Column] = {}
+        self.max_size = max_size
 
     @classmethod
-    def of_columns(cls, env_id: str, columns: Mapping[str, Column]) -> "PreferenceDataset":
+    def of_columns(cls, env_id: str | None, columns: Mapping[str, Column]) -> "PreferenceDataset":
         """A dataset of :attr:`columns`, in the order of decision, without copying them."""
         dataset = cls()
         dataset.env_id = env_id
@@ -143,6 +147,18 @@ class PreferenceDataset:
         dataset._uuids = uuids_of(columns["ids"].rows)
         dataset._rows = {uuid: row for row, uuid in enumerate(dataset._uuids)}
         return dataset
+
+    @property
+    def max_size(self) -> int | None:
+        """Preferences kept; None: all. Those beyond it go at once where it is set."""
+        return self._max_size
+
+    @max_size.setter
+    def max_size(self, size: int | None) -> None:
+        if size is not None and size < 1:
+            raise ConfigError(f"max_size: expected 1 or more, or None to keep all, got {size}")
+        self._max_size = size
+        self._trim()
 
     def __len__(self) -> int:
         return len(self._uuids)
@@ -213,7 +229,8 @@ class PreferenceDataset:
             How many preferences were added, changed or dropped; what ``max_size`` pushes out does not count.
 
         Raises:
-            DataError: a segment's shape differs from those already here, or its environment does.
+            DataError: a segment's shape differs from those already here, or its environment does, or a value
+                is no probability.
             StorageError: the disk is full.
         """
         return sum(self._upsert(preference) for preference in preferences)
@@ -224,6 +241,11 @@ class PreferenceDataset:
             if row is not None:
                 self._drop(row)
             return row is not None
+        if not 0 <= preference.value <= 1:  # not so for a NaN
+            raise DataError(
+                f"comparison {preference.uuid}: expected a value from 0 to 1, the probability that its first "
+                f"segment is the better one, or None, got {preference.value}"
+            )
         if row is not None:
             if self.values[row] == np.float32(preference.value):
                 return False
@@ -231,9 +253,13 @@ class PreferenceDataset:
             self._rows[preference.uuid] = self._rows.pop(preference.uuid)
             return True
         self._append(preference, preference.value)
-        if self.max_size is not None and len(self) > self.max_size:
-            self._drop(next(iter(self._rows.values())))
+        self._trim()
         return True
+
+    def _trim(self) -> None:
+        excess = 0 if self._max_size is None else max(0, len(self) - self._max_size)
+        for uuid in list(islice(self._rows, excess)):
+            self._drop(self._rows[uuid])
 
     def _append(self, preference: Preference, value: float) -> None:
         pair = _alike(preference.first, preference.second)
@@ -247,17 +273,18 @@ class PreferenceDataset:
             "ids": ids_of([preference.uuid])[0],
         }
         env_id = preference.first.recipe.env_id
+        expected = env_id if self.env_id is None else self.env_id
         if not self._columns:
-            self.env_id = env_id
             self._columns = {name: Column(entry.shape, entry.dtype) for name, entry in entries.items()}
         for name, entry in entries.items():
             kept = self._columns[name].rows
-            if (entry.shape, entry.dtype, env_id) != (kept.shape[1:], kept.dtype, self.env_id):
+            if (entry.shape, entry.dtype, env_id) != (kept.shape[1:], kept.dtype, expected):
                 raise DataError(
                     f"comparison {preference.uuid} has {name} of shape {entry.shape} and {entry.dtype} from "
-                    f"{env_id}, the others have {kept.shape[1:]} and {kept.dtype} from {self.env_id}; all "
+                    f"{env_id}, the others have {kept.shape[1:]} and {kept.dtype} from {expected}; all "
                     "segments of a run have one length and one environment"
                 )
+        self.env_id = expected
         for column in self._columns.values():
             column.reserve(len(self) + 1)  # of all, before any is changed
         for name, entry in entries.items():

@@ -24,7 +24,14 @@ from teacher.arguments import INTERRUPTED, OneLineParser, add_options
 from teacher.assembly import build_run, check, prepared_directory, refuse_existing
 from teacher.config import PARTS, TeachConfig, from_options, load_config
 from teacher.crew import Crew
-from teacher.errors import ConfigError, SiteRefusedError, SiteUnreachableError, StorageError, TeacherError
+from teacher.errors import (
+    ConfigError,
+    SiteRefusedError,
+    SiteUnreachableError,
+    StorageError,
+    TeacherError,
+    UndecidedError,
+)
 from teacher.follower import follow
 from teacher.help_text import ENVIRONMENTS, HELP, SECTIONS
 from teacher.loop import train
@@ -191,6 +198,10 @@ def _train_or_save(run: Run, resume: str) -> bool:
     """Train; where that fails, save what there is and say how to go on."""
     try:
         return train(run)
+    except UndecidedError as error:  # going on would be with the same teacher
+        raise UndecidedError(
+            f"{error}; a run keeps its teacher, so begin another: another -n, with another --teacher"
+        ) from error
     except (TeacherError, AgentError, OSError):
         # torchrun sends SIGTERM when another process has died: no reason to lose the error that says so.
         signal.signal(signal.SIGTERM, _disregard)

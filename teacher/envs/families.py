@@ -25,6 +25,7 @@ DoublePendulum 10    50                10 - 0.01 x^2 - (y - 2)^2 - 0.001 w1^2 - 
 the time step of the physics.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, SupportsFloat
@@ -35,6 +36,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 NAMESPACE = "teacher"
 
 _ENTRY_POINT = f"{__name__}:make_family"
+_VERSIONED = re.compile(r".-v\d+")
 
 _ALIASES = {
     "Walker2d": "Walker",
@@ -199,3 +201,19 @@ def resolve_env_id(name: str) -> str:
     if name in gym.registry:
         return name
     return old_names().get(name.removeprefix(f"{NAMESPACE}/"), name)
+
+
+def same_environment(one: str | None, other: str | None) -> bool:
+    """Whether what was learned in one environment may be used in the other, as far as names tell.
+
+    Refused are two ids of different environments. The tasks of one family and the environment underneath
+    have the same states and actions, and so are one. A name without a version tells nothing: it is a class's
+    where nobody registered the environment, a vector environment's, or that of recorded episodes.
+    """
+    known = [_base(name) for name in (one, other) if name is not None and _VERSIONED.search(name)]
+    return len(set(known)) < 2
+
+
+def _base(name: str) -> str:
+    """The environment underneath an id, which may say with ``module:`` where it is registered."""
+    return base_env_id(resolve_env_id(name.rpartition(":")[2]))

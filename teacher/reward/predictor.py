@@ -10,6 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
+from teacher.envs.families import same_environment
 from teacher.errors import DataError, one_line
 from teacher.options import RewardConfig
 from teacher.preferences import PreferenceDataset
@@ -42,7 +43,8 @@ class RewardPredictor:
 
     Attributes:
         inputs: what it reads of each step.
-        env_id: where the preferences come from that it was fitted to last; None before the first fit.
+        env_id: where the preferences come from that it was fitted to last; None before the first fit. Set it
+            to None to go on with those of another environment of the same spaces.
         own_network: what makes its members, where that is not this project.
     """
 
@@ -91,12 +93,16 @@ class RewardPredictor:
 
         Without any preference (all may have been undone) nothing changes. Where the fit diverges, the last
         good parameters stay: the best so far in a fit to convergence, else those before.
+
+        Raises:
+            DataError: the preferences are about another environment than those before.
         """
         if len(dataset) == 0:
             return FitReport()
+        self.require_environment(dataset)
         if max_epochs is None and max_updates is None and self.config.converge:
             max_updates = _MAX_UPDATES
-        self.env_id = dataset.env_id
+        self.env_id = self.env_id if dataset.env_id is None else dataset.env_id
         before = self._fitted_state()
         pairs = self._pairs(dataset)
         if max_updates is None:
@@ -115,6 +121,15 @@ class RewardPredictor:
         self._normalise.fit(evaluation.outputs)
         report = report_of(updates, evaluation, pairs, self.config.label_noise)
         return replace(report, diverged=not sound)
+
+    def require_environment(self, dataset: PreferenceDataset) -> None:
+        """Raise :class:`DataError` for preferences about another environment than it was fitted to."""
+        if not same_environment(self.env_id, dataset.env_id):
+            raise DataError(
+                f"expected answers about {self.env_id}, which the predictor is for, got some about "
+                f"{dataset.env_id}; use a dataset of that environment, or set the predictor's env_id to None "
+                "where another one is meant"
+            )
 
     def rewards(
         self,
@@ -138,13 +153,17 @@ class RewardPredictor:
 
         Raises:
             ConfigError: an input is not given.
-            DataError: the steps are of another environment.
+            DataError: the steps are of another environment, or their rewards are no finite numbers.
         """
         return self.step_rewards(Transitions(observations, actions, next_observations, terminated))
 
     def step_rewards(self, steps: Steps) -> NDArray[np.float64]:
         """The same for the steps of a segment or an episode."""
-        return self._rewards(self._read(steps))
+        features = self._read(steps)
+        rewards = self._rewards(features)
+        if not np.isfinite(rewards).all():
+            raise DataError(_why_not_finite(features))
+        return rewards
 
     @property
     def follows(self) -> bool:
@@ -280,3 +299,16 @@ def _ensemble(
     if config.shaping is not None:
         return ShapedEnsemble(read, config, config.shaping, generator)
     return RewardEnsemble(config.members, read.size, config.hidden, generator, config.dropout)
+
+
+def _why_not_finite(features: Tensor) -> str:
+    """What to say of steps whose predicted rewards are no finite numbers."""
+    if bool(features.isfinite().all()):
+        return (
+            "expected finite rewards, got a NaN or an infinity from what holds none: the steps are too far "
+            "from those that the predictor was fitted to, or its parameters are damaged; fit it anew"
+        )
+    return (
+        "expected finite numbers to predict rewards from, got a NaN or an infinity among the observations or "
+        "actions; mend the environment, or what makes its observations"
+    )

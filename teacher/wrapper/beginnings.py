@@ -6,6 +6,7 @@ from pathlib import Path
 
 from teacher.collectors.base import Collector
 from teacher.collectors.synthetic import SyntheticTeacher
+from teacher.envs.families import same_environment
 from teacher.errors import ConfigError, DataError
 from teacher.judges import Judge, ScriptedTeacher
 from teacher.ledger import Ledger
@@ -24,7 +25,28 @@ _SYNTHETIC_PERIOD = 0.25  # seconds from one answer to the next, as in DRLHP
 _PEOPLE_PERIOD = 3.0
 
 
-def saved_preferences(config: WrapperConfig, source: Source) -> PreferenceDataset:
+def first_preferences(config: WrapperConfig, source: Source, ledger: Ledger) -> tuple[PreferenceDataset, int]:
+    """What there is to learn from, and how many answers ``prefs_dir`` held.
+
+    Raises:
+        ConfigError: what was saved there has segments of another length, or ``log_dir`` is of another
+            environment.
+        DataError, OSError: ``prefs_dir`` cannot be read, or is of another environment.
+    """
+    dataset = _saved_preferences(config, source)
+    loaded = len(dataset)
+    dataset.max_size = config.max_prefs_in_db
+    dataset.upsert(ledger.targets())
+    if not same_environment(dataset.env_id, source.env_id):
+        raise ConfigError(
+            f"log_dir: {config.logs} holds answers about {dataset.env_id}, expected {source.env_id}; choose "
+            "another log_dir"
+        )
+    dataset.env_id = source.env_id  # where the environment has two names
+    return dataset, loaded
+
+
+def _saved_preferences(config: WrapperConfig, source: Source) -> PreferenceDataset:
     """What was answered in ``prefs_dir``; empty where none is named.
 
     Raises:
@@ -36,7 +58,9 @@ def saved_preferences(config: WrapperConfig, source: Source) -> PreferenceDatase
     path = Path(config.prefs_dir)
     path = path / PREFERENCES_NAME if path.is_dir() else path
     spaces = source.observation_space, source.action_space
-    dataset = load_preferences(path, observation_space=spaces[0], action_space=spaces[1])
+    dataset = load_preferences(
+        path, env_id=source.env_id, observation_space=spaces[0], action_space=spaces[1]
+    )
     if dataset.segment_length != config.segment_length:
         raise ConfigError(
             f"segment_length: expected {dataset.segment_length} as in {path}, got {config.segment_length}"

@@ -141,6 +141,11 @@ class WrapperConfig:
                 f"expected n_initial_prefs ({self.n_initial_prefs}) or more",
             ),
             (
+                "max_prefs_in_db",
+                not self.train_reward or self.max_prefs_in_db >= self.n_initial_prefs,
+                f"expected n_initial_prefs ({self.n_initial_prefs}) or more, or training never begins",
+            ),
+            (
                 "background",
                 self.background or not self.collect_prefs or self.counts_steps,
                 "what is done inside step is asked by steps: pass n_prefs and total_timesteps, or a schedule",

@@ -35,8 +35,8 @@ from teacher.wrapper.beginnings import (
     PREFERENCES_NAME,
     checkpoints,
     collector_of,
+    first_preferences,
     newest_checkpoint,
-    saved_preferences,
     schedule_of,
 )
 from teacher.wrapper.clips import Films
@@ -112,10 +112,7 @@ class Tutor:
         config, logs = self.config, self.config.logs
         self._hold_folder(parts)
         ledger = parts.enter_context(contextlib.closing(Ledger(logs / LEDGER_NAME)))
-        dataset = saved_preferences(config, self.source)
-        self._loaded = len(dataset)
-        dataset.max_size = config.max_prefs_in_db
-        dataset.upsert(ledger.targets())
+        dataset, self._loaded = first_preferences(config, self.source, ledger)
         if len(dataset):
             _preferences_log.info("beginning with %d preferences", len(dataset))
         predictor = self._first_predictor()
@@ -386,11 +383,14 @@ class Tutor:
         folder = self.config.pretrained_reward_predictor_dir
         if folder is None:
             return self._new_predictor(self.config.reward)
-        spaces = self.source.observation_space, self.source.action_space
         path = newest_checkpoint(Path(folder))
-        self.predictor = load_predictor(path, *spaces, self.config.device, self._network)
+        self.predictor = self._load_predictor(path)
         _log.info("rewards are predicted by %s", path)
-        return load_predictor(path, *spaces, self.config.device, self._network)
+        return self._load_predictor(path)
+
+    def _load_predictor(self, path: Path) -> RewardPredictor:
+        spaces = self.source.observation_space, self.source.action_space
+        return load_predictor(path, *spaces, self.config.device, self._network, env_id=self.source.env_id)
 
     def _new_predictor(self, config: RewardConfig) -> RewardPredictor:
         spaces = self.source.observation_space, self.source.action_space

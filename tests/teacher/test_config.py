@@ -219,6 +219,21 @@ def test_a_part_that_does_not_fit_is_refused(tmp_path: Path, reward: Any) -> Non
         load_config(config.run_dir)
 
 
+@pytest.mark.parametrize("part", ["", *PARTS])
+def test_a_setting_of_a_newer_version_is_named_as_such(tmp_path: Path, part: str) -> None:
+    config = make_config(runs_dir=str(tmp_path / "runs"))
+    config.run_dir.mkdir(parents=True)
+    save_config(config, uuid.uuid4())
+    path = config.run_dir / "config.json"
+    data = json.loads(path.read_text())
+    (data[part] if part else data)["new_option"] = 3
+    path.write_text(json.dumps(data))
+    name = f"{part}.new_option" if part else "new_option"
+    message = rf"^{path} was written by a newer version .* setting {name}, .*; update the program$"
+    with pytest.raises(ConfigError, match=message):
+        load_config(config.run_dir)
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_what_is_given_counts_more_than_the_preset(name: str) -> None:
     options = {"env_id": "ShortHopper-v1", "predictor": "synth", "name": "x", "n_labels": 40, "preset": name}

@@ -109,6 +109,9 @@ def test_a_dataset_of_another_environment_is_refused(
     fitted.env_id = "Other-v0"
     with pytest.raises(DataError, match=r"expected answers about Other-v0, .* about Any-v0"):
         evaluate(fitted, dataset)
+    fitted.env_id = "Reach"  # without a version it is no id
+    with pytest.raises(DataError, match="expected observations of Box"):
+        evaluate(fitted, dataset)
     with pytest.raises(DataError, match="got none"):
         evaluate(fitted, PreferenceDataset())
 

@@ -9,7 +9,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from teacher.checkpoint import load_state, save_state
-from teacher.errors import DataError
+from teacher.errors import ConfigError, DataError
 from teacher.options import RewardConfig
 from teacher.predictor_files import load_predictor, save_predictor
 from teacher.preference_files import describe_space, space_of
@@ -51,6 +51,48 @@ def test_that_of_another_environment_is_refused(tmp_path: Path) -> None:
     save_predictor(tmp_path / "a.npz", RewardPredictor(*SPACES, RewardConfig(), seed=3), *SPACES)
     with pytest.raises(DataError, match="of another environment: its action_space is"):
         load_predictor(tmp_path / "a.npz", SPACES[0], Discrete(2))
+
+
+def test_that_of_another_environment_of_the_same_spaces_is_refused_unless_it_is_meant(
+    tmp_path: Path, dataset: PreferenceDataset
+) -> None:
+    path = tmp_path / "a.npz"
+    predictor = RewardPredictor(*SPACES, RewardConfig(members=2, hidden=8), seed=3)
+    predictor.fit(dataset, max_epochs=1)
+    save_predictor(path, predictor, *SPACES)
+    assert load_predictor(path, *SPACES, env_id="Any-v0").env_id == "Any-v0"
+    message = rf"^{path} is of another environment: its env_id is Any-v0, expected Other-v0; .* to None .*$"
+    with pytest.raises(DataError, match=message):
+        load_predictor(path, *SPACES, env_id="Other-v0")
+    meant = load_predictor(path)
+    meant.env_id = None
+    save_predictor(path, meant, *SPACES)
+    assert load_predictor(path, *SPACES, env_id="Other-v0").env_id is None
+
+
+@pytest.mark.parametrize("name", ["version", "observation_space", "action_space", "reward", "predictor"])
+def test_a_file_without_a_part_is_damaged(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "a.npz"
+    save_predictor(path, RewardPredictor(*SPACES, RewardConfig(), seed=3), *SPACES)
+    state = load_state(path)
+    del (state if name == "predictor" else state["about"])[name]
+    save_state(path, state)
+    with pytest.raises(DataError, match=f"^{path} is damaged: expected {name} in it; save"):
+        load_predictor(path, *SPACES)
+
+
+def test_a_file_of_a_newer_version_is_named_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    save_predictor(path, RewardPredictor(*SPACES, RewardConfig(), seed=3), *SPACES)
+    state = load_state(path)
+    state["about"]["reward"]["new_option"] = 3
+    save_state(path, state)
+    with pytest.raises(ConfigError, match=r"newer version .* setting reward\.new_option, .*; update the"):
+        load_predictor(path)
+    state["about"]["reward"] = 3
+    save_state(path, state)
+    with pytest.raises(DataError, match=f"^{path} is damaged: .*; save the predictor again$"):
+        load_predictor(path)
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

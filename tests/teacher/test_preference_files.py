@@ -19,7 +19,7 @@ from teacher.columns import Column
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import ConfigError, DataError, StorageError
 from teacher.options import RewardConfig
-from teacher.preference_files import load_preferences, save_preferences
+from teacher.preference_files import describe_space, load_preferences, save_preferences, space_of
 from teacher.preferences import Preference, PreferenceDataset
 from teacher.reward.predictor import RewardPredictor
 from teacher.segments import Segment
@@ -231,6 +231,17 @@ WRONG: dict[str, Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any] | No
     "something else": lambda old: {"about": np.array('{"format": "recipes"}')},
     "update the program": lambda old: {"about": newer(old["about"], version=2)},
     "is damaged": lambda old: {"about": np.array("not json")},
+    "observations of shape .4,., as its observation_space says, got .3,.": lambda old: {
+        "about": newer(old["about"], observation_space=describe_space(spaces.Box(-1, 1, (4,))))
+    },
+    r"actions of shape \(\), as its action_space says, got .2,.": lambda old: {
+        "about": newer(old["about"], action_space=describe_space(spaces.Discrete(2)))
+    },
+    "description of a space": lambda old: {"about": newer(old["about"], action_space={"kind": "Discrete"})},
+    "counts. have to be positive": lambda old: {
+        "about": newer(old["about"], action_space={"kind": "Discrete", "n": 0, "start": 0})
+    },
+    "the env_id that it is about": lambda old: {"about": newer(old["about"], env_id=3)},
     "it is empty": lambda old: {
         **{name: array[:0] for name, array in old.items() if name != "about"},
         "about": newer(old["about"], preferences=0),
@@ -280,10 +291,26 @@ def test_preferences_of_another_environment_are_refused(
     save_preferences(path, dataset, *SPACES)
     with pytest.raises(DataError, match="another environment: its env_id is Any-v0, expected Other-v0"):
         load_preferences(path, env_id="Other-v0")
+    assert load_preferences(path, env_id="module:Any-v0").env_id == "Any-v0"
     with pytest.raises(DataError, match="another environment: its observation_space is"):
         load_preferences(path, observation_space=spaces.Box(-1, 1, (4,)))
     with pytest.raises(DataError, match=r"expected actions of Discrete.*pass the spaces of Any-v0"):
         save_preferences(path, dataset, SPACES[0], spaces.Discrete(3))
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_preferences_of_another_environment_may_be_meant(
+    dataset: PreferenceDataset, tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"labels{suffix}"
+    dataset.env_id = None
+    save_preferences(path, dataset, *SPACES)
+    assert_same(load_preferences(path, env_id="Other-v0"), dataset)
+
+
+def test_a_space_of_truths_is_read_back() -> None:
+    space = spaces.Box(0, 1, (3,), np.dtype(np.bool_))  # type: ignore[arg-type]  # as Gymnasium takes it
+    assert space_of(describe_space(space)) == space
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -18,7 +18,7 @@ from scipy import stats
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.tasks import describe_task
-from teacher.errors import DataError
+from teacher.errors import ConfigError, DataError
 from teacher.preferences import Preference, PreferenceDataset, bootstrap_weights
 from teacher.segments import Segment, SegmentPool
 
@@ -219,3 +219,49 @@ def test_the_last_decided_are_kept(size: int, changes: list[tuple[int, float | N
         held = dict(zip(dataset.observations[:, 0, 0, 0].tolist(), dataset.values.tolist(), strict=True))
         assert held == model
         assert dataset.ids[:, 1].tolist() == list(held)
+
+
+def test_a_dataset_that_is_given_a_size_keeps_the_last_decided_at_once(make_segment: MakeSegment) -> None:
+    dataset = PreferenceDataset()
+    answers = [Preference(UUID(int=n), make_segment(n), make_segment(n + 50), 1.0) for n in range(9)]
+    dataset.upsert([*answers, dataclasses.replace(answers[2], value=0.0)])
+    dataset.max_size = 3
+    assert {answer.uuid for answer in answers if answer.uuid in dataset} == {UUID(int=n) for n in (2, 7, 8)}
+    dataset.upsert(answers[:1])
+    assert len(dataset) == 3
+    dataset.max_size = None
+    dataset.upsert(answers)
+    assert len(dataset) == 9
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_size_that_keeps_nothing_is_refused(size: int) -> None:
+    message = f"max_size: expected 1 or more, or None to keep all, got {size}"
+    with pytest.raises(ConfigError, match=message):
+        PreferenceDataset(max_size=size)
+    with pytest.raises(ConfigError, match=message):
+        PreferenceDataset().max_size = size
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1.01, -0.01])
+def test_what_is_no_probability_is_refused(make_segment: MakeSegment, value: float) -> None:
+    dataset = PreferenceDataset()
+    answer = Preference(UUID(int=1), make_segment(1), make_segment(2), 1.0)
+    for known in (0, 1):
+        with pytest.raises(DataError, match=rf"expected a value from 0 to 1, .* got {value}$"):
+            dataset.upsert([dataclasses.replace(answer, value=value)])
+        assert len(dataset) == known
+        dataset.upsert([answer])
+    assert dataset.values.tolist() == [1.0]
+
+
+def test_answers_of_an_environment_that_is_not_known_are_of_that_of_the_next(
+    make_segment: MakeSegment,
+) -> None:
+    answers = [Preference(UUID(int=n), make_segment(n), make_segment(n + 50), 1.0) for n in range(3)]
+    dataset = PreferenceDataset()
+    dataset.upsert(answers[:2])
+    dataset.env_id = None
+    dataset.upsert(answers[2:])
+    assert len(dataset) == 3
+    assert dataset.env_id == "Any-v0"

@@ -399,3 +399,42 @@ def test_a_feature_that_never_varied_does_no_harm(make_segment: MakeSegment) -> 
     model = predictor()
     model.fit(dataset(preferences))
     assert np.isfinite(model.rewards(np.full((1, 3), 1e9), np.zeros((1, 2)))).all()
+
+
+def test_answers_about_another_environment_are_refused_unless_they_are_meant(
+    make_segment: MakeSegment,
+) -> None:
+    model, answers = predictor(), dataset(truthful(make_segment, range(4)))
+    model.fit(answers, max_epochs=1)
+    before = model.segment_returns([make_segment(1)])
+    answers.env_id = "Other-v0"
+    with pytest.raises(DataError, match=r"answers about Any-v0, .* got some about Other-v0; .* to None"):
+        model.fit(answers, max_epochs=1)
+    assert model.env_id == "Any-v0"
+    assert model.segment_returns([make_segment(1)]) == before
+    model.env_id = None
+    model.fit(answers, max_epochs=1)
+    assert model.env_id == "Other-v0"
+    answers.env_id = None
+    model.fit(answers, max_epochs=1)
+    assert model.env_id == "Other-v0"
+
+
+@pytest.mark.parametrize("name", ["observations", "actions"])
+def test_no_reward_is_predicted_from_what_is_no_number(make_segment: MakeSegment, name: str) -> None:
+    model, segment = predictor(), make_segment(1)
+    steps = {"observations": segment.observations.copy(), "actions": segment.actions.copy()}
+    steps[name][2, 1] = np.nan
+    with pytest.raises(DataError, match="expected finite numbers to predict rewards from, got a NaN"):
+        model.rewards(**steps)
+    steps[name][2, 1] = np.inf  # as far away as anything can count
+    assert np.isfinite(model.rewards(**steps)).all()
+
+
+def test_rewards_of_damaged_parameters_are_refused(make_segment: MakeSegment) -> None:
+    model, segment = predictor(), make_segment(1)
+    state = model.state_dict()
+    state["network"] = {name: value * np.nan for name, value in state["network"].items()}
+    model.load_state_dict(state)
+    with pytest.raises(DataError, match=r"got a NaN or an infinity from what holds none: .*; fit it anew"):
+        model.step_rewards(segment)

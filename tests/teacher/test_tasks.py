@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from teacher.envs.families import FAMILIES, register_tasks, resolve_env_id
+from teacher.envs.families import FAMILIES, register_tasks, resolve_env_id, same_environment
 from teacher.envs.make import make_env
 from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.errors import EnvironmentUnsuitableError
@@ -254,3 +254,24 @@ def test_parts_of_environments_are_the_environments_of_one() -> None:
     whole = seeds(6, (0, 1))
     assert len(set(whole)) == 6
     assert seeds(3, (0, 2)) + seeds(3, (1, 2)) == whole
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("HalfCheetah-v5", "Walker2d-v5", False),
+        ("HalfCheetah-v4", "HalfCheetah-v5", False),
+        ("ShortHopper-v1", "ShortWalker-v1", False),
+        ("Any-v0", "Any-v0", True),
+        ("ShortHopper-v1", "teacher/ShortHopper-v1", True),
+        ("teacher/ShortHopper-v1", "teacher/Hopper-v1", True),
+        ("teacher/Cheetah-v1", "HalfCheetah-v5", True),
+        ("some_module:Any-v0", "Any-v0", True),
+        ("Any-v0", None, True),
+        ("Any-v0", "SyncVectorEnv", True),
+        ("recorded", "Any-v0", True),
+    ],
+)
+def test_names_tell_environments_apart_where_they_are_ids(one: str, other: str | None, same: bool) -> None:
+    assert same_environment(one, other) is same
+    assert same_environment(other, one) is same

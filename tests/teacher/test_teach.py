@@ -255,3 +255,15 @@ def test_sigterm_while_a_failure_is_saved_does_not_hide_the_failure(
     assert "one ended (closed)" in said.err
     assert "interrupted" not in said.err
     assert "To go on when that is mended" in said.out
+
+
+def test_who_can_tell_nothing_apart_is_not_to_be_gone_on_with(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main("-p synth -e ShortReacher-v1 -n x -l 4000 --segment_steps 2 --teacher skip:1000".split()) == 2
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert "skip:1000 gave none to 1000 pairs in a row" in line
+    assert "a run keeps its teacher, so begin another: another -n, with another --teacher" in line
+    assert "resume" not in said.out

@@ -27,6 +27,7 @@ INSIDE: dict[str, Any] = {  # all within step, with few labels
 
 Wrapper = HumanPreferencesEnvWrapper
 Wrap = Callable[..., HumanPreferencesEnvWrapper]
+WrapVector = Callable[..., HumanPreferencesVectorWrapper]
 
 
 class Line(gym.Env[Any, Any]):
@@ -94,7 +95,7 @@ def wrap(tmp_path: Path) -> Iterator[Wrap]:
 
 
 @pytest.fixture
-def wrap_vector(tmp_path: Path) -> Iterator[Callable[..., HumanPreferencesVectorWrapper]]:
+def wrap_vector(tmp_path: Path) -> Iterator[WrapVector]:
     made: list[HumanPreferencesVectorWrapper] = []
 
     def make(envs: Any, **settings: Any) -> HumanPreferencesVectorWrapper:

@@ -6,12 +6,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.vector import SyncVectorEnv
 
 from teacher.client import Decision
 from teacher.envs.episodes import replay
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
 from teacher.segments import Segment
-from tests.teacher.wrapper.conftest import Line, Wrap, play
+from tests.teacher.wrapper.conftest import Line, Wrap, WrapVector, play
 
 
 def test_rewards_are_predicted_once_there_is_a_predictor_and_the_true_one_stays_in_info(wrap: Wrap) -> None:
@@ -196,6 +197,62 @@ def test_answers_of_other_segments_are_refused(wrap: Wrap, tmp_path: Path) -> No
         wrap(prefs_dir=path, segment_length=6, log_dir=tmp_path / "other")
     with pytest.raises(DataError, match="of another environment"):
         wrap(gym.make("CartPole-v1"), prefs_dir=path, log_dir=tmp_path / "other")
+
+
+def test_what_was_learned_in_another_environment_of_the_same_spaces_is_refused(
+    wrap: Wrap, wrap_vector: WrapVector, tmp_path: Path
+) -> None:
+    env = wrap(gym.make("HalfCheetah-v5"), log_dir=tmp_path / "first")
+    play(env, 200)
+    env.save_prefs()
+    env.save_reward_predictor()
+    env.close()
+    first = tmp_path / "first"
+    others = {"collect_prefs": False, "log_dir": tmp_path / "other"}
+    for saved in ({"prefs_dir": first}, {"pretrained_reward_predictor_dir": first, "train_reward": False}):
+        with pytest.raises(DataError, match=r"its env_id is HalfCheetah-v5, expected Walker2d-v5; .*$"):
+            wrap(gym.make("Walker2d-v5"), **{**others, **saved})
+        wrap(gym.make("teacher/ShortCheetah-v1"), **{**others, **saved}).close()  # the same robot
+        envs = SyncVectorEnv([lambda: gym.make("HalfCheetah-v5")])
+        assert envs.spec is None
+        wrap_vector(envs, **{**others, **saved}).close()
+    with pytest.raises(
+        ConfigError, match=r"^log_dir: .*first holds answers about HalfCheetah-v5, expected W"
+    ):
+        wrap(gym.make("Walker2d-v5"), log_dir=first)
+
+
+def test_only_the_last_of_saved_answers_are_kept_where_they_are_too_many(wrap: Wrap, tmp_path: Path) -> None:
+    collector = wrap(train_reward=False, log_dir=tmp_path / "collected")
+    play(collector, 700)
+    path = collector.save_prefs()
+    collector.close()
+    assert collector.tutor.answers == 24
+    env = wrap(prefs_dir=path, collect_prefs=False, max_prefs_in_db=13, log_dir=tmp_path / "few")
+    assert env.tutor.answers == 13
+    newest = list(collector.tutor.learner.dataset._rows)[-13:]
+    assert all(uuid in env.tutor.learner.dataset for uuid in newest)
+
+
+class Failing(Line):
+    """What it observes is no number any more once it is broken."""
+
+    broken = False
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, *others = super().step(action)
+        return (observation * np.nan if self.broken else observation), *others
+
+
+def test_no_reward_comes_of_an_observation_that_is_no_number(wrap: Wrap) -> None:
+    line = Failing()
+    env = wrap(line)
+    play(env, 300)
+    assert env.using_reward_from_predictor
+    line.broken = True
+    env.step(np.zeros(1, np.float32))  # its reward is that of what was observed before
+    with pytest.raises(DataError, match="got a NaN or an infinity among the observations"):
+        env.step(np.zeros(1, np.float32))
 
 
 def test_a_folder_is_gone_on_with(wrap: Wrap) -> None:

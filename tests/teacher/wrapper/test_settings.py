@@ -46,6 +46,10 @@ def test_both_names_are_understood() -> None:
             {"n_prefs": 10, "total_timesteps": 100},
             r"n_prefs: expected n_initial_prefs \(40\) or more; got 10",
         ),
+        (
+            {"max_prefs_in_db": 39},
+            r"max_prefs_in_db: expected n_initial_prefs \(40\) or more, or training never begins; got 39",
+        ),
         ({"background": False}, "background: what is done inside step is asked by steps"),
         (
             {"background": False, "synthetic_prefs": False, "n_prefs": 50, "total_timesteps": 100},

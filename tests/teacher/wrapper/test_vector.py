@@ -1,6 +1,5 @@
 """Vector environments, in each way they reset."""
 
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -12,9 +11,7 @@ from teacher import HumanPreferencesVectorWrapper
 from teacher.envs.episodes import replay
 from teacher.errors import ConfigError
 from teacher.wrapper import replayable
-from tests.teacher.wrapper.conftest import Line
-
-WrapVector = Callable[..., HumanPreferencesVectorWrapper]
+from tests.teacher.wrapper.conftest import Line, WrapVector
 
 
 def play(
