@@ -23,6 +23,7 @@ from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.models import (
     Comparison,
     Decision,
+    Experiment,
     Invite,
     Label,
     Labeler,
@@ -194,6 +195,18 @@ def test_an_answer_sent_many_times_at_once_is_recorded_once(
     assert sorted(statuses) == [200] * (LABELERS - 1) + [201]
     assert Label.objects.count() == 1
     assert trainer.decisions()["last_seq"] == 1
+
+
+def test_each_of_many_answers_sent_at_once_is_checked(
+    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+) -> None:
+    trainer.register(5)
+    Experiment.objects.update(min_watch_ms=60_000, stop_failures=5)
+    browser = browsers[0]
+    race(*(lambda lease=lease: browser.answer(lease) for lease in browser.lease(5)))
+    participation = Participation.objects.get(labeler__name="labeler-0")
+    assert participation.watch_checks == "00000"
+    assert participation.stopped_at is not None
 
 
 def test_an_undo_sent_many_times_at_once_is_recorded_once(

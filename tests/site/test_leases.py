@@ -155,6 +155,24 @@ def test_one_labeler_has_one_lease_of_a_pair_even_when_old_ones_come_back(
     assert reply["leases"] == []
 
 
+def test_no_more_expired_leases_come_back_than_are_asked_for_and_the_shown_one_does(
+    trainer: Trainer, browser: Browser
+) -> None:
+    held = []
+    for _ in range(3):
+        Comparison.objects.update(priority=-1)
+        trainer.register(3)
+        held += browser.lease(3)
+        Lease.objects.update(expires_at="2000-01-01T00:00:00Z")
+    assert len({lease["comparison"] for lease in held}) == 9
+    shown = held[-1]["uuid"]
+    reply = browser.ask(3, held=[lease["uuid"] for lease in held], shown=shown)
+    assert len(reply["renewed"]) == 3
+    assert shown in reply["renewed"]
+    assert reply["leases"] == []
+    assert len(reply["lost"]) == 6
+
+
 def test_leases_of_others_cannot_be_renewed(trainer: Trainer, invite: Invite) -> None:
     trainer.register()
     [lease] = invite("owner").lease()

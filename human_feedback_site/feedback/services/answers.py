@@ -177,27 +177,41 @@ def _watched_ms(claim: Claim, answer: Answer) -> int:
 
 
 def _note(claim: Claim, outcome: str, watched_ms: int) -> int:
-    """Count the answer and what it says about its labeler; return how many of the labeler's answers stand."""
-    gold, watch = claim.gold_checks, claim.watch_checks
+    """Count the answer and what it says about its labeler; return how many of the labeler's answers stand.
+
+    Checks are added to what the row has in this moment: a labeler's answers may come many at once.
+    """
+    gold, watch = "gold_checks", "watch_checks"
     if claim.purpose == Lease.Purpose.GOLD:
         gold = _with_check(gold, passed=outcome == claim.gold)
     if claim.min_watch_ms and not claim.again:
         watch = _with_check(watch, passed=watched_ms >= claim.min_watch_ms)
-    stops = max(gold.count("0"), watch.count("0")) >= claim.stop_failures
     [[answered]] = rows(
         """
         UPDATE feedback_participation
-        SET answers = answers + 1, gold_checks = %s, watch_checks = %s,
-            stopped_at = CASE WHEN %s THEN COALESCE(stopped_at, {now}) ELSE stopped_at END
+        SET answers = answers + 1, gold_checks = {gold}, watch_checks = {watch},
+            stopped_at = CASE WHEN {gold_failures} >= %s OR {watch_failures} >= %s
+                THEN COALESCE(stopped_at, {now}) ELSE stopped_at END
         WHERE id = %s
         RETURNING answers - undone""",
-        [gold, watch, stops, claim.participation],
+        [claim.stop_failures, claim.stop_failures, claim.participation],
+        gold=gold,
+        watch=watch,
+        gold_failures=_failures(gold),
+        watch_failures=_failures(watch),
     )
     return int(answered)
 
 
 def _with_check(checks: str, *, passed: bool) -> str:
-    return (checks + "01"[passed])[-Participation.CHECKS_KEPT :]
+    """SQL for a column of checks and one more, the oldest of too many left out."""
+    first = f"CASE WHEN LENGTH({checks}) < {Participation.CHECKS_KEPT} THEN 1 ELSE 2 END"
+    return f"SUBSTR({checks} || '{int(passed)}', {first})"
+
+
+def _failures(checks: str) -> str:
+    """SQL for how many of them failed."""
+    return f"LENGTH({checks}) - LENGTH(REPLACE({checks}, '0', ''))"
 
 
 @transaction.atomic

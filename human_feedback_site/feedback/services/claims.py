@@ -50,8 +50,6 @@ class Claim:
     class_prior: Triple | None
     labeler: int
     participation: int
-    gold_checks: str
-    watch_checks: str
     stopped: bool
     confusion: Matrix | None
 
@@ -173,7 +171,7 @@ _CLAIM = """
            EXISTS (SELECT 1 FROM feedback_undo u WHERE u.lease_id = l.id),
            c.id, c.gold, e.id, e.min_watch_ms, e.stop_failures,
            e.aggregation, e.overlap, e.overlap_share, e.overlap_more, e.class_prior,
-           l.labeler_id, p.id, p.gold_checks, p.watch_checks, p.stopped_at IS NOT NULL, p.confusion
+           l.labeler_id, p.id, p.stopped_at IS NOT NULL, p.confusion
     FROM feedback_lease l
     JOIN feedback_comparison c ON c.id = l.comparison_id
     JOIN feedback_experiment e ON e.id = c.experiment_id
@@ -232,7 +230,7 @@ def _claim(row: Sequence[Any]) -> Claim:
         :10
     ]
     aggregation, overlap, overlap_share, overlap_more, class_prior = row[10:15]
-    labeler, participation, gold_checks, watch_checks, stopped, confusion = row[15:]
+    labeler, participation, stopped, confusion = row[15:]
     rule = Experiment(
         aggregation=aggregation, overlap=overlap, overlap_share=overlap_share, overlap_more=overlap_more
     )
@@ -251,8 +249,6 @@ def _claim(row: Sequence[Any]) -> Claim:
         class_prior=None if class_prior is None else json.loads(class_prior),
         labeler=labeler,
         participation=participation,
-        gold_checks=gold_checks,
-        watch_checks=watch_checks,
         stopped=bool(stopped),
         confusion=None if confusion is None else json.loads(confusion),
     )

@@ -180,25 +180,30 @@ _COMES_BACK = """l.id IN ({expired}) AND 0 < (
 
 
 def _renew(who: Participant, request: LeaseRequest, found: Found) -> dict[UUID, Offer]:
-    """Extend live leases, those that the page holds and some that it lost sight of, and expired ones.
+    """Extend live leases, those that the page holds and some that it lost sight of.
+
+    Expired ones come back where the labeler holds fewer than it asks for, what is on its screen first.
 
     The margin is asked for again: what somebody else ended since it was found may, by the clock of this
     statement, which began earlier, still last a moment.
     """
     most = max(request.count, len(set(request.held)))
-    leases = dict([*found.live.items()][:most]) | found.expired
+    room = max(0, request.count - len(found.live))
+    back_first = sorted(found.expired.items(), key=lambda expired: expired[1].uuid != request.shown)
+    expired = dict(back_first[:room])
+    leases = dict([*found.live.items()][:most]) | expired
     if not leases:
         return {}
     values = [seconds(settings.LEASE_SECONDS), key(request.shown or _NO_LEASE), who.prompt_version]
     values += [*leases, seconds(NEARLY_OVER_SECONDS)]
-    if found.expired:
-        values += [*found.expired, who.labeler, who.labeler]
+    if expired:
+        values += [*expired, who.labeler, who.labeler]
     back = rows(
         _RENEW,
         values,
-        comes_back=_COMES_BACK if found.expired else "1 = 0",
+        comes_back=_COMES_BACK if expired else "1 = 0",
         leases=", ".join(["%s"] * len(leases)),
-        expired=", ".join(["%s"] * len(found.expired)),
+        expired=", ".join(["%s"] * len(expired)),
     )
     return {leases[lease].uuid: leases[lease] for (lease,) in sorted(back)}
 
