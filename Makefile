@@ -5,7 +5,7 @@ OPTIONS ?=
 BIN := $(VENV)/bin
 GL_PACKAGES := libegl1 libgl1-mesa-dri libosmesa6
 
-.PHONY: help demo stack docs test check audit suite setup setup-dev setup-stack clean
+.PHONY: help demo stack docs test check weaknesses audit suite setup setup-dev setup-stack clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,15 +27,17 @@ suite: setup-dev
 	$(BIN)/pytest --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') --maxprocesses 4 \
 		--dist loadfile --no-loadscope-reorder
 
-check: setup-dev $(VENV)/audit/bin/pip-audit ## Lint, types, import rules, known weaknesses of the dependencies
+check: setup-dev weaknesses ## Lint, types, import rules, known weaknesses of the dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python scripts/audit.py $(VENV)/audit/bin/pip-audit
 
-audit: setup-dev $(VENV)/audit/bin/pip-audit ## Look for known weaknesses of the dependencies; fail where none can be asked about
-	$(BIN)/python scripts/audit.py --strict $(VENV)/audit/bin/pip-audit
+weaknesses: $(VENV)/audit/bin/pip-audit
+	$(VENV)/audit/bin/python scripts/audit.py $<
+
+audit: $(VENV)/audit/bin/pip-audit ## Look for known weaknesses of the dependencies; fail where none can be asked about
+	$(VENV)/audit/bin/python scripts/audit.py --strict $<
 
 setup: $(VENV)/.runtime ## Create the virtual environment
 	@scripts/system-packages $(GL_PACKAGES)

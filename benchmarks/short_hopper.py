@@ -10,7 +10,6 @@ others, and Spearman's correlation of predicted and true sums of 200 segments dr
 """
 
 import argparse
-import json
 import multiprocessing
 import operator
 import tempfile
@@ -31,6 +30,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
+from benchmarks.results import append, load
 from teacher.assembly import build_run, check, prepared_directory
 from teacher.client import Decision
 from teacher.collectors.synthetic import SyntheticTeacher
@@ -214,9 +214,7 @@ def print_table(outcomes: Sequence[Outcomes], console: Console) -> None:
 
 def load_outcomes(path: Path | None) -> list[Outcomes]:
     """What an earlier run of this script left in its ``--json`` file."""
-    if path is None or not path.exists():
-        return []
-    records = [json.loads(line) for line in path.read_text().splitlines()]
+    records = [] if path is None else load(path)
     return [Outcomes(**{**record, "play": Play(**record["play"])}) for record in records]
 
 
@@ -246,8 +244,7 @@ def main() -> None:
                 outcomes.append(outcome)
                 console.print(outcome, highlight=False)
                 if arguments.json is not None:
-                    with arguments.json.open("a") as file:
-                        file.write(json.dumps(asdict(outcome)) + "\n")
+                    append(arguments.json, asdict(outcome))
     order = {side: index for index, side in enumerate(SIDES)}
     print_table(sorted(outcomes, key=lambda outcome: (order[outcome.side], outcome.seed)), console)
 

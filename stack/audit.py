@@ -15,6 +15,7 @@ from uuid import UUID
 
 from rich.table import Table
 
+from stack.errors import StackError
 from teacher.ledger import Ledger
 from teacher.preferences import Preference
 
@@ -72,9 +73,23 @@ class Evidence:
     bots_killed: int = 0
 
     def acknowledged(self) -> list[dict[str, Any]]:
-        """What the labelers saw acknowledged."""
-        lines = self.answers.read_text().splitlines() if self.answers.exists() else []
-        return [json.loads(line) for line in lines]
+        """What the labelers saw acknowledged.
+
+        Raises:
+            StackError: a line cannot be read. Where labelers were killed, the end of the last one may be
+                missing: that answer is as good as one that its labeler did not see acknowledged.
+        """
+        text = self.answers.read_text(errors="replace") if self.answers.exists() else ""
+        lines, answers = text.splitlines(), []
+        for number, line in enumerate(lines, 1):
+            if (answer := _answer(line)) is not None:
+                answers.append(answer)
+            elif number < len(lines) or text.endswith("\n") or not self.bots_killed:
+                raise StackError(
+                    f"{self.answers} line {number}: expected an answer as JSON, got {line[:40]!r}; without "
+                    "it nobody can say what became of the labels"
+                )
+        return answers
 
     def rows(self, statement: str) -> list[Sequence[Any]]:
         """Those of this experiment, without its name, which comes first in each."""
@@ -182,7 +197,11 @@ class _Label:
 
 
 def audit(evidence: Evidence) -> Audit:
-    """Compare what the three sides hold. Scripted labelers answer as the true returns say."""
+    """Compare what the three sides hold. Scripted labelers answer as the true returns say.
+
+    Raises:
+        StackError: as :meth:`Evidence.acknowledged`.
+    """
     acknowledged = evidence.acknowledged()
     seen = {UUID(line["uuid"]): line for line in acknowledged}
     labels = [_Label.of(row) for row in evidence.rows(_LABELS)]
@@ -225,6 +244,16 @@ def audit(evidence: Evidence) -> Audit:
         stuck=len(stuck),
         gaps=_gaps([seq for seq, _, _ in feed]),
     )
+
+
+def _answer(line: str) -> dict[str, Any] | None:
+    """What a labeler wrote down, None where that cannot be read."""
+    try:
+        answer: dict[str, Any] = json.loads(line)
+        UUID(answer["uuid"]), UUID(answer["comparison"]), answer["choice"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return answer
 
 
 def _is_inverted(label: _Label, line: Mapping[str, Any] | None) -> bool:

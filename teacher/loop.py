@@ -62,6 +62,12 @@ def train(run: Run, on_round: Callable[[Round], None] | None = None) -> bool:
             "set",
             about="schedule",
         )
+    if teaching is not None and teaching.forgotten:
+        run.warn_once(
+            f"{teaching.ledger.path} holds {teaching.forgotten} comparisons fewer than when this run was "
+            "saved; to have them again, stop and put back that file and the one beside it that ends in -wal",
+            about="ledger",
+        )
     if teaching is not None and not teaching.pretrained:
         if not pretrain(run, teaching):
             return False

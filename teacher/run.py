@@ -54,6 +54,7 @@ class Teaching(PreferenceLearner):
         page: where a researcher watches, pauses and finishes it; empty where there is no site.
         welcome: lines to print once, such as how to enter the admin.
         schedule_lost: whether the run had another schedule than its settings say, which no checkpoint keeps.
+        forgotten: comparisons that the ledger had at the last checkpoint and has no longer.
     """
 
     schedule: LabelSchedule
@@ -66,6 +67,7 @@ class Teaching(PreferenceLearner):
     page: str = ""
     welcome: Sequence[str] = ()
     schedule_lost: bool = False
+    forgotten: int = 0
 
     def __post_init__(self) -> None:
         self._configured = self.schedule
@@ -83,6 +85,7 @@ class Teaching(PreferenceLearner):
             "seconds": self.seconds,
             "pretrained": self.pretrained,
             "own_schedule": self.has_own_schedule,
+            "comparisons": self.ledger.total(),
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -92,6 +95,7 @@ class Teaching(PreferenceLearner):
         self.seconds = state["seconds"]
         self.pretrained = state["pretrained"]
         self.schedule_lost = state.get("own_schedule", False)
+        self.forgotten = max(0, state.get("comparisons", 0) - self.ledger.total())
         self.unfitted = len(self.dataset)  # the ledger may hold answers that came after the checkpoint
 
 

@@ -13,7 +13,7 @@ from teacher.envs.episodes import terminations
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError
 
-_LARGEST = float(np.finfo(np.float32).max)
+_LARGEST = np.finfo(np.float32).max  # of numpy's type, so that half precision is compared without overflow
 _DRAWN_AT_ONCE = 2**14  # pairs by weight, most of them of a segment with itself where one weighs most
 _LAST = "last_observation"
 _FRAMES, _FRAME_SIZES = "frames", "frame_sizes"

@@ -1,15 +1,17 @@
 """What readers of other programs' folders share."""
 
 import contextlib
+import json
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from teacher.errors import StorageError
+from teacher.errors import DataError, StorageError, one_line
+from teacher.files import DAMAGED_ARCHIVE
 
 
 @contextlib.contextmanager
@@ -30,6 +32,24 @@ def copied(source: Path, target: Path) -> Iterator[Path]:
         raise StorageError(f"cannot write the trajectories {target}: {reason}") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def changed_json(path: Path, change: Callable[[Any], None]) -> str:
+    """What a file of JSON is to say in the copy.
+
+    Args:
+        path: the file as it is.
+        change: is given its content to change it.
+
+    Raises:
+        DataError: it is damaged, or lacks what is to be changed.
+    """
+    try:
+        content = json.loads(path.read_text())
+        change(content)
+        return json.dumps(content, indent=2)
+    except (OSError, AttributeError, *DAMAGED_ARCHIVE) as error:
+        raise DataError(f"{path} cannot be read: {one_line(error)}") from error
 
 
 def numbers_of(array: Any) -> NDArray[Any]:

@@ -19,7 +19,7 @@ from teacher.extras import needed
 from teacher.files import DAMAGED_ARCHIVE, opened_archive
 from teacher.offline import RecordedEpisode
 from teacher.reward.predictor import RewardPredictor
-from teacher.trajectories.copies import copied, numbers_of
+from teacher.trajectories.copies import changed_json, copied, numbers_of
 from teacher.trajectories.recording import Recording
 
 _STATE, _INFO = "state.json", "dataset_info.json"
@@ -70,14 +70,13 @@ def relabel(source: Path, target: Path, predictor: RewardPredictor) -> None:
         ConfigError, DataError: as :func:`read`, or the steps are not of the predictor's spaces.
         StorageError: the copy cannot be written.
     """
+    info = changed_json(source / _INFO, lambda info: _declare_rewards(info["features"]))
+    files = _data_files(source)
+    rewards = [[predictor.step_rewards(one) for one in _episodes(_table(path), source)] for path in files]
     with copied(source, target) as folder:
-        for path in _data_files(folder):
-            table = _table(path)
-            rewards = [predictor.step_rewards(episode) for episode in _episodes(table, source)]
-            _write(path, _with_rewards(table, rewards))
-        info = json.loads((folder / _INFO).read_text())
-        _declare_rewards(info["features"])
-        (folder / _INFO).write_text(json.dumps(info, indent=2))
+        for file, changed in zip(files, rewards, strict=True):
+            _write(folder / file.name, _with_rewards(_table(file), changed, file))
+        (folder / _INFO).write_text(info)
 
 
 def _arrow() -> Any:
@@ -100,9 +99,10 @@ def _table(path: Path) -> Any:
     try:
         with path.open("rb") as file, arrow.ipc.open_stream(file) as stream:
             table = stream.read_all()
-    except (OSError, arrow.ArrowException) as error:
+        table.validate(full=True)  # reading at offsets that are wrong would end the process
+        missing = {"obs", "acts", "terminal"} - set(table.column_names)
+    except (OSError, *DAMAGED_ARCHIVE, arrow.ArrowException) as error:
         raise DataError(f"{path} cannot be read: {one_line(error)}") from error
-    missing = {"obs", "acts", "terminal"} - set(table.column_names)
     if missing:
         raise DataError(f"{path} holds no trajectories of imitation: {', '.join(sorted(missing))} is missing")
     return table
@@ -137,7 +137,7 @@ def _timed_out(infos: Any) -> bool:
         return True
 
 
-def _with_rewards(table: Any, rewards: Sequence[NDArray[np.float64]]) -> Any:
+def _with_rewards(table: Any, rewards: Sequence[NDArray[np.float64]], path: Path) -> Any:
     arrow = _arrow()
     column = arrow.array(rewards, arrow.list_(arrow.float64()))
     if "rews" in table.column_names:
@@ -146,9 +146,12 @@ def _with_rewards(table: Any, rewards: Sequence[NDArray[np.float64]]) -> Any:
         table = table.append_column("rews", column)
     metadata = dict(table.schema.metadata or {})
     if b"huggingface" in metadata:
-        said = json.loads(metadata[b"huggingface"])
-        _declare_rewards(said["info"]["features"])
-        metadata[b"huggingface"] = json.dumps(said).encode()
+        try:
+            said = json.loads(metadata[b"huggingface"])
+            _declare_rewards(said["info"]["features"])
+            metadata[b"huggingface"] = json.dumps(said).encode()
+        except DAMAGED_ARCHIVE as error:
+            raise DataError(f"{path} says nothing of its columns: {one_line(error)}") from error
     return table.replace_schema_metadata(metadata)
 
 

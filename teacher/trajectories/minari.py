@@ -7,7 +7,8 @@ tables have a row more than steps, of the last observation. The ``minari`` packa
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from teacher.extras import needed
 from teacher.files import DAMAGED_ARCHIVE
 from teacher.offline import RecordedEpisode
 from teacher.reward.predictor import RewardPredictor
-from teacher.trajectories.copies import copied, numbers_of
+from teacher.trajectories.copies import changed_json, copied, numbers_of
 from teacher.trajectories.recording import Recording
 
+_METADATA = Path("data", "metadata.json")
 _HDF5 = "hdf5"
 _NAMES = ("observations", "actions", "rewards", "terminations")
 _STATISTICS: Mapping[str, Callable[[NDArray[np.float64]], float]] = {
@@ -35,7 +37,7 @@ _STATISTICS: Mapping[str, Callable[[NDArray[np.float64]], float]] = {
 
 def wrote(path: Path) -> bool:
     """Whether this is the folder of a dataset."""
-    return (path / "data" / "metadata.json").is_file()
+    return (path / _METADATA).is_file()
 
 
 def read(folder: Path) -> Recording:
@@ -58,23 +60,31 @@ def relabel(source: Path, target: Path, predictor: RewardPredictor) -> None:
     """
     about = _metadata(source)
     rewards = [predictor.step_rewards(episode) for episode in _episodes(source, about)]
+    texts = {_METADATA: changed_json(source / _METADATA, lambda said: _rename(said, target.name))}
+    if about["data_format"] != _HDF5:
+        for episode, changed in enumerate(rewards):
+            path = Path("data", str(episode), _METADATA.name)
+            texts[path] = changed_json(source / path, partial(_tell, rewards=changed))
     with copied(source, target) as folder:
-        data = folder / "data"
         if about["data_format"] == _HDF5:
-            with _opened(folder, "r+") as file:
-                for episode, changed in enumerate(rewards):
-                    group = file[f"episode_{episode}"]
-                    group["rewards"][...] = changed
-                    group.attrs.update(_statistics(changed))
+            _rewrite_file(folder, rewards)
         else:
             for episode, changed in enumerate(rewards):
-                _rewrite(data / str(episode), about["data_format"], changed)
-        about["dataset_id"] = "/".join([*str(about["dataset_id"]).split("/")[:-1], target.name])
-        (data / "metadata.json").write_text(json.dumps(about))
+                _rewrite_table(folder / "data" / str(episode), about["data_format"], changed)
+        for path, text in texts.items():
+            (folder / path).write_text(text)
+
+
+def _rename(about: dict[str, Any], name: str) -> None:
+    about["dataset_id"] = "/".join([*str(about["dataset_id"]).split("/")[:-1], name])
+
+
+def _tell(about: dict[str, Any], rewards: NDArray[np.float64]) -> None:
+    about.update(_statistics(rewards))
 
 
 def _metadata(folder: Path) -> dict[str, Any]:
-    path = folder / "data" / "metadata.json"
+    path = folder / _METADATA
     try:
         about = json.loads(path.read_text())
         spaces = [json.loads(about[f"{name}_space"]) for name in ("observation", "action")]
@@ -100,13 +110,13 @@ def _episodes(folder: Path, about: Mapping[str, Any]) -> Iterator[RecordedEpisod
     read_arrays = _hdf5_arrays if about["data_format"] == _HDF5 else _table_arrays
     for number, arrays in enumerate(read_arrays(folder, about)):
         states, actions, rewards, terminations = arrays
-        if states.dtype.kind not in "iufb" or actions.dtype.kind not in "iufb":
+        if any(array.ndim == 0 or array.dtype.kind not in "iufb" for array in arrays):
             raise DataError(
                 f"episode {number} of {folder} holds no arrays of numbers; read pictures that Minari has "
                 "encoded with minari itself, and make a teacher.offline.RecordedEpisode of each"
             )
-        ended = bool(terminations[-1]) if len(terminations) else False
-        yield RecordedEpisode(states, actions, rewards.astype(np.float64), ended)
+        ended = terminations[-1:].any()
+        yield RecordedEpisode(states, actions, rewards.astype(np.float64), bool(ended))
 
 
 def _hdf5_arrays(folder: Path, about: Mapping[str, Any]) -> Iterator[list[NDArray[Any]]]:
@@ -133,8 +143,10 @@ def _table_arrays(folder: Path, about: Mapping[str, Any]) -> Iterator[list[NDArr
         path = folder / "data" / str(episode)
         try:
             table = _read_table(path, about["data_format"])
-            states, *others = (numbers_of(table[name].combine_chunks()) for name in _NAMES)
-        except (OSError, *DAMAGED_ARCHIVE, arrow.ArrowException) as error:
+            table.validate(full=True)  # reading at offsets that are wrong would end the process
+            columns = {name: table[name] for name in table.column_names}  # all names: a copy repeats them
+            states, *others = (numbers_of(columns[name].combine_chunks()) for name in _NAMES)
+        except (OSError, AttributeError, *DAMAGED_ARCHIVE, arrow.ArrowException) as error:
             raise DataError(f"{path} is damaged: {one_line(error)}") from error
         yield [states, *(column[:-1] for column in others)]
 
@@ -145,7 +157,15 @@ def _read_table(folder: Path, data_format: str) -> Any:
     return datasets.dataset(paths, format=data_format).to_table()
 
 
-def _rewrite(folder: Path, data_format: str, rewards: NDArray[np.float64]) -> None:
+def _rewrite_file(folder: Path, rewards: Sequence[NDArray[np.float64]]) -> None:
+    with _opened(folder, "r+") as file:
+        for episode, changed in enumerate(rewards):
+            group = file[f"episode_{episode}"]
+            group["rewards"][...] = changed
+            group.attrs.update(_statistics(changed))
+
+
+def _rewrite_table(folder: Path, data_format: str, rewards: NDArray[np.float64]) -> None:
     datasets = needed("pyarrow.dataset", "a dataset of Minari in Arrow", "parquet")
     table = _read_table(folder, data_format)
     column = np.append(rewards, 0.0)  # the row of the last observation
@@ -154,8 +174,6 @@ def _rewrite(folder: Path, data_format: str, rewards: NDArray[np.float64]) -> No
     for path in folder.glob(f"*.{data_format}"):
         path.unlink()
     datasets.write_dataset(batch, folder, format=data_format, existing_data_behavior="overwrite_or_ignore")
-    path = folder / "metadata.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **_statistics(rewards)}))
 
 
 def _statistics(rewards: NDArray[np.float64]) -> dict[str, float]:

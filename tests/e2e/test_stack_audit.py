@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from django.db.models.functions import Now
 
 from human_feedback_site.feedback.models import Comparison, Decision, Experiment, Label, Labeler, Lease
 from stack.audit import Audit, Evidence, audit
+from stack.errors import StackError
 from teacher.client import FeedItem
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.ledger import Comparison as Asked
@@ -33,6 +34,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.answers = folder / "answers.jsonl"
         self.lines: list[dict[str, Any]] = []
+        self.torn = ""
         self.feed: list[FeedItem] = []
         owner = User.objects.create_user("ada")
         self.experiment = Experiment.objects.create(
@@ -86,9 +88,12 @@ class World:
         self.ledger.record(items, cursor=max(item.seq for item in items))
 
     def audit(self, **changes: Any) -> Audit:
-        self.answers.write_text("".join(json.dumps(line) + "\n" for line in self.lines))
+        return audit(self.evidence(**changes))
+
+    def evidence(self, **changes: Any) -> Evidence:
+        self.answers.write_text("".join(json.dumps(line) + "\n" for line in self.lines) + self.torn)
         sound = Evidence("x", self.asked, 2, self.answers, self.ledger.path, query)
-        return audit(replace(sound, **changes))
+        return replace(sound, **changes)
 
 
 def query(statement: str) -> list[tuple[Any, ...]]:
@@ -244,6 +249,36 @@ def test_a_bot_that_was_killed_may_have_missed_one_acknowledgement(world: World)
     assert world.audit(bots_killed=1).holds
     world.lines.pop()
     assert not world.audit(bots_killed=1).holds
+
+
+@pytest.mark.parametrize("missing", [1, 2, 30, 120])
+def test_a_labeler_that_was_killed_may_have_written_half_a_line(world: World, missing: int) -> None:
+    whole = json.dumps(world.lines.pop()) + "\n"
+    world.torn = whole[:-missing]
+    found = world.audit(bots_killed=1)
+    assert found.holds
+    assert found.acknowledged == (3 if missing == 1 else 2)
+    if missing > 1:
+        with pytest.raises(StackError, match=r"answers\.jsonl line 3: expected an answer as JSON, got '{"):
+            world.audit()
+
+
+def test_another_line_that_cannot_be_read_is_named(
+    world: World, damaged: Callable[[bytes], Iterator[bytes]]
+) -> None:
+    """Also half a line that was gone on with: it may have been any labeler's."""
+    evidence = world.evidence(bots_killed=1)
+    intact, refused = evidence.answers.read_bytes(), set()
+    for content in damaged(intact):
+        evidence.answers.write_bytes(content)
+        try:
+            evidence.acknowledged()
+        except StackError as error:
+            refused.add(str(error).partition(": ")[0])
+    assert refused == {f"{evidence.answers} line {line}" for line in (1, 2, 3)}
+    evidence.answers.write_bytes(intact[:30] + intact)
+    with pytest.raises(StackError, match=r"line 1: expected an answer as JSON, got [^\n]*$"):
+        evidence.acknowledged()
 
 
 def test_a_pair_that_stays_open_is_no_fault_but_does_not_pass(world: World) -> None:

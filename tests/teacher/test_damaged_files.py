@@ -1,10 +1,12 @@
 """Every kind of file that the trainer reads, cut off, changed and replaced: refused in one line, or harmless.
 
-A kind needs a row here. The site's own are in ``tests/site/test_imports.py`` and
-``test_damaged_state.py``, a stack's in ``tests/e2e/test_stack_words.py``, benchmarks' in ``test_results.py``.
+A kind needs a row here. A ledger's ``-wal`` file is in ``test_ledger_durability.py``. The site's own are in
+``tests/site/test_imports.py`` and ``test_damaged_state.py``, a stack's in ``tests/e2e/test_stack_words.py``
+and ``test_stack_audit.py``, benchmarks' in ``test_results.py``.
 """
 
 import csv
+import functools
 import json
 import resource
 import shutil
@@ -17,8 +19,9 @@ from uuid import UUID
 import h5py
 import numpy as np
 import pytest
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 from PIL import Image
+from pyarrow import ipc, parquet
 
 from teacher.assembly import open_run
 from teacher.checkpoint import load_outline, load_state, save_state
@@ -35,7 +38,7 @@ from teacher.preferences import Preference, PreferenceDataset
 from teacher.reward.predictor import RewardPredictor
 from teacher.saved_run import SavedRun
 from teacher.segments import Segment
-from teacher.trajectories import load_trajectories
+from teacher.trajectories import load_trajectories, relabel
 from teacher.unirlhf import CrowdLabels, crowd_preferences, load_crowd_labels
 from teacher.warmstart import read_policy
 from teacher.wrapper.asking import run_id_in
@@ -104,6 +107,32 @@ def shipped(name: str, file: str) -> Callable[[Path, MakeSegment], Path]:
     return lambda folder, _: Path(shutil.copytree(DATA / name, folder / name)) / file
 
 
+def parquet_of_minari(folder: Path, _: MakeSegment) -> Path:
+    """The same dataset as Minari keeps it in its other format of tables."""
+    data = shutil.copytree(DATA / "minari-arrow", folder / "minari-parquet") / "data"
+    for path in data.glob("*/*.arrow"):
+        parquet.write_table(ipc.open_file(path).read_all(), path.with_suffix(".parquet"))
+        path.unlink()
+    about = json.loads((data / "metadata.json").read_text())
+    (data / "metadata.json").write_text(json.dumps({**about, "data_format": "parquet"}))
+    return data / "0" / "part-0.parquet"
+
+
+@functools.cache
+def predictor_of_cartpole() -> RewardPredictor:
+    return RewardPredictor(Box(-np.inf, np.inf, (4,)), Discrete(2), RewardConfig(members=1, hidden=4), seed=1)
+
+
+def copy_with_rewards(path: Path) -> None:
+    """Make one beside it; what is refused leaves none."""
+    source, target = folder_of(path), folder_of(path).with_name("taught")
+    try:
+        relabel(predictor_of_cartpole(), source, target)
+        shutil.rmtree(target)
+    finally:
+        assert list(source.parent.iterdir()) == [source]
+
+
 def uni_rlhf_table(folder: Path, _: MakeSegment) -> Path:
     about = {"environment_name": "hopper", "query_length": 5, "feedback_type": "comparative"}
     (folder / "project.json").write_text(json.dumps(about))
@@ -112,10 +141,13 @@ def uni_rlhf_table(folder: Path, _: MakeSegment) -> Path:
     return folder / "project.csv"
 
 
-def uni_rlhf_arrays(folder: Path, _: MakeSegment) -> Path:
-    for stem, values in (("indices_1", [0, 3]), ("indices_2", [24, 12]), ("human_label", [0, -1])):
-        np.save(folder / f"{stem}_domain_mujoco_env_hopper_num_2_len_5_0.npy", np.array(values))
-    return next(folder.glob("human_label*"))
+def uni_rlhf_arrays(which: str) -> Callable[[Path, MakeSegment], Path]:
+    def write(folder: Path, _: MakeSegment) -> Path:
+        for stem, values in (("indices_1", [0, 3]), ("indices_2", [24, 12]), ("human_label", [0, -1])):
+            np.save(folder / f"{stem}_domain_mujoco_env_hopper_num_2_len_5_0.npy", np.array(values))
+        return next(folder.glob(f"{which}_*"))
+
+    return write
 
 
 def d4rl(folder: Path, _: MakeSegment) -> Path:
@@ -185,6 +217,21 @@ def picture(folder: Path, _: MakeSegment) -> Path:
     return folder / "frame.jpg"
 
 
+OF_OTHER_PROGRAMS = (
+    ("imitation", "data-00000-of-00001.arrow"),
+    ("imitation", "state.json"),
+    ("minari-hdf5", "data/main_data.hdf5"),
+    ("minari-hdf5", "data/metadata.json"),
+    ("minari-arrow", "data/1/part-0.arrow"),
+    ("minari-arrow", "data/metadata.json"),
+)
+
+
+def folder_of(path: Path) -> Path:
+    """Of another program's dataset."""
+    return next(parent for parent in path.parents if parent.name.startswith(("imitation", "minari")))
+
+
 KINDS = [
     Kind("checkpoint", checkpoint, lambda path: (load_state(path), load_outline(path))),
     Kind("saved policy", checkpoint, read_policy),
@@ -217,27 +264,27 @@ KINDS = [
         lambda folder, make: uni_rlhf_table(folder, make).with_suffix(".json"),
         lambda path: load_crowd_labels(path.parent),
     ),
-    Kind("Uni-RLHF's arrays", uni_rlhf_arrays, lambda path: load_crowd_labels(path.parent)),
+    *(
+        Kind(f"Uni-RLHF's {which}", uni_rlhf_arrays(which), lambda path: load_crowd_labels(path.parent))
+        for which in ("indices_1", "indices_2", "human_label")
+    ),
     Kind("D4RL's file", d4rl, read_table),
     Kind("table of transitions", transitions, read_table),
     *(
         Kind(f"{name}'s {file}", shipped(name, file), lambda path: load_trajectories(folder_of(path)))
+        for name, file in OF_OTHER_PROGRAMS
+    ),
+    *(
+        Kind(f"{name}'s {file}, to be copied", shipped(name, file), copy_with_rewards)
         for name, file in (
-            ("imitation", "data-00000-of-00001.arrow"),
-            ("imitation", "state.json"),
-            ("minari-hdf5", "data/main_data.hdf5"),
-            ("minari-hdf5", "data/metadata.json"),
-            ("minari-arrow", "data/1/part-0.arrow"),
+            *OF_OTHER_PROGRAMS,
+            ("imitation", "dataset_info.json"),
+            ("minari-arrow", "data/0/metadata.json"),
         )
     ),
+    Kind("Minari's Parquet", parquet_of_minari, lambda path: load_trajectories(folder_of(path))),
+    Kind("Minari's Parquet, to be copied", parquet_of_minari, copy_with_rewards),
 ]
-
-
-def folder_of(path: Path) -> Path:
-    """Of another program's dataset."""
-    return next(
-        parent for parent in path.parents if parent.name in {"imitation", "minari-hdf5", "minari-arrow"}
-    )
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

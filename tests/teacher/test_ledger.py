@@ -1,18 +1,23 @@
 """The ledger's counts, decisions and order."""
 
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, get_args
 from uuid import UUID, uuid4
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
-from teacher.client import Decision, FeedItem
+from teacher.client import Decision, FeedItem, Phase
+from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError
-from teacher.ledger import Comparison, Ledger, Role
+from teacher.ledger import Comparison, Ledger, Role, Status
 from teacher.segments import Segment
 
 MakeSegment = Callable[..., Segment]
@@ -168,12 +173,141 @@ def test_decisions_may_come_in_any_order_and_again(
     ledger.close()
 
 
-def tiny_comparison() -> Comparison:
-    from teacher.envs.recipe import EpisodeRecipe
-
+def tiny_comparison(uuid: UUID | None = None, phase: Role = "training", step: int = 0) -> Comparison:
     actions = np.zeros((1, 1), np.float32)
-    segment = Segment(EpisodeRecipe("Any-v0", {}, 0, actions, {}), 0, actions, actions, np.zeros(1))
-    return Comparison(uuid4(), segment, segment, "training", 0)
+    first, second = (
+        Segment(EpisodeRecipe("Any-v0", {}, seed, actions, {}), 0, actions, actions, np.zeros(1))
+        for seed in (step, step + 1)
+    )
+    return Comparison(uuid or uuid4(), first, second, phase, step)
+
+
+@dataclass
+class Known:
+    """What a ledger should know of one comparison."""
+
+    phase: Role
+    step: int
+    status: Status = "written"
+    decision: Decision | None = None
+    seq: int | None = None
+
+    @property
+    def usable(self) -> bool:
+        return self.decision in ("first", "second", "equal")
+
+    @property
+    def open(self) -> bool:
+        return self.decision is None and self.status in ("written", "registered")
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """A ledger beside a dictionary that does the same."""
+
+    written = Bundle("written")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = Path(self.folder.name) / "ledger.sqlite3"
+        self.ledger = Ledger(self.path)
+        self.known: dict[UUID, Known] = {}
+        self.feed: list[FeedItem] = []
+        self.cursor = 0
+
+    def teardown(self) -> None:
+        self.ledger.close()
+        self.folder.cleanup()
+
+    @rule(target=written, phases=st.lists(st.sampled_from(["pretraining", "training", "gold"]), max_size=3))
+    def write(self, phases: list[Role]) -> Any:
+        comparisons = [
+            tiny_comparison(UUID(int=number), phase, 2 * number)
+            for number, phase in enumerate(phases, len(self.known))
+        ]
+        self.ledger.write(comparisons)
+        self.known |= {one.uuid: Known(one.phase, one.step) for one in comparisons}
+        return multiple(*comparisons)
+
+    @rule(comparison=written)
+    def write_again(self, comparison: Comparison) -> None:
+        self.ledger.write([comparison])
+
+    @rule(
+        comparisons=st.lists(written, max_size=3),
+        status=st.sampled_from(["written", "registered", "failed", "cancelled"]),
+    )
+    def set_status(self, comparisons: list[Comparison], status: Status) -> None:
+        self.ledger.set_status([one.uuid for one in comparisons], status)
+        for one in comparisons:
+            self.known[one.uuid].status = status
+
+    @rule(comparison=written, decision=st.sampled_from(list(PROBABILITIES)))
+    def decide(self, comparison: Comparison, decision: Decision | None) -> None:
+        """On the site; the ledger hears of it later."""
+        self.feed.append(item(len(self.feed) + 1, comparison, decision))
+
+    @rule(data=st.data())
+    def record(self, data: st.DataObject) -> None:
+        """Any part of the feed, in any order, and also what came before."""
+        items = data.draw(st.lists(st.sampled_from(self.feed), max_size=4)) if self.feed else []
+        cursor = max((one.seq for one in items), default=0)
+        self.ledger.record(items, cursor)
+        self.cursor = max(self.cursor, cursor)
+        for one in items:
+            known = self.known[one.comparison]
+            if one.seq > (known.seq or 0):
+                known.decision, known.seq = one.decision, one.seq
+
+    @rule(comparison=written)
+    def record_a_strangers(self, comparison: Comparison) -> None:
+        seq = len(self.feed) + 1
+        with pytest.raises(DataError, match="holds no comparison"):
+            self.ledger.record([item(seq, comparison, "first"), item(seq, tiny_comparison(), "first")], seq)
+
+    @rule()
+    def reopen(self) -> None:
+        self.ledger.close()
+        self.ledger = Ledger(self.path)
+
+    @invariant()
+    def counts_are_right(self) -> None:
+        ledger, known = self.ledger, self.known.values()
+        assert (ledger.total(), ledger.cursor) == (len(known), self.cursor)
+        phases: list[Phase | None] = ["pretraining", "training", None]
+        for phase in phases:
+            asked = [one for one in known if one.phase == phase or (phase is None and one.phase != "gold")]
+            assert ledger.asked(phase) == sum(one.open or one.usable for one in asked)
+            assert ledger.usable(phase) == sum(one.usable for one in asked)
+            assert ledger.open(phase) == sum(one.open for one in asked)
+        assert ledger.on_their_way() == sum(one.open and one.status == "written" for one in asked)
+        shown = ("written", "registered")
+        assert ledger.gold() == sum(one.phase == "gold" and one.status in shown for one in known)
+
+    @invariant()
+    def what_is_read_is_what_was_written(self) -> None:
+        for status in get_args(Status):
+            expected = [
+                (uuid, one.phase, one.step, one.step, one.step + 1)
+                for uuid, one in self.known.items()
+                if one.status == status and one.seq is None
+            ]
+            found = [
+                (one.uuid, one.phase, one.step, one.first.recipe.seed, one.second.recipe.seed)
+                for one in self.ledger.unfinished(status)
+            ]
+            assert found == expected
+        usable = sorted((one.seq or 0, uuid) for uuid, one in self.known.items() if one.usable)
+        assert [one.uuid for one in self.ledger.preferences()] == [uuid for _, uuid in usable]
+        values = {one.uuid: one.value for one in self.ledger.preferences(self.known)}
+        assert values == {uuid: PROBABILITIES[one.decision] for uuid, one in self.known.items()}
+        decided = [one.step for one in self.known.values() if one.decision is not None]
+        pairs = self.ledger.decided_pairs(3)
+        assert [first.recipe.seed for first, _ in pairs] == decided[-3:]
+
+
+LedgerMachine.TestCase.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
+TestLedgerMachine = LedgerMachine.TestCase
 
 
 def test_decisions_and_cursor_are_stored_together_or_not_at_all(ledger: Ledger, ask: Ask) -> None:

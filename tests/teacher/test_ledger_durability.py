@@ -1,15 +1,17 @@
 """What becomes of the ledger when processes are killed, files are damaged and disks are full."""
 
+import contextlib
 import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 
+from teacher.client import FeedItem
 from teacher.errors import DataError
 from teacher.ledger import Comparison, Ledger
 from teacher.segments import Segment
@@ -72,6 +74,49 @@ def test_everything_acknowledged_survives_kill_9(tmp_path: Path, lines: int) -> 
     assert len(held) <= len(acknowledged["written"]) + 1
     assert ledger.cursor == len(decided)  # the cursor describes exactly these decisions
     ledger.close()
+
+
+@pytest.mark.parametrize("copied", [0, 1, 2])
+def test_damage_of_what_a_killed_run_left_loses_the_last_changes_and_makes_up_none(
+    tmp_path: Path,
+    make_segment: MakeSegment,
+    damaged: Callable[[bytes], Iterator[bytes]],
+    copied: int,
+) -> None:
+    """They lie in the -wal file until SQLite has copied them ``copied`` times; the run is killed after that.
+
+    SQLite goes by its checksums. Where it has copied later changes than it can read, it cannot go back to all
+    that was before; then comparisons are missing, which a resumed run says.
+    """
+    path, journal = tmp_path / "ledger.sqlite3", tmp_path / "ledger.sqlite3-wal"
+    ledger = Ledger(path)
+    states = [held(ledger)]
+    for seq in range(1, 9):
+        comparison = Comparison(uuid4(), make_segment(seq), make_segment(seq + 50), "training", seq)
+        ledger.write([comparison])
+        states.append(held(ledger))
+        ledger.record([FeedItem(seq, comparison.uuid, "first", 1.0, 1)], cursor=seq)
+        states.append(held(ledger))
+        if (seq == 4 and copied == 2) or (seq == 8 and copied > 0):
+            with contextlib.closing(sqlite3.connect(path)) as other:
+                other.execute("PRAGMA wal_checkpoint")
+    intact = path.read_bytes(), journal.read_bytes()
+    ledger.close()
+    found = []
+    for content in damaged(intact[1]):
+        path.write_bytes(intact[0])
+        journal.write_bytes(content)
+        Path(f"{path}-shm").unlink(missing_ok=True)
+        with contextlib.suppress(DataError), contextlib.closing(Ledger(path)) as ledger:
+            found.append(held(ledger))
+    assert len({state[0] for state in found}) > 3
+    assert all(state in states or (copied == 2 and state[0] < 8) for state in found)
+
+
+def held(ledger: Ledger) -> tuple[int, int, list[UUID], list[UUID]]:
+    """All that a run reads of it when it goes on."""
+    decided = [preference.uuid for preference in ledger.preferences()]
+    return ledger.total(), ledger.cursor, decided, [comparison.uuid for comparison in ledger.unfinished()]
 
 
 def test_a_full_disk_is_one_line_and_leaves_what_was_written(tmp_path: Path) -> None:

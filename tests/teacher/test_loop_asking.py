@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -257,3 +258,22 @@ def test_a_schedule_that_was_lost_is_missed_until_it_is_set_again(make_run: Make
                 resumed.teaching.schedule = schedule
             assert loop.train(resumed)
     assert said(run).count("goes on with --schedule exponential") == 1
+
+
+def test_comparisons_that_the_ledger_lost_are_missed(make_run: MakeRun, tmp_path: Path) -> None:
+    """What a killed run leaves is a ledger and its -wal file; here the second is damaged."""
+    run, teaching = make_run(n_labels=40)
+    assert loop.train(run)
+    run.save()
+    for damage in (False, True):
+        config = dataclasses.replace(run.config, runs_dir=str(tmp_path / f"copy-{damage}"))
+        shutil.copytree(run.config.run_dir, config.run_dir, ignore=shutil.ignore_patterns("*-shm"))
+        journal = config.run_dir / f"{teaching.ledger.path.name}-wal"
+        if damage:
+            journal.write_bytes(journal.read_bytes()[: journal.stat().st_size // 2])
+        with build_run(config, uuid.uuid4(), run.task, run.console) as resumed:
+            assert resumed.teaching is not None
+            assert (resumed.teaching.forgotten > 0) == damage
+            assert resumed.teaching.ledger.total() == 40 - resumed.teaching.forgotten
+            assert loop.train(resumed)
+    assert said(run).count("comparisons fewer than when this run was saved") == 1

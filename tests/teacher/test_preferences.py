@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -19,6 +20,7 @@ from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.tasks import describe_task
 from teacher.errors import ConfigError, DataError
+from teacher.preference_files import load_preferences, save_preferences
 from teacher.preferences import Preference, PreferenceDataset, bootstrap_weights
 from teacher.segments import Segment, SegmentPool
 
@@ -265,3 +267,36 @@ def test_answers_of_an_environment_that_is_not_known_are_of_that_of_the_next(
     dataset.upsert(answers[2:])
     assert len(dataset) == 3
     assert dataset.env_id == "Any-v0"
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+@given(st.data())
+@settings(max_examples=25, deadline=None)
+def test_a_file_holds_whatever_a_dataset_does(
+    tmp_path_factory: pytest.TempPathFactory, suffix: str, data: st.DataObject
+) -> None:
+    dtype = data.draw(st.sampled_from([np.float32, np.float64, np.uint8, np.int64]))
+    length, shape = data.draw(st.integers(1, 4)), tuple(data.draw(st.lists(st.integers(1, 3), max_size=3)))
+    random, dataset = np.random.default_rng(data.draw(st.integers(0, 99))), PreferenceDataset()
+    for number in data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=12)):
+        pair = []
+        for _ in "ab":
+            states = (100 * random.random((length + 1, *shape))).astype(dtype)
+            actions = random.integers(3, size=length)
+            last = states[-1] if random.random() < 0.7 else None
+            recipe = EpisodeRecipe("Any-v0", {}, 0, actions, {})
+            pair.append(
+                Segment(recipe, 0, states[:-1], actions, random.random(length), last, number % 2 == 0)
+            )
+        value = float(random.choice([0, 0.3, 0.5, 1]))
+        dataset.upsert([Preference(UUID(int=number), pair[0], pair[1], value)])
+    stored = dataset.observations.dtype.type
+    spaces = Box(0, 100, shape, stored), Discrete(3)
+    path = tmp_path_factory.mktemp("labels") / f"labels{suffix}"
+    save_preferences(path, dataset, *spaces)
+    again = load_preferences(path, env_id="Any-v0", observation_space=spaces[0], action_space=spaces[1])
+    assert (again.env_id, len(again)) == ("Any-v0", len(dataset))
+    assert again.columns.keys() == dataset.columns.keys()
+    for name, column in dataset.columns.items():
+        expected = column.rows[dataset.by_decision]
+        np.testing.assert_array_equal(again.columns[name].rows, expected, strict=True)

@@ -5,15 +5,21 @@ import io
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice, pairwise
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from numpy.typing import NDArray
 
-from teacher.envs.episodes import Trajectory, replay
+from teacher.envs.episodes import EpisodeRecorder, SeededResets, Trajectory, episode_seeds, replay
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.tasks import describe_task, make_vector_env
@@ -21,6 +27,9 @@ from teacher.errors import DataError
 from teacher.segments import Segment, SegmentPool
 
 LENGTH = 7
+KWARGS = st.dictionaries(
+    st.text(), st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.integers())
+)
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +130,94 @@ def test_a_growing_episode_is_cut_as_it_grows() -> None:
         np.testing.assert_array_equal([step.observation for step in steps], one.observations)
 
 
+class Scripted(gym.Env[NDArray[Any], np.int64]):
+    """Episodes of given lengths and ends; each observation says which environment, episode and step it is."""
+
+    observation_space = spaces.Box(0, np.inf, (3,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, index: int, ends: Sequence[tuple[int, bool]]) -> None:
+        self.index, self.ends = index, ends
+        self.episode, self.made = -1, 0
+
+    def end_of(self, episode: int) -> tuple[int, bool]:
+        """How many steps it has, and whether it is terminated rather than truncated."""
+        return self.ends[episode % len(self.ends)]
+
+    def reset(self, **_: Any) -> tuple[NDArray[Any], dict[str, Any]]:
+        self.episode, self.made = self.episode + 1, 0
+        return self._observe(), {}
+
+    def step(self, action: np.int64) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
+        self.made += 1
+        length, terminates = self.end_of(self.episode)
+        ended = self.made == length
+        return self._observe(), float(self.made), ended and terminates, ended and not terminates, {}
+
+    def _observe(self) -> NDArray[Any]:
+        return np.array([self.index, self.episode, self.made], np.float32)
+
+
+ENDS = st.lists(st.tuples(st.integers(1, 15), st.booleans()), min_size=1, max_size=5)
+
+
+@given(
+    ends=st.lists(ENDS, min_size=1, max_size=3),
+    rounds=st.lists(st.integers(1, 25), min_size=1, max_size=6),
+    length=st.integers(1, 6),
+    capacity=st.integers(1, 12),
+    mode=st.sampled_from([AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]),
+)
+@settings(max_examples=80, deadline=None)
+def test_whatever_episodes_are_like_they_are_cut_into_slices_that_do_not_overlap(
+    ends: list[list[tuple[int, bool]]],
+    rounds: list[int],
+    length: int,
+    capacity: int,
+    mode: AutoresetMode,
+) -> None:
+    made = [Scripted(index, own) for index, own in enumerate(ends)]
+    seeded = [partial(SeededResets, env, episode_seeds([1], env.index, len(made))) for env in made]
+    envs = EpisodeRecorder(SyncVectorEnv(seeded, autoreset_mode=mode), "Any-v0", {})
+    envs.reset()
+    everything, pool, added = SegmentPool(length, 10**6), SegmentPool(length, capacity), 0
+    for steps in rounds:
+        for _ in range(steps):
+            envs.step(np.zeros(len(made), np.int64))
+        grown = envs.drain()
+        added += everything.extend(grown)
+        pool.extend(grown)
+        assert len(everything) == added
+        assert len(pool) == min(capacity, added)
+        assert places(pool.segments) == places(everything.segments)[added - len(pool) :]
+    covered: dict[tuple[int, int], list[int]] = {}
+    for one, (index, episode, start) in zip(everything.segments, places(everything.segments), strict=True):
+        rows = np.vstack([one.observations, one.next_observations[-1:]])
+        expected = [(index, episode, start + step) for step in range(length + 1)]
+        assert rows.tolist() == np.array(expected).tolist()
+        assert one.true_rewards.tolist() == [start + step + 1 for step in range(length)]
+        steps, terminates = made[index].end_of(episode)
+        assert one.terminated == (terminates and start + length == steps)
+        covered.setdefault((index, episode), []).extend(range(start, start + length))
+    for (index, episode), steps_of in covered.items():
+        assert steps_of == list(range(steps_of[0], steps_of[-1] + 1)), "one after another"
+        assert 0 <= steps_of[0] < length
+        assert steps_of[-1] < made[index].end_of(episode)[0]
+    for env in made:
+        for episode in range(env.episode):
+            steps = env.end_of(episode)[0]
+            assert steps - covered.get((env.index, episode), [-1])[-1] - 1 < length or steps < length
+
+
+def places(segments: Sequence[Segment]) -> list[tuple[int, int, int]]:
+    """Environment, episode and step where each begins."""
+    return [
+        (int(index), int(episode), one.start)
+        for one in segments
+        for index, episode, _ in one.observations[:1]
+    ]
+
+
 def test_the_pool_keeps_the_most_recent(trajectories: list[Trajectory]) -> None:
     everything, recent = SegmentPool(LENGTH, seed=0), SegmentPool(LENGTH, capacity=25, seed=0)
     everything.extend(trajectories)
@@ -212,6 +309,42 @@ def test_bytes_keep_everything() -> None:
     for name in ("observations", "actions", "true_rewards", "next_observations", "terminations"):
         np.testing.assert_array_equal(getattr(again, name), getattr(one, name))
         assert getattr(again, name).dtype == getattr(one, name).dtype
+
+
+@st.composite
+def numbers(draw: st.DrawFn, steps: int, *, least: int = 0) -> NDArray[Any]:
+    """So many rows, of any dtype and shape that spaces have."""
+    kinds = [np.bool_, np.uint8, np.int8, np.int32, np.int64, np.float16, np.float32, np.float64]
+    dtype = np.dtype(draw(st.sampled_from(kinds)))
+    shape = draw(arrays.array_shapes(min_dims=0, max_dims=3, min_side=least, max_side=3))
+    elements = st.floats(-6e4, 6e4, width=16) if dtype.kind == "f" else arrays.from_dtype(dtype)
+    found: NDArray[Any] = draw(arrays.arrays(dtype, (steps, *shape), elements=elements))
+    return found
+
+
+@given(st.data())
+@settings(max_examples=80, deadline=None)
+def test_bytes_keep_whatever_a_segment_holds(data: st.DataObject) -> None:
+    start, steps = data.draw(st.integers(0, 3)), data.draw(st.integers(1, 4))
+    actions, states = data.draw(numbers(start + steps, least=1)), data.draw(numbers(steps + 1))
+    ends_known = data.draw(st.booleans())
+    one = Segment(
+        EpisodeRecipe(data.draw(st.text()), data.draw(KWARGS), data.draw(st.integers(0, 2**63)), actions),
+        start,
+        states[:-1],
+        actions[start:],
+        data.draw(arrays.arrays(np.float64, steps, elements=st.floats(-1e30, 1e30))),
+        states[-1] if ends_known else None,
+        ends_known and data.draw(st.booleans()),
+        data.draw(st.none() | st.tuples(*[st.binary(min_size=1, max_size=9)] * steps)),
+    )
+    again = Segment.from_bytes(one.to_bytes())
+    for name in ("observations", "actions", "true_rewards", "last_observation"):
+        found, expected = getattr(again, name), getattr(one, name)
+        np.testing.assert_array_equal(found, expected, strict=True)
+    np.testing.assert_array_equal(again.recipe.actions, actions, strict=True)
+    assert again.recipe.to_json() == one.recipe.to_json()
+    assert (again.start, again.terminated, again.frames) == (one.start, one.terminated, one.frames)
 
 
 def test_bytes_of_a_version_that_kept_nothing_after_the_last_step_are_read() -> None:

@@ -1,7 +1,9 @@
 """Files as imitation 1.0.1 and Minari 0.5.4 wrote them (in ``data``), read, and with other rewards."""
 
 import json
+import re
 import shutil
+import struct
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -197,10 +199,18 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
+def misplace_infos(path: Path) -> None:
+    """Let those of the second trajectory begin after all; Arrow ends the process that looks there."""
+    intact, places = path.read_bytes(), struct.pack("<3i", 0, 6, 10)
+    _, at, _ = (place.start() for place in re.finditer(re.escape(places), intact))
+    path.write_bytes(intact[: at + 4] + struct.pack("<i", 10**7) + intact[at + 8 :])
+
+
 @pytest.mark.parametrize(
     ("name", "file", "damage", "says"),
     [
         ("imitation", "data-00000-of-00001.arrow", cut, "cannot be read"),
+        ("imitation", "data-00000-of-00001.arrow", misplace_infos, "cannot be read"),
         ("imitation", "state.json", lambda path: path.write_text("{}"), "does not name files"),
         (
             "imitation",
@@ -221,6 +231,17 @@ def test_a_damaged_folder_is_one_line(
     damage(folder / file)
     with pytest.raises(DataError, match=rf"{says}"):
         load_trajectories(folder)
+
+
+def test_a_dataset_without_a_name_is_not_copied(
+    copy: Callable[[str], Path], tmp_path: Path, predictor: RewardPredictor
+) -> None:
+    path = copy("minari-arrow") / "data" / "metadata.json"
+    about = json.loads(path.read_text())
+    del about["dataset_id"]
+    path.write_text(json.dumps(about))
+    with pytest.raises(DataError, match=r"data/metadata\.json cannot be read: 'dataset_id'"):
+        relabel(predictor, tmp_path / "minari-arrow", tmp_path / "taught-v1")
 
 
 def test_other_spaces_are_refused(copy: Callable[[str], Path]) -> None:

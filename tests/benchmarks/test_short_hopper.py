@@ -1,0 +1,23 @@
+"""What one call of the benchmark leaves, the next one goes on from."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from benchmarks.results import append
+from benchmarks.short_hopper import Outcomes, Play, load_outcomes
+
+
+def test_outcomes_are_kept_and_half_a_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "outcomes.jsonl"
+    assert load_outcomes(path) == []
+    kept = [Outcomes("synth", seed, Play(900.0 + seed, 1.5, 1.2), 300, 0.9) for seed in (1, 2)]
+    for outcome in kept:
+        append(path, asdict(outcome))
+    assert load_outcomes(path) == kept
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(
+        SystemExit, match=r"outcomes\.jsonl line 2: expected a result as JSON; remove the line"
+    ):
+        load_outcomes(path)
