@@ -68,7 +68,7 @@ $(VENV)/.dev: $(VENV)/.runtime
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-$(VENV)/audit/bin/pip-audit:
+$(VENV)/audit/bin/pip-audit: | $(VENV)/.runtime
 	$(PYTHON) -m venv --clear $(VENV)/audit
 	$(VENV)/audit/bin/pip install --quiet pip-audit==2.10.1
 

@@ -15,6 +15,7 @@ STEPS = 1_024 if SHORT else 20_000
 
 env = HumanPreferencesEnvWrapper(
     gym.make("CartPole-v1"),
+    allow_variable_horizon=True,  # its episodes end when the pole falls
     collect_prefs=True,
     train_reward=False,
     segment_length=10,

@@ -18,6 +18,7 @@ if not Path("trained/reward_predictor_checkpoints").exists():
 
 env = HumanPreferencesEnvWrapper(
     gym.make("CartPole-v1"),
+    allow_variable_horizon=True,  # its episodes end when the pole falls
     collect_prefs=False,
     train_reward=False,
     pretrained_reward_predictor_dir="trained/reward_predictor_checkpoints",

@@ -18,6 +18,7 @@ if not Path("collected/preferences.npz").exists():
 
 env = HumanPreferencesEnvWrapper(
     gym.make("CartPole-v1"),
+    allow_variable_horizon=True,  # its episodes end when the pole falls
     collect_prefs=False,
     train_reward=True,
     prefs_dir="collected",

@@ -1,9 +1,11 @@
 """Learning a reward from episodes that are there already, without an agent."""
 
 import itertools
+import math
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 from uuid import NAMESPACE_URL, uuid5
 
 import numpy as np
@@ -15,10 +17,11 @@ from teacher.envs.episodes import terminations
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError
 from teacher.judges import Judge, probability_of
-from teacher.options import RewardConfig
+from teacher.options import COUNT, NOT_NEGATIVE, RewardConfig, field_checks, refuse_first
 from teacher.preferences import Preference, PreferenceDataset
 from teacher.queries import select_pairs
 from teacher.reward.predictor import RewardPredictor
+from teacher.reward.report import FitReport
 from teacher.segments import Episode, SegmentPool
 
 Space = spaces.Space[Any]
@@ -108,21 +111,21 @@ def demonstrated_episodes(
 
 @dataclass(frozen=True, kw_only=True)
 class Lesson:
-    """How much is asked about and how it is learned.
+    """How much is asked about and how it is learned; raises :class:`ConfigError` where values do not fit."""
 
-    Attributes:
-        n_labels: answers, those that say "can't tell" not counted.
-        segment_steps: steps of a segment.
-        seed: of the pairs, of initial parameters and of minibatches.
-        max_updates: of the predictor; it ends before where nothing is gained any more.
-        reward: the predictor's settings.
-    """
+    n_labels: Annotated[int, 'answers, those that say "can\'t tell" not counted', COUNT]
+    segment_steps: Annotated[int, "steps of a segment", COUNT]
+    seed: Annotated[int, "of the pairs, of initial parameters and of minibatches", NOT_NEGATIVE] = 1
+    max_updates: Annotated[
+        int, "of the predictor; it ends before where nothing is gained any more", COUNT
+    ] = 10_000
+    allow_variable_horizon: Annotated[
+        bool, "accept episodes of several lengths, although an episode's length leaks the reward"
+    ] = False
+    reward: Annotated[RewardConfig, "the predictor's settings"] = field(default_factory=RewardConfig)
 
-    n_labels: int
-    segment_steps: int
-    seed: int = 1
-    max_updates: int = 10_000
-    reward: RewardConfig = field(default_factory=RewardConfig)
+    def __post_init__(self) -> None:
+        refuse_first(self, field_checks(self), prefix="")
 
 
 def learn_reward(
@@ -143,25 +146,68 @@ def learn_reward(
         lesson: how much and how.
 
     Raises:
-        DataError: too few segments, or too few answers.
+        DataError: too few segments, or too few answers to learn from; or finished episodes of several
+            lengths, unless the lesson allows them.
     """
     pool = SegmentPool(lesson.segment_steps, capacity=10**9, seed=lesson.seed)
-    pool.extend(episodes)
+    pool.extend(episodes if lesson.allow_variable_horizon else _of_one_length(episodes))
     dataset = ask(pool, judge, lesson.n_labels)
     predictor = RewardPredictor(observation_space, action_space, lesson.reward, lesson.seed)
-    predictor.fit(dataset, max_updates=lesson.max_updates)
+    report = predictor.fit(dataset, max_updates=lesson.max_updates)
+    require_updates(report, dataset)
     return predictor
+
+
+def _of_one_length(episodes: Iterable[Episode]) -> Iterator[Episode]:
+    """The same, refused where they differ; those that have not ended may be of any length."""
+    length: int | None = None
+    for episode in episodes:
+        if episode.finished and length is None:
+            length = len(episode)
+        if episode.finished and len(episode) != length:
+            raise DataError(
+                f"expected episodes of one length, got one of {length} and one of {len(episode)} steps, and "
+                "the length of an episode leaks the reward: pass Lesson(allow_variable_horizon=True, ...) to "
+                "accept that, as for parts that were cut from episodes"
+            )
+        yield episode
+
+
+def require_updates(report: FitReport, dataset: PreferenceDataset) -> None:
+    """Refuse a predictor that learned nothing, whose rewards would be as random as it began.
+
+    Raises:
+        DataError: the fit made no update, because all preferences happen to be held out from each member.
+    """
+    if report.updates == 0:
+        raise DataError(
+            f"expected preferences to learn from, got {len(dataset)}, all of them held out from every member "
+            "of the predictor; give more of them, or more --reward.members"
+        )
 
 
 def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
     """``count`` answers of a judge about pairs of a pool.
 
+    Warns where some segments are asked about several times, because there are few.
+
     Raises:
-        DataError: the pool holds no pair, or the judge can tell few apart.
+        DataError: the pool holds too few pairs, or the judge can tell few apart.
     """
     if len(pool) < 2:
         raise DataError(
             f"expected 2 or more segments of {pool.length} steps, got {len(pool)}; give longer episodes"
+        )
+    if count > math.comb(len(pool), 2):
+        raise DataError(
+            f"expected segments for {count} pairs, got {len(pool)} of {pool.length} steps, which make "
+            f"{math.comb(len(pool), 2)}; give more or longer episodes, or ask for fewer or shorter segments"
+        )
+    if len(pool) < 2 * count:
+        warnings.warn(
+            f"{len(pool)} segments are few for {count} comparisons, so some are in several; more or longer "
+            "episodes help, or shorter segments",
+            stacklevel=2,
         )
     dataset, asked = PreferenceDataset(), 0
     for _ in range(_MAX_ROUNDS):
@@ -174,7 +220,7 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
         asked += len(pairs)
     if len(dataset) < count:
         raise DataError(
-            f"expected {count} answers, got {len(dataset)} to {asked} questions; ask for fewer, or a judge "
-            "that can tell more pairs apart"
+            f"expected {count} answers, got {len(dataset)} to {asked} questions about {len(pool)} segments; "
+            "ask for fewer, or a judge that can tell more pairs apart, or give more episodes"
         )
     return dataset

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,10 +13,12 @@ from teacher.demonstrations import save_demonstrations
 from teacher.errors import ConfigError, DataError
 from teacher.evaluation import Evaluation, evaluate
 from teacher.metrics import progress
+from teacher.offline import require_updates
 from teacher.options import RewardConfig
 from teacher.predictor_files import load_predictor, save_predictor
 from teacher.preference_files import load_preferences, save_preferences, saved_spaces, space_of
 from teacher.reward.predictor import RewardPredictor
+from teacher.reward.report import FitReport
 from teacher.trajectories import as_demonstrations, load_trajectories, relabel
 from teacher.unirlhf import crowd_preferences, is_crowd_labels, load_crowd_labels
 
@@ -57,6 +60,8 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
         name.removeprefix(prefix): value for name, value in vars(given).items() if name.startswith(prefix)
     }
     config = RewardConfig(**settings)
+    if given.max_updates < 1:
+        raise ConfigError(f"--max_updates: expected 1 or more; got {given.max_updates}")
     if given.predictor.suffix != ".npz":
         raise ConfigError(f"expected a file of a predictor named *.npz, got {given.predictor}")
     if not given.predictor.parent.is_dir():
@@ -74,16 +79,26 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
             "the fit came to numbers that are none; try a smaller --reward.learning_rate, and look for "
             f"outliers in {given.dataset}"
         )
+    require_updates(report, dataset)
     save_predictor(given.predictor, predictor, *spaces)
     console.print(
         f"{given.predictor}: fitted to {len(dataset):,} preferences about {dataset.env_id} in "
-        f"{report.updates:,} updates; of those held out from each member {report.accuracy:.1%} right, loss "
-        f"{report.validation_loss:.3f} (training {report.loss:.3f})",
+        f"{report.updates:,} updates; {_losses(report)}",
         highlight=False,
     )
     if others is not None:
         for line in described(evaluate(predictor, others), given.evaluate):
             console.print(line, highlight=False)
+
+
+def _losses(report: FitReport) -> str:
+    """How a fit came out, in words."""
+    if math.isnan(report.accuracy):
+        return f"none was held out from any member to try it on (training loss {report.loss:.3f})"
+    return (
+        f"of those held out from each member {report.accuracy:.1%} right, loss {report.validation_loss:.3f} "
+        f"(training {report.loss:.3f})"
+    )
 
 
 def evaluate_(arguments: Sequence[str]) -> int:

@@ -1,5 +1,6 @@
 """How many labels are due: the pace at which a run asks, counted from its beginning and never falling."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -9,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from teacher.config import RateName, TeachConfig
-from teacher.errors import ConfigError
+from teacher.errors import ConfigError, described
+from teacher.options import refuse_first
 
 Rate = Callable[[float], float]
 """From the share of training made, 0 to 1, to how often labels are asked then, in any unit."""
@@ -41,11 +43,17 @@ class ExponentialSchedule:
         pretrain: labels before training.
         total: labels in all.
         num_timesteps: environment steps of the whole training.
+
+    Raises:
+        ConfigError: more labels before training than in all.
     """
 
     pretrain: int
     total: int
     num_timesteps: int
+
+    def __post_init__(self) -> None:
+        _check_counts(self)
 
     def due(self, step: int, seconds: float) -> int:
         """See :meth:`LabelSchedule.due`; ``seconds`` do not matter."""
@@ -69,13 +77,17 @@ class RateSchedule:
         rate: finite, nowhere negative, and positive somewhere.
 
     Raises:
-        ConfigError: when labels are counted, where the rate is not so.
+        ConfigError: the rate is not so, or there are more labels before training than in all.
     """
 
     pretrain: int
     total: int
     num_timesteps: int
     rate: Rate
+
+    def __post_init__(self) -> None:
+        _check_counts(self)
+        _ = self._shares  # tries the rate now, not hours later in training
 
     def due(self, step: int, seconds: float) -> int:
         """See :meth:`LabelSchedule.due`; ``seconds`` do not matter."""
@@ -89,7 +101,11 @@ class RateSchedule:
     @cached_property
     def _shares(self) -> NDArray[np.float64]:
         """The share of the labels that is due at the bounds of each cell, from 0 to 1."""
-        rates = np.array([self.rate(progress) for progress in np.linspace(0, 1, _CELLS + 1).tolist()])
+        bounds = np.linspace(0, 1, _CELLS + 1).tolist()
+        try:
+            rates = np.array([float(self.rate(progress)) for progress in bounds])
+        except Exception as error:  # it may raise anything
+            raise ConfigError(f"the rate of labels failed between 0 and 1: {described(error)}") from error
         if not (np.isfinite(rates).all() and rates.min() >= 0 and rates.max() > 0):
             raise ConfigError(
                 "expected a rate of labels that is finite and never negative, and positive somewhere between "
@@ -101,17 +117,30 @@ class RateSchedule:
         return shares
 
 
+def _check_counts(schedule: ExponentialSchedule | RateSchedule) -> None:
+    """Else fewer and fewer labels would be due."""
+    fits = 0 <= schedule.pretrain <= schedule.total
+    refuse_first(schedule, [("pretrain", fits, f"expected 0 to total ({schedule.total})")], prefix="")
+
+
 @dataclass(frozen=True)
 class ConstantRate:
     """One label every few seconds of training, for as long as training goes on.
 
     Attributes:
         pretrain: labels before training.
-        period: seconds from one label to the next.
+        period: seconds from one label to the next, more than 0.
+
+    Raises:
+        ConfigError: the period is not so.
     """
 
     pretrain: int
     period: float = 3.0
+
+    def __post_init__(self) -> None:
+        fits = 0 < self.period < math.inf
+        refuse_first(self, [("period", fits, "expected seconds, more than 0")], prefix="")
 
     def due(self, step: int, seconds: float) -> int:
         """See :meth:`LabelSchedule.due`; ``step`` does not matter."""

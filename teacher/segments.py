@@ -291,7 +291,10 @@ class SegmentPool:
         return len(cut)
 
     def add(self, segments: Iterable[Segment], *, explored: bool = False) -> None:
-        """Take in segments that are cut already; see :meth:`extend`."""
+        """Take in segments that are cut already, each of :attr:`length`, else :class:`DataError`."""
+        segments = list(segments)
+        if others := {len(segment) for segment in segments} - {self.length}:
+            raise DataError(f"expected segments, all cut to {self.length} steps, got one of {min(others)}")
         self._keep(self._entries + [_Entry(segment, explored) for segment in segments])
 
     def absorb(self, other: "SegmentPool") -> None:

@@ -110,13 +110,22 @@ class Fitter:
         """
         weights = pairs.weights.gather(1, rows)
         weights = weights / weights.sum(dim=1, keepdim=True).clamp(min=1)
+        targets = self._targets(pairs)[rows]
+        steps, step_weights = self._draw_steps(pairs, rows)
         parts = min(self._config.accumulate, rows.shape[1])
+
+        def split(of_pairs: Tensor) -> Sequence[Tensor]:
+            return of_pairs.tensor_split(parts, dim=1)
+
+        # Where there are crops, each pair has its own.
+        of_steps = split(step_weights) if step_weights.ndim > 1 else [step_weights] * parts
         return [
-            self._batch(pairs, *part)
-            for part in zip(rows.tensor_split(parts, dim=1), weights.tensor_split(parts, dim=1), strict=True)
+            Batch(pairs.inputs(some, steps), *others)
+            for some, *others in zip(split(rows), of_steps, split(targets), split(weights), strict=True)
         ]
 
-    def _batch(self, pairs: Pairs, rows: Tensor, weights: Tensor) -> Batch:
+    def _draw_steps(self, pairs: Pairs, rows: Tensor) -> tuple[slice, Tensor]:
+        """The steps that one update looks at, and how much each counts, as in :class:`Batch`."""
         step_weights, steps = self._step_weights(pairs), slice(None)
         if self._config.shortest_crop < 1:
             members, size = rows.shape
@@ -126,7 +135,7 @@ class Fitter:
             first = int(torch.randint(stride, (), generator=self._generator))
             steps = slice(first, None, stride)
             step_weights = step_weights[..., steps] * stride
-        return Batch(pairs.inputs(rows, steps), step_weights, self._targets(pairs)[rows], weights)
+        return steps, step_weights
 
     def _targets(self, pairs: Pairs) -> Tensor:
         return smoothed(pairs.values, self._config.label_smoothing)

@@ -177,7 +177,16 @@ class RewardPredictor:
             self._normalise.follow(self._outputs(self._read(steps)))
 
     def segment_returns(self, segments: Sequence[Segment]) -> NDArray[np.float64]:
-        """Sum of the predicted rewards of each segment: ``(len(segments),)``; all of one length."""
+        """Sum of the predicted rewards of each segment: ``(len(segments),)``.
+
+        Args:
+            segments: all of one length.
+
+        Raises:
+            DataError: they are of several lengths, or of another environment.
+        """
+        if not segments:
+            return np.empty(0)
         rewards = self._normalise(self._segment_outputs(segments)).cpu().numpy()
         returns: NDArray[np.float64] = rewards.astype(np.float64).sum(axis=1)
         return returns
@@ -193,7 +202,12 @@ class RewardPredictor:
 
         Returns:
             ``(members, len(segments))``.
+
+        Raises:
+            DataError: they are of several lengths, or of another environment.
         """
+        if not segments:
+            return np.empty((self.config.members, 0))
         outputs = self._segment_outputs(segments)
         steps = discounts(outputs.shape[-1], self.config.discount).to(self._device)
         return np.asarray((outputs @ steps).cpu().numpy(), np.float64)
@@ -221,6 +235,12 @@ class RewardPredictor:
     @torch.no_grad()
     def _segment_outputs(self, segments: Sequence[Segment]) -> Tensor:
         """``(members, len(segments), length)`` raw rewards; so many segments at once as fit into memory."""
+        lengths = sorted(set(map(len, segments)))
+        if len(lengths) > 1:
+            raise DataError(
+                f"expected segments of one length, got some of {lengths[0]} and some of {lengths[-1]} steps; "
+                "ask for those of each length by themselves"
+            )
         at_once = max(1, BYTES_AT_ONCE // (len(segments[0]) * self._read.bytes_per_step))
         outputs = [
             self._outputs(torch.stack([self._read(segment) for segment in segments[start : start + at_once]]))

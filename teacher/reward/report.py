@@ -16,7 +16,7 @@ class FitReport:
     """How a fit came out; NaN where there was nothing to measure.
 
     Attributes:
-        updates: optimizer steps made.
+        updates: optimizer steps made; 0 where every member holds all pairs out, and the fit taught nothing.
         loss: mean over members of the loss on their training pairs.
         validation_loss: mean over members of the loss on the pairs held out from them.
         accuracy: share of held-out pairs of which members say what the label does. An ``equal`` pair counts

@@ -22,6 +22,8 @@ Space = spaces.Space[Any]
 
 TRUE_REWARD_KEY = "true_reward"
 
+_log = logging.getLogger("teacher.wrapper")
+
 
 class Controls:
     """The methods by which a program controls learning from preferences, whatever it wraps."""
@@ -140,6 +142,18 @@ def predict(
 ) -> NDArray[np.float64]:
     """Predicted rewards of steps of a few environments: all ``(n, ...)``, to ``(n,)``."""
     return predictor.step_rewards(Transitions(before, actions, after, terminated))
+
+
+def note_early_end(tutor: Tutor) -> None:
+    """Warn where the environment ended an episode; once, and not where that is meant."""
+    if tutor.ended_early or tutor.config.allow_variable_horizon:
+        return
+    tutor.ended_early = True
+    _log.warning(
+        "%s ended an episode early, and the length of episodes leaks the reward; "
+        "allow_variable_horizon=True says that this is meant",
+        tutor.source.env_id,
+    )
 
 
 def reward_before_predictor(config: WrapperConfig, true: Any) -> Any:

@@ -111,6 +111,9 @@ class WrapperConfig:
     total_timesteps: Annotated[
         int | None, "environment steps over which n_prefs are spread, ever more rarely", COUNT
     ] = None
+    allow_variable_horizon: Annotated[
+        bool, "say nothing where the environment ends episodes early, although their length leaks the reward"
+    ] = False
     schedule: Annotated[LabelSchedule | None, "instead of both: when how many answers are due"] = None
     judge: Annotated[
         Judge | str,

@@ -9,7 +9,14 @@ import numpy as np
 from teacher.envs.capture import jpeg
 from teacher.envs.episodes import episode_seeds
 from teacher.errors import ConfigError
-from teacher.wrapper.controls import TRUE_REWARD_KEY, Controls, begin, predict, reward_before_predictor
+from teacher.wrapper.controls import (
+    TRUE_REWARD_KEY,
+    Controls,
+    begin,
+    note_early_end,
+    predict,
+    reward_before_predictor,
+)
 from teacher.wrapper.recording import EpisodeCutter, Step
 from teacher.wrapper.tutor import Tutor
 
@@ -103,6 +110,8 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any]):
         observation, reward, terminated, truncated, info = self.env.step(action)
         before, self._observation = self._observation, tutor.transform(observation)
         tutor.steps += 1
+        if terminated:
+            note_early_end(tutor)
         frame = jpeg(self.env.render()) if tutor.wants_films else None
         true = float(reward)
         step = Step(executed, self._observation, true, terminated, truncated, frame)

@@ -77,6 +77,7 @@ class Tutor:
         predictor: what rewards are to be predicted with now; None where there is none yet.
         training_steps: passes through all answers that were made so far.
         steps: environment steps so far.
+        ended_early: whether an episode was warned of that the environment ended.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Tutor:
         self._network = network
         self.predictor: RewardPredictor | None = None
         self.training_steps = self.steps = 0
+        self.ended_early = False
         self._parts = contextlib.ExitStack()
         self._lock = threading.Lock()  # for the dataset and the files that are written of it
         self._given: deque[Segment] = deque(maxlen=_SEGMENTS_QUEUED)

@@ -13,7 +13,14 @@ from teacher.envs.capture import jpeg
 from teacher.envs.episodes import SEED_KEY, SeededResets, episode_seeds
 from teacher.errors import ConfigError
 from teacher.segments import Segment
-from teacher.wrapper.controls import TRUE_REWARD_KEY, Controls, begin, predict, reward_before_predictor
+from teacher.wrapper.controls import (
+    TRUE_REWARD_KEY,
+    Controls,
+    begin,
+    note_early_end,
+    predict,
+    reward_before_predictor,
+)
 from teacher.wrapper.recording import EpisodeCutter, Step
 
 
@@ -86,6 +93,8 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
             for index in ended.nonzero()[0]:
                 after[index] = tutor.transform(infos["final_obs"][index])
         tutor.steps += int(real.sum())
+        if (terminated & real).any():
+            note_early_end(tutor)
         frames: Any = self.env.render() if tutor.wants_films else None
         segments: list[Segment] = []
         for index in real.nonzero()[0].tolist():

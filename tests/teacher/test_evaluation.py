@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
+from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from teacher.errors import DataError
@@ -15,7 +18,7 @@ from teacher.evaluation import evaluate
 from teacher.options import RewardConfig
 from teacher.predictor_files import load_predictor
 from teacher.preference_files import save_preferences
-from teacher.preferences import Preference, PreferenceDataset
+from teacher.preferences import Preference, PreferenceDataset, bootstrap_weights
 from teacher.reward.predictor import RewardPredictor
 from teacher.segments import Segment
 from teacher.teach import main
@@ -157,6 +160,11 @@ def test_a_predictor_is_fitted_and_evaluated_by_command(
             2,
             "teach fit: --reward.members: expected 1 or more",
         ),
+        (
+            "fit labels.npz reward.npz --max_updates 0",
+            2,
+            "teach fit: --max_updates: expected 1 or more; got 0",
+        ),
         ("fit labels.npz", 2, "teach fit: the following arguments are required: predictor"),
         ("evaluate labels.npz labels.npz", 1, "teach evaluate: labels.npz is no checkpoint"),
         ("relabel labels.npz a b", 1, "teach relabel: labels.npz is no checkpoint"),
@@ -181,6 +189,40 @@ def test_what_cannot_be_done_is_one_line(
     assert said.err.startswith(says)
     assert said.err.count("\n") == 1
     assert {path.name for path in Path().iterdir()} == {"labels.npz", "others.parquet"}
+
+
+def fit_one(number: int, pair: Pair, folder: Path) -> tuple[int, Path]:
+    """``teach fit`` to one preference, of whose UUID each member's share follows; its status and file."""
+    dataset, saved = PreferenceDataset(), folder / "reward.npz"
+    dataset.upsert([Preference(UUID(int=number), *pair, 1.0)])
+    save_preferences(folder / "one.npz", dataset, *SPACES)
+    return main(["fit", str(folder / "one.npz"), str(saved), "--max_updates", "20"]), saved
+
+
+def one_whose_weights_are(fits: Callable[[NDArray[np.float32]], Any]) -> int:
+    ids = ((0, number) for number in count())
+    return next(id_[1] for id_ in ids if fits(bootstrap_weights(np.array([id_], np.uint64), 3)))
+
+
+def test_a_fit_says_where_nothing_was_held_out(
+    pairs: Sequence[Pair], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, saved = fit_one(one_whose_weights_are(lambda weights: weights.all()), pairs[0], tmp_path)
+    said = capsys.readouterr().out
+    assert (status, saved.exists()) == (0, True)
+    assert "none was held out from any member to try it on (training loss 0." in said
+    assert "nan" not in said
+
+
+def test_a_predictor_that_learned_nothing_is_not_saved(
+    pairs: Sequence[Pair], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    number = one_whose_weights_are(lambda weights: not weights.any())
+    assert fit_one(number, pairs[0], tmp_path) == (1, tmp_path / "reward.npz")
+    said = capsys.readouterr().err
+    assert said.startswith("teach fit: expected preferences to learn from, got 1, all of them held out from")
+    assert said.count("\n") == 1
+    assert not (tmp_path / "reward.npz").exists()
 
 
 def test_trajectories_are_imported_and_relabelled_by_command(

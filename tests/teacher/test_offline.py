@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from teacher.demonstrations import record_demonstrations
 from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
-from teacher.envs.tasks import TaskInfo, describe_task
-from teacher.errors import BehaviourError, DataError
+from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
+from teacher.errors import BehaviourError, ConfigError, DataError
 from teacher.judges import Judge, ScriptedTeacher, oracle
 from teacher.metrics import rank_correlation
 from teacher.offline import Lesson, RecordedEpisode, ask, demonstrated_episodes, learn_reward
+from teacher.options import RewardConfig
 from teacher.reward.predictor import RewardPredictor
 from teacher.segments import Segment, SegmentPool
 from teacher.teachers import Manner
@@ -40,7 +41,7 @@ def pendulum() -> TaskInfo:
 
 @pytest.fixture(scope="module")
 def fumbling(pendulum: TaskInfo) -> list[Trajectory]:
-    return list(itertools.islice(random_trajectories(pendulum, seed=1), 60))
+    return list(itertools.islice(random_trajectories(pendulum, seed=1), 70))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def agreement(predictor: RewardPredictor, episodes: Sequence[Trajectory]) -> flo
 
 
 def test_oracle_labels_teach_and_coin_flips_do_not(fumbling: list[Trajectory], learn: Learn) -> None:
-    known, new = fumbling[:40], fumbling[40:]
+    known, new = fumbling[:50], fumbling[50:]
     taught = [agreement(learn(known, oracle, 300, seed), new) for seed in SEEDS]
     coin = [
         agreement(learn(known, ScriptedTeacher(Manner(mistake=0.5), seed), 300, seed), new) for seed in SEEDS
@@ -118,7 +119,7 @@ def test_demonstrations_are_episodes_without_their_last_steps() -> None:
     (first, *_), states = episodes, demonstrations.obs
     np.testing.assert_array_equal(first.observations, states[: len(first)])
     np.testing.assert_array_equal(first.next_observations, states[1 : len(first) + 1])
-    lesson = Lesson(n_labels=4, segment_steps=4, max_updates=10)
+    lesson = Lesson(n_labels=2, segment_steps=4, max_updates=10, allow_variable_horizon=True)
     predictor = learn_reward(
         episodes, lambda one, two: one.observations[-1, 2] < two.observations[-1, 2],
         env.observation_space, env.action_space, lesson,
@@ -160,3 +161,84 @@ def test_what_cannot_be_learned_from_is_refused(
 ) -> None:
     with pytest.raises(error, match=says):
         learn(fumbling[:episodes], judge, 20)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"n_labels": 0}, "n_labels: expected 1 or more; got 0"),
+        ({"n_labels": -3}, "n_labels: expected 1 or more; got -3"),
+        ({"segment_steps": 0}, "segment_steps: expected 1 or more; got 0"),
+        ({"max_updates": 0}, "max_updates: expected 1 or more; got 0"),
+        ({"seed": -1}, "seed: expected 0 or more; got -1"),
+    ],
+)
+def test_a_lesson_that_would_teach_nothing_is_refused(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        Lesson(**{"n_labels": 10, "segment_steps": 5, **settings})
+
+
+def recorded(lengths: Sequence[int]) -> list[RecordedEpisode]:
+    random = np.random.default_rng(1)
+    return [
+        RecordedEpisode(
+            random.normal(size=(length + 1, 3)), random.normal(size=(length, 1)), np.zeros(length)
+        )
+        for length in lengths
+    ]
+
+
+def by_first_number(first: Segment, second: Segment) -> bool:
+    return bool(first.observations[0, 0] > second.observations[0, 0])
+
+
+def test_episodes_of_several_lengths_are_learned_from_where_that_is_allowed(learn: Learn) -> None:
+    """Also as they come one by one; those that have not ended may be of any length."""
+    with pytest.raises(DataError, match=r"one of 40 and one of 37 steps.*leaks.*allow_variable_horizon=True"):
+        learn(iter(recorded([40, 40, 37])), by_first_number, 2)
+    lesson = Lesson(n_labels=2, segment_steps=STEPS, max_updates=5, allow_variable_horizon=True)
+    spaces = gym.spaces.Box(-np.inf, np.inf, (3,)), gym.spaces.Box(-np.inf, np.inf, (1,))
+    learn_reward(iter(recorded([40, 40, 37])), by_first_number, *spaces, lesson)
+
+
+def test_episodes_that_have_not_ended_may_be_of_any_length(pendulum: TaskInfo, learn: Learn) -> None:
+    envs = make_vector_env(pendulum, 2, seed=1)
+    envs.action_space.seed(1)
+    envs.reset()
+    for _ in range(pendulum.horizon + 60):
+        envs.step(envs.action_space.sample())
+    episodes = envs.drain()
+    envs.close()
+    assert {(len(one), one.finished) for one in episodes} == {(200, True), (59, False)}
+    learn(episodes, oracle, 4)
+
+
+def test_too_few_segments_are_not_the_judges_fault() -> None:
+    pool, asked = SegmentPool(STEPS, seed=1), []
+    pool.extend(recorded([STEPS] * 4))
+
+    def judge(first: Segment, second: Segment) -> float:
+        asked.append((first, second))
+        return 1.0
+
+    with pytest.raises(
+        DataError, match="expected segments for 7 pairs, got 4 of 15 steps, which make 6; give"
+    ):
+        ask(pool, judge, 7)
+    assert not asked
+
+
+def test_segments_that_are_few_for_the_labels_are_warned_of() -> None:
+    pool = SegmentPool(STEPS, seed=1)
+    pool.extend(recorded([STEPS] * 9))
+    assert len(ask(pool, by_first_number, 4)) == 4
+    with pytest.warns(UserWarning, match="9 segments are few for 5 comparisons, so some are in several"):
+        assert len(ask(pool, by_first_number, 5)) == 5
+
+
+def test_a_reward_that_was_not_learned_is_not_given_out(pendulum: TaskInfo) -> None:
+    """The only answer is held out from the one member, as from every third by chance."""
+    spaces = gym.spaces.Box(-np.inf, np.inf, (3,)), gym.spaces.Box(-np.inf, np.inf, (1,))
+    lesson = Lesson(n_labels=1, segment_steps=STEPS, reward=RewardConfig(members=1))
+    with pytest.raises(DataError, match="expected preferences to learn from, got 1, all of them held out"):
+        learn_reward(recorded([40, 40]), by_first_number, *spaces, lesson)

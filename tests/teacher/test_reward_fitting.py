@@ -107,20 +107,26 @@ def test_an_evaluation_tells_training_from_held_out(fitter: Fitter, pairs: Pairs
     assert evaluation.outputs.shape == (3, 40, 2, 6)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"stride": 1}, {}, {"stride": 1, "shortest_crop": 0.5}, {"shortest_crop": 0.5, "discount": 0.9}],
+)
 @pytest.mark.parametrize("parts", [2, 5, 100])
 def test_minibatches_accumulated_have_the_gradient_of_the_whole(
-    network: RewardEnsemble, pairs: Pairs, parts: int
+    make_segment: MakeSegment, network: RewardEnsemble, parts: int, changes: dict[str, Any]
 ) -> None:
+    pairs = some_pairs(partial(make_segment, length=24))
     rows = torch.arange(33).reshape(3, 11)
     gradients = []
-    for config in (CONFIG, dataclasses.replace(CONFIG, accumulate=parts)):
+    whole = dataclasses.replace(CONFIG, **changes)
+    for config in (whole, dataclasses.replace(whole, accumulate=parts)):
         batches = Fitter(network, config, torch.Generator()).minibatches(pairs, rows)
         assert len(batches) == min(config.accumulate, 11)
         for batch in batches:
             add_gradient(network, batch, CONFIG.label_noise)
         gradients.append([parameter.grad.clone() for parameter in network.parameters()])  # type: ignore[union-attr]
-    for whole, accumulated in zip(*gradients, strict=True):
-        torch.testing.assert_close(accumulated, whole, rtol=1e-6, atol=1e-6)
+    for expected, accumulated in zip(*gradients, strict=True):
+        torch.testing.assert_close(accumulated, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("stride", [4, 100])

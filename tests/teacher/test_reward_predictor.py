@@ -217,6 +217,22 @@ def test_what_members_think_of_segments_is_the_logit_of_their_preference(make_se
     assert report.loss == pytest.approx(expected, rel=1e-3)
 
 
+def test_segments_of_several_lengths_are_not_judged_at_once(make_segment: MakeSegment) -> None:
+    model = predictor()
+    segments = [make_segment(1, length=6), make_segment(2, length=4), make_segment(3, length=6)]
+    for returns in (model.segment_returns, model.member_returns):
+        with pytest.raises(DataError, match="segments of one length, got some of 4 and some of 6") as refusal:
+            returns(segments)
+        assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("settings", [{}, {"uncertainty_bonus": 1.0, "discount": 0.9}])
+def test_no_segments_have_no_returns(settings: dict[str, Any]) -> None:
+    model = predictor(**settings)
+    assert model.segment_returns([]).shape == (0,)
+    assert model.member_returns([]).shape == (model.config.members, 0)
+
+
 def test_many_segments_are_judged_in_parts(
     make_segment: MakeSegment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import get_args
 
 import pytest
@@ -105,16 +106,47 @@ def test_any_function_of_progress_may_be_the_rate() -> None:
     assert due == [10, 29, 50, 50, 50, 80, 110]
 
 
+def test_a_rate_may_be_whole_numbers() -> None:
+    whole, real = (
+        RateSchedule(0, 100, 1000, rate) for rate in (lambda p: 1 + 2 * (p > 0.5), lambda p: 0.5 + (p > 0.5))
+    )
+    due = [whole.due(step, 0.0) for step in (105, 450, 501, 910)]
+    assert due == [real.due(step, 0.0) for step in (105, 450, 501, 910)]
+    assert due == [5, 22, 25, 86]
+
+
 @pytest.mark.parametrize("rate", [lambda p: 0.0, lambda p: p - 0.5, lambda p: math.nan, lambda p: math.inf])
-def test_a_rate_that_says_nothing_is_refused(rate: Callable[[float], float]) -> None:
+def test_a_rate_that_says_nothing_is_refused_at_once(rate: Callable[[float], float]) -> None:
     with pytest.raises(ConfigError, match=r"finite and never negative.*got") as refusal:
-        RateSchedule(0, 10, 1000, rate).due(10, 0.0)
+        RateSchedule(0, 10, 1000, rate)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("rate", "says"), [(lambda p: 1 / p, "ZeroDivisionError"), (lambda p: None, "TypeError")]
+)
+def test_a_rate_that_fails_is_refused_at_once(rate: Callable[[float], float], says: str) -> None:
+    with pytest.raises(ConfigError, match=f"the rate of labels failed.*{says}") as refusal:
+        RateSchedule(0, 10, 1000, rate)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("pretrain", [-1, 20])
+def test_no_more_labels_before_training_than_in_all(pretrain: int) -> None:
+    for make in (ExponentialSchedule, partial(RateSchedule, rate=lambda progress: 1.0)):
+        with pytest.raises(ConfigError, match=rf"pretrain: expected 0 to total \(10\); got {pretrain}"):
+            make(pretrain, 10, 100)
 
 
 @pytest.mark.parametrize(("seconds", "asked"), [(0.0, 0), (2.9, 0), (3.0, 1), (60.0, 20), (3600.0, 1200)])
 def test_the_constant_rate_is_one_label_every_three_seconds(seconds: float, asked: int) -> None:
     assert ConstantRate(pretrain=175).due(123_456, seconds) == 175 + asked
+
+
+@pytest.mark.parametrize("period", [0.0, -3.0, math.nan])
+def test_a_constant_rate_has_a_period(period: float) -> None:
+    with pytest.raises(ConfigError, match="period: expected seconds, more than 0"):
+        ConstantRate(0, period)
 
 
 def test_a_run_is_given_the_schedule_that_its_settings_name() -> None:

@@ -227,6 +227,14 @@ def test_the_pool_keeps_the_most_recent(trajectories: list[Trajectory]) -> None:
     assert spans(recent.segments) == spans(everything.segments[-25:])
 
 
+def test_a_pool_takes_segments_of_its_own_length_only() -> None:
+    pool = SegmentPool(3)
+    with pytest.raises(DataError, match="cut to 3 steps, got one of 4") as refusal:
+        pool.add([segment(), segment(steps=4, start=1)])
+    assert "\n" not in str(refusal.value)
+    assert len(pool) == 0
+
+
 def test_a_segment_keeps_nothing_of_its_episode_but_the_actions() -> None:
     pool = SegmentPool(20)
     trajectories = list(islice(random_trajectories(describe_task("ShortReacher-v1"), seed=0), 8))

@@ -1,5 +1,6 @@
 """One environment, with all asking and learning inside ``step``: its rewards, and what is asked."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -275,3 +276,19 @@ def test_episodes_shorter_than_a_segment_are_told_of(wrap: Wrap, caplog: pytest.
     env = wrap(Line(steps=4))
     play(env, 260)
     assert "no segment of 5 steps in 250 steps" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("steps", "allowed", "warnings"),
+    [(22, False, 1), (22, True, 0), (23, False, 0)],  # a Line of 22 steps terminates, others are cut short
+)
+def test_episodes_that_end_early_are_warned_of_once(
+    wrap: Wrap, caplog: pytest.LogCaptureFixture, steps: int, allowed: bool, warnings: int
+) -> None:
+    env = wrap(Line(steps=steps), allow_variable_horizon=allowed)
+    with contextlib.closing(env.beside(Line(steps=steps))) as other:
+        play(env, 60)
+        play(other, 60)
+    told = [record for record in caplog.records if "leaks the reward" in record.getMessage()]
+    assert [record.levelname for record in told] == ["WARNING"] * warnings
+    assert all("allow_variable_horizon=True" in record.getMessage() for record in told)

@@ -49,6 +49,14 @@ def test_they_learn_and_their_segments_replay(wrap_vector: WrapVector, mode: Aut
         assert last.env.unwrapped._state.tolist() == segment.next_observations[-1].tolist()  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(("steps", "warnings"), [(22, 1), (23, 0)])
+def test_episodes_that_end_early_are_warned_of_once(
+    wrap_vector: WrapVector, caplog: pytest.LogCaptureFixture, steps: int, warnings: int
+) -> None:
+    play(wrap_vector(SyncVectorEnv([lambda: Line(steps=steps)] * 2)), 60)
+    assert caplog.text.count("length of episodes leaks the reward") == warnings
+
+
 def test_environments_whose_resets_are_not_known_are_refused(wrap_vector: WrapVector) -> None:
     envs = wrap_vector(SyncVectorEnv([Line, Line]), env_fn=Line)
     with pytest.raises(ConfigError, match=r"make them by teacher\.wrapper\.replayable"):
