@@ -9,6 +9,12 @@ from typing import Any
 from teacher.errors import ConfigError, described, one_line
 
 
+def look_here_too() -> None:
+    """Let modules be found in the current folder as well, though behind what Python finds anyway."""
+    if os.getcwd() not in sys.path and "" not in sys.path:  # noqa: PTH109 (sys.path holds strings)
+        sys.path.append(os.getcwd())  # noqa: PTH109
+
+
 def named_function(name: str, option: str) -> Callable[..., Any]:
     """What ``module:function`` names. Modules are found where Python finds them, and in the current folder.
 
@@ -18,8 +24,7 @@ def named_function(name: str, option: str) -> Callable[..., Any]:
     module, _, function = name.partition(":")
     if not module or not function:  # before a module is imported of which nothing is wanted
         raise ConfigError(f"{option}: expected module:function, got {one_line(name)}")
-    if os.getcwd() not in sys.path and "" not in sys.path:  # noqa: PTH109 (sys.path holds strings)
-        sys.path.append(os.getcwd())  # noqa: PTH109
+    look_here_too()
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     except Exception as error:  # a module may raise anything

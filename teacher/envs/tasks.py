@@ -22,6 +22,7 @@ from teacher.envs.threads import ThreadedVectorEnv
 from teacher.envs.transform import KWARG
 from teacher.errors import EnvironmentUnsuitableError, TeacherError, one_line
 from teacher.extras import ENVIRONMENTS, extra_of
+from teacher.functions import look_here_too
 
 DEFAULT_FPS = 30
 """Of an environment that names no frame rate."""
@@ -166,6 +167,7 @@ def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     module, _, name = env_id.rpartition(":")
     try:
         if module:
+            look_here_too()
             importlib.import_module(module)
     except Exception as error:  # a module may do anything when imported
         extra = extra_of(module)

@@ -188,6 +188,15 @@ def test_a_missing_module_is_refused() -> None:
     assert refusal("no_such_module:Env-v0").startswith("no_such_module cannot be imported")
 
 
+def test_a_module_in_the_current_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = "gymnasium.envs.classic_control:PendulumEnv"
+    text = f"import gymnasium\ngymnasium.register('Here-v0', '{entry}', max_episode_steps=9)\n"
+    (tmp_path / "in_this_folder.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    assert describe_task("in_this_folder:Here-v0").horizon == 9
+
+
 def test_a_missing_extra_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
         monkeypatch.delitem(sys.modules, module)
