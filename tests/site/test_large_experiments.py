@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from human_feedback_site.environment import POSTGRESQL_OPTIONS
 from human_feedback_site.feedback.browse import Filters, Matching
-from human_feedback_site.feedback.models import Comparison, Labeler, Lease
+from human_feedback_site.feedback.models import Comparison, Labeler, Lease, Participation
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -41,7 +42,7 @@ HISTORY = 1_000
 
 
 def live_through(trainer: Trainer) -> None:
-    """Have a past that planners know of: answered pairs, and leases that are over."""
+    """Have a past that planners know of: answered pairs, leases that are over, labelers who came and went."""
     answered = Comparison.objects.bulk_create(
         Comparison(
             uuid=uuid4(),
@@ -61,6 +62,13 @@ def live_through(trainer: Trainer) -> None:
         Lease(comparison=comparison, labeler=labeler, swapped=False, expires_at=ended)
         for labeler in Labeler.objects.all()
         for comparison in answered
+    )
+    others = User.objects.bulk_create(User(username=f"past-{number}") for number in range(100))
+    labelers = Labeler.objects.bulk_create(
+        Labeler(user=user, name=user.username, invited_by=trainer.user) for user in others
+    )
+    Participation.objects.bulk_create(
+        Participation(labeler=labeler, experiment=trainer.experiment) for labeler in labelers
     )
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
