@@ -44,8 +44,11 @@ _MARKS = {
 
 
 def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Both pictures, of the tasks that have runs of the full length; the paths of what was written."""
-    full = [row for row in rows if row.steps == TASKS[row.task].steps]
+    """Both pictures, of the tasks that have runs of the full length; the paths of what was written.
+
+    A single run says too little to be drawn.
+    """
+    full = [row for row in rows if row.steps == TASKS[row.task].steps and len(row.results) > 1]
     tasks = [task for task in TASKS if any(row.task == task and row.f for row in full)]
     if not tasks:
         return []

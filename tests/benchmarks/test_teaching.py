@@ -195,3 +195,4 @@ def test_both_pictures_are_drawn_from_what_there_is(tmp_path: Path) -> None:
     assert draw(list(rows(load(path))), folder) == [folder / RETURNS_NAME, folder / LABELS_NAME]
     assert all((folder / name).stat().st_size > 5000 for name in (RETURNS_NAME, LABELS_NAME))
     assert draw([], tmp_path) == []
+    assert draw(list(rows(load(path)[:3])), tmp_path) == [], "one run of each side says too little"

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import select
+import shutil
 import socket
 import struct
 import subprocess
@@ -77,7 +78,7 @@ def test_no_label_is_lost_where_each_program_dies_and_each_link_breaks(
     if "fill s3" not in result["blows"]:  # only root has a disk to fill
         del given["fill s3"]
     assert result["blows"] == given
-    assert result["clock"] in (0, 600)
+    assert result["clock"] == (600 if shutil.which("cc") else 0)
     assert "chaos: the new version is everywhere" in said
     for name in PROGRAMS:
         assert f"{name} ended (SIGKILL); it is started again" in said
