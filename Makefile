@@ -3,6 +3,8 @@ VENV ?= .venv
 BOTS ?= 0
 OPTIONS ?=
 BIN := $(VENV)/bin
+PIP_AUDIT := pip-audit==2.10.1
+AUDIT := $(VENV)/audit/.$(PIP_AUDIT)
 GL_PACKAGES := libegl1 libgl1-mesa-dri libosmesa6
 
 .PHONY: help demo stack docs test check weaknesses audit suite setup setup-dev setup-stack clean
@@ -33,11 +35,12 @@ check: setup-dev weaknesses ## Lint, types, import rules, known weaknesses of th
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-weaknesses: $(VENV)/audit/bin/pip-audit
-	$(VENV)/audit/bin/python scripts/audit.py $<
+weaknesses: $(VENV)/.runtime
+	@$(MAKE) --no-print-directory $(AUDIT) || true
+	$(BIN)/python scripts/audit.py $(VENV)/audit/bin/pip-audit
 
-audit: $(VENV)/audit/bin/pip-audit ## Look for known weaknesses of the dependencies; fail where none can be asked about
-	$(VENV)/audit/bin/python scripts/audit.py --strict $<
+audit: $(AUDIT) ## Look for known weaknesses of the dependencies; fail where none can be asked about
+	$(BIN)/python scripts/audit.py --strict $(VENV)/audit/bin/pip-audit
 
 setup: $(VENV)/.runtime ## Create the virtual environment
 	@scripts/system-packages $(GL_PACKAGES)
@@ -68,9 +71,10 @@ $(VENV)/.dev: $(VENV)/.runtime
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-$(VENV)/audit/bin/pip-audit: | $(VENV)/.runtime
+$(AUDIT): | $(VENV)/.runtime
 	$(PYTHON) -m venv --clear $(VENV)/audit
-	$(VENV)/audit/bin/pip install --quiet pip-audit==2.10.1
+	$(VENV)/audit/bin/pip install --quiet $(PIP_AUDIT)
+	@touch $@
 
 clean: ## Remove the virtual environment; runs/ and state/ stay
 	rm -rf $(VENV)

@@ -20,10 +20,13 @@ PINS = Path(__file__).parents[1] / "constraints.txt"
 
 def ask(pip_audit: str) -> Sequence[dict[str, Any]]:
     """What pip-audit knows of each dependency; empty where it could not ask at all."""
-    command = [pip_audit, "--no-deps", "--disable-pip", "--progress-spinner", "off", "--format", "json"]
-    asked = subprocess.run(
-        [*command, "--requirement", str(PINS)], capture_output=True, text=True, check=False
-    )
+    options = ["--no-deps", "--disable-pip", "--progress-spinner=off", "--format=json"]
+    options += ["--requirement", str(PINS)]
+    try:
+        asked = subprocess.run([pip_audit, *options], capture_output=True, text=True, check=False)
+    except OSError as error:  # it could not be installed
+        print(error, file=sys.stderr)
+        return []
     try:
         dependencies: Sequence[dict[str, Any]] = json.loads(asked.stdout)["dependencies"]
     except (ValueError, KeyError, TypeError):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from teacher.columns import Column, ids_of, uuids_of
 from teacher.envs.episodes import terminations
+from teacher.envs.families import same_environment
 from teacher.errors import ConfigError, DataError
 from teacher.segments import NOTHING_AFTER, Segment
 
@@ -274,17 +275,17 @@ class PreferenceDataset:
         }
         env_id = preference.first.recipe.env_id
         expected = env_id if self.env_id is None else self.env_id
-        if not self._columns:
-            self._columns = {name: Column(entry.shape, entry.dtype) for name, entry in entries.items()}
+        columns = self._columns or {name: Column(each.shape, each.dtype) for name, each in entries.items()}
+        is_same = env_id == expected or same_environment(env_id, expected)
         for name, entry in entries.items():
-            kept = self._columns[name].rows
-            if (entry.shape, entry.dtype, env_id) != (kept.shape[1:], kept.dtype, expected):
+            kept = columns[name].rows
+            if not is_same or (entry.shape, entry.dtype) != (kept.shape[1:], kept.dtype):
                 raise DataError(
                     f"comparison {preference.uuid} has {name} of shape {entry.shape} and {entry.dtype} from "
                     f"{env_id}, the others have {kept.shape[1:]} and {kept.dtype} from {expected}; all "
                     "segments of a run have one length and one environment"
                 )
-        self.env_id = expected
+        self.env_id, self._columns = expected, columns
         for column in self._columns.values():
             column.reserve(len(self) + 1)  # of all, before any is changed
         for name, entry in entries.items():

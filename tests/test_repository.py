@@ -132,6 +132,9 @@ def test_an_audit_without_a_network_says_so(tmp_path: Path) -> None:
     audited = audit(tmp_path, "Traceback: no route to host")
     assert (audited.returncode, "NOT KNOWN of all" in audited.stdout) == (0, True)
     assert audit(tmp_path, "", "--strict").returncode == 1
+    command = [sys.executable, str(ROOT / "scripts" / "audit.py"), str(tmp_path / "not_installed")]
+    without = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (without.returncode, "NOT KNOWN of all" in without.stdout) == (0, True)
 
 
 def test_no_key_is_in_the_repository() -> None:

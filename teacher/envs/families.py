@@ -214,6 +214,13 @@ def same_environment(one: str | None, other: str | None) -> bool:
     return len(set(known)) < 2
 
 
+def telling_name(old: str | None, new: str | None) -> str | None:
+    """Of two names of one environment the new one, unless only the old one has a version."""
+    if new is None or (old is not None and _VERSIONED.search(old) and not _VERSIONED.search(new)):
+        return old
+    return new
+
+
 def _base(name: str) -> str:
     """The environment underneath an id, which may say with ``module:`` where it is registered."""
     return base_env_id(resolve_env_id(name.rpartition(":")[2]))

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
-from teacher.envs.families import same_environment
+from teacher.envs.families import same_environment, telling_name
 from teacher.errors import DataError, one_line
 from teacher.options import RewardConfig
 from teacher.preferences import PreferenceDataset
@@ -102,7 +102,7 @@ class RewardPredictor:
         self.require_environment(dataset)
         if max_epochs is None and max_updates is None and self.config.converge:
             max_updates = _MAX_UPDATES
-        self.env_id = self.env_id if dataset.env_id is None else dataset.env_id
+        self.env_id = telling_name(self.env_id, dataset.env_id)
         before = self._fitted_state()
         pairs = self._pairs(dataset)
         if max_updates is None:

@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from human_feedback_site.feedback import models
 from human_feedback_site.feedback.services import consent, invites
-from human_feedback_site.feedback.services.accounts import create_token, user_of_token
+from human_feedback_site.feedback.services.accounts import create_token, token_of
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -29,6 +29,11 @@ MODELS = [model for model in admin.site._registry if model._meta.app_label == "f
 LISTS: list[Any] = [*MODELS, LogEntry]
 EVIDENCE = [models.Comparison, models.Lease, models.Label, models.Undo, models.Decision]
 EVIDENCE += [models.TrainingPoint, models.Episode, models.PromptVersion]
+
+
+def owner_of(secret: str) -> User | None:
+    token = token_of(secret)
+    return None if token is None else token.user
 
 
 @pytest.fixture
@@ -182,12 +187,12 @@ def test_a_new_token_is_shown_once(root: Client, researcher: User) -> None:
     assert response.status_code == 200
     assert "no-store" in response["Cache-Control"]
     [token] = re.findall(r'<pre id="token">(tt_[\w-]+)</pre>', response.content.decode())
-    assert user_of_token(token) == researcher
+    assert owner_of(token) == researcher
     kept = models.ApiToken.objects.get()
     for address in (page("changelist", models.ApiToken), page("change", models.ApiToken, kept.pk)):
         assert token.encode() not in root.get(address).content
     root.post(page("delete", models.ApiToken, kept.pk), {"post": "yes"})
-    assert user_of_token(token) is None
+    assert token_of(token) is None
 
 
 def test_tokens_are_offered_to_researchers_only(root: Client, browser: Browser) -> None:
@@ -369,13 +374,13 @@ def test_a_token_is_replaced_and_shown_once(root: Client, researcher: User) -> N
     response = root.post(page("changelist", models.ApiToken), body)
     [token] = re.findall(r'<pre id="token">(tt_[\w-]+)</pre>', response.content.decode())
     assert "no-store" in response["Cache-Control"]
-    assert (user_of_token(token), user_of_token(old)) == (researcher, None)
+    assert (owner_of(token), token_of(old)) == (researcher, None)
     kept.refresh_from_db()
     assert kept.expires_at == pytest.approx(now + timedelta(days=30), abs=timedelta(hours=1))
     assert token not in str(LogEntry.objects.values())
     create_token(researcher)
     assert "Choose one token" in act(root, models.ApiToken, "rotate", *models.ApiToken.objects.all())
-    assert user_of_token(token) == researcher
+    assert owner_of(token) == researcher
 
 
 @pytest.mark.usefixtures("story")

@@ -22,10 +22,15 @@ from pytest_django import Settings
 
 from human_feedback_site.feedback.models import ApiToken
 from human_feedback_site.feedback.pages.unsaved import account_key
-from human_feedback_site.feedback.services.accounts import user_of_token
+from human_feedback_site.feedback.services.accounts import token_of
 
 if TYPE_CHECKING:
     from tests.site.conftest import Trainer
+
+
+def owner_of(secret: str) -> User | None:
+    token = token_of(secret)
+    return None if token is None else token.user
 
 
 def output(command: str, *args: str, **options: object) -> str:
@@ -44,7 +49,7 @@ def state(settings: Settings, tmp_path: Path) -> Path:
 def test_a_token_is_printed_once_and_only_its_hash_is_kept(researcher: User) -> None:
     token = output("create_token", "ada", name="cluster")
     assert token.startswith("tt_")
-    assert user_of_token(token) == researcher
+    assert owner_of(token) == researcher
     kept = ApiToken.objects.get()
     assert kept.name == "cluster"
     assert token not in json.dumps(list(ApiToken.objects.values()), default=str)
@@ -82,7 +87,7 @@ def test_a_token_may_be_good_for_one_experiment(researcher: User) -> None:
 def test_tokens_are_revoked_by_their_name_or_all(researcher: User) -> None:
     tokens = {name: output("create_token", "ada", name=name) for name in ("cluster", "laptop", "old")}
     assert output("revoke_tokens", "ada", name="cluster") == "1 revoked"
-    assert [name for name, token in tokens.items() if user_of_token(token)] == ["laptop", "old"]
+    assert [name for name, token in tokens.items() if token_of(token)] == ["laptop", "old"]
     assert output("revoke_tokens", "ada") == "2 revoked"
     assert not ApiToken.objects.exists()
     with pytest.raises(CommandError, match="no user 'eve'"):
@@ -119,7 +124,7 @@ def test_an_embedded_site_is_set_up_once(db: None, state: Path) -> None:
     admin = authenticate(username="admin", password=files["admin_password"].strip())
     assert admin is not None
     assert admin.is_superuser
-    assert user_of_token(files["token"].strip()) == admin
+    assert owner_of(files["token"].strip()) == admin
     shown = output("setup_embedded", "--show")
     assert all(content.strip() in shown for content in files.values())
     assert {name: (state / name).read_text() for name in files} == files
@@ -129,7 +134,7 @@ def test_an_embedded_site_is_set_up_once(db: None, state: Path) -> None:
 def test_a_token_that_the_database_does_not_know_is_replaced(db: None, state: Path) -> None:
     (state / "token").write_text("tt_of_another_database\n")
     output("setup_embedded")
-    assert user_of_token((state / "token").read_text().strip()) == User.objects.get(username="admin")
+    assert owner_of((state / "token").read_text().strip()) == User.objects.get(username="admin")
 
 
 def test_a_token_of_an_embedded_site_lasts_a_year_and_is_renewed_in_time(db: None, state: Path) -> None:
@@ -140,7 +145,7 @@ def test_a_token_of_an_embedded_site_lasts_a_year_and_is_renewed_in_time(db: Non
     ApiToken.objects.update(expires_at=timezone.now() + timedelta(days=180))
     output("setup_embedded")
     assert (state / "token").read_text() != first
-    assert user_of_token(first.strip()) is not None, "a run may still use it"
+    assert token_of(first.strip()) is not None, "a run may still use it"
 
 
 def test_a_changed_password_is_left_alone(db: None, state: Path) -> None:

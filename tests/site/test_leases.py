@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from human_feedback_site.feedback.models import Comparison, Labeler, Lease
-from human_feedback_site.feedback.services import leases
+from human_feedback_site.feedback import models
+from human_feedback_site.feedback.models import Comparison, Labeler, Lease, Participation
+from human_feedback_site.feedback.services import claims, leases
 from human_feedback_site.feedback.services.claims import Participant
 
 if TYPE_CHECKING:
@@ -303,3 +307,25 @@ def test_a_place_that_goes_while_the_queue_is_read_is_not_given_twice(
     monkeypatch.setattr(leases, "_grant_all", overtaken)
     assert pairs(slow.lease(2)) == [older]
     assert Lease.objects.filter(comparison__uuid=newest).count() == 1
+
+
+def test_leases_that_come_back_are_no_more_than_answers_are_still_wanted(
+    trainer: Trainer, browser: Browser
+) -> None:
+    """Whatever was answered since the request for them said who asks."""
+    day = timezone.now() + timedelta(days=1)
+    held = []
+    for _ in range(3):
+        Comparison.objects.update(priority=-1)
+        trainer.register(1)
+        held += browser.lease(1)
+        if len(held) < 3:
+            Lease.objects.update(expires_at="2000-01-01T00:00:00Z")
+    invite = models.Invite.objects.create(experiment=trainer.experiment, answers_wanted=2, expires_at=day)
+    Participation.objects.update(invite=invite)
+    participation = Participation.objects.get()
+    who = claims.participant(participation.labeler.user, trainer.name)
+    browser.answer(held[2])
+    request = leases.LeaseRequest(5, [UUID(lease["uuid"]) for lease in held[:2]])
+    grant = leases.lease_comparisons(who, request)
+    assert (len(grant.renewed), len(grant.new)) == (1, 0)

@@ -300,3 +300,14 @@ def test_a_file_holds_whatever_a_dataset_does(
     for name, column in dataset.columns.items():
         expected = column.rows[dataset.by_decision]
         np.testing.assert_array_equal(again.columns[name].rows, expected, strict=True)
+
+
+def test_a_refused_first_preference_leaves_nothing_behind(make_segment: MakeSegment) -> None:
+    dataset = PreferenceDataset()
+    dataset.env_id = "Another-v0"
+    first = Preference(UUID(int=1), make_segment(1), make_segment(2), 1.0)
+    with pytest.raises(DataError, match="from Another-v0"):
+        dataset.upsert([first])
+    dataset.env_id = None
+    dataset.upsert([first])
+    assert len(dataset) == 1

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from teacher.envs.families import FAMILIES, register_tasks, resolve_env_id, same_environment
+from teacher.envs.families import FAMILIES, register_tasks, resolve_env_id, same_environment, telling_name
 from teacher.envs.make import make_env
 from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.errors import EnvironmentUnsuitableError
@@ -284,3 +284,20 @@ def test_parts_of_environments_are_the_environments_of_one() -> None:
 def test_names_tell_environments_apart_where_they_are_ids(one: str, other: str | None, same: bool) -> None:
     assert same_environment(one, other) is same
     assert same_environment(other, one) is same
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kept"),
+    [
+        (None, "Hopper-v5", "Hopper-v5"),
+        ("Hopper-v5", None, "Hopper-v5"),
+        ("Hopper-v5", "SyncVectorEnv", "Hopper-v5"),
+        ("SyncVectorEnv", "Hopper-v5", "Hopper-v5"),
+        ("Hopper-v5", "teacher/Hopper-v1", "teacher/Hopper-v1"),
+        ("recorded", "SyncVectorEnv", "SyncVectorEnv"),
+    ],
+)
+def test_a_name_that_tells_nothing_takes_no_place_of_one_that_does(
+    old: str | None, new: str | None, kept: str
+) -> None:
+    assert telling_name(old, new) == kept

@@ -77,12 +77,6 @@ def token_of(secret: str) -> ApiToken | None:
     return found
 
 
-def user_of_token(secret: str) -> User | None:
-    """Return whom :func:`token_of` speaks for."""
-    token = token_of(secret)
-    return None if token is None else token.user
-
-
 def label_url(experiment: Experiment, base_url: str) -> str:
     """Return the address of the experiment's labeling page below ``base_url``."""
     return base_url.rstrip("/") + reverse("label", args=[experiment.name])

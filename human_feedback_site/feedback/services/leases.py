@@ -189,6 +189,8 @@ def _renew(who: Participant, request: LeaseRequest, found: Found) -> dict[UUID, 
     """
     most = max(request.count, len(set(request.held)))
     room = max(0, request.count - len(found.live))
+    if who.wanted is not None:
+        room = max(0, min(room, who.wanted - found.promised))
     back_first = sorted(found.expired.items(), key=lambda expired: expired[1].uuid != request.shown)
     expired = dict(back_first[:room])
     leases = dict([*found.live.items()][:most]) | expired

@@ -223,6 +223,25 @@ def test_what_was_learned_in_another_environment_of_the_same_spaces_is_refused(
         wrap(gym.make("Walker2d-v5"), log_dir=first)
 
 
+def test_one_environment_under_several_names_goes_on_with_its_answers(
+    wrap: Wrap, wrap_vector: WrapVector, tmp_path: Path
+) -> None:
+    """The names of one environment come into one ledger, which later sessions read."""
+    answers = [0]
+    for name, steps in (("HalfCheetah-v5", 200), ("teacher/ShortCheetah-v1", 500)):
+        env = wrap(gym.make(name), log_dir=tmp_path)
+        assert env.tutor.answers == answers[-1]
+        play(env, steps)
+        answers.append(env.tutor.answers)
+        env.close()
+    assert 0 < answers[1] < answers[2]
+    for name in ("HalfCheetah-v5", "teacher/ShortCheetah-v1"):
+        env = wrap(gym.make(name), log_dir=tmp_path)
+        assert env.tutor.answers == answers[2]
+        env.close()
+    wrap_vector(SyncVectorEnv([lambda: gym.make("HalfCheetah-v5")]), log_dir=tmp_path).close()
+
+
 def test_only_the_last_of_saved_answers_are_kept_where_they_are_too_many(wrap: Wrap, tmp_path: Path) -> None:
     collector = wrap(train_reward=False, log_dir=tmp_path / "collected")
     play(collector, 700)
