@@ -161,7 +161,9 @@ def _draw_labels(axes: Axes, rows: Sequence[Row]) -> None:
     axes.xaxis.set_major_formatter(lambda labels, _: f"{labels:,.0f}")
     room = (ticks[-1] / ticks[0]) ** 0.42 if len(ticks) > 1 else 3.0
     axes.set_xlim(ticks[0] / 1.25, ticks[-1] * room)
-    axes.set_ylim(min(axes.get_ylim()[0], -0.1), max(axes.get_ylim()[1], 1.15))
+    low, high = axes.get_ylim()
+    high = max(high, 1.15)
+    axes.set_ylim(min(low, -0.1 * high), high)
     axes.set_xlabel("labels")
     axes.set_ylabel("f")
     axes.grid(axis="y", alpha=0.2)
