@@ -26,7 +26,7 @@ import redis
 
 from benchmarks.clips import ENV_ID, record_pairs
 from stack.folder import Folder
-from stack.process import Process, Service, State
+from stack.process import running
 from stack.site import STORAGE, Site
 from teacher.clips import ClipJob, ClipRenderer, Shot
 from teacher.collectors.render_queue import RenderQueue, WorkersStore
@@ -89,7 +89,7 @@ class Farm:
         ports, _ = self._folder.ports()
         self.site = Site.of(self._folder, ports)
         for service in (self.site.redis.service(), self.site.s3.service()):
-            self._open.enter_context(self._running(service))
+            self._open.enter_context(running(service, self._folder.logs))
         (self._folder.path / "s3" / "clips").mkdir()
         self.redis: redis.Redis = self._open.enter_context(redis.Redis.from_url(self.site.redis.url))
         return self
@@ -100,25 +100,15 @@ class Farm:
     @contextlib.contextmanager
     def workers(self, count: int, *, gossip: bool = False) -> Iterator[None]:
         """Run render workers."""
-        with contextlib.ExitStack() as running:
+        with contextlib.ExitStack() as started:
             for service in self.site.render_workers(count):
                 left_out = {"--without-gossip"} if gossip else set()
                 command = [word for word in service.command() if word not in left_out]
-                running.enter_context(self._running(replace(service, command=partial(list, command))))
+                started.enter_context(
+                    running(replace(service, command=partial(list, command)), self._folder.logs)
+                )
             time.sleep(2)  # until the last answers to who asked whether they are there
             yield
-
-    @contextlib.contextmanager
-    def _running(self, service: Service) -> Iterator[None]:
-        process = Process(service, self._folder.logs)
-        process.start()
-        try:
-            while process.state is not State.READY:
-                process.look()
-                time.sleep(0.05)
-            yield
-        finally:
-            process.stop()
 
     def watch(self, seconds: float) -> Snapshot:
         """What happens while nobody wants anything."""

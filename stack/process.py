@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,8 +16,8 @@ from stack.errors import StackError
 MAX_FAILURES = 5  # starts in a row that come to nothing
 WRONG_SETTINGS = 2  # the status of a program that would end so each time
 FIRST_DELAY_SECONDS = 0.25  # before a program is started again; doubled with each failure
-STEADY_SECONDS = 5.0  # a program that lasts so long after it got ready has started well
 LONGEST_DELAY_SECONDS = 4.0
+STEADY_SECONDS = 5.0  # a program that lasts so long after it got ready has started well
 START_SECONDS = 120.0
 STOP_SECONDS = 8.0
 ROOT = Path(__file__).resolve().parents[1]
@@ -205,3 +205,17 @@ class Process:
             if said is not None:
                 return f"{said} (see {self.log})"
         return f"it said nothing (see {self.log})"
+
+
+@contextlib.contextmanager
+def running(service: Service, logs: Path) -> Iterator[None]:
+    """Run a server, which is ready by then, until the end of the block; its log goes to ``logs``."""
+    process = Process(service, logs)
+    process.start()
+    try:
+        while process.state is not State.READY:
+            process.look()
+            time.sleep(0.02)
+        yield
+    finally:
+        process.stop()

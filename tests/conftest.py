@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import socket
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 from django.conf import settings
 
 from stack.postgres import PostgreSQL
-from stack.process import Process, Service, State
+from stack.process import running
 from stack.servers import S3
 
 
@@ -84,20 +83,6 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[
             yield server.url
     finally:
         server.remove()
-
-
-@contextlib.contextmanager
-def running(service: Service, logs: Path) -> Iterator[None]:
-    """Run a server until the end of the block; its log goes to the folder ``logs``."""
-    process = Process(service, logs)
-    process.start()
-    try:
-        while process.state is not State.READY:
-            process.look()
-            time.sleep(0.02)
-        yield
-    finally:
-        process.stop()
 
 
 @pytest.fixture(scope="session")

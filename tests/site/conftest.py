@@ -16,7 +16,7 @@ from pytest_django import Settings
 
 from human_feedback_site.feedback.media import FolderMedia, media_store
 from human_feedback_site.feedback.models import Comparison, Experiment, Lease
-from human_feedback_site.feedback.services.accounts import create_token
+from human_feedback_site.feedback.services.accounts import create_token, token_of
 from human_feedback_site.feedback.services.experiments import set_overlap
 
 CLIP = b"\x00\x00\x00\x18ftypmp42" + bytes(range(256)) * 4  # enough to be served; nothing here decodes it
@@ -149,6 +149,12 @@ class Browser(Api):
     def undo(self, label: Any) -> Any:
         """Withdraw an answer."""
         return self.post(f"/labels/{label['uuid']}/undo", {"uuid": str(uuid4())})
+
+
+def owner_of(secret: str) -> User | None:
+    """Whom a token speaks for."""
+    token = token_of(secret)
+    return None if token is None else token.user
 
 
 def assert_guarded(response: HttpResponse, referrer_policy: str = "same-origin") -> None:

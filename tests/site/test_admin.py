@@ -21,6 +21,7 @@ from django.utils import timezone
 from human_feedback_site.feedback import models
 from human_feedback_site.feedback.services import consent, invites
 from human_feedback_site.feedback.services.accounts import create_token, token_of
+from tests.site.conftest import owner_of
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -29,11 +30,6 @@ MODELS = [model for model in admin.site._registry if model._meta.app_label == "f
 LISTS: list[Any] = [*MODELS, LogEntry]
 EVIDENCE = [models.Comparison, models.Lease, models.Label, models.Undo, models.Decision]
 EVIDENCE += [models.TrainingPoint, models.Episode, models.PromptVersion]
-
-
-def owner_of(secret: str) -> User | None:
-    token = token_of(secret)
-    return None if token is None else token.user
 
 
 @pytest.fixture

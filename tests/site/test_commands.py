@@ -23,14 +23,10 @@ from pytest_django import Settings
 from human_feedback_site.feedback.models import ApiToken
 from human_feedback_site.feedback.pages.unsaved import account_key
 from human_feedback_site.feedback.services.accounts import token_of
+from tests.site.conftest import owner_of
 
 if TYPE_CHECKING:
     from tests.site.conftest import Trainer
-
-
-def owner_of(secret: str) -> User | None:
-    token = token_of(secret)
-    return None if token is None else token.user
 
 
 def output(command: str, *args: str, **options: object) -> str:

@@ -8,7 +8,7 @@ Nor does a labeler hold more than it may because it asks many times at once: its
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID, uuid4
@@ -136,12 +136,9 @@ def _wait_for_turn(who: Participant) -> None:
         run("SELECT pg_advisory_xact_lock(CAST(%s AS bigint))", [who.participation])
 
 
-def _room(who: Participant, request: LeaseRequest, found: Found, kept: Mapping[UUID, Offer]) -> int:
-    """Return how many pairs more the labeler may answer, whatever it answers or takes back in this moment."""
-    if who.wanted is None:
-        return request.count
-    came_back = sum(offer.uuid in kept for offer in found.expired.values())
-    return max(0, min(request.count, who.wanted - found.promised - came_back))
+def _room(who: Participant, count: int, promised: int) -> int:
+    """Return how many of ``count`` pairs more the labeler may answer, whatever it does in this moment."""
+    return max(0, count if who.wanted is None else min(count, who.wanted - promised))
 
 
 def _give(who: Participant, request: LeaseRequest, left: int) -> tuple[LeaseGrant, int]:
@@ -153,7 +150,8 @@ def _give(who: Participant, request: LeaseRequest, left: int) -> tuple[LeaseGran
     renewed = [uuid for uuid in held if uuid in kept]
     new = [offer for uuid, offer in kept.items() if uuid not in renewed]
     new = new[: max(0, request.count - len(renewed))]
-    room = _room(who, request, found, kept)
+    came_back = sum(offer.uuid in kept for offer in found.expired.values())
+    room = _room(who, request.count, found.promised + came_back)
     chosen = found.choose(min(request.count - len(renewed) - len(new), room))
     new += _grant_all(who, chosen)
     left -= 1 + bool(found.live or found.expired) + bool(chosen)
@@ -164,7 +162,7 @@ def _give(who: Participant, request: LeaseRequest, left: int) -> tuple[LeaseGran
             left -= 1 + bool(new)
             break
         found = look(who, (), request.count)
-        chosen = found.choose(_room(who, request, found, {}))
+        chosen = found.choose(_room(who, request.count, found.promised))
         new = _grant_all(who, chosen)
         left -= 1 + bool(chosen)
     return LeaseGrant(new, renewed, lost=[uuid for uuid in request.held if uuid not in renewed]), left
@@ -188,9 +186,7 @@ def _renew(who: Participant, request: LeaseRequest, found: Found) -> dict[UUID, 
     statement, which began earlier, still last a moment.
     """
     most = max(request.count, len(set(request.held)))
-    room = max(0, request.count - len(found.live))
-    if who.wanted is not None:
-        room = max(0, min(room, who.wanted - found.promised))
+    room = _room(who, request.count - len(found.live), found.promised)
     back_first = sorted(found.expired.items(), key=lambda expired: expired[1].uuid != request.shown)
     expired = dict(back_first[:room])
     leases = dict([*found.live.items()][:most]) | expired
