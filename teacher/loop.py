@@ -24,6 +24,7 @@ from teacher.segments import SegmentPair, SegmentPool
 
 PRETRAIN_SHARE = 0.75  # of the pretraining labels must be in before joint training starts
 CORRELATE_EVERY = 10
+LAST_QUESTIONS = 50  # times to ask in the last round, where a teacher can tell nothing about some pairs
 EXPLORATIONS = 10  # after which episodes are taken to be too short for segments
 POLL_SECONDS = 0.5
 CHECKPOINT_SECONDS = 30.0
@@ -127,8 +128,12 @@ def teach(run: Run, teaching: Teaching, trajectories: Sequence[Trajectory]) -> d
     """Cut the new steps into segments, ask what is due, and learn from what was answered."""
     added = teaching.pool.extend(trajectories)
     values = {"predictor/rank_correlation": segment_correlation(teaching, added)}
-    ask(run, teaching)
-    teaching.receive()
+    is_last = run.agent.total_steps >= run.config.num_timesteps
+    for _ in range(LAST_QUESTIONS if is_last else 1):
+        asked = ask(run, teaching)
+        teaching.receive()
+        if asked == 0:
+            break
     if teaching.stale:
         values |= learn(run, teaching)
     return values
@@ -152,8 +157,8 @@ def first_limits(config: TeachConfig) -> dict[str, int]:
     return {"max_updates": config.pretrain_iters} if epochs is None else {"max_epochs": epochs}
 
 
-def ask(run: Run, teaching: Teaching) -> None:
-    """Submit as many comparisons of recent segments as are due and people have room for."""
+def ask(run: Run, teaching: Teaching) -> int:
+    """Submit as many comparisons of recent segments as are due and people have room for; returns how many."""
     ledger = teaching.ledger
     missing = run.labels_due() - ledger.asked()
     if run.config.predictor == "human":
@@ -170,6 +175,7 @@ def ask(run: Run, teaching: Teaching) -> None:
             "shorter ones (--segment_steps) help, or labels later in training (--schedule)",
             about="few segments",
         )
+    return len(pairs)
 
 
 def mix_in_gold(run: Run, teaching: Teaching, pool: SegmentPool) -> None:

@@ -277,3 +277,10 @@ def test_comparisons_that_the_ledger_lost_are_missed(make_run: MakeRun, tmp_path
             assert resumed.teaching.ledger.total() == 40 - resumed.teaching.forgotten
             assert loop.train(resumed)
     assert said(run).count("comparisons fewer than when this run was saved") == 1
+
+
+def test_what_a_teacher_cannot_tell_takes_no_label_away(make_run: MakeRun) -> None:
+    run, teaching = make_run(teacher="skip:0.9")
+    assert loop.train(run)
+    assert teaching.ledger.total() > 60  # some were asked about in vain
+    assert len(teaching.dataset) == 60
