@@ -17,6 +17,7 @@ Rate = Callable[[float], float]
 """From the share of training made, 0 to 1, to how often labels are asked then, in any unit."""
 
 _CELLS = 10_000  # of progress, in each of which the rate is taken as linear
+_ROUNDING = 1e-11  # of all labels: more than the sum over cells is off by, so that none is due a step late
 
 
 class LabelSchedule(Protocol):
@@ -96,7 +97,7 @@ class RateSchedule:
         cell, within = divmod(_CELLS * step / self.num_timesteps, 1)
         before, after = self._shares[int(cell) : int(cell) + 2].tolist()
         share = min(before + (after - before) * within, after)  # rounding must not take a label back later
-        return self.pretrain + int((self.total - self.pretrain) * share)
+        return self.pretrain + int((self.total - self.pretrain) * min(share + _ROUNDING, 1.0))
 
     @cached_property
     def _shares(self) -> NDArray[np.float64]:

@@ -161,3 +161,9 @@ def test_a_run_is_given_the_schedule_that_its_settings_name() -> None:
     assert isinstance(paper, RateSchedule)
     assert paper.due(0, 0.0) == 175
     assert paper.due(MILLION, 0.0) == 175 + int(525 * math.log(1.5) / math.log(2))
+
+
+@pytest.mark.parametrize("total", [7, 100, 1000, 9973])
+def test_an_even_rate_makes_each_label_due_with_its_step(total: int) -> None:
+    schedule = RateSchedule(0, total, total, lambda progress: 1.0)
+    assert [schedule.due(step, 0.0) for step in range(total + 1)] == list(range(total + 1))
