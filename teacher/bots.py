@@ -232,6 +232,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         manner = _manner(options.teacher)
     except ConfigError as error:
         parser.error(str(error))
+    if options.count < 1:
+        parser.error(f"--count: expected 1 or more, got {options.count}")
     if not 0.0 <= options.seconds <= LONGEST_LOOK:
         parser.error(f"--seconds: expected 0 to {LONGEST_LOOK:g}, got {options.seconds:g}")
     bots = [

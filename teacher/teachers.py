@@ -26,7 +26,7 @@ import math
 import random
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from teacher.errors import ConfigError
@@ -53,6 +53,9 @@ class Manner:
 
     Attributes:
         function: ``module:function``.
+
+    Raises:
+        ConfigError: a number does not fit, or parts exclude each other.
     """
 
     noisy: float | None = None
@@ -63,6 +66,10 @@ class Manner:
     myopic: float | None = None
     discount: float | None = None
     function: str | None = None
+
+    def __post_init__(self) -> None:
+        parts = {name: part for name, part in vars(self).items() if part is not None}
+        _require_fitting(parts, got=str(parts))
 
     @classmethod
     def parse(cls, text: str) -> "Manner":
@@ -77,9 +84,7 @@ class Manner:
             if name in parts:
                 raise ConfigError(f"--teacher: expected {name} once; got {text!r}")
             parts[name] = value
-        for one, other in _EXCLUSIVE:
-            if one in parts and other in parts:
-                raise ConfigError(f"--teacher: expected {one} or {other}, not both; got {text!r}")
+        _require_fitting(parts, got=repr(text))
         return cls(**parts)  # type: ignore[arg-type]  # _read pairs names with their types
 
     @property
@@ -107,14 +112,21 @@ def _read(part: str, text: str) -> tuple[str, float | str]:
             f"--teacher: expected oracle, {', '.join(f'{known}:NUMBER' for known in _RANGES)} or "
             f"module:function, several of them with commas; got {text!r}"
         )
-    expected, least, most = _RANGES[name]
     try:
-        value = float(number)
+        return name, float(number)
     except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and least <= value <= most):
-        raise ConfigError(f"--teacher: expected {name}:NUMBER with {expected}; got {text!r}")
-    return name, value
+        return name, math.nan
+
+
+def _require_fitting(parts: Mapping[str, float | str], got: str) -> None:
+    """Raise :class:`ConfigError`, which says what it ``got``, unless these parts can be put together."""
+    for name, value in parts.items():
+        expected, least, most = _RANGES.get(name, ("", -math.inf, math.inf))
+        if not isinstance(value, str) and not (math.isfinite(value) and least <= value <= most):
+            raise ConfigError(f"--teacher: expected {name}:NUMBER with {expected}; got {got}")
+    for one, other in _EXCLUSIVE:
+        if one in parts and other in parts:
+            raise ConfigError(f"--teacher: expected {one} or {other}, not both; got {got}")
 
 
 class Answerer:

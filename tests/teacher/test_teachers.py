@@ -124,3 +124,16 @@ def test_a_teacher_that_cannot_be_is_refused_in_one_line(text: str, says: str) -
     with pytest.raises(ConfigError, match=f"--teacher: .*{says}.*got {text!r}".replace("(", r"\(")) as error:
         Manner.parse(text)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("mistake", 1.5), ("noisy", -1.0), ("noisy", math.nan), ("equal", -0.1)]
+)
+def test_numbers_that_do_not_fit_are_refused_from_python_too(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"expected {name}:NUMBER with a .*; got "):
+        Manner(**{name: value})  # type: ignore[arg-type]
+
+
+def test_parts_that_exclude_each_other_are_refused_from_python_too() -> None:
+    with pytest.raises(ConfigError, match="expected noisy or soft, not both"):
+        Manner(noisy=1.0, soft=1.0)

@@ -96,6 +96,12 @@ def test_nobody_takes_longer_over_a_pair_than_it_may_be_kept(
     assert f"--seconds: expected 0 to 50, got {seconds}" in capsys.readouterr().err
 
 
+def test_no_bots_at_all_are_refused(token_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(f"--site http://127.0.0.1:9 --experiment x --token-file {token_file} --count 0".split())
+    assert "--count: expected 1 or more, got 0" in capsys.readouterr().err
+
+
 def test_a_wrong_token_is_reported(site: SiteHandle, token_file: Path) -> None:
     token_file.write_text("tt_wrong…")  # as people shorten it
     bots = run_bots("--site", site.url, "--experiment", "x", "--token-file", token_file, "--count", 1)
