@@ -60,7 +60,12 @@ def probability_of(answer: Decision | float) -> float | None:
     Raises:
         BehaviourError: it is no answer.
     """
-    probability = CERTAIN.get(answer, math.nan) if isinstance(answer, str) else answer
+    if answer is None:
+        return None
+    try:  # it is a function of the user's that answers, and may say anything
+        probability = CERTAIN.get(answer, math.nan) if isinstance(answer, str) else float(answer)
+    except (TypeError, ValueError):
+        probability = math.nan
     if probability is not None and not 0 <= probability <= 1:
         raise BehaviourError(
             f"expected {', '.join(CERTAIN)} or a probability from a judge, got {one_line(answer)}"

@@ -38,6 +38,9 @@ class RecordedEpisode:
         actions: ``(steps, *action_shape)``.
         true_rewards: ``(steps,)``; zeros where there are none.
         terminated: whether the environment ended it, rather than a time limit.
+
+    Raises:
+        DataError: they are no arrays of numbers, or do not fit each other.
     """
 
     states: NDArray[Any]
@@ -46,12 +49,24 @@ class RecordedEpisode:
     terminated: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("states", "actions", "true_rewards"):
+            self._require_numbers(name)
+        if self.true_rewards.ndim > 1:
+            raise DataError(
+                f"expected one true reward for each step, (steps,), got an array {self.true_rewards.shape}"
+            )
         lengths = len(self.states) - 1, len(self.actions), len(self.true_rewards)
         if len(set(lengths)) > 1:
             raise DataError(
                 f"expected one state more than actions and true rewards, that after the last step, got "
                 f"{len(self.states)} states, {lengths[1]} actions and {lengths[2]} true rewards"
             )
+
+    def _require_numbers(self, name: str) -> None:
+        array = getattr(self, name)
+        if not isinstance(array, np.ndarray) or array.ndim == 0 or array.dtype.kind not in "iufb":
+            found = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+            raise DataError(f"expected {name} as a numpy array of numbers, a row for each step, got {found}")
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -148,6 +163,9 @@ def learn_reward(
     Raises:
         DataError: too few segments, or too few answers to learn from; or finished episodes of several
             lengths, unless the lesson allows them.
+        BehaviourError: the judge said what is no answer.
+
+    Warns where the fit diverged, and where there are so few segments that some are asked about several times.
     """
     pool = SegmentPool(lesson.segment_steps, capacity=10**9, seed=lesson.seed)
     pool.extend(episodes if lesson.allow_variable_horizon else _of_one_length(episodes))
@@ -155,6 +173,12 @@ def learn_reward(
     predictor = RewardPredictor(observation_space, action_space, lesson.reward, lesson.seed)
     report = predictor.fit(dataset, max_updates=lesson.max_updates)
     require_updates(report, dataset)
+    if report.diverged:
+        warnings.warn(
+            "the fit came to numbers that are none, and the predictor is what it was before; a smaller "
+            "RewardConfig(learning_rate=...) helps, and outliers among the observations may be why",
+            stacklevel=2,
+        )
     return predictor
 
 
@@ -192,6 +216,7 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
     Warns where some segments are asked about several times, because there are few.
 
     Raises:
+        BehaviourError: the judge said what is no answer.
         DataError: the pool holds too few pairs, or the judge can tell few apart.
     """
     if len(pool) < 2:

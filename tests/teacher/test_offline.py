@@ -242,3 +242,38 @@ def test_a_reward_that_was_not_learned_is_not_given_out(pendulum: TaskInfo) -> N
     lesson = Lesson(n_labels=1, segment_steps=STEPS, reward=RewardConfig(members=1))
     with pytest.raises(DataError, match="expected preferences to learn from, got 1, all of them held out"):
         learn_reward(recorded([40, 40]), by_first_number, *spaces, lesson)
+
+
+@pytest.mark.parametrize("answer", [[1], object(), 1j, b"first", np.array([0.5, 0.5])])
+def test_a_judge_that_answers_strangely_is_told_so(fumbling: list[Trajectory], answer: Any) -> None:
+    pool = SegmentPool(STEPS, seed=1)
+    pool.extend(fumbling)
+    with pytest.raises(BehaviourError, match="expected first, second, equal, cant_tell or a probability"):
+        ask(pool, lambda first, second: answer, 4)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"states": [[0.0, 1.0]] * 5}, "expected states as a numpy array of numbers, .* got list"),
+        ({"states": np.full((5, 2), "1")}, "expected states as a numpy array of numbers, .* got <U1"),
+        ({"actions": np.zeros((4, 1), complex)}, "expected actions as a numpy array .* got complex128"),
+        ({"true_rewards": np.zeros((4, 1))}, r"expected one true reward for each step.* \(4, 1\)"),
+    ],
+)
+def test_recorded_episodes_of_something_else_are_refused(arrays: dict[str, Any], says: str) -> None:
+    whole: dict[str, Any] = {
+        "states": np.zeros((5, 2)),
+        "actions": np.zeros((4, 1)),
+        "true_rewards": np.zeros(4),
+    }
+    assert len(RecordedEpisode(**whole)) == 4
+    with pytest.raises(DataError, match=says):
+        RecordedEpisode(**{**whole, **arrays})
+
+
+def test_a_fit_that_diverged_is_told(fumbling: list[Trajectory], pendulum: TaskInfo) -> None:
+    lesson = Lesson(n_labels=40, segment_steps=STEPS, max_updates=30, reward=RewardConfig(learning_rate=1e30))
+    with pytest.warns(UserWarning, match=r"the fit came to numbers that are none.*learning_rate"):
+        predictor = learn_reward(fumbling, oracle, pendulum.observation_space, pendulum.action_space, lesson)
+    assert np.isfinite(predictor.step_rewards(fumbling[0])).all()
