@@ -36,7 +36,6 @@ class Fits:
 COUNT = Fits("1 or more", lambda value: value >= 1)
 POSITIVE = Fits("more than 0", lambda value: 0 < value < math.inf)
 NOT_NEGATIVE = Fits("0 or more", lambda value: 0 <= value < math.inf)
-FINITE = Fits("a number", math.isfinite)
 SHARE = Fits("0 to 1", lambda value: 0 <= value <= 1)
 SHARE_OF_LESS = Fits("0 or more and less than 1", lambda value: 0 <= value < 1)
 SHARE_OF_MORE = Fits("more than 0 and at most 1", lambda value: 0 < value <= 1)
@@ -203,14 +202,20 @@ class RewardConfig:
     ] = 300
     # Small, so that returns are of the order of 1 and a value function that starts at 0 finds them within a
     # few rollouts.
-    reward_std: Annotated[float, "standard deviation that predicted rewards are scaled to", POSITIVE] = 0.05
+    reward_std: Annotated[
+        float,
+        "standard deviation that predicted rewards are scaled to",
+        Fits("more than 0 and at most 1e6", lambda value: 0 < value <= 1e6),
+    ] = 0.05
     normalisation: Annotated[
         NormalisedBy,
         "steps over which rewards have mean 0 and a known deviation: those of the preferences, or those they "
         "were used for (running); none = whatever members say",
     ] = "preferences"
     uncertainty_bonus: Annotated[
-        float, "standard deviations of the members that the reward is above their mean", FINITE
+        float,
+        "standard deviations of the members that the reward is above their mean",
+        Fits("-1e6 to 1e6", lambda value: -1e6 <= value <= 1e6),
     ] = 0.0
     image_dropout: Annotated[
         float, "share of each convolution's outputs dropped in training on images", SHARE_OF_LESS

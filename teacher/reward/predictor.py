@@ -149,7 +149,8 @@ class RewardPredictor:
                 the inputs.
 
         Returns:
-            ``(*batch,)``, of mean 0 and standard deviation ``reward_std`` over the preferences' segments.
+            ``(*batch,)``, of mean 0 and standard deviation ``reward_std`` over the preferences' segments, but
+            for an uncertainty bonus and as the settings' ``normalisation`` says.
 
         Raises:
             ConfigError: an input is not given.

@@ -100,10 +100,10 @@ def test_a_bad_value_is_refused_with_its_field_and_the_expectation(
         ({"epochs": 0}, "1 or more"),
         ({"initial_epochs": 0}, "1 or more"),
         ({"normalisation": "batch"}, "preferences, running or none"),
-        ({"uncertainty_bonus": float("inf")}, "a number"),
+        ({"uncertainty_bonus": 1e30}, "-1e6 to 1e6"),
         ({"batch_size": 0}, "1 or more"),
         ({"patience": 0}, "1 or more"),
-        ({"reward_std": float("inf")}, "more than 0"),
+        ({"reward_std": 1e30}, "more than 0 and at most 1e6"),
     ],
 )
 def test_a_bad_value_of_the_reward_predictor_is_refused_with_its_option(
