@@ -6,6 +6,7 @@ does not raises :class:`ConfigError`, which names the option. What several optio
 
 import dataclasses
 import math
+import numbers
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -64,7 +65,7 @@ def field_checks(settings: object) -> list[Check]:
 
 
 def type_checks(settings: object) -> list[Check]:
-    """That the values of a dataclass's fields are of their types, for one that was read from a file."""
+    """That the values of a dataclass's fields are of their types, numpy's numbers among them."""
     hints = typing.get_type_hints(type(settings)).items()
     return [
         (
@@ -91,14 +92,14 @@ def _is_of(value: object, kind: Any) -> bool:
     if get_origin(kind) in (types.UnionType, typing.Union):
         return any(_is_of(value, each) for each in get_args(kind))
     if get_origin(kind) is Literal:
-        return value in get_args(kind)
+        return value is not None  # which of these it may be is for field_checks to say
     match value:
         case bool():
             return kind is bool
-        case int():
+        case numbers.Integral():  # numpy's, too
             return kind in (int, float)
-        case float():  # 5e6 steps are as good as 5_000_000
-            return kind is float or (kind is int and value.is_integer())
+        case numbers.Real():  # 5e6 steps are as good as 5_000_000
+            return kind is float or (kind is int and float(value).is_integer())
     return isinstance(value, kind)
 
 
@@ -224,6 +225,7 @@ class RewardConfig:
     max_preferences: Annotated[int | None, "fit to this many labels at most, those given last", COUNT] = None
 
     def __post_init__(self) -> None:
+        refuse_first(self, type_checks(self), "--reward.")
         refuse_first(self, field_checks(self), "--reward.")
         read = {"state", "action"} if self.inputs is None else set(self.inputs.split(","))
         checks: list[Check] = [
@@ -285,6 +287,7 @@ class QueryConfig:
     random_prob: Annotated[float, "probability that chance is chosen then", SHARE] = 0.5
 
     def __post_init__(self) -> None:
+        refuse_first(self, type_checks(self), "--queries.")
         refuse_first(self, field_checks(self), "--queries.")
         no_more = f"expected no more than --queries.candidates ({self.candidates})"
         refuse_first(self, [("diversity", self.diversity <= self.candidates, no_more)], "--queries.")

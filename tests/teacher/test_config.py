@@ -6,6 +6,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -380,3 +381,23 @@ def test_the_address_of_redis_is_read_without_blanks_around_it(monkeypatch: pyte
     assert read_redis_url() == "redis://:secret@host:6379/1"
     monkeypatch.setenv("REDIS_URL", " ")
     assert read_redis_url() is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"members": 2.5}, "members: expected int; got 2.5"),
+        ({"hidden": "64"}, "hidden: expected int; got '64'"),
+        ({"members": None}, "members: expected int; got None"),
+        ({"inputs": ["state"]}, r"inputs: expected .*str.*; got \['state'\]"),
+    ],
+)
+def test_a_setting_of_another_type_is_refused_from_python_too(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=rf"--reward\.{says}"):
+        RewardConfig(**changes)
+
+
+def test_settings_may_be_numbers_of_numpys() -> None:
+    settings: dict[str, Any] = {"members": np.int64(5), "dropout": np.float32(0.5), "strength": 2}
+    config = RewardConfig(**settings)
+    assert (config.members, config.dropout, config.strength) == (5, 0.5, 2.0)
