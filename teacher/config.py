@@ -20,10 +20,9 @@ from teacher.options import (
     Fits,
     QueryConfig,
     RewardConfig,
-    field_checks,
+    check_fields,
     refuse_first,
     refuse_newer,
-    type_checks,
     with_preset,
 )
 from teacher.teachers import Manner
@@ -175,7 +174,7 @@ class TeachConfig:
     queries: Annotated[QueryConfig, "the choice of pairs to ask about"] = field(default_factory=QueryConfig)
 
     def __post_init__(self) -> None:
-        refuse_first(self, field_checks(self))
+        check_fields(self)
         refuse_first(self, self._checks())
         refuse_first(self, self._teacher_checks())
 
@@ -336,10 +335,7 @@ def from_fields(fields: Mapping[str, Any]) -> TeachConfig:
         TypeError: a field is unknown.
     """
     parts = {name: kind(**fields[name]) for name, kind in PARTS.items() if name in fields}
-    config = TeachConfig(**{**fields, **parts})
-    for settings, prefix in ((config, "--"), *((part, f"--{name}.") for name, part in parts.items())):
-        refuse_first(settings, type_checks(settings), prefix)
-    return config
+    return TeachConfig(**{**fields, **parts})
 
 
 def _is_http_url(text: str) -> bool:

@@ -17,7 +17,7 @@ from teacher.envs.episodes import terminations
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError
 from teacher.judges import Judge, probability_of
-from teacher.options import COUNT, NOT_NEGATIVE, RewardConfig, field_checks, refuse_first, type_checks
+from teacher.options import COUNT, NOT_NEGATIVE, RewardConfig, check_fields
 from teacher.preferences import Preference, PreferenceDataset
 from teacher.queries import select_pairs
 from teacher.reward.predictor import RewardPredictor
@@ -140,8 +140,7 @@ class Lesson:
     reward: Annotated[RewardConfig, "the predictor's settings"] = field(default_factory=RewardConfig)
 
     def __post_init__(self) -> None:
-        refuse_first(self, type_checks(self), prefix="")
-        refuse_first(self, field_checks(self), prefix="")
+        check_fields(self, prefix="")
 
 
 def learn_reward(

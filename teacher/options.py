@@ -55,7 +55,30 @@ def refuse_first(settings: object, checks: Sequence[Check], prefix: str = "--") 
             raise ConfigError(f"{prefix}{name}: {expectation}; got {attrgetter(name)(settings)!r}")
 
 
-def field_checks(settings: object) -> list[Check]:
+def check_fields(settings: object, prefix: str = "--") -> None:
+    """Raise :class:`ConfigError` where a dataclass's values are not what its fields say.
+
+    Numbers become Python's own of the field's type: 5e6 steps and numpy's 3 are as good as others.
+    """
+    hints = typing.get_type_hints(type(settings))
+    refuse_first(settings, _type_checks(settings, hints), prefix)
+    for name, kind in hints.items():
+        object.__setattr__(settings, name, _as_number(getattr(settings, name), kind))
+    refuse_first(settings, _range_checks(settings), prefix)
+
+
+def _type_checks(settings: object, hints: Mapping[str, Any]) -> list[Check]:
+    return [
+        (
+            name,
+            _is_of(getattr(settings, name), kind),
+            f"expected {kind.__name__ if isinstance(kind, type) else kind}",
+        )
+        for name, kind in hints.items()
+    ]
+
+
+def _range_checks(settings: object) -> list[Check]:
     """What the annotations of a dataclass's fields say about their values."""
     values = ((name, fits, getattr(settings, name)) for name, fits in _fitting(type(settings)))
     return [
@@ -64,17 +87,11 @@ def field_checks(settings: object) -> list[Check]:
     ]
 
 
-def type_checks(settings: object) -> list[Check]:
-    """That the values of a dataclass's fields are of their types, numpy's numbers among them."""
-    hints = typing.get_type_hints(type(settings)).items()
-    return [
-        (
-            name,
-            _is_of(getattr(settings, name), kind),
-            f"expected {kind.__name__ if isinstance(kind, type) else kind}",
-        )
-        for name, kind in hints
-    ]
+def _as_number(value: Any, kind: Any) -> Any:
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number:
+        return value
+    return float(value) if float in (kind, *get_args(kind)) else int(value)
 
 
 def refuse_newer(path: Path, settings: type, names: Iterable[str], prefix: str = "") -> None:
@@ -92,15 +109,15 @@ def _is_of(value: object, kind: Any) -> bool:
     if get_origin(kind) in (types.UnionType, typing.Union):
         return any(_is_of(value, each) for each in get_args(kind))
     if get_origin(kind) is Literal:
-        return value is not None  # which of these it may be is for field_checks to say
+        return value is not None  # which of these it may be is said with the ranges of numbers
     match value:
         case bool():
             return kind is bool
         case numbers.Integral():  # numpy's, too
             return kind in (int, float)
-        case numbers.Real():  # 5e6 steps are as good as 5_000_000
+        case numbers.Real():
             return kind is float or (kind is int and float(value).is_integer())
-    return isinstance(value, kind)
+    return isinstance(value, get_origin(kind) or kind)
 
 
 def _fitting(settings: type) -> Sequence[tuple[str, Fits]]:
@@ -225,8 +242,7 @@ class RewardConfig:
     max_preferences: Annotated[int | None, "fit to this many labels at most, those given last", COUNT] = None
 
     def __post_init__(self) -> None:
-        refuse_first(self, type_checks(self), "--reward.")
-        refuse_first(self, field_checks(self), "--reward.")
+        check_fields(self, "--reward.")
         read = {"state", "action"} if self.inputs is None else set(self.inputs.split(","))
         checks: list[Check] = [
             (
@@ -287,8 +303,7 @@ class QueryConfig:
     random_prob: Annotated[float, "probability that chance is chosen then", SHARE] = 0.5
 
     def __post_init__(self) -> None:
-        refuse_first(self, type_checks(self), "--queries.")
-        refuse_first(self, field_checks(self), "--queries.")
+        check_fields(self, "--queries.")
         no_more = f"expected no more than --queries.candidates ({self.candidates})"
         refuse_first(self, [("diversity", self.diversity <= self.candidates, no_more)], "--queries.")
 

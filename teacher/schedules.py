@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ _CELLS = 10_000  # of progress, in each of which the rate is taken as linear
 _ROUNDING = 1e-11  # of all labels: more than the sum over cells is off by, so that none is due a step late
 
 
+@runtime_checkable
 class LabelSchedule(Protocol):
     """When how many labels are due."""
 

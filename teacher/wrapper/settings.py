@@ -16,7 +16,7 @@ from teacher.options import (
     Fits,
     QueryConfig,
     RewardConfig,
-    field_checks,
+    check_fields,
     refuse_first,
 )
 from teacher.people import SiteOptions
@@ -129,7 +129,8 @@ class WrapperConfig:
     device: Annotated[str, "torch device of the predictor"] = "cpu"
 
     def __post_init__(self) -> None:
-        refuse_first(self, [*field_checks(self), *self._checks()], prefix="")
+        check_fields(self, prefix="")
+        refuse_first(self, self._checks(), prefix="")
 
     def _checks(self) -> list[Check]:
         return [

@@ -397,7 +397,19 @@ def test_a_setting_of_another_type_is_refused_from_python_too(changes: dict[str,
         RewardConfig(**changes)
 
 
-def test_settings_may_be_numbers_of_numpys() -> None:
-    settings: dict[str, Any] = {"members": np.int64(5), "dropout": np.float32(0.5), "strength": 2}
-    config = RewardConfig(**settings)
-    assert (config.members, config.dropout, config.strength) == (5, 0.5, 2.0)
+def test_settings_may_be_numbers_of_numpys_and_whole_ones_with_a_point(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "members": np.int64(5),
+        "dropout": np.float32(0.5),
+        "hidden": 32.0,
+        "strength": 2,
+    }
+    config = make_config(
+        runs_dir=str(tmp_path), reward=RewardConfig(**settings), num_timesteps=np.int64(5000), n_labels=4e2
+    )
+    assert (config.reward.members, config.reward.dropout, config.reward.strength) == (5, 0.5, 2.0)
+    kinds = [type(number) for number in (config.reward.hidden, config.num_timesteps, config.n_labels)]
+    assert kinds == [int, int, int]
+    config.run_dir.mkdir(parents=True)
+    save_config(config, uuid.uuid4())
+    assert load_config(config.run_dir)[0].reward == config.reward
