@@ -186,12 +186,23 @@ def _teach(run: Run, resume: str) -> int:
             f"{run.config.run_dir}\nTo go on: reopen it at {page} and then [bold]{resume}[/]"
         )
         return 0
-    console.print(f"Done after {run.agent.total_steps:,} steps. Everything is in {run.config.run_dir}")
+    labels = _labels_of(run)
+    console.print(
+        f"Done after {run.agent.total_steps:,} steps{labels}. Everything is in {run.config.run_dir}"
+    )
     try:
         run.finish()
     except (SiteUnreachableError, SiteRefusedError) as error:
         console.print(f"The site was not told: {error}. To tell it: {resume}", style="yellow")
     return 0
+
+
+def _labels_of(run: Run) -> str:
+    """With how many labels it was made, of how many wanted, where that was a number."""
+    if run.teaching is None:
+        return ""
+    wanted = "" if run.config.n_labels is None else f" of {run.config.n_labels:,}"
+    return f" with {run.teaching.ledger.usable():,}{wanted} labels"
 
 
 def _train_or_save(run: Run, resume: str) -> bool:

@@ -204,6 +204,17 @@ def test_a_killed_run_goes_on_and_asks_no_label_twice(
     assert before.items() <= after.items()
 
 
+def test_its_end_says_of_how_many_labels_wanted_there_was_something_to_ask_about(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = "-p synth -e Pendulum-v1 -n x -l 400 -L 5 -t 500 --segment_steps 190 -V"
+    assert main(line.split()) == 0
+    ledger = Ledger(tmp_path / "runs" / "Pendulum-v1" / "x" / "ledger.sqlite3")
+    assert 5 < ledger.usable() < 400
+    assert f" steps with {ledger.usable()} of 400 labels." in capsys.readouterr().out
+
+
 def test_two_processes_cannot_share_a_run_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
