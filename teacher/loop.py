@@ -4,6 +4,7 @@
 agent never holds a predictor, and the predictor is frozen while one rollout is used.
 """
 
+import contextlib
 import itertools
 import math
 import time
@@ -16,6 +17,7 @@ from agents.rollout import Rollout
 from teacher.config import TeachConfig
 from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import TRIAL_EPISODES, policy_trajectories, random_trajectories
+from teacher.errors import UndecidedError
 from teacher.judges import value_of
 from teacher.metrics import correlation, progress, rank_correlation, waiting
 from teacher.queries import select_pairs, sure_pairs
@@ -24,7 +26,7 @@ from teacher.segments import SegmentPair, SegmentPool
 
 PRETRAIN_SHARE = 0.75  # of the pretraining labels must be in before joint training starts
 CORRELATE_EVERY = 10
-LAST_QUESTIONS = 50  # times to ask in the last round, where a teacher can tell nothing about some pairs
+LAST_QUESTIONS = 50  # times to ask again in the last round
 EXPLORATIONS = 10  # after which episodes are taken to be too short for segments
 POLL_SECONDS = 0.5
 CHECKPOINT_SECONDS = 30.0
@@ -128,15 +130,22 @@ def teach(run: Run, teaching: Teaching, trajectories: Sequence[Trajectory]) -> d
     """Cut the new steps into segments, ask what is due, and learn from what was answered."""
     added = teaching.pool.extend(trajectories)
     values = {"predictor/rank_correlation": segment_correlation(teaching, added)}
-    is_last = run.agent.total_steps >= run.config.num_timesteps
-    for _ in range(LAST_QUESTIONS if is_last else 1):
-        asked = ask(run, teaching)
-        teaching.receive()
-        if asked == 0:
-            break
+    ask(run, teaching)
+    teaching.receive()
+    if run.agent.total_steps >= run.config.num_timesteps:
+        ask_again(run, teaching)
     if teaching.stale:
         values |= learn(run, teaching)
     return values
+
+
+def ask_again(run: Run, teaching: Teaching) -> None:
+    """Ask about other pairs in place of those that a teacher could tell nothing about: no round follows."""
+    with contextlib.suppress(UndecidedError):  # the run is over, and its end says to how many labels it came
+        for _ in range(LAST_QUESTIONS):
+            if ask(run, teaching) == 0:
+                return
+            teaching.receive()
 
 
 def learn(run: Run, teaching: Teaching, **limits: Any) -> dict[str, float]:

@@ -2,9 +2,10 @@
 
 import dataclasses
 import io
+import itertools
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from rich.console import Console
 from agents.rollout import Rollout
 from teacher import loop
 from teacher.assembly import build_run, check, prepared_directory
+from teacher.client import Phase
 from teacher.config import TeachConfig
 from teacher.envs.episodes import replay
+from teacher.errors import UndecidedError
 from teacher.options import QueryConfig, RewardConfig
 from teacher.queries import disagreement
 from teacher.run import Run, Teaching
@@ -284,3 +287,20 @@ def test_what_a_teacher_cannot_tell_takes_no_label_away(make_run: MakeRun) -> No
     assert loop.train(run)
     assert teaching.ledger.total() > 60  # some were asked about in vain
     assert len(teaching.dataset) == 60
+
+
+def test_a_teacher_who_can_tell_nothing_at_the_end_leaves_the_run_complete(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, teaching = make_run(teacher="skip:0.9")
+    submit, times = teaching.collector.submit, itertools.count()
+
+    def submit_in_time(pairs: Sequence[SegmentPair], phase: Phase, step: int) -> None:
+        if phase == "training" and next(times) > 0:  # not for the round itself, but again
+            raise UndecidedError("nothing to 1000 pairs in a row")
+        submit(pairs, phase, step)
+
+    monkeypatch.setattr(teaching.collector, "submit", submit_in_time)
+    assert loop.train(run)
+    assert next(times) == 2
+    assert PRETRAINING < len(teaching.dataset) < 60
