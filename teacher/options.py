@@ -160,6 +160,11 @@ class RewardConfig:
         COUNT,
         Fits("4096 or less", lambda value: value <= 4096),
     ] = 64
+    even: Annotated[
+        bool,
+        "read the square of each number, and its logarithm, as well: rewards that are distances or efforts "
+        "take fewer labels",
+    ] = False
     dropout: Annotated[
         float, "probability that a hidden unit is silent for a step while fitting", SHARE_OF_LESS
     ] = 0.0

@@ -18,7 +18,7 @@ class ShapedEnsemble(RewardNetwork):
 
     Args:
         features: with ``state``, ``next_state`` and ``terminated``.
-        config: members, hidden units and dropout.
+        config: members, hidden units, dropout and what of its inputs they read.
         discount: of the potential.
         generator: draws the initial parameters.
     """
@@ -30,10 +30,10 @@ class ShapedEnsemble(RewardNetwork):
         self._discount = discount
         self._state, self._next_state = features.columns["state"], features.columns["next_state"]
         size = self._state.stop - self._state.start
-        self._sizes = [features.size, size, size, 1]
-        members, hidden, dropout = config.members, config.hidden, config.dropout
-        self.reward = RewardEnsemble(members, features.size, hidden, generator, dropout)
-        self.potential = RewardEnsemble(members, size, hidden, generator, dropout)
+        members, hidden, dropout, even = config.members, config.hidden, config.dropout, config.even
+        self.reward = RewardEnsemble(members, features.size, hidden, generator, dropout, even)
+        self.potential = RewardEnsemble(members, size, hidden, generator, dropout, even)
+        self._sizes = [self.reward.size, self.potential.size, self.potential.size, 1]
         with torch.no_grad():
             self.potential.biases[-1].zero_()  # logits leave it out, and so nothing moves it from there
 

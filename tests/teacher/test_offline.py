@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from teacher.demonstrations import record_demonstrations
@@ -91,6 +92,29 @@ def test_labels_before_training_teach_little_about_a_policy_that_came_later(
         before.append(agreement(first, skilled[40:]))
         later.append(agreement(learn([*fumbling[:40], *skilled[:40]], oracle, 300, seed), skilled[40:]))
     assert np.mean(before) < np.mean(later) - 0.05
+
+
+def test_a_distance_is_learned_from_fewer_answers_by_squares_and_logarithms() -> None:
+    def correlation(seed: int, *, even: bool) -> float:
+        random = np.random.default_rng(seed)
+        episodes = []
+        for _ in range(60):
+            states = random.normal(size=(31, 6)) + random.normal(size=6)
+            episodes.append(RecordedEpisode(states, np.zeros((30, 1)), closeness(states[1:])))
+        lesson = Lesson(n_labels=60, segment_steps=10, reward=RewardConfig(inputs="next_state", even=even))
+        predictor = learn_reward(episodes, oracle, Box(-np.inf, np.inf, (6,)), Box(-1, 1, (1,)), lesson)
+        tried = random.normal(size=(2000, 6))
+        rewards = predictor.rewards(tried, np.zeros((2000, 1)), tried)
+        return float(np.corrcoef(rewards, closeness(tried))[0, 1])
+
+    def closeness(states: NDArray[Any]) -> NDArray[Any]:
+        """In two of the six numbers; the others are not looked at."""
+        distances: NDArray[Any] = np.linalg.norm(states[:, :2], axis=1)
+        return -distances
+
+    plain, even = (np.mean([correlation(seed, even=even) for seed in range(1, 5)]) for even in (False, True))
+    assert even > 0.85
+    assert plain < even - 0.08
 
 
 def test_arrays_do_as_well_as_trajectories(fumbling: list[Trajectory], learn: Learn) -> None:

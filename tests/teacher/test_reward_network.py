@@ -1,5 +1,7 @@
 """The ensemble as one network, against its members as networks of their own."""
 
+import math
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -78,6 +80,42 @@ def test_statistics_of_parts_are_those_of_the_whole(ensemble: RewardEnsemble) ->
     torch.testing.assert_close(
         ensemble.input_std, torch.from_numpy(expected).where(whole[0] != 7, 1.0), rtol=1e-6, atol=1e-6
     )
+
+
+@pytest.fixture
+def even() -> RewardEnsemble:
+    return RewardEnsemble(3, 5, 16, torch.Generator().manual_seed(1), even=True).double()
+
+
+def test_squares_and_logarithms_are_read_beside_the_features(even: RewardEnsemble) -> None:
+    even.restandardise(torch.full((5,), 1.0), torch.full((5,), 2.0))
+    read = even.standardise(torch.tensor([1.0, 3.0, -3.0, 0.0, 1e30], dtype=torch.float64))
+    standardised = [0.0, 1.0, -2.0, -0.5, 10.0]
+    squares = [0.0, 1.0, 4.0, 0.25, 10.0]
+    logarithms = [math.log(size**2 + 0.01) for size in (0.5, 1.5, 1.5, 0.0)] + [10.0]
+    expected = torch.tensor([*standardised, *squares, *logarithms], dtype=torch.float64)
+    torch.testing.assert_close(read, expected)
+    assert len(read) == even.size
+
+
+def test_new_statistics_do_not_change_a_function_of_squares_either(even: RewardEnsemble) -> None:
+    inputs = features(20)
+    even.weights[0].data[:, 10:] = 0  # of the logarithms
+    before = even(even.standardise(inputs))
+    for mean, std in [(0.3, 2.0), (-0.2, 1.5)]:
+        even.restandardise(inputs.mean(0) + mean, inputs.std(0) * std)
+        torch.testing.assert_close(even(even.standardise(inputs)), before)
+
+
+def test_new_statistics_hardly_change_a_function_of_logarithms_of_what_is_not_nearly_0(
+    even: RewardEnsemble,
+) -> None:
+    inputs = features(20).sign() * features(20, seed=1).abs().clamp(1, 2)
+    even.weights[0].data[:, :10] = 0
+    before = even(even.standardise(inputs))
+    for mean, std in [(0.5, 1.4), (0.0, 0.8)]:
+        even.restandardise(torch.full((5,), mean), torch.full((5,), std))
+        torch.testing.assert_close(even(even.standardise(inputs)), before, rtol=0, atol=5e-3)
 
 
 def test_inputs_are_limited_to_ten_standard_deviations(ensemble: RewardEnsemble) -> None:
