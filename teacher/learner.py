@@ -44,7 +44,7 @@ class PreferenceLearner:
     @property
     def open_cap(self) -> int:
         """How many comparisons of the present policy may be open, so that people judge recent behaviour."""
-        labelers = self.collector.status.active_labelers
+        labelers = self.collector.status.active_labelers or 0
         return max(MIN_OPEN_COMPARISONS, OPEN_COMPARISONS_PER_LABELER * labelers)
 
     def fit(self, **limits: Any) -> dict[str, float]:

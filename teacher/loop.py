@@ -243,7 +243,7 @@ def take_last_answers(run: Run, teaching: Teaching) -> None:
             if run.tell_pause():
                 news, paused_at = None, time.monotonic()
             elif (
-                not teaching.collector.status.active_labelers
+                teaching.collector.status.active_labelers == 0
                 and time.monotonic() - paused_at > LAST_ANSWERS_SECONDS  # when it is resumed, they come back
             ):
                 break

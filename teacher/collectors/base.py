@@ -17,13 +17,13 @@ class CollectorStatus:
 
     Attributes:
         state: what the site says about the experiment; the trainer obeys.
-        active_labelers: people who are at it now.
+        active_labelers: people who are at it now; None before the first news of them.
         failed: comparisons given up since the start because they could not be rendered.
         away: why the site does not answer at present, None where it does.
     """
 
     state: SiteState = "running"
-    active_labelers: int = 0
+    active_labelers: int | None = None
     failed: int = 0
     away: str | None = None
 

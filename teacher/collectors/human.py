@@ -97,7 +97,7 @@ class HumanCollector:
         feed = self._feed
         return CollectorStatus(
             state=self.experiment.state if feed is None else feed.state,
-            active_labelers=0 if feed is None else feed.active_labelers,
+            active_labelers=None if feed is None else feed.active_labelers,
             failed=self._publisher.failed,
             away=self._to_site.away or self._to_store.away,
         )

@@ -38,6 +38,7 @@ class Person:
         self.patience = patience
         self.judge: Callable[[Segment, Segment], Decision] = oracle
         self.state: SiteState = "running"
+        self.active_labelers: int | None = 1
         self.asked: list[Comparison] = []
         self.gold: list[Comparison] = []
         self.most_open = 0
@@ -47,7 +48,7 @@ class Person:
 
     @property
     def status(self) -> CollectorStatus:
-        return CollectorStatus(state=self.state, active_labelers=1)
+        return CollectorStatus(state=self.state, active_labelers=self.active_labelers)
 
     def submit(self, pairs: Sequence[SegmentPair], phase: Role, step: int) -> None:
         comparisons = [Comparison(uuid.uuid4(), *pair, phase, step) for pair in pairs]
@@ -168,6 +169,19 @@ def test_nobody_is_waited_for_who_answers_no_more(make_run: MakeRun, monkeypatch
     assert run.teaching is not None
     assert run.teaching.ledger.usable() == 50
     assert run.teaching.ledger.open() == 10
+
+
+@pytest.mark.parametrize(("active", "all_come"), [(0, False), (None, True)])
+def test_nobody_is_taken_to_be_away_before_there_is_news_of_them(
+    make_run: MakeRun, active: int | None, all_come: bool
+) -> None:
+    run, person = make_run()  # as one that was resumed while its last answers were taken
+    assert run.teaching is not None
+    loop.pretrain(run, run.teaching)
+    person.submit(loop.first_pairs(run, 5), "training", 0)
+    person.active_labelers = active
+    loop.take_last_answers(run, run.teaching)
+    assert (run.teaching.ledger.open() == 0) is all_come
 
 
 def test_joint_training_starts_when_three_quarters_are_answered(make_run: MakeRun) -> None:
