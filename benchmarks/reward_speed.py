@@ -147,11 +147,11 @@ class Bench:
         """A step of one environment."""
         rng, task = np.random.default_rng(seed), describe_task(FIT_TASK)
         sizes = [(space.shape or ())[0] for space in (task.observation_space, task.action_space)]
-        observations, actions = (
-            rng.normal(size=(NUM_STEPS, NUM_ENVS, size)).astype(np.float32) for size in sizes
+        observations, actions, following = (
+            rng.normal(size=(NUM_STEPS, NUM_ENVS, size)).astype(np.float32) for size in (*sizes, sizes[0])
         )
         steps = NUM_STEPS * NUM_ENVS
-        rewards = partial(self._predictor(seed).rewards, observations, actions)
+        rewards = partial(self._predictor(seed).rewards, observations, actions, following)
         found = {"ours": _cpu_seconds(lambda: [rewards() for _ in range(CALLS)]) / (CALLS * steps)}
         if self.imitation is not None:
             settings = {"members": MEMBERS, "num_envs": NUM_ENVS, "num_steps": NUM_STEPS}

@@ -41,7 +41,8 @@ TASKS: Mapping[str, Task] = {
 STANDARD_TASKS = ("Pendulum", "Reacher", "Hopper", "Cheetah")
 _SHORT_TASKS = ("Pendulum", "Reacher")
 _SHORTEST_TASKS = ("Pendulum",)
-_EVEN = "reward.inputs=next_state reward.even"
+_ACTION = "reward.inputs=state,action"
+_EVEN = "reward.features=even"
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,9 @@ SIDES: Mapping[str, Side] = {
     "uniform": Side("any pairs, at random", options="queries.selection=random queries.recency=inf"),
     "paper": Side("the paper's setting", options="preset=paper"),
     "even": Side("squares, logarithms read", options=_EVEN, all_budgets=True),
-    "even-10": Side("the same, 10 % mistakes", options=f"{_EVEN} teacher=mistake:0.1"),
-    "outcome": Side("states after steps read", options="reward.inputs=next_state", tasks=_SHORT_TASKS),
+    "even-10": Side("squares, logarithms, 10 % mistakes", options=f"{_EVEN} teacher=mistake:0.1"),
+    "action": Side("states, actions read", options=_ACTION, all_budgets=True),
+    "action-10": Side("states, actions, 10 % mistakes", options=f"{_ACTION} teacher=mistake:0.1"),
     "diverse": Side("diverse pairs", options="queries.diversity=5", tasks=_SHORT_TASKS),
     "crops": Side("crops of segments", options="reward.shortest_crop=0.5", tasks=_SHORT_TASKS),
     "converged": Side("refits to convergence", options="reward.converge", tasks=_SHORT_TASKS),

@@ -2,7 +2,8 @@
 
 The file is an ``.npz`` of plain arrays as Stable Baselines 2 wrote them (``generate_expert_traj``): whole
 episodes, one after another, under the names in :data:`KEYS`. Its files load here. Images lie
-beside the file, in a folder of PNG files, and ``obs`` holds their relative paths.
+beside the file, in a folder of PNG files, and ``obs`` holds their relative paths. Files of this program hold
+:data:`LAST` as well, but for images.
 """
 
 import contextlib
@@ -25,6 +26,8 @@ from teacher.images import are_images, read_images, write_images
 
 KEYS = ("obs", "actions", "rewards", "episode_returns", "episode_starts")
 """The arrays of a file."""
+LAST = "final_obs"
+"""One more array, without which nobody knows what the last step of each episode led to."""
 
 Pairs = tuple[NDArray[Any], NDArray[Any]]
 """Observations ``(n, *S)`` and actions ``(n, *A)``."""
@@ -58,6 +61,7 @@ class Demonstrations:
         rewards: ``(n,)``, the environment's.
         episode_returns: ``(episodes,)``, the undiscounted sums of rewards.
         episode_starts: ``(n,)``, True at the first step of each episode.
+        final_obs: ``(episodes, *S)``, after the last step of each; None where that is not known.
     """
 
     obs: NDArray[Any]
@@ -65,6 +69,7 @@ class Demonstrations:
     rewards: NDArray[np.float64]
     episode_returns: NDArray[np.float64]
     episode_starts: NDArray[np.bool_]
+    final_obs: NDArray[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.obs)
@@ -91,7 +96,16 @@ class Demonstrations:
             self.rewards[:steps],
             self.episode_returns[:episodes],
             self.episode_starts[:steps],
+            None if self.final_obs is None else self.final_obs[:episodes],
         )
+
+    def next_obs(self) -> NDArray[Any] | None:
+        """``(n, *S)``, each after its step; None where those after the last ones are not known."""
+        if self.final_obs is None:
+            return None
+        following = np.roll(self.obs, -1, axis=0)
+        following[np.roll(self.episode_starts, -1)] = self.final_obs
+        return following
 
     def split(
         self, train_fraction: float = 0.7, batch_size: int = 64, seed: int = 0, *, shuffle: bool = True
@@ -194,6 +208,8 @@ def save_demonstrations(path: Path, demonstrations: Demonstrations) -> None:
         StorageError: it cannot be written, or there is such a folder already.
     """
     arrays = {key: getattr(demonstrations, key) for key in KEYS}
+    if demonstrations.final_obs is not None and not are_images(demonstrations.obs):
+        arrays[LAST] = demonstrations.final_obs
     with contextlib.ExitStack() as undo:
         if are_images(demonstrations.obs):
             folder = path.with_name(f"{path.stem}-images")
@@ -317,6 +333,7 @@ def _play(controller: Controller, env: gym.Env[Any, Any], seed: int) -> tuple[ND
         np.array(rewards),
         np.array([sum(rewards)]),
         starts,
+        np.array(observation, env.observation_space.dtype).reshape(1, *_shape(env.observation_space)),
     )
 
 
@@ -351,7 +368,7 @@ def _shape(space: gym.Space[Any]) -> tuple[int, ...]:
 def _read(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with path.open("rb") as file, opened_archive(file) as archive:
-            return {key: archive[key] for key in KEYS if key in archive}
+            return {key: archive[key] for key in (*KEYS, LAST) if key in archive}
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     except DAMAGED_ARCHIVE as error:
@@ -403,4 +420,9 @@ def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
             f"expected episode_starts to begin with True and to mark {len(returns)} episodes, one for each "
             f"of episode_returns, got {starts.sum()} with {bool(starts[0])} first"
         )
-    return Demonstrations(obs, actions, rewards.astype(np.float64), returns.astype(np.float64), starts)
+    last = None if arrays.get(LAST) is None else np.asarray(arrays[LAST])
+    if last is not None:
+        shape, is_numeric = (len(returns), *obs.shape[1:]), last.dtype.kind in "fiub"
+        if last.shape != shape or not is_numeric or not _fits_float32(last).all():
+            raise DataError(f"expected {LAST} to be finite numbers of shape {shape}, got {last.shape}")
+    return Demonstrations(obs, actions, rewards.astype(np.float64), returns.astype(np.float64), starts, last)

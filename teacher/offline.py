@@ -103,7 +103,7 @@ class RecordedEpisode:
 def demonstrated_episodes(
     demonstrations: Demonstrations, observation_space: Space, action_space: Space
 ) -> Iterator[RecordedEpisode]:
-    """The episodes of demonstrations, each without its last step, since what came of that is not in the file.
+    """The episodes of demonstrations; each without its last step where what came of that is not known.
 
     Raises:
         DataError: they are of other spaces.
@@ -119,9 +119,13 @@ def demonstrated_episodes(
         raise DataError(
             f"expected demonstrations of {observation_space} and {action_space}, got shapes {shapes}"
         ) from error
-    for start, stop in itertools.pairwise(bounds):
-        steps = slice(start, stop - 1)
-        yield RecordedEpisode(states[start:stop], actions[steps], demonstrations.rewards[steps])
+    last = np.empty((len(bounds), 0, *states.shape[1:]), states.dtype)
+    if demonstrations.final_obs is not None:
+        last = demonstrations.final_obs.reshape(-1, 1, *states.shape[1:])
+    for (start, stop), final in zip(itertools.pairwise(bounds), last, strict=False):
+        steps = slice(start, stop - 1 + len(final))
+        states_and_last = np.concatenate([states[start:stop], final])
+        yield RecordedEpisode(states_and_last, actions[steps], demonstrations.rewards[steps])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,6 +43,7 @@ SHARE_OF_MORE = Fits("more than 0 and at most 1", lambda value: 0 < value <= 1)
 
 Regularisation = Literal["weight_decay", "l1", "l2"]
 NormalisedBy = Literal["preferences", "running", "none"]
+NumberFeatures = Literal["plain", "even"]
 
 INPUTS = ("state", "action", "next_state", "terminated")
 """What a reward predictor may read of a step."""
@@ -147,10 +148,10 @@ class RewardConfig:
 
     inputs: Annotated[
         str | None,
-        f"what it reads of each step: one or more of {','.join(INPUTS)}, joined by commas (state,action "
-        "without it; where that is an image, state or next_state or both, and state without it)",
+        f"what it reads of each step: one or more of {','.join(INPUTS)}, joined by commas; of images state, "
+        "next_state or both",
         Fits(f"one or more of {','.join(INPUTS)}, each once, joined by commas", _reads),
-    ] = None
+    ] = "next_state"  # None in runs and files of before there was a default: state,action, or state of images
     members: Annotated[
         int, "networks in the ensemble", COUNT, Fits("1000 or less", lambda value: value <= 1000)
     ] = 3
@@ -160,11 +161,11 @@ class RewardConfig:
         COUNT,
         Fits("4096 or less", lambda value: value <= 4096),
     ] = 64
-    even: Annotated[
-        bool,
-        "read the square of each number, and its logarithm, as well: rewards that are distances or efforts "
-        "take fewer labels",
-    ] = False
+    features: Annotated[
+        NumberFeatures,
+        "what it reads of each number: itself (plain), or its square and logarithm as well (even), with "
+        "which rewards that are distances take fewer labels",
+    ] = "plain"
     dropout: Annotated[
         float, "probability that a hidden unit is silent for a step while fitting", SHARE_OF_LESS
     ] = 0.0
@@ -248,7 +249,7 @@ class RewardConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "--reward.")
-        read = {"state", "action"} if self.inputs is None else set(self.inputs.split(","))
+        read = set((self.inputs or "state,action").split(","))
         checks: list[Check] = [
             (
                 "inputs",
@@ -323,6 +324,7 @@ _PAPER: Mapping[str, Any] = {
     "ent_coef": 0.01,
     "reward.members": 3,
     "reward.hidden": 64,
+    "reward.inputs": "state,action",
     "reward.label_noise": 0.1,
     "reward.learning_rate": 1e-3,
     "reward.patience": 200,
@@ -347,6 +349,7 @@ PRESETS: Mapping[Preset, Mapping[str, Any]] = {
     "paper_atari": {
         **_PAPER,
         "agent": "ppo",
+        "reward.inputs": "state",
         "reward.reward_std": 0.05,
         "reward.image_dropout": 0.5,
         "reward.no_image_batch_norm": False,

@@ -101,6 +101,6 @@ def _reward_config(path: Path, settings: Any) -> RewardConfig:
     """The settings that a file says."""
     try:
         refuse_newer(path, RewardConfig, settings, "reward.")
-        return RewardConfig(**settings)
+        return RewardConfig(**{"inputs": None, **settings})
     except TypeError as error:
         raise DataError(f"{path} is damaged: {one_line(error)}; save the predictor again") from error

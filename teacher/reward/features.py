@@ -73,7 +73,7 @@ class Features:
     Args:
         observation_space: of one environment.
         action_space: of one environment.
-        inputs: which of ``INPUTS`` to read, joined by commas; without it ``state,action``.
+        inputs: which of ``INPUTS`` to read, joined by commas; None: ``state,action``.
 
     Attributes:
         size: of a vector.
@@ -83,7 +83,7 @@ class Features:
         EnvironmentUnsuitableError: a space is neither Box, Discrete nor MultiDiscrete.
     """
 
-    def __init__(self, observation_space: Space, action_space: Space, inputs: str | None = None) -> None:
+    def __init__(self, observation_space: Space, action_space: Space, inputs: str | None) -> None:
         self.inputs = frozenset((inputs or "state,action").split(","))
         states, actions = _Vectors("observations", observation_space), _Vectors("actions", action_space)
         readers: dict[str, tuple[int, Callable[[Steps], NDArray[Any]]]] = {

@@ -319,7 +319,8 @@ def _ensemble(
         return ImageEnsemble(read.shape, config, generator)
     if config.shaping is not None:
         return ShapedEnsemble(read, config, config.shaping, generator)
-    return RewardEnsemble(config.members, read.size, config.hidden, generator, config.dropout, config.even)
+    even = config.features == "even"
+    return RewardEnsemble(config.members, read.size, config.hidden, generator, config.dropout, even)
 
 
 def _why_not_finite(features: Tensor) -> str:

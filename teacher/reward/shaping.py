@@ -30,7 +30,8 @@ class ShapedEnsemble(RewardNetwork):
         self._discount = discount
         self._state, self._next_state = features.columns["state"], features.columns["next_state"]
         size = self._state.stop - self._state.start
-        members, hidden, dropout, even = config.members, config.hidden, config.dropout, config.even
+        members, hidden, dropout = config.members, config.hidden, config.dropout
+        even = config.features == "even"
         self.reward = RewardEnsemble(members, features.size, hidden, generator, dropout, even)
         self.potential = RewardEnsemble(members, size, hidden, generator, dropout, even)
         self._sizes = [self.reward.size, self.potential.size, self.potential.size, 1]

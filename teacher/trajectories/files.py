@@ -1,12 +1,12 @@
 """Which program wrote a file, and how to read it and to write it again."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from teacher.demonstrations import Demonstrations, load_demonstrations, save_demonstrations
+from teacher.demonstrations import load_demonstrations, save_demonstrations
 from teacher.errors import ConfigError, DataError
 from teacher.files import DAMAGED_ARCHIVE, opened_archive
 from teacher.offline import demonstrated_episodes
@@ -61,7 +61,6 @@ def _is_demonstrations(path: Path) -> bool:
 
 
 def _read_demonstrations(path: Path) -> Recording:
-    """Each without its last step, since what came of that is not in the file."""
     demonstrations = load_demonstrations(path)
     spaces = (
         space_of({"kind": "Box", "shape": array.shape[1:], "dtype": str(array.dtype)})
@@ -74,18 +73,25 @@ def _relabel_demonstrations(source: Path, target: Path, predictor: RewardPredict
     old = load_demonstrations(source)
     spaces = predictor.observation_space, predictor.action_space
     try:
-        arrays = [
+        obs, actions = (
             array.reshape(len(old), *(space.shape or ()))
             for array, space in zip((old.obs, old.actions), spaces, strict=True)
-        ]
+        )
     except ValueError as error:
         raise DataError(
             f"expected {source} to be of {spaces[0]} and {spaces[1]}, which the predictor is for, got shapes "
             f"{old.obs.shape[1:]} and {old.actions.shape[1:]}"
         ) from error
-    rewards = predictor.step_rewards(Transitions(*arrays))
+    after = old.next_obs()
+    if after is None and "next_state" in predictor.inputs:
+        raise ConfigError(
+            f"{source} does not hold what the last step of each episode led to, which this predictor reads; "
+            "record it anew (teach record), or teach with --reward.inputs state"
+        )
+    steps = Transitions(obs, actions, None if after is None else after.reshape(obs.shape))
+    rewards = predictor.step_rewards(steps)
     returns = np.add.reduceat(rewards, np.flatnonzero(old.episode_starts))
-    save_demonstrations(target, Demonstrations(old.obs, old.actions, rewards, returns, old.episode_starts))
+    save_demonstrations(target, replace(old, rewards=rewards, episode_returns=returns))
 
 
 def _is_old_imitation(path: Path) -> bool:

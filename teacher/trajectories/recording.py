@@ -26,7 +26,7 @@ class Recording:
 
 
 def as_demonstrations(recording: Recording) -> Demonstrations:
-    """The same episodes for behaviour cloning; what came after the last step of each is left out.
+    """The same episodes for behaviour cloning.
 
     Raises:
         DataError: there are none.
@@ -43,6 +43,7 @@ def as_demonstrations(recording: Recording) -> Demonstrations:
         np.concatenate([episode.true_rewards for episode in episodes]),
         np.array([episode.true_rewards.sum() for episode in episodes]),
         starts,
+        _columns([episode.states[-1:] for episode in episodes]),
     )
 
 

@@ -80,6 +80,10 @@ def test_it_records_observations_before_each_step_and_actions_as_executed() -> N
     assert len(set(lengths.tolist())) > 1
     assert recorded.obs.tolist() == [[step, step] for step in steps]
     assert recorded.actions.tolist() == [[min(0.75 * step, 1)] * 2 for step in steps]
+    assert recorded.final_obs is not None
+    assert recorded.final_obs.tolist() == [[length, length] for length in lengths]
+    np.testing.assert_array_equal(recorded.next_obs(), recorded.obs + 1)
+    np.testing.assert_array_equal(recorded.limited(2).next_obs(), recorded.obs[: lengths[:2].sum()] + 1)
     np.testing.assert_array_equal(recorded.actions, env.executed)
     assert recorded.rewards.tolist() == (10.0 * steps).tolist()
     assert recorded.episode_returns.tolist() == [5.0 * n * (n - 1) for n in lengths]
@@ -190,9 +194,9 @@ def test_a_saved_file_comes_back_without_pickle(tmp_path: Path) -> None:
     recorded = record_demonstrations(lambda _: np.zeros(2), Corridor(VECTOR, TWO), n_episodes=3)
     save_demonstrations(tmp_path / "expert.npz", recorded)
     with np.load(tmp_path / "expert.npz", allow_pickle=False) as archive:
-        assert set(archive) == set(KEYS)
+        assert set(archive) == {*KEYS, "final_obs"}
     loaded = load_demonstrations(tmp_path / "expert.npz")
-    for key in KEYS:
+    for key in (*KEYS, "final_obs"):
         np.testing.assert_array_equal(getattr(loaded, key), getattr(recorded, key))
         assert getattr(loaded, key).dtype == getattr(recorded, key).dtype
 
@@ -212,6 +216,7 @@ def test_a_file_of_stable_baselines_2_loads(tmp_path: Path, arrays: Arrays) -> N
     assert loaded.rewards.tolist() == [1.0] * 6
     assert loaded.actions.dtype == np.int64
     assert loaded.summary() == "3 episodes, 6 steps, return 2.0 +- 0.8 (1.0 to 3.0)"
+    assert loaded.next_obs() is None
 
 
 def test_it_takes_exactly_as_many_episodes_as_wanted(arrays: Arrays) -> None:
@@ -237,6 +242,9 @@ def test_it_takes_exactly_as_many_episodes_as_wanted(arrays: Arrays) -> None:
         ("actions", np.array([[None]] * 6), "expected numbers in actions, got object"),
         ("episode_returns", np.zeros(2), "mark 2 episodes.* got 3 with True first"),
         ("episode_starts", np.array([0, 1, 1, 0, 0, 1]), "begin with True.* got 3 with False first"),
+        ("final_obs", np.zeros((2, 4)), r"final_obs to be finite numbers of shape \(3, 4\), got \(2, 4\)"),
+        ("final_obs", np.full((3, 4), np.inf), "final_obs to be finite numbers"),
+        ("final_obs", np.full((3, 4), None), "final_obs to be finite numbers"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(

@@ -166,10 +166,8 @@ def test_a_rollout_is_rewarded_by_one_predictor(make_run: MakeRun) -> None:
         loop.iterate(run, correlate=True)
         rollout, rewards = seen[-1]
         # All of it by the predictor as the last fit left it: its statistics do not move with the steps.
-        by_step = [
-            teaching.predictor.rewards(*step)
-            for step in zip(rollout.observations, rollout.executed_actions, strict=True)
-        ]
+        steps = rollout.observations, rollout.executed_actions, rollout.next_observations
+        by_step = [teaching.predictor.rewards(*step) for step in zip(*steps, strict=True)]
         np.testing.assert_allclose(by_step, rewards, atol=1e-6)
 
 

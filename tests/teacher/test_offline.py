@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -18,7 +19,7 @@ from teacher.errors import BehaviourError, ConfigError, DataError
 from teacher.judges import Judge, ScriptedTeacher, oracle
 from teacher.metrics import rank_correlation
 from teacher.offline import Lesson, RecordedEpisode, ask, demonstrated_episodes, learn_reward
-from teacher.options import RewardConfig
+from teacher.options import NumberFeatures, RewardConfig
 from teacher.reward.predictor import RewardPredictor
 from teacher.segments import Segment, SegmentPool
 from teacher.teachers import Manner
@@ -95,13 +96,14 @@ def test_labels_before_training_teach_little_about_a_policy_that_came_later(
 
 
 def test_a_distance_is_learned_from_fewer_answers_by_squares_and_logarithms() -> None:
-    def correlation(seed: int, *, even: bool) -> float:
+    def correlation(seed: int, features: NumberFeatures) -> float:
         random = np.random.default_rng(seed)
         episodes = []
         for _ in range(60):
             states = random.normal(size=(31, 6)) + random.normal(size=6)
             episodes.append(RecordedEpisode(states, np.zeros((30, 1)), closeness(states[1:])))
-        lesson = Lesson(n_labels=60, segment_steps=10, reward=RewardConfig(inputs="next_state", even=even))
+        settings = RewardConfig(inputs="next_state", features=features)
+        lesson = Lesson(n_labels=60, segment_steps=10, reward=settings)
         predictor = learn_reward(episodes, oracle, Box(-np.inf, np.inf, (6,)), Box(-1, 1, (1,)), lesson)
         tried = random.normal(size=(2000, 6))
         rewards = predictor.rewards(tried, np.zeros((2000, 1)), tried)
@@ -112,7 +114,9 @@ def test_a_distance_is_learned_from_fewer_answers_by_squares_and_logarithms() ->
         distances: NDArray[Any] = np.linalg.norm(states[:, :2], axis=1)
         return -distances
 
-    plain, even = (np.mean([correlation(seed, even=even) for seed in range(1, 5)]) for even in (False, True))
+    plain, even = (
+        np.mean([correlation(seed, features) for seed in range(1, 5)]) for features in ("plain", "even")
+    )
     assert even > 0.85
     assert plain < even - 0.08
 
@@ -127,15 +131,13 @@ def test_arrays_do_as_well_as_trajectories(fumbling: list[Trajectory], learn: Le
         for episode in fumbling[:10]
     ]
     expected, found = (learn(episodes, oracle, 20) for episodes in (fumbling[:10], recorded))
-    observations, actions = fumbling[11].observations, fumbling[11].actions
-    np.testing.assert_array_equal(
-        found.rewards(observations, actions), expected.rewards(observations, actions)
-    )
+    np.testing.assert_array_equal(found.step_rewards(fumbling[11]), expected.step_rewards(fumbling[11]))
 
 
-def test_demonstrations_are_episodes_without_their_last_steps() -> None:
+def test_demonstrations_without_last_states_are_episodes_without_their_last_steps() -> None:
     env = gym.make("CartPole-v1")
-    demonstrations = record_demonstrations(lambda _: 1, env, n_episodes=3, seed=1)
+    recorded = record_demonstrations(lambda _: 1, env, n_episodes=3, seed=1)
+    demonstrations = replace(recorded, final_obs=None)
     episodes = list(demonstrated_episodes(demonstrations, env.observation_space, env.action_space))
     assert sum(len(episode) + 1 for episode in episodes) == len(demonstrations)
     assert np.concatenate([episode.states for episode in episodes]).shape == demonstrations.obs.shape
@@ -151,6 +153,10 @@ def test_demonstrations_are_episodes_without_their_last_steps() -> None:
     assert predictor.step_rewards(first).shape == (len(first),)
     with pytest.raises(DataError, match="expected demonstrations of Box"):
         list(demonstrated_episodes(demonstrations, gym.spaces.Box(-1, 1, (3,)), env.action_space))
+    whole = list(demonstrated_episodes(recorded, env.observation_space, env.action_space))
+    assert sum(map(len, whole)) == len(recorded)
+    np.testing.assert_array_equal(np.stack([episode.states[-1] for episode in whole]), recorded.final_obs)
+    np.testing.assert_array_equal(whole[0].states[:-1], episodes[0].states)
 
 
 def test_states_are_one_more_than_actions() -> None:

@@ -47,6 +47,20 @@ def test_it_comes_back_with_its_settings_and_goes_on_alike(
             one.fit(dataset, max_epochs=1)
 
 
+def test_one_from_before_inputs_had_a_default_reads_states_and_actions(tmp_path: Path) -> None:
+    old = RewardPredictor(*SPACES, RewardConfig(inputs=None), seed=3)
+    save_predictor(tmp_path / "old.npz", old, *SPACES)
+    for forget in (False, True):  # and from before there was a choice
+        state = load_state(tmp_path / "old.npz")
+        if forget:
+            del state["about"]["reward"]["inputs"]
+        save_state(tmp_path / "again.npz", state)
+        again = load_predictor(tmp_path / "again.npz")
+        assert again.inputs == {"state", "action"}
+        steps = np.ones((4, 3)), np.ones((4, 2))
+        np.testing.assert_array_equal(again.rewards(*steps), old.rewards(*steps))
+
+
 def test_that_of_another_environment_is_refused(tmp_path: Path) -> None:
     save_predictor(tmp_path / "a.npz", RewardPredictor(*SPACES, RewardConfig(), seed=3), *SPACES)
     with pytest.raises(DataError, match="of another environment: its action_space is"):

@@ -50,7 +50,7 @@ def test_any_inputs_stand_side_by_side_in_their_order(inputs: tuple[str, ...]) -
 @pytest.mark.parametrize(("name", "message"), [("next_state", "next observ"), ("terminated", "the ends of")])
 def test_what_is_read_must_be_given_and_nothing_else(name: str, message: str) -> None:
     bare = Transitions(STEPS.observations, STEPS.actions)
-    assert Features(GRID, CHOICE)(bare).shape == (3, 7)
+    assert Features(GRID, CHOICE, "state,action")(bare).shape == (3, 7)
     with pytest.raises(ConfigError, match=rf"^expected {message}.*{name} among its inputs.*$"):
         Features(GRID, CHOICE, f"state,{name}")(bare)
 
@@ -83,12 +83,12 @@ def test_steps_of_another_environment_are_refused_in_one_line(
     actions: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
 ) -> None:
     with pytest.raises(DataError, match=r"^expected (observations|actions) of .*, got .*; use data of .*$"):
-        Features(GRID, CHOICE)(Transitions(observations, actions))
+        Features(GRID, CHOICE, "state,action")(Transitions(observations, actions))
 
 
 def test_another_kind_of_space_is_refused_in_one_line() -> None:
     with pytest.raises(EnvironmentUnsuitableError, match=r"expected a Box, Discrete or .* MultiBinary"):
-        Features(GRID, spaces.MultiBinary(3))
+        Features(GRID, spaces.MultiBinary(3), "state")
 
 
 def test_several_choices_are_one_hot_side_by_side() -> None:

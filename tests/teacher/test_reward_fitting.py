@@ -22,7 +22,7 @@ from teacher.segments import Segment
 
 MakeSegment = Callable[..., Segment]
 CONFIG = RewardConfig(batch_size=8)
-FEATURES = Features(spaces.Box(-np.inf, np.inf, (3,)), spaces.Box(-1, 1, (2,), np.float32))
+FEATURES = Features(spaces.Box(-np.inf, np.inf, (3,)), spaces.Box(-1, 1, (2,), np.float32), "state,action")
 
 
 @pytest.fixture

@@ -237,7 +237,7 @@ def brightness_preferences(count: int) -> PreferenceDataset:
 
 def test_a_saved_predictor_of_images_goes_on_exactly(tmp_path: Path) -> None:
     """With the statistics of batch normalisation, and what is dropped next."""
-    answers, config = brightness_preferences(6), RewardConfig(members=MEMBERS, batch_size=4)
+    answers, config = brightness_preferences(6), RewardConfig(members=MEMBERS, batch_size=4, inputs="state")
     model, restored = (RewardPredictor(SMALL, spaces.Discrete(4), config, seed) for seed in (1, 2))
     model.fit(answers, max_epochs=2)
     save_state(tmp_path / "state.npz", model.state_dict())
@@ -251,7 +251,7 @@ def test_a_saved_predictor_of_images_goes_on_exactly(tmp_path: Path) -> None:
 def test_it_learns_that_brighter_is_better() -> None:
     dataset = brightness_preferences(30)
     assert dataset.observations.dtype == np.uint8
-    config = RewardConfig(members=MEMBERS, batch_size=8, image_dropout=0.1)
+    config = RewardConfig(members=MEMBERS, batch_size=8, image_dropout=0.1, inputs="state")
     predictor = RewardPredictor(SMALL, spaces.Discrete(4), config, seed=1)
     predictor.fit(dataset, max_epochs=15)
     fresh = [picture_segment(seed) for seed in range(1000, 1020)]

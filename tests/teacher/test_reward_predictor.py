@@ -32,7 +32,8 @@ def uuid_with(trained: bool) -> UUID:
 
 
 def predictor(seed: int = 1, **settings: Any) -> RewardPredictor:
-    return RewardPredictor(OBSERVATIONS, ACTIONS, RewardConfig(**settings), seed)
+    """Of what the steps of these tests are judged by."""
+    return RewardPredictor(OBSERVATIONS, ACTIONS, RewardConfig(**{"inputs": "state,action"} | settings), seed)
 
 
 def truthful(make_segment: MakeSegment, indices: Sequence[int]) -> list[Preference]:
@@ -203,7 +204,7 @@ def test_returns_of_segments_are_sums_of_rewards(make_segment: MakeSegment) -> N
 def test_what_members_think_of_segments_is_the_logit_of_their_preference(make_segment: MakeSegment) -> None:
     """Raw and discounted: with so confident a network the loss of a pair is the difference of its returns."""
     segments = [make_segment(seed) for seed in range(4)]
-    model = predictor(discount=0.9, label_noise=0.0)
+    model = predictor(discount=0.9, label_noise=0.0, features="plain")
     state = model.state_dict()
     state["network"]["weights.2"] *= 1e4
     model.load_state_dict(state)
@@ -288,10 +289,10 @@ def test_a_saved_state_does_not_change_with_the_predictor(make_segment: MakeSegm
 
 
 def test_discrete_actions_are_told_apart_wherever_they_start() -> None:
-    model = RewardPredictor(OBSERVATIONS, spaces.Discrete(3, start=5), RewardConfig(), seed=1)
+    model = RewardPredictor(OBSERVATIONS, spaces.Discrete(3, start=5), RewardConfig(inputs="action"), seed=1)
     rewards = model.rewards(np.zeros((3, 3)), np.array([5, 6, 7]))
     assert len(set(rewards.tolist())) == 3
-    same = RewardPredictor(OBSERVATIONS, spaces.Discrete(3), RewardConfig(), seed=1)
+    same = RewardPredictor(OBSERVATIONS, spaces.Discrete(3), RewardConfig(inputs="action"), seed=1)
     assert (same.rewards(np.zeros((3, 3)), np.array([0, 1, 2])) == rewards).all()
 
 

@@ -6,6 +6,7 @@ import shutil
 import struct
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -161,25 +162,38 @@ def test_episodes_become_demonstrations(name: str, tmp_path: Path) -> None:
 
 def test_demonstrations_are_relabelled_step_by_step(tmp_path: Path) -> None:
     predictor = RewardPredictor(*SPACES, RewardConfig(), seed=1)
+    recording = load_trajectories(DATA / "minari-hdf5")
     source, target = tmp_path / "a.npz", tmp_path / "b.npz"
-    save_demonstrations(source, as_demonstrations(load_trajectories(DATA / "minari-hdf5")))
+    save_demonstrations(source, as_demonstrations(recording))
     relabel(predictor, source, target)
-    old, new = load_demonstrations(source), load_demonstrations(target)
+    first, second = expected = [predictor.step_rewards(episode) for episode in recording.episodes]
+    new = load_demonstrations(target)
+    np.testing.assert_allclose(new.rewards, np.concatenate(expected), rtol=1e-6)
+    assert new.episode_returns == pytest.approx([first.sum(), second.sum()])
+    for found, wanted in zip(load_trajectories(target).episodes, recording.episodes, strict=True):
+        np.testing.assert_array_equal(found.states, wanted.states)
+        np.testing.assert_array_equal(found.actions[:, 0], wanted.actions)
+
+
+def test_demonstrations_without_last_states_are_relabelled_by_what_does_not_read_them(tmp_path: Path) -> None:
+    source, target = tmp_path / "a.npz", tmp_path / "b.npz"
+    old = replace(as_demonstrations(load_trajectories(DATA / "minari-hdf5")), final_obs=None)
+    save_demonstrations(source, old)
+    with pytest.raises(ConfigError, match=r"last step of each episode .*--reward\.inputs state"):
+        relabel(RewardPredictor(*SPACES, RewardConfig(), seed=1), source, target)
+    predictor = RewardPredictor(*SPACES, RewardConfig(inputs="state"), seed=1)
+    relabel(predictor, source, target)
     expected = predictor.rewards(old.obs, old.actions[:, 0])
-    np.testing.assert_array_equal(new.rewards, expected)
+    np.testing.assert_array_equal(load_demonstrations(target).rewards, expected)
     split = int(np.flatnonzero(old.episode_starts)[1])
-    assert new.episode_returns == pytest.approx([expected[:split].sum(), expected[split:].sum()])
-    assert [len(episode) for episode in load_trajectories(target).episodes] == [
-        split - 1,
-        len(old) - split - 1,
-    ]
-    np.testing.assert_array_equal(new.obs, old.obs)
+    lengths = [len(episode) for episode in load_trajectories(target).episodes]
+    assert lengths == [split - 1, len(old) - split - 1]
 
 
 def test_what_the_predictor_cannot_read_is_one_line(tmp_path: Path, predictor: RewardPredictor) -> None:
     source, target = tmp_path / "a.npz", tmp_path / "b.npz"
     save_demonstrations(source, as_demonstrations(load_trajectories(DATA / "minari-hdf5")))
-    with pytest.raises(ConfigError, match="expected next observations, which a predictor with next_state"):
+    with pytest.raises(ConfigError, match="expected the ends of episodes, which a predictor with terminated"):
         relabel(predictor, source, target)
     other = RewardPredictor(Box(-1, 1, (3,)), Discrete(2), RewardConfig(), seed=1)
     for path in (source, *(DATA / name for name in FOLDERS)):
