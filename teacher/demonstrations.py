@@ -3,13 +3,13 @@
 The file is an ``.npz`` of plain arrays as Stable Baselines 2 wrote them (``generate_expert_traj``): whole
 episodes, one after another, under the names in :data:`KEYS`. Its files load here. Images lie
 beside the file, in a folder of PNG files, and ``obs`` holds their relative paths. Files of this program hold
-:data:`LAST` as well, but for images.
+:data:`LAST` as well.
 """
 
 import contextlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -198,7 +198,10 @@ def record_demonstrations(
         episodes.append(_play(_controller(expert), env, next(seeds)))
         if progress is not None:
             progress(count)
-    return Demonstrations(*(np.concatenate(columns) for columns in zip(*episodes, strict=True)))
+    recorded = Demonstrations(*(np.concatenate(columns) for columns in zip(*episodes, strict=True)))
+    # An environment may end an episode because its state is no number any more.
+    ends_well = recorded.final_obs is not None and _fits_float32(recorded.final_obs).all()
+    return recorded if ends_well else replace(recorded, final_obs=None)
 
 
 def save_demonstrations(path: Path, demonstrations: Demonstrations) -> None:
@@ -208,14 +211,16 @@ def save_demonstrations(path: Path, demonstrations: Demonstrations) -> None:
         StorageError: it cannot be written, or there is such a folder already.
     """
     arrays = {key: getattr(demonstrations, key) for key in KEYS}
-    if demonstrations.final_obs is not None and not are_images(demonstrations.obs):
+    if demonstrations.final_obs is not None:
         arrays[LAST] = demonstrations.final_obs
     with contextlib.ExitStack() as undo:
         if are_images(demonstrations.obs):
             folder = path.with_name(f"{path.stem}-images")
-            names = write_images(folder, demonstrations.obs)
+            seen = [key for key in ("obs", LAST) if key in arrays]
+            names = write_images(folder, np.concatenate([arrays[key] for key in seen]))
             undo.callback(shutil.rmtree, folder)
-            arrays["obs"] = np.array([f"{folder.name}/{name}" for name in names])
+            paths = np.array([f"{folder.name}/{name}" for name in names])
+            arrays |= dict(zip(seen, np.split(paths, [len(demonstrations)]), strict=False))
         try:
             with written_whole(path) as file:
                 np.savez(file, **arrays)
@@ -240,8 +245,9 @@ def load_demonstrations(
     """
     name, arrays = ("the dictionary", source) if isinstance(source, Mapping) else (source, _read(source))
     try:
-        if not isinstance(source, Mapping) and "obs" in arrays and arrays["obs"].dtype.kind == "U":
-            arrays = {**arrays, "obs": read_images(source.parent, arrays["obs"].ravel().tolist())}
+        for key in ("obs", LAST):
+            if not isinstance(source, Mapping) and key in arrays and arrays[key].dtype.kind == "U":
+                arrays = {**arrays, key: read_images(source.parent, arrays[key].ravel().tolist())}
         demonstrations = _checked(arrays)
     except DataError as error:
         raise DataError(f"{name} holds no demonstrations: {error}") from error
@@ -422,7 +428,9 @@ def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
         )
     last = None if arrays.get(LAST) is None else np.asarray(arrays[LAST])
     if last is not None:
-        shape, is_numeric = (len(returns), *obs.shape[1:]), last.dtype.kind in "fiub"
-        if last.shape != shape or not is_numeric or not _fits_float32(last).all():
-            raise DataError(f"expected {LAST} to be finite numbers of shape {shape}, got {last.shape}")
+        shape = (len(returns), *obs.shape[1:])
+        if last.shape != shape or last.dtype != obs.dtype:
+            raise DataError(f"expected {LAST} as {obs.dtype} {shape}, got {last.dtype} {last.shape}")
+        if not _fits_float32(last).all():
+            raise DataError(f"{LAST} holds a NaN, an infinity or a number beyond 3.4e38")
     return Demonstrations(obs, actions, rewards.astype(np.float64), returns.astype(np.float64), starts, last)

@@ -151,7 +151,7 @@ class RewardConfig:
         f"what it reads of each step: one or more of {','.join(INPUTS)}, joined by commas; of images state, "
         "next_state or both",
         Fits(f"one or more of {','.join(INPUTS)}, each once, joined by commas", _reads),
-    ] = "next_state"  # None in runs and files of before there was a default: state,action, or state of images
+    ] = "next_state"  # None, as in runs and files from before: state,action, or of images state
     members: Annotated[
         int, "networks in the ensemble", COUNT, Fits("1000 or less", lambda value: value <= 1000)
     ] = 3
@@ -324,7 +324,7 @@ _PAPER: Mapping[str, Any] = {
     "ent_coef": 0.01,
     "reward.members": 3,
     "reward.hidden": 64,
-    "reward.inputs": "state,action",
+    "reward.inputs": None,  # states and actions, or of images states
     "reward.label_noise": 0.1,
     "reward.learning_rate": 1e-3,
     "reward.patience": 200,
@@ -349,7 +349,6 @@ PRESETS: Mapping[Preset, Mapping[str, Any]] = {
     "paper_atari": {
         **_PAPER,
         "agent": "ppo",
-        "reward.inputs": "state",
         "reward.reward_std": 0.05,
         "reward.image_dropout": 0.5,
         "reward.no_image_batch_norm": False,

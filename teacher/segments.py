@@ -18,8 +18,8 @@ _DRAWN_AT_ONCE = 2**14  # pairs by weight, most of them of a segment with itself
 _LAST = "last_observation"
 _FRAMES, _FRAME_SIZES = "frames", "frame_sizes"
 NOTHING_AFTER = (
-    "expected segments with what came after their last step, got one recorded without: leave next_state and "
-    "terminated out of --reward.inputs, or begin a new run"
+    "expected segments with what came after their last step, got one recorded without: pass --reward.inputs "
+    "state,action (RewardConfig(inputs=...) in Python), or begin a new run"
 )
 
 

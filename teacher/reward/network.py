@@ -11,6 +11,7 @@ from torch.nn import functional
 
 _INPUT_LIMIT = 10.0
 _SMALLEST_STD = 1e-6
+_ROWS_AT_ONCE = 2**15  # so that what hidden layers hold of them stays small
 _SMALLEST_SQUARE = 1e-2  # of a feature in deviations, below which its logarithm does not fall on
 
 
@@ -127,6 +128,12 @@ class RewardEnsemble(RewardNetwork):
             ``(members, *batch)``.
         """
         rows = inputs.reshape(-1, inputs.shape[-1])
+        parts = [self._outputs(some) for some in rows.split(_ROWS_AT_ONCE)]
+        rewards: Tensor = torch.cat(parts, dim=1) + self.biases[2][..., 0]
+        return rewards.view(len(rewards), *inputs.shape[:-1])
+
+    def _outputs(self, rows: Tensor) -> Tensor:
+        """``(n, size)`` to ``(members, n)``, but for the last bias."""
         # All members read the same rows, so their first layers are one product. The others are made member by
         # member: torch's products in batches are slower, and six times slower with single columns.
         first = torch.addmm(torch.cat([*self.biases[0]], dim=1), rows, torch.cat([*self.weights[0]], dim=1))
@@ -134,8 +141,7 @@ class RewardEnsemble(RewardNetwork):
         for member, hidden in enumerate(self._activated(first).chunk(len(self.weights[0]), dim=1)):
             second = torch.addmm(self.biases[1][member], hidden, self.weights[1][member])
             outputs.append(torch.mv(self._activated(second), self.weights[2][member, :, 0]))
-        rewards: Tensor = torch.stack(outputs) + self.biases[2][..., 0]
-        return rewards.view(-1, *inputs.shape[:-1])
+        return torch.stack(outputs)
 
     def logits(self, inputs: Tensor, step_weights: Tensor) -> Tensor:
         """Difference of the two segments' returns by each member.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from teacher.envs.families import same_environment, telling_name
-from teacher.errors import DataError, one_line
+from teacher.errors import ConfigError, DataError, one_line
 from teacher.options import RewardConfig
 from teacher.preferences import PreferenceDataset
 from teacher.reward.features import Features, Transitions
@@ -312,6 +312,10 @@ def _ensemble(
     read: Images | Features, config: RewardConfig, generator: torch.Generator, network: MakeNetwork | None
 ) -> RewardNetwork:
     """The untrained networks that read it."""
+    if config.features != "plain" and (network is not None or isinstance(read, Images)):
+        raise ConfigError(
+            f"--reward.features: expected plain for images and networks of one's own; got {config.features!r}"
+        )
     if network is not None:
         shape = read.shape if isinstance(read, Images) else (read.size,)
         return OwnEnsemble(network, shape, config.members, generator)

@@ -86,7 +86,7 @@ def _relabel_demonstrations(source: Path, target: Path, predictor: RewardPredict
     if after is None and "next_state" in predictor.inputs:
         raise ConfigError(
             f"{source} does not hold what the last step of each episode led to, which this predictor reads; "
-            "record it anew (teach record), or teach with --reward.inputs state"
+            "record it anew, or teach with --reward.inputs state"
         )
     steps = Transitions(obs, actions, None if after is None else after.reshape(obs.shape))
     rewards = predictor.step_rewards(steps)

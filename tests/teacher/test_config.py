@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from teacher.config import PARTS, TeachConfig, from_options, load_config, read_redis_url, save_config
 from teacher.errors import ConfigError
 from teacher.options import PRESETS, QueryConfig, RewardConfig
+from teacher.reward.predictor import RewardPredictor
 
 
 def make_config(**changes: Any) -> TeachConfig:
@@ -254,6 +256,8 @@ def test_the_papers_preset_fits_as_the_paper_does() -> None:
     ).reward
     assert (reward.regularisation, reward.adapt) == ("l2", True)
     assert (reward.members, reward.hidden, reward.label_noise, reward.reward_std) == (3, 64, 0.1, 1.0)
+    predictor = RewardPredictor(Box(-1, 1, (3,)), Box(-1, 1, (2,)), reward, seed=1)
+    assert predictor.inputs == {"state", "action"}
 
 
 def test_the_papers_preset_asks_as_the_paper_does() -> None:

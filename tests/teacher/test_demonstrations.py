@@ -89,6 +89,23 @@ def test_it_records_observations_before_each_step_and_actions_as_executed() -> N
     assert recorded.episode_returns.tolist() == [5.0 * n * (n - 1) for n in lengths]
 
 
+class Diverging(Corridor):
+    """Ends where its state is no number any more."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, *rest = super().step(action)
+        if rest[1]:
+            observation[...] = np.nan
+        return observation, *rest
+
+
+def test_an_episode_that_leads_to_no_number_is_recorded_without_it(tmp_path: Path) -> None:
+    recorded = record_demonstrations(lambda _: np.zeros(2), Diverging(VECTOR, TWO), n_episodes=2)
+    assert recorded.final_obs is None
+    save_demonstrations(tmp_path / "expert.npz", recorded)
+    assert load_demonstrations(tmp_path / "expert.npz").obs.tolist() == recorded.obs.tolist()
+
+
 def test_discrete_spaces_have_the_shape_1() -> None:
     env = Corridor(Discrete(9), Discrete(3, start=5))
     recorded = record_demonstrations(lambda observation: [5, 6][observation % 2], env, n_episodes=2)
@@ -242,9 +259,9 @@ def test_it_takes_exactly_as_many_episodes_as_wanted(arrays: Arrays) -> None:
         ("actions", np.array([[None]] * 6), "expected numbers in actions, got object"),
         ("episode_returns", np.zeros(2), "mark 2 episodes.* got 3 with True first"),
         ("episode_starts", np.array([0, 1, 1, 0, 0, 1]), "begin with True.* got 3 with False first"),
-        ("final_obs", np.zeros((2, 4)), r"final_obs to be finite numbers of shape \(3, 4\), got \(2, 4\)"),
-        ("final_obs", np.full((3, 4), np.inf), "final_obs to be finite numbers"),
-        ("final_obs", np.full((3, 4), None), "final_obs to be finite numbers"),
+        ("final_obs", np.zeros((2, 4), np.float32), r"final_obs as float32 \(3, 4\), got float32 \(2, 4\)"),
+        ("final_obs", np.zeros((3, 4)), r"final_obs as float32 \(3, 4\), got float64 \(3, 4\)"),
+        ("final_obs", np.full((3, 4), np.inf, np.float32), "final_obs holds a NaN, an infinity or"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(

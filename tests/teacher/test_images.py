@@ -77,6 +77,9 @@ def test_images_come_back_as_they_were(shape: tuple[int, ...], tmp_path: Path) -
     loaded = load_demonstrations(tmp_path / "expert.npz")
     assert loaded.obs.dtype == np.uint8
     np.testing.assert_array_equal(loaded.obs, recorded.obs)
+    assert recorded.final_obs is not None
+    assert loaded.final_obs is not None
+    np.testing.assert_array_equal(loaded.final_obs, recorded.final_obs)
     with np.load(tmp_path / "expert.npz", allow_pickle=False) as archive:
         names = archive["obs"].tolist()
     assert names == [f"expert-images/{number:02}.png" for number in range(12)]

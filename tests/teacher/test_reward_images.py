@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from agents import pixels
 from teacher.checkpoint import load_state, save_state
+from teacher.config import from_options
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
 from teacher.options import RewardConfig
@@ -214,6 +215,16 @@ def test_images_of_another_environment_or_other_inputs_are_refused() -> None:
         Images(SMALL)(Transitions(np.zeros((5, 48, 50, 3), np.float32), np.zeros(5)))
     with pytest.raises(ConfigError, match=r"^--reward\.inputs: expected state, next_state or both"):
         RewardPredictor(SMALL, spaces.Discrete(4), RewardConfig(inputs="state,action"), seed=1)
+    with pytest.raises(ConfigError, match=r"^--reward\.features: expected plain for images .* got 'even'"):
+        RewardPredictor(SMALL, spaces.Discrete(4), RewardConfig(features="even"), seed=1)
+
+
+@pytest.mark.parametrize("preset", ["default", "paper", "paper_atari"])
+def test_each_preset_reads_images(preset: str) -> None:
+    given = {"env_id": "teacher/MovingDot-v1", "predictor": "synth", "name": "x", "n_labels": 40}
+    settings = from_options({**given, "preset": preset}).reward
+    read = RewardPredictor(SMALL, spaces.Discrete(4), settings, seed=1).inputs
+    assert read == ({"next_state"} if preset == "default" else {"state"})
 
 
 def picture_segment(seed: int) -> Segment:

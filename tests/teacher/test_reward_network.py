@@ -37,6 +37,14 @@ def test_each_member_is_a_network_of_its_own(ensemble: RewardEnsemble) -> None:
         torch.testing.assert_close(outputs[index], member(ensemble, index)(inputs).squeeze(-1))
 
 
+def test_many_steps_are_rewarded_in_parts(ensemble: RewardEnsemble, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = features(5, 7)
+    whole = ensemble(inputs)
+    monkeypatch.setattr("teacher.reward.network._ROWS_AT_ONCE", 8)
+    torch.testing.assert_close(ensemble(inputs), whole)
+    assert ensemble(inputs[:0]).shape == (3, 0, 7)
+
+
 def test_gradients_of_one_member_leave_the_others_alone(ensemble: RewardEnsemble) -> None:
     inputs = features(6)
     alone = member(ensemble, 1)

@@ -369,7 +369,7 @@ def test_bytes_of_a_version_that_kept_nothing_after_the_last_step_are_read() -> 
         np.testing.assert_array_equal(again.observations, one.observations)
         assert (again.last_observation, again.terminated) == (None, False)
         for name in ("next_observations", "terminations"):
-            with pytest.raises(DataError, match=r"leave next_state and terminated out of --reward\.inputs"):
+            with pytest.raises(DataError, match=r"pass --reward\.inputs state,action"):
                 getattr(again, name)
 
 
