@@ -128,7 +128,7 @@ class RewardEnsemble(RewardNetwork):
             ``(members, *batch)``.
         """
         rows = inputs.reshape(-1, inputs.shape[-1])
-        parts = [self._outputs(some) for some in rows.split(_ROWS_AT_ONCE)]
+        parts = [self._outputs(some) for some in torch.split(rows, _ROWS_AT_ONCE)]
         rewards: Tensor = torch.cat(parts, dim=1) + self.biases[2][..., 0]
         return rewards.view(len(rewards), *inputs.shape[:-1])
 
