@@ -44,12 +44,13 @@ _MARKS = {
 
 
 def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Both pictures, of the tasks that have runs of the full length; the paths of what was written.
+    """Both pictures, of the tasks that have runs of the full length to mark; the paths of what was written.
 
     A single run says too little to be drawn.
     """
     full = [row for row in rows if row.steps == TASKS[row.task].steps and len(row.results) > 1]
-    tasks = [task for task in TASKS if any(row.task == task and row.f for row in full)]
+    drawable = {row.task for row in full if row.f and row.side in _MARKS}
+    tasks = [task for task in TASKS if task in drawable]
     if not tasks:
         return []
     mpl.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False})

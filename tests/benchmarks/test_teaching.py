@@ -194,5 +194,7 @@ def test_both_pictures_are_drawn_from_what_there_is(tmp_path: Path) -> None:
     folder = tmp_path / "made" / "anew"
     assert draw(list(rows(load(path))), folder) == [folder / RETURNS_NAME, folder / LABELS_NAME]
     assert all((folder / name).stat().st_size > 5000 for name in (RETURNS_NAME, LABELS_NAME))
+    others = [each | {"side": "action"} if each["side"] == "oracle" else each for each in load(path)]
+    assert draw(list(rows(others)), tmp_path) == [], "none of these sides is marked"
     assert draw([], tmp_path) == []
     assert draw(list(rows(load(path)[:3])), tmp_path) == [], "one run of each side says too little"
