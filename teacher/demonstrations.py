@@ -392,6 +392,14 @@ def _fits_float32(array: NDArray[Any]) -> NDArray[np.bool_]:
     return fits
 
 
+def _require_numbers(key: str, array: NDArray[Any]) -> None:
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"expected numbers in {key}, got {array.dtype}")
+    rows = np.argwhere(~_fits_float32(array))[:, 0]
+    if rows.size:
+        raise DataError(f"{key} holds a NaN, an infinity or a number beyond 3.4e38 in row {rows[0]}")
+
+
 def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
     """The arrays in the dtypes and shapes promised. Raises :class:`DataError` without saying where from."""
     missing = [key for key in KEYS if key not in arrays]
@@ -403,11 +411,7 @@ def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
             "obs holds paths of images; expected a file beside them, or the images, (steps, *shape)"
         )
     for key, array in zip(KEYS, (obs, actions, *columns), strict=True):
-        if array.dtype.kind not in "fiub":
-            raise DataError(f"expected numbers in {key}, got {array.dtype}")
-        rows = np.argwhere(~_fits_float32(array))[:, 0]
-        if rows.size:
-            raise DataError(f"{key} holds a NaN, an infinity or a number beyond 3.4e38 in row {rows[0]}")
+        _require_numbers(key, array)
     # Stable Baselines 2 writes the columns of a vector environment as (n, 1).
     rewards, returns, starts = (column.reshape(-1) for column in columns)
     lengths = {
@@ -431,6 +435,5 @@ def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
         shape = (len(returns), *obs.shape[1:])
         if last.shape != shape or last.dtype != obs.dtype:
             raise DataError(f"expected {LAST} as {obs.dtype} {shape}, got {last.dtype} {last.shape}")
-        if not _fits_float32(last).all():
-            raise DataError(f"{LAST} holds a NaN, an infinity or a number beyond 3.4e38")
+        _require_numbers(LAST, last)
     return Demonstrations(obs, actions, rewards.astype(np.float64), returns.astype(np.float64), starts, last)

@@ -119,13 +119,12 @@ def demonstrated_episodes(
         raise DataError(
             f"expected demonstrations of {observation_space} and {action_space}, got shapes {shapes}"
         ) from error
-    last = np.empty((len(bounds), 0, *states.shape[1:]), states.dtype)
-    if demonstrations.final_obs is not None:
-        last = demonstrations.final_obs.reshape(-1, 1, *states.shape[1:])
-    for (start, stop), final in zip(itertools.pairwise(bounds), last, strict=False):
-        steps = slice(start, stop - 1 + len(final))
-        states_and_last = np.concatenate([states[start:stop], final])
-        yield RecordedEpisode(states_and_last, actions[steps], demonstrations.rewards[steps])
+    for number, (start, stop) in enumerate(itertools.pairwise(bounds)):
+        seen = states[start:stop]
+        if demonstrations.final_obs is not None:
+            seen = np.concatenate([seen, demonstrations.final_obs[number].reshape(1, *states.shape[1:])])
+        steps = slice(start, start + len(seen) - 1)
+        yield RecordedEpisode(seen, actions[steps], demonstrations.rewards[steps])
 
 
 @dataclass(frozen=True, kw_only=True)
