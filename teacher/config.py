@@ -16,6 +16,7 @@ from teacher.files import written_whole
 from teacher.options import (
     COUNT,
     NOT_NEGATIVE,
+    REWARD_BEFORE,
     Check,
     Fits,
     QueryConfig,
@@ -392,7 +393,7 @@ def load_config(run_dir: Path) -> tuple[TeachConfig, uuid.UUID]:
         refuse_newer(path, TeachConfig, data)
         for part, kind in PARTS.items():
             refuse_newer(path, kind, data.get(part, ()), f"{part}.")
-        data["reward"] = {"inputs": None, **data.get("reward", {})}
+        data["reward"] = {**REWARD_BEFORE, **data.get("reward", {})}
         config = from_fields(data)
     except FileNotFoundError as error:
         raise ConfigError(f"expected a run directory with a config.json; {path} does not exist") from error

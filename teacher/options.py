@@ -270,6 +270,9 @@ class RewardConfig:
         refuse_first(self, checks, "--reward.")
 
 
+REWARD_BEFORE: Mapping[str, Any] = {"inputs": None}
+"""What files from before :attr:`RewardConfig.inputs` leave out, and meant."""
+
 Selection = Literal["random", "active"]
 Uncertainty = Literal["probability", "logit", "label"]
 

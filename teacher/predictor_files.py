@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 from teacher.checkpoint import load_state, save_state
 from teacher.errors import DataError, one_line
-from teacher.options import RewardConfig, refuse_newer
+from teacher.options import REWARD_BEFORE, RewardConfig, refuse_newer
 from teacher.preference_files import describe_space, require_environment, space_of
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
@@ -101,6 +101,6 @@ def _reward_config(path: Path, settings: Any) -> RewardConfig:
     """The settings that a file says."""
     try:
         refuse_newer(path, RewardConfig, settings, "reward.")
-        return RewardConfig(**{"inputs": None, **settings})
+        return RewardConfig(**{**REWARD_BEFORE, **settings})
     except TypeError as error:
         raise DataError(f"{path} is damaged: {one_line(error)}; save the predictor again") from error
