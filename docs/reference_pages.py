@@ -83,7 +83,10 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "teacher.evaluation": "",
             "teacher.trajectories.recording": "",
             "teacher.trajectories.files": "",
-            "teacher.demonstrations": "",
+            "teacher.demonstrations.episodes": "",
+            "teacher.demonstrations.recording": "",
+            "teacher.demonstrations.files": "",
+            "teacher.demonstrations.plots": "",
         },
     ),
     "environments": (
