@@ -278,3 +278,21 @@ def test_who_can_tell_nothing_apart_is_not_to_be_gone_on_with(
     assert "skip:1000 gave none to 1000 pairs in a row" in line
     assert "a run keeps its teacher, so begin another: another -n, with another --teacher" in line
     assert "resume" not in said.out
+
+
+def test_ctrl_c_while_libraries_are_being_loaded_is_one_line(tmp_path: Path) -> None:
+    loading = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(60)"
+    (tmp_path / "torch.py").write_text(loading)
+    line = [sys.executable, "-m", "teacher", "-p", "rl", "-e", "Pendulum-v1", "-n", "x"]
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    ended = subprocess.run(
+        line,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (130, "")
+    assert ended.stderr == "teach: interrupted before anything began\n"
