@@ -43,7 +43,7 @@ SHARE_OF_MORE = Fits("more than 0 and at most 1", lambda value: 0 < value <= 1)
 
 Regularisation = Literal["weight_decay", "l1", "l2"]
 NormalisedBy = Literal["preferences", "running", "none"]
-NumberFeatures = Literal["plain", "even"]
+NumberFeatures = Literal["auto", "plain", "even"]
 
 INPUTS = ("state", "action", "next_state", "terminated")
 """What a reward predictor may read of a step."""
@@ -164,8 +164,9 @@ class RewardConfig:
     features: Annotated[
         NumberFeatures,
         "what it reads of each number: itself (plain), or its square and logarithm as well (even), with "
-        "which rewards that are distances take fewer labels",
-    ] = "plain"
+        "which rewards that are distances take fewer labels; auto = both are tried in the first fit, and "
+        "what explains held-out labels better is kept",
+    ] = "auto"
     dropout: Annotated[
         float, "probability that a hidden unit is silent for a step while fitting", SHARE_OF_LESS
     ] = 0.0
@@ -188,8 +189,11 @@ class RewardConfig:
         "AdamW's weight decay, or a penalty on absolute values (l1) or squares (l2) of parameters",
     ] = "weight_decay"
     strength: Annotated[
-        float, "of the regularisation with 100 labels; with four times as many it is half", NOT_NEGATIVE
-    ] = 3.0
+        float | None,
+        "of the regularisation with 100 labels; with four times as many it is half (3 without it, and 30 "
+        "where squares and logarithms are read)",
+        NOT_NEGATIVE,
+    ] = None
     adapt: Annotated[
         bool,
         "keep each member's held-out loss at 1.1 to 1.5 times its training loss by changing that strength",
@@ -258,7 +262,7 @@ class RewardConfig:
             ),
             (
                 "strength",
-                self.strength > 0 or not self.adapt,
+                self.strength is None or self.strength > 0 or not self.adapt,
                 "expected more than 0 for --reward.adapt to change",
             ),
             (
@@ -270,8 +274,8 @@ class RewardConfig:
         refuse_first(self, checks, "--reward.")
 
 
-REWARD_BEFORE: Mapping[str, Any] = {"inputs": None}
-"""What files from before :attr:`RewardConfig.inputs` leave out, and meant."""
+REWARD_BEFORE: Mapping[str, Any] = {"inputs": None, "features": "plain"}
+"""What files from before these settings leave out, and meant."""
 
 Selection = Literal["random", "active"]
 Uncertainty = Literal["probability", "logit", "label"]
@@ -328,6 +332,7 @@ _PAPER: Mapping[str, Any] = {
     "reward.members": 3,
     "reward.hidden": 64,
     "reward.inputs": None,  # states and actions, or of images states
+    "reward.features": "plain",
     "reward.label_noise": 0.1,
     "reward.learning_rate": 1e-3,
     "reward.patience": 200,

@@ -58,7 +58,8 @@ class Fitter:
         self._generator = generator
         self._parameters = FlatParameters(network)
         self._optimizer = Adam(self._parameters)
-        self._regulariser = Regulariser(config, self._parameters)
+        strength = network.strength if config.strength is None else config.strength
+        self._regulariser = Regulariser(config, strength, self._parameters)
         self._add_gradient: Callable[[Batch], None] = (
             partial(add_gradient_by_hand, network, noise=config.label_noise)
             if isinstance(network, RewardEnsemble) and network.dropout == 0

@@ -12,6 +12,7 @@ from torch.nn import functional
 _INPUT_LIMIT = 10.0
 _SMALLEST_STD = 1e-6
 _ROWS_AT_ONCE = 2**15  # so that what hidden layers hold of them stays small
+_EVEN_STRENGTH = 30.0  # there is more that can go along with a few answers by chance
 _SMALLEST_SQUARE = 1e-2  # of a feature in deviations, below which its logarithm does not fall on
 
 
@@ -22,9 +23,11 @@ class RewardNetwork(nn.Module, ABC):
 
     Attributes:
         LEARNING_RATE: of its fits, where none is wanted in particular.
+        strength: of the regularisation, likewise.
     """
 
     LEARNING_RATE: ClassVar[float] = 3e-3
+    strength = 3.0
 
     @abstractmethod
     def standardise(self, features: Tensor) -> Tensor:
@@ -96,6 +99,7 @@ class RewardEnsemble(RewardNetwork):
     ) -> None:
         super().__init__()
         self.size = 3 * inputs if even else inputs
+        self.strength = _EVEN_STRENGTH if even else self.strength
         self.dropout = dropout
         self._even = even
         self._generator = generator

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from teacher.reward.shaping import ShapedEnsemble
 from teacher.segments import Segment, Steps
 
 _MAX_UPDATES = 10_000  # of a refit to convergence
+_CLEAR_GAIN = 0.05  # nats per held-out answer; chance brings as much where answers are few
 
 
 class RewardPredictor:
@@ -43,6 +45,7 @@ class RewardPredictor:
 
     Attributes:
         inputs: what it reads of each step.
+        features: what it reads of each number, ``plain`` or ``even``; ``auto`` until a fit has decided that.
         env_id: where the preferences come from that it was fitted to last; None before the first fit. Set it
             to None to go on with those of another environment of the same spaces.
         own_network: what makes its members, where that is not this project.
@@ -66,12 +69,24 @@ class RewardPredictor:
         self._generator = torch.Generator().manual_seed(seed)
         self._read = _reader(observation_space, action_space, config)
         self.inputs = self._read.inputs
-        ensemble = _ensemble(self._read, config, self._generator, network)
+        self.features = config.features
+        if isinstance(self._read, Images) or network is not None:
+            if config.features == "even":
+                raise ConfigError(
+                    "--reward.features: expected plain or auto for images and networks of one's own, got even"
+                )
+            self.features = "plain"
+        self._begin()
+        self._normalise = Normalisation(config, self._device)
+
+    def _begin(self) -> None:
+        """An untrained network, and what fits it."""
+        config = replace(self.config, features=self.features)
+        ensemble = _ensemble(self._read, config, self._generator, self.own_network)
         if config.flat_start:
             ensemble.flatten()
         self._network = ensemble.to(self._device)
         self._fitter = Fitter(self._network, config, self._generator)
-        self._normalise = Normalisation(config, self._device)
 
     def fit(
         self,
@@ -91,6 +106,10 @@ class RewardPredictor:
             progress: called with the number of updates made, after each, or now and then in a fit to
                 convergence.
 
+        Where the settings leave open what is read of each number, the first fit that holds answers out
+        decides: both are fitted alike, and squares and logarithms are read from then on where these explain
+        the held-out answers clearly better.
+
         Without any preference (all may have been undone) nothing changes. Where the fit diverges, the last
         good parameters stay: the best so far in a fit to convergence, else those before.
 
@@ -103,6 +122,23 @@ class RewardPredictor:
         if max_epochs is None and max_updates is None and self.config.converge:
             max_updates = _MAX_UPDATES
         self.env_id = telling_name(self.env_id, dataset.env_id)
+        report = self._fit(dataset, max_epochs, max_updates, progress)
+        if self.features != "auto":
+            return report
+        settings = replace(self.config, features="even")
+        seed = self._generator.initial_seed()
+        rival = RewardPredictor(self.observation_space, self.action_space, settings, seed, str(self._device))
+        rival_report = rival._fit(dataset, max_epochs, max_updates, progress)
+        return self._decide(report, rival, rival_report)
+
+    def _fit(
+        self,
+        dataset: PreferenceDataset,
+        max_epochs: int | None,
+        max_updates: int | None,
+        progress: Callable[[int], None] | None,
+    ) -> FitReport:
+        """Fit the network as it is; see :meth:`fit`."""
         before = self._fitted_state()
         pairs = self._pairs(dataset)
         if max_updates is None:
@@ -121,6 +157,19 @@ class RewardPredictor:
         self._normalise.fit(evaluation.outputs)
         report = report_of(updates, evaluation, pairs, self.config.label_noise)
         return replace(report, diverged=not sound)
+
+    def _decide(self, report: FitReport, rival: "RewardPredictor", rival_report: FitReport) -> FitReport:
+        """Become the rival where it explains held-out answers clearly better; the report of what stays."""
+        gain = report.validation_loss - rival_report.validation_loss
+        if isnan(gain):  # nothing is held out, or a fit diverged: a later one decides
+            return report
+        if gain < _CLEAR_GAIN:
+            self.features = "plain"
+            return report
+        self.features = "even"
+        self._network, self._fitter, self._generator = rival._network, rival._fitter, rival._generator
+        self._normalise = rival._normalise
+        return rival_report
 
     def require_environment(self, dataset: PreferenceDataset) -> None:
         """Raise :class:`DataError` for preferences about another environment than it was fitted to."""
@@ -269,6 +318,7 @@ class RewardPredictor:
         """Everything that :meth:`load_state_dict` needs to go on exactly."""
         return {
             **self._fitted_state(),
+            "features": self.features,
             "generator": self._generator.get_state(),
             **self._normalise.state_dict(),
         }
@@ -280,6 +330,10 @@ class RewardPredictor:
             DataError: it is that of a predictor with other settings.
         """
         network = {name: torch.as_tensor(value) for name, value in state["network"].items()}
+        features = state.get("features", self.features)  # files from before do not say what was settled then
+        if features != self.features and self.features == "auto":
+            self.features = features
+            self._begin()
         try:
             self._network.load_state_dict(network)
             self._fitter.load_state_dict(state["fitter"])
@@ -312,10 +366,6 @@ def _ensemble(
     read: Images | Features, config: RewardConfig, generator: torch.Generator, network: MakeNetwork | None
 ) -> RewardNetwork:
     """The untrained networks that read it."""
-    if config.features != "plain" and (network is not None or isinstance(read, Images)):
-        raise ConfigError(
-            f"--reward.features: expected plain for images and networks of one's own; got {config.features!r}"
-        )
     if network is not None:
         shape = read.shape if isinstance(read, Images) else (read.size,)
         return OwnEnsemble(network, shape, config.members, generator)

@@ -21,17 +21,18 @@ class Regulariser:
     ``weight_decay`` shrinks them by ``learning_rate * strength`` (AdamW: Loshchilov, Hutter 2019); ``l1`` or
     ``l2`` adds ``strength`` times the sum of their absolute values or of their squares to each member's loss.
 
-    The configured strength is that for 100 labels, and in inverse proportion to the root of their number for
+    The given strength is that for 100 labels, and in inverse proportion to the root of their number for
     others, which is how the best strengths of whole runs were found to fall (docs/fitting.md).
 
     Attributes:
         strengths: ``(members,)``, for 100 labels; they change where the configuration says ``adapt``.
     """
 
-    def __init__(self, config: RewardConfig, parameters: FlatParameters) -> None:
+    def __init__(self, config: RewardConfig, strength: float, parameters: FlatParameters) -> None:
         self._config = config
+        self._strength = strength
         self._parameters = parameters
-        self.strengths = torch.full((config.members,), config.strength, dtype=torch.float64)
+        self.strengths = torch.full((config.members,), strength, dtype=torch.float64)
 
     def apply(self, learning_rate: float, labels: int) -> None:
         """Change the gradient, or the parameters themselves, in a fit to so many labels."""
@@ -49,14 +50,14 @@ class Regulariser:
     def _of_parameters(self) -> Tensor | float:
         if self._config.adapt:
             return self._parameters.of_members(self.strengths)
-        return self._config.strength
+        return self._strength
 
     def adapt(self, training: Tensor, validation: Tensor) -> None:
         """Strengthen it for members that overfit, and weaken it for those that could fit better.
 
         The paper keeps the validation loss between 1.1 and 1.5 times the training loss, without saying how.
         Here each member's strength goes by 10 % at a time, and no further than to a hundred times more or
-        less than configured. Nothing changes for a member without held-out pairs.
+        less than given. Nothing changes for a member without held-out pairs.
 
         Args:
             training: ``(members,)``, mean loss of the pairs a member is trained on.
@@ -65,8 +66,7 @@ class Regulariser:
         ratio = (validation / training).cpu()
         self.strengths[ratio > _RATIOS[1]] *= _FACTOR
         self.strengths[ratio < _RATIOS[0]] /= _FACTOR
-        strength = self._config.strength
-        self.strengths.clamp_(strength / _FURTHEST, strength * _FURTHEST)
+        self.strengths.clamp_(self._strength / _FURTHEST, self._strength * _FURTHEST)
 
     def state_dict(self) -> dict[str, Any]:
         """The strengths."""

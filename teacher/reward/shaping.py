@@ -34,6 +34,7 @@ class ShapedEnsemble(RewardNetwork):
         even = config.features == "even"
         self.reward = RewardEnsemble(members, features.size, hidden, generator, dropout, even)
         self.potential = RewardEnsemble(members, size, hidden, generator, dropout, even)
+        self.strength = self.reward.strength
         self._sizes = [self.reward.size, self.potential.size, self.potential.size, 1]
         with torch.no_grad():
             self.potential.biases[-1].zero_()  # logits leave it out, and so nothing moves it from there

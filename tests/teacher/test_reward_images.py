@@ -215,7 +215,7 @@ def test_images_of_another_environment_or_other_inputs_are_refused() -> None:
         Images(SMALL)(Transitions(np.zeros((5, 48, 50, 3), np.float32), np.zeros(5)))
     with pytest.raises(ConfigError, match=r"^--reward\.inputs: expected state, next_state or both"):
         RewardPredictor(SMALL, spaces.Discrete(4), RewardConfig(inputs="state,action"), seed=1)
-    with pytest.raises(ConfigError, match=r"^--reward\.features: expected plain for images .* got 'even'"):
+    with pytest.raises(ConfigError, match=r"^--reward\.features: expected plain or auto for .* got even"):
         RewardPredictor(SMALL, spaces.Discrete(4), RewardConfig(features="even"), seed=1)
 
 

@@ -33,7 +33,8 @@ def uuid_with(trained: bool) -> UUID:
 
 def predictor(seed: int = 1, **settings: Any) -> RewardPredictor:
     """Of what the steps of these tests are judged by."""
-    return RewardPredictor(OBSERVATIONS, ACTIONS, RewardConfig(**{"inputs": "state,action"} | settings), seed)
+    config = RewardConfig(**{"inputs": "state,action", "features": "plain"} | settings)
+    return RewardPredictor(OBSERVATIONS, ACTIONS, config, seed)
 
 
 def truthful(make_segment: MakeSegment, indices: Sequence[int]) -> list[Preference]:
