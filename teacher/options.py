@@ -190,7 +190,7 @@ class RewardConfig:
     ] = "weight_decay"
     strength: Annotated[
         float | None,
-        "of the regularisation with 100 labels; with four times as many it is half (3 without it, and 30 "
+        "of the regularisation with 100 labels; with four times as many it is half (3 without it, and 10 "
         "where squares and logarithms are read)",
         NOT_NEGATIVE,
     ] = None

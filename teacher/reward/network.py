@@ -12,7 +12,7 @@ from torch.nn import functional
 _INPUT_LIMIT = 10.0
 _SMALLEST_STD = 1e-6
 _ROWS_AT_ONCE = 2**15  # so that what hidden layers hold of them stays small
-_EVEN_STRENGTH = 30.0  # there is more that can go along with a few answers by chance
+_EVEN_STRENGTH = 10.0  # three times as many inputs go along with a few answers by chance more easily
 _SMALLEST_SQUARE = 1e-2  # of a feature in deviations, below which its logarithm does not fall on
 
 

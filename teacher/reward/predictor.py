@@ -28,7 +28,7 @@ from teacher.reward.shaping import ShapedEnsemble
 from teacher.segments import Segment, Steps
 
 _MAX_UPDATES = 10_000  # of a refit to convergence
-_CLEAR_GAIN = 0.05  # nats per held-out answer; chance brings as much where answers are few
+_CLEAR_GAIN = 0.06  # nats per held-out answer; chance brings nearly as much where answers are few or err
 
 
 class RewardPredictor:
@@ -107,8 +107,8 @@ class RewardPredictor:
                 convergence.
 
         Where the settings leave open what is read of each number, the first fit that holds answers out
-        decides: both are fitted alike, and squares and logarithms are read from then on where these explain
-        the held-out answers clearly better.
+        decides: both are fitted alike, and squares and logarithms are read from then on where these order
+        the held-out pairs clearly better.
 
         Without any preference (all may have been undone) nothing changes. Where the fit diverges, the last
         good parameters stay: the best so far in a fit to convergence, else those before.
@@ -159,8 +159,8 @@ class RewardPredictor:
         return replace(report, diverged=not sound)
 
     def _decide(self, report: FitReport, rival: "RewardPredictor", rival_report: FitReport) -> FitReport:
-        """Become the rival where it explains held-out answers clearly better; the report of what stays."""
-        gain = report.validation_loss - rival_report.validation_loss
+        """Become the rival where it orders held-out pairs clearly better; the report of what stays."""
+        gain = report.order_loss - rival_report.order_loss
         if isnan(gain):  # nothing is held out, or a fit diverged: a later one decides
             return report
         if gain < _CLEAR_GAIN:

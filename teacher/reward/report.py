@@ -10,6 +10,8 @@ from teacher.reward.fitting import Evaluation
 from teacher.reward.loss import preference_loss
 from teacher.reward.pairs import Pairs
 
+_SCALES = tuple(0.05 * 1.2**power for power in range(21))  # to 1.9
+
 
 @dataclass(frozen=True)
 class FitReport:
@@ -22,6 +24,8 @@ class FitReport:
         accuracy: share of held-out pairs of which members say what the label does. An ``equal`` pair counts
             as right where the predicted probability is nearer to one half than to 0 and 1, any other where
             the side that the label prefers has more than one half.
+        order_loss: mean loss of the held-out pairs of all members, their predicted returns multiplied by what
+            makes it smallest: how well pairs are ordered, whether members are too sure of that or not.
         true_loss: the loss of all pairs with the true rewards for predictions, a yardstick. Labels that err
             and rewards of another scale than the likelihood's leave it above 0.
         diverged: the fit came to numbers that are none, and its last good parameters were kept.
@@ -31,6 +35,7 @@ class FitReport:
     loss: float = nan
     validation_loss: float = nan
     accuracy: float = nan
+    order_loss: float = nan
     true_loss: float = nan
     diverged: bool = False
 
@@ -44,6 +49,7 @@ def report_of(updates: int, evaluation: Evaluation, pairs: Pairs, noise: float) 
         float(evaluation.training.nanmean()),
         float(evaluation.validation.nanmean()),
         _accuracy(evaluation.logits, pairs, noise),
+        _order_loss(evaluation.logits, pairs, noise),
         float(preference_loss(true_logits, pairs.values, noise).mean()),
     )
 
@@ -58,6 +64,12 @@ def is_right(predicted: Tensor, values: Tensor) -> Tensor:
     undecided = (predicted - 0.5).abs() < 0.25
     on_its_side = (predicted > 0.5) == (values > 0.5)
     return torch.where(values == 0.5, undecided, on_its_side)
+
+
+def _order_loss(logits: Tensor, pairs: Pairs, noise: float) -> float:
+    held_out = pairs.weights == 0
+    logits, values = logits[held_out], pairs.values.expand_as(held_out)[held_out]
+    return min(float(preference_loss(scale * logits, values, noise).mean()) for scale in _SCALES)
 
 
 def _accuracy(logits: Tensor, pairs: Pairs, noise: float) -> float:
