@@ -162,7 +162,9 @@ class Bench:
     def _predictor(self, seed: int) -> RewardPredictor:
         task = describe_task(FIT_TASK)
         given = Point(RUN_TASK, "oracle", LABELS, 1, seed, self.options).config(str(self.folder)).reward
-        config = replace(given, members=MEMBERS, batch_size=BATCH)
+        # One fit, and not two to choose from.
+        features = "plain" if given.features == "auto" else given.features
+        config = replace(given, members=MEMBERS, batch_size=BATCH, features=features)
         return RewardPredictor(task.observation_space, task.action_space, config, seed, "cpu")
 
     def steps(self, seed: int) -> Seconds:

@@ -41,8 +41,9 @@ TASKS: Mapping[str, Task] = {
 STANDARD_TASKS = ("Pendulum", "Reacher", "Hopper", "Cheetah")
 _SHORT_TASKS = ("Pendulum", "Reacher")
 _SHORTEST_TASKS = ("Pendulum",)
-_ACTION = "reward.inputs=state,action"
-_EVEN = "reward.features=even"
+_PLAIN = "reward.features=plain"
+_ACTION = f"reward.inputs=state,action {_PLAIN}"
+_EVEN = "reward.features=even reward.strength=3"
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,12 @@ SIDES: Mapping[str, Side] = {
     "mistakes-30": Side("30 % mistakes", options="teacher=mistake:0.3"),
     "uniform": Side("any pairs, at random", options="queries.selection=random queries.recency=inf"),
     "paper": Side("the paper's setting", options="preset=paper"),
-    "even": Side("squares, logarithms read", options=_EVEN, all_budgets=True),
-    "even-10": Side("squares, logarithms, 10 % mistakes", options=f"{_EVEN} teacher=mistake:0.1"),
+    "plain": Side("numbers alone read", options=_PLAIN, all_budgets=True, tasks=("Reacher",)),
+    "plain-10": Side(
+        "numbers alone, 10 % mistakes", options=f"{_PLAIN} teacher=mistake:0.1", tasks=("Reacher",)
+    ),
+    "even": Side("squares, logarithms, strength 3", options=_EVEN, all_budgets=True),
+    "even-10": Side("the same, 10 % mistakes", options=f"{_EVEN} teacher=mistake:0.1"),
     "action": Side("states, actions read", options=_ACTION, all_budgets=True),
     "action-10": Side("states, actions, 10 % mistakes", options=f"{_ACTION} teacher=mistake:0.1"),
     "diverse": Side("diverse pairs", options="queries.diversity=5", tasks=_SHORT_TASKS),

@@ -303,6 +303,8 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
     teaching.receive()
     with progress(run.console, "training the predictor", run.config.pretrain_iters) as show:
         learn(run, teaching, **first_limits(run.config), progress=show)
+    if teaching.predictor.settled_on is not None:
+        run.console.print(teaching.predictor.settled_on)
     teaching.pretrained = True
     return True
 

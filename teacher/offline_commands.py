@@ -86,6 +86,8 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
         f"{report.updates:,} updates; {_losses(report)}",
         highlight=False,
     )
+    if predictor.settled_on is not None:
+        console.print(predictor.settled_on, highlight=False)
     if others is not None:
         for line in described(evaluate(predictor, others), given.evaluate):
             console.print(line, highlight=False)

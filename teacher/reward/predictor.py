@@ -216,6 +216,13 @@ class RewardPredictor:
         return rewards
 
     @property
+    def settled_on(self) -> str | None:
+        """A line for people, where a fit has settled on squares and logarithms."""
+        if self.config.features == self.features or self.features != "even":
+            return None
+        return "The predictor reads squares and logarithms: they order the answers held out clearly better."
+
+    @property
     def follows(self) -> bool:
         """Whether :meth:`follow` counts: rewards are normalised by the steps they are used for."""
         return self.config.normalisation == "running"

@@ -62,6 +62,8 @@ def test_the_first_fit_settles_on_what_orders_held_out_pairs_better(
     assert chosen.features == "auto"
     reports = chosen.fit(answers, max_updates=UPDATES), given.fit(answers, max_updates=UPDATES)
     assert chosen.features == expected
+    assert (chosen.settled_on is not None) == (expected == "even")
+    assert given.settled_on is None
     assert reports[0] == reports[1]
     for _ in range(2):  # from then on it is as if that had been asked for
         np.testing.assert_array_equal(chosen.rewards(states, actions), given.rewards(states, actions))
