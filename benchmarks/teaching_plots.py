@@ -1,6 +1,5 @@
 """Pictures of the benchmark of teaching: returns against steps, and f against the number of labels."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,22 +24,28 @@ _NEAREST_LABELS = 0.07  # of the height of a panel
 
 @dataclass(frozen=True)
 class _Mark:
-    """How a side looks in the picture of labels; its name stands at the right, or below its interval."""
+    """How a side looks in the picture of labels; its name stands at the right, or below its interval.
+
+    Attributes:
+        aside: points to the right of its number of labels, where no other side's interval covers its own.
+    """
 
     name: str
     color: str
     shape: str
+    aside: float = 0
     is_named_below: bool = False
 
 
 _MARKS = {
     "oracle": _Mark("oracle", _BLUE, "o"),
-    "mistakes-10": _Mark("10 % mistakes", _BLUE, "v"),
-    "mistakes-30": _Mark("30 % mistakes", _PALE, "v"),
-    "pretraining": _Mark("pretraining\nlabels alone", _INK, "s", is_named_below=True),
+    "mistakes-10": _Mark("10 % mistakes", _BLUE, "v", aside=-6),
+    "mistakes-30": _Mark("30 % mistakes", _PALE, "v", aside=12),
+    "pretraining": _Mark("pretraining\nlabels alone", _INK, "s", aside=-6, is_named_below=True),
     "coin": _Mark("coin flips", _ORANGE, "X"),
-    "imitation": _Mark("imitation", _GREEN, "D"),
+    "imitation": _Mark("imitation", _GREEN, "D", aside=6),
 }
+_ROOM_LEFT, _ROOM_RIGHT = 0.22, 0.36  # for names, of the width of a panel
 
 
 def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
@@ -144,32 +149,36 @@ def _draw_labels(axes: Axes, rows: Sequence[Row]) -> None:
         axes.axhline(value, color=_INK, linewidth=0.8, linestyle=":")
         beside = axes.get_yaxis_transform() + _shift(axes, 2, up)
         axes.text(0, value, name, color=_INK, fontsize=8, transform=beside, verticalalignment=edge)
-    ends = defaultdict[float, list[tuple[float, str, str]]](list)
+    ends = list[tuple[float, str, str]]()
     for side, mark in _MARKS.items():
         marked = [row for row in rows if row.side == side and row.f is not None]
         if marked:
             at_labels, f, low = _draw_scores(axes, marked, mark, "-" if side == "oracle" else "")
             if mark.is_named_below:
-                below = axes.transData + _shift(axes, 0, -3)
+                below = axes.transData + _shift(axes, mark.aside + 3, -3)
                 text = axes.text(at_labels, low, mark.name, color=mark.color, fontsize=8.5, transform=below)
-                text.set(horizontalalignment="center", verticalalignment="top")
+                text.set(horizontalalignment="right", verticalalignment="top")
             else:
-                ends[at_labels].append((f, mark.name, mark.color))
+                ends.append((f, mark.name, mark.color))
     ticks = sorted({_asked(row) for row in rows if row.side in _MARKS})
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(lambda labels, _: f"{labels:,.0f}")
-    room = (ticks[-1] / ticks[0]) ** 0.42 if len(ticks) > 1 else 3.0
-    axes.set_xlim(ticks[0] / 1.25, ticks[-1] * room)
+    axes.set_xlim(*_with_room(ticks[0], ticks[-1]))
     low, high = axes.get_ylim()
     high = max(high, 1.15)
     axes.set_ylim(min(low, -0.1 * high), high)
     axes.set_xlabel("labels")
     axes.set_ylabel("f")
     axes.grid(axis="y", alpha=0.2)
-    for at_labels, names in ends.items():
-        _label_marks(axes, at_labels, names)
+    _label_marks(axes, ticks[-1], ends)
+
+
+def _with_room(first: float, last: float) -> tuple[float, float]:
+    """The limits of a logarithmic axis with room for names on both sides; a lone tick is at the left."""
+    width = (last / first) ** (1 / (1 - _ROOM_LEFT - _ROOM_RIGHT)) if last > first else 10.0
+    return first / width**_ROOM_LEFT, first * width ** (1 - _ROOM_LEFT)
 
 
 def _shift(axes: Axes, right: float, up: float) -> ScaledTranslation:
@@ -191,18 +200,29 @@ def _draw_scores(axes: Axes, rows: Sequence[Row], mark: _Mark, line: str) -> tup
     errors = np.maximum(np.abs(bounds - values), 0)
     at = [_asked(row) for row in rows]
     axes.errorbar(
-        at, values, yerr=errors, capsize=2, markersize=6, color=mark.color, marker=mark.shape, linestyle=line
+        at,
+        values,
+        yerr=errors,
+        capsize=2,
+        markersize=6,
+        color=mark.color,
+        marker=mark.shape,
+        linestyle=line,
+        transform=axes.transData + _shift(axes, mark.aside, 0),
     )
+    for bound in bounds:  # of what is shifted axes take no notice
+        axes.update_datalim(np.column_stack([at, bound]))
+    axes.autoscale_view()
     return at[-1], float(values[-1]), float(bounds[0, -1])
 
 
 def _label_marks(axes: Axes, labels: float, names: Sequence[tuple[float, str, str]]) -> None:
-    """Names to the right of marks that stand above each other."""
+    """Names to the right of all marks, as near to their heights as they do not touch."""
     low, high = axes.get_ylim()
     ordered = sorted(names)
     places = spread([value for value, _, _ in ordered], _NEAREST_LABELS * (high - low))
     for place, (_, name, color) in zip(places, ordered, strict=True):
-        beside = axes.transData + _shift(axes, 7, 0)
+        beside = axes.transData + _shift(axes, 19, 0)
         axes.text(
             labels,
             place,
