@@ -19,6 +19,7 @@ class PreferenceLearner:
     Attributes:
         unfitted: answers, new or changed, that the predictor was not fitted on.
         diverged: whether the last fit came to numbers that are none.
+        settled: whether the last fit settled that squares and logarithms are read.
         changed: whether the predictor was fitted since the agent was last trained on its rewards.
     """
 
@@ -28,6 +29,7 @@ class PreferenceLearner:
     predictor: RewardPredictor
     unfitted: int = field(default=0, kw_only=True)
     diverged: bool = field(default=False, kw_only=True)
+    settled: bool = field(default=False, kw_only=True)
     changed: bool = field(default=False, kw_only=True)
 
     def receive(self) -> bool:
@@ -50,7 +52,8 @@ class PreferenceLearner:
     def fit(self, **limits: Any) -> dict[str, float]:
         """Fit the predictor on all answers; its TensorBoard values."""
         report = self.predictor.fit(self.dataset, **limits)
-        self.unfitted, self.changed, self.diverged = 0, True, report.diverged
+        self.unfitted, self.changed = 0, True
+        self.diverged, self.settled = report.diverged, report.settled
         return {
             "predictor/loss": report.loss,
             "predictor/validation_loss": report.validation_loss,

@@ -21,6 +21,7 @@ from teacher.errors import UndecidedError
 from teacher.judges import value_of
 from teacher.metrics import correlation, progress, rank_correlation, waiting
 from teacher.queries import select_pairs, sure_pairs
+from teacher.reward.report import SETTLED
 from teacher.run import Run, Teaching, predicted_rewards, steps_of
 from teacher.segments import SegmentPair, SegmentPool
 
@@ -149,7 +150,7 @@ def ask_again(run: Run, teaching: Teaching) -> None:
 
 
 def learn(run: Run, teaching: Teaching, **limits: Any) -> dict[str, float]:
-    """Fit the predictor to the answers so far, and say where that failed."""
+    """Fit the predictor to the answers so far, and say where that failed, or settled what is read."""
     values = teaching.fit(**limits)
     if teaching.diverged:
         run.warn_once(
@@ -157,6 +158,8 @@ def learn(run: Run, teaching: Teaching, **limits: Any) -> dict[str, float]:
             "a smaller --reward.learning_rate helps",
             about="divergence",
         )
+    if teaching.settled:
+        run.console.print(SETTLED)
     return values
 
 
@@ -303,8 +306,6 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
     teaching.receive()
     with progress(run.console, "training the predictor", run.config.pretrain_iters) as show:
         learn(run, teaching, **first_limits(run.config), progress=show)
-    if teaching.predictor.settled_on is not None:
-        run.console.print(teaching.predictor.settled_on)
     teaching.pretrained = True
     return True
 

@@ -128,7 +128,7 @@ def progress(console: Console, title: str, total: int) -> Iterator[Callable[[int
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as bar:
         task = bar.add_task(title, total=total)
-        yield lambda completed: bar.update(task, completed=completed)
+        yield lambda completed: bar.update(task, completed=completed, total=max(total, completed))
         bar.update(task, total=bar.tasks[0].completed)
 
 

@@ -18,7 +18,7 @@ from teacher.options import RewardConfig
 from teacher.predictor_files import load_predictor, save_predictor
 from teacher.preference_files import load_preferences, save_preferences, saved_spaces, space_of
 from teacher.reward.predictor import RewardPredictor
-from teacher.reward.report import FitReport
+from teacher.reward.report import SETTLED, FitReport
 from teacher.trajectories import as_demonstrations, load_trajectories, relabel
 from teacher.unirlhf import crowd_preferences, is_crowd_labels, load_crowd_labels
 
@@ -86,8 +86,8 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
         f"{report.updates:,} updates; {_losses(report)}",
         highlight=False,
     )
-    if predictor.settled_on is not None:
-        console.print(predictor.settled_on, highlight=False)
+    if report.settled:
+        console.print(SETTLED, highlight=False)
     if others is not None:
         for line in described(evaluate(predictor, others), given.evaluate):
             console.print(line, highlight=False)

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import isnan
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from teacher.envs.families import same_environment, telling_name
 from teacher.errors import ConfigError, DataError, one_line
-from teacher.options import RewardConfig
+from teacher.options import NumberFeatures, RewardConfig
 from teacher.preferences import PreferenceDataset
 from teacher.reward.features import Features, Transitions
 from teacher.reward.fitting import Fitter
@@ -29,6 +28,7 @@ from teacher.segments import Segment, Steps
 
 _MAX_UPDATES = 10_000  # of a refit to convergence
 _CLEAR_GAIN = 0.06  # nats per held-out answer; chance brings nearly as much where answers are few or err
+_TELLING = 40  # answers; with fewer chance often brings more
 
 
 class RewardPredictor:
@@ -45,7 +45,7 @@ class RewardPredictor:
 
     Attributes:
         inputs: what it reads of each step.
-        features: what it reads of each number, ``plain`` or ``even``; ``auto`` until a fit has decided that.
+        features: what it reads of each number, ``plain`` or ``even``; ``auto`` before the first fit.
         env_id: where the preferences come from that it was fitted to last; None before the first fit. Set it
             to None to go on with those of another environment of the same spaces.
         own_network: what makes its members, where that is not this project.
@@ -104,11 +104,11 @@ class RewardPredictor:
             max_updates: instead, fit to convergence: until no member improves any more on the pairs held out
                 from it, in at most so many updates; each member is left at its best.
             progress: called with the number of updates made, after each, or now and then in a fit to
-                convergence.
+                convergence; it goes on counting where two are fitted.
 
-        Where the settings leave open what is read of each number, the first fit that holds answers out
-        decides: both are fitted alike, and squares and logarithms are read from then on where these order
-        the held-out pairs clearly better.
+        Where the settings leave open what is read of each number, the first fit decides: with 40 preferences
+        or more both are fitted alike, and squares and logarithms are read from then on where these order the
+        pairs held out clearly better.
 
         Without any preference (all may have been undone) nothing changes. Where the fit diverges, the last
         good parameters stay: the best so far in a fit to convergence, else those before.
@@ -122,13 +122,16 @@ class RewardPredictor:
         if max_epochs is None and max_updates is None and self.config.converge:
             max_updates = _MAX_UPDATES
         self.env_id = telling_name(self.env_id, dataset.env_id)
+        if self.features == "auto" and len(dataset) < _TELLING:
+            self.features = "plain"
         report = self._fit(dataset, max_epochs, max_updates, progress)
         if self.features != "auto":
             return report
         settings = replace(self.config, features="even")
         seed = self._generator.initial_seed()
         rival = RewardPredictor(self.observation_space, self.action_space, settings, seed, str(self._device))
-        rival_report = rival._fit(dataset, max_epochs, max_updates, progress)
+        go_on = None if progress is None else lambda updates: progress(report.updates + updates)
+        rival_report = rival._fit(dataset, max_epochs, max_updates, go_on)
         return self._decide(report, rival, rival_report)
 
     def _fit(
@@ -160,16 +163,14 @@ class RewardPredictor:
 
     def _decide(self, report: FitReport, rival: "RewardPredictor", rival_report: FitReport) -> FitReport:
         """Become the rival where it orders held-out pairs clearly better; the report of what stays."""
-        gain = report.order_loss - rival_report.order_loss
-        if isnan(gain):  # nothing is held out, or a fit diverged: a later one decides
-            return report
-        if gain < _CLEAR_GAIN:
+        is_better = report.order_loss - rival_report.order_loss >= _CLEAR_GAIN
+        if rival_report.diverged or not (is_better or report.diverged):
             self.features = "plain"
             return report
         self.features = "even"
         self._network, self._fitter, self._generator = rival._network, rival._fitter, rival._generator
-        self._normalise = rival._normalise
-        return rival_report
+        self._normalise = rival._normalise  # what was followed before was judged by the other network
+        return replace(rival_report, settled=True)
 
     def require_environment(self, dataset: PreferenceDataset) -> None:
         """Raise :class:`DataError` for preferences about another environment than it was fitted to."""
@@ -214,13 +215,6 @@ class RewardPredictor:
         if not np.isfinite(rewards).all():
             raise DataError(_why_not_finite(features))
         return rewards
-
-    @property
-    def settled_on(self) -> str | None:
-        """A line for people, where a fit has settled on squares and logarithms."""
-        if self.config.features == self.features or self.features != "even":
-            return None
-        return "The predictor reads squares and logarithms: they order the answers held out clearly better."
 
     @property
     def follows(self) -> bool:
@@ -337,14 +331,14 @@ class RewardPredictor:
             DataError: it is that of a predictor with other settings.
         """
         network = {name: torch.as_tensor(value) for name, value in state["network"].items()}
-        features = state.get("features", self.features)  # files from before do not say what was settled then
-        if features != self.features and self.features == "auto":
-            self.features = features
-            self._begin()
+        features = str(state.get("features", self.features))  # files from before settled nothing
         try:
+            if features != self.features and self.config.features == "auto":
+                self.features = cast(NumberFeatures, features)
+                self._begin()
             self._network.load_state_dict(network)
             self._fitter.load_state_dict(state["fitter"])
-        except (RuntimeError, KeyError) as error:
+        except (RuntimeError, KeyError, ConfigError) as error:
             raise DataError(
                 "expected the state of a predictor with these --reward settings, got that of another "
                 f"({one_line(error)}): put back those it was made with"

@@ -10,6 +10,7 @@ from teacher.reward.fitting import Evaluation
 from teacher.reward.loss import preference_loss
 from teacher.reward.pairs import Pairs
 
+SETTLED = "The predictor reads squares and logarithms: they order the answers held out clearly better."
 _SCALES = tuple(0.05 * 1.2**power for power in range(21))  # to 1.9
 
 
@@ -24,20 +25,23 @@ class FitReport:
         accuracy: share of held-out pairs of which members say what the label does. An ``equal`` pair counts
             as right where the predicted probability is nearer to one half than to 0 and 1, any other where
             the side that the label prefers has more than one half.
-        order_loss: mean loss of the held-out pairs of all members, their predicted returns multiplied by what
-            makes it smallest: how well pairs are ordered, whether members are too sure of that or not.
         true_loss: the loss of all pairs with the true rewards for predictions, a yardstick. Labels that err
             and rewards of another scale than the likelihood's leave it above 0.
+        order_loss: mean loss of the held-out pairs of all members, their predicted returns multiplied by what
+            makes it smallest, between 0.05 and 1.9: how well pairs are ordered, whether members are too sure
+            of that or not.
         diverged: the fit came to numbers that are none, and its last good parameters were kept.
+        settled: in this fit it was settled that squares and logarithms are read.
     """
 
     updates: int = 0
     loss: float = nan
     validation_loss: float = nan
     accuracy: float = nan
-    order_loss: float = nan
     true_loss: float = nan
+    order_loss: float = nan
     diverged: bool = False
+    settled: bool = False
 
 
 def report_of(updates: int, evaluation: Evaluation, pairs: Pairs, noise: float) -> FitReport:
@@ -49,8 +53,8 @@ def report_of(updates: int, evaluation: Evaluation, pairs: Pairs, noise: float) 
         float(evaluation.training.nanmean()),
         float(evaluation.validation.nanmean()),
         _accuracy(evaluation.logits, pairs, noise),
-        _order_loss(evaluation.logits, pairs, noise),
         float(preference_loss(true_logits, pairs.values, noise).mean()),
+        _order_loss(evaluation.logits, pairs, noise),
     )
 
 

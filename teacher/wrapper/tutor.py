@@ -29,6 +29,7 @@ from teacher.preference_files import save_preferences
 from teacher.queries import select_pairs
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
+from teacher.reward.report import SETTLED
 from teacher.segments import Segment, SegmentPool
 from teacher.wrapper.beginnings import (
     CHECKPOINTS_NAME,
@@ -328,6 +329,8 @@ class Tutor:
         values = self.learner.fit(max_epochs=count, progress=self._check_stop)
         if self.learner.diverged:
             _predictor_log.warning("a fit came to numbers that are none; a smaller learning rate helps")
+        if self.learner.settled:
+            _predictor_log.info(SETTLED)
         before, self.training_steps = self.training_steps, self.training_steps + count
         self._left -= count
         self._report(values)

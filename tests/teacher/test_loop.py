@@ -24,6 +24,7 @@ from teacher.learner import MIN_OPEN_COMPARISONS
 from teacher.ledger import Comparison, Ledger, Role
 from teacher.options import RewardConfig
 from teacher.preferences import Preference
+from teacher.reward import predictor
 from teacher.run import Run, Teaching, predicted_rewards
 from teacher.segments import Segment, SegmentPair
 
@@ -425,6 +426,18 @@ def test_a_fit_that_diverges_is_told_in_a_line_and_training_goes_on(make_run: Ma
     said = run.console.file.getvalue()  # type: ignore[attr-defined]
     assert said.count("--reward.learning_rate") == 1
     assert run.agent.total_steps >= 4000
+
+
+@pytest.mark.parametrize(("gain", "times"), [(-9.0, 1), (9.0, 0)])
+def test_squares_and_logarithms_are_told_once_where_they_are_read(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, gain: float, times: int
+) -> None:
+    monkeypatch.setattr(predictor, "_CLEAR_GAIN", gain)
+    run, _ = make_run(pretrain_labels=54, pace="free")
+    run.console = Console(file=io.StringIO(), soft_wrap=True)
+    assert loop.train(run)
+    said = run.console.file.getvalue()  # type: ignore[attr-defined]
+    assert said.count("squares and logarithms") == times
 
 
 @pytest.mark.parametrize(

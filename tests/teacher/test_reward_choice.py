@@ -1,6 +1,8 @@
 """Which features the first fit settles on, and that this is kept."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from math import nan
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -13,13 +15,16 @@ from numpy.typing import NDArray
 from teacher.errors import DataError
 from teacher.options import RewardConfig
 from teacher.predictor_files import load_predictor, save_predictor
-from teacher.preferences import Preference, PreferenceDataset, bootstrap_weights
+from teacher.preference_files import save_preferences
+from teacher.preferences import Preference, PreferenceDataset
 from teacher.reward.predictor import RewardPredictor
+from teacher.reward.report import FitReport
 from teacher.segments import Segment
+from teacher.teach import main
 
 Goal = Callable[[NDArray[Any]], NDArray[Any]]
 SPACES = spaces.Box(-np.inf, np.inf, (8,)), spaces.Box(-1, 1, (2,), np.float32)
-UPDATES = 600
+UPDATES = 300
 
 
 def distance(states: NDArray[Any]) -> NDArray[Any]:
@@ -59,12 +64,11 @@ def test_the_first_fit_settles_on_what_orders_held_out_pairs_better(
     answers, more = ask(goal, range(80)), ask(goal, range(160))
     states, actions = np.random.default_rng(0).normal(size=(500, 8)), np.zeros((500, 2))
     chosen, given = predictor(), predictor(expected)
-    assert chosen.features == "auto"
+    settled = [chosen.features]
     reports = chosen.fit(answers, max_updates=UPDATES), given.fit(answers, max_updates=UPDATES)
-    assert chosen.features == expected
-    assert (chosen.settled_on is not None) == (expected == "even")
-    assert given.settled_on is None
-    assert reports[0] == reports[1]
+    settled.append(chosen.features)
+    assert settled == ["auto", expected]
+    assert reports[0] == replace(reports[1], settled=expected == "even")
     for _ in range(2):  # from then on it is as if that had been asked for
         np.testing.assert_array_equal(chosen.rewards(states, actions), given.rewards(states, actions))
         chosen.fit(more)
@@ -92,30 +96,64 @@ def test_what_was_settled_is_saved(ask: Ask, tmp_path: Path) -> None:
         model.fit(answers)
 
 
-def test_one_that_has_settled_on_something_else_is_not_overwritten(ask: Ask) -> None:
-    model, other = predictor(), predictor()
+def test_a_state_brings_along_what_was_settled(ask: Ask) -> None:
+    model, other, fresh = predictor(), predictor(), predictor()
     model.fit(ask(distance, range(80)), max_updates=UPDATES)
     other.fit(ask(sum_of, range(80)), max_updates=UPDATES)
+    states, actions = np.random.default_rng(0).normal(size=(500, 8)), np.zeros((500, 2))
+    for source in (model, fresh):
+        other.load_state_dict(source.state_dict())
+        assert other.features == source.features
+        np.testing.assert_array_equal(other.rewards(states, actions), source.rewards(states, actions))
+
+
+@pytest.mark.parametrize("damaged", ["odd", None, np.array([1, 2])])
+def test_a_damaged_choice_is_refused(ask: Ask, damaged: Any) -> None:
     with pytest.raises(DataError, match="with these --reward settings"):
-        other.load_state_dict(model.state_dict())
+        predictor().load_state_dict(predictor().state_dict() | {"features": damaged})
 
 
-def test_where_nothing_is_held_out_a_later_fit_settles_it(
-    make_segment: Callable[..., Segment], ask: Ask
+def test_what_was_asked_for_is_no_other_choice(ask: Ask) -> None:
+    model = predictor()
+    model.fit(ask(distance, range(80)), max_updates=UPDATES)
+    with pytest.raises(DataError, match="with these --reward settings"):
+        predictor("plain").load_state_dict(model.state_dict())
+
+
+@pytest.mark.parametrize(("count", "expected"), [(39, "plain"), (40, "even")])
+def test_few_answers_settle_nothing_but_what_is_plain(ask: Ask, count: int, expected: str) -> None:
+    model = predictor()
+    model.fit(ask(distance, range(count)), max_updates=UPDATES)
+    assert model.features == expected
+
+
+@pytest.mark.parametrize(
+    ("gain", "diverged", "expected"),
+    [
+        (0.07, "neither", "even"),
+        (0.05, "neither", "plain"),
+        (nan, "plain", "even"),
+        (nan, "even", "plain"),
+        (nan, "both", "plain"),
+    ],
+)
+def test_a_fit_that_diverged_is_not_chosen(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, gain: float, diverged: str, expected: str
 ) -> None:
-    number = next(
-        number
-        for number in range(10_000)
-        if (bootstrap_weights(np.array([[0, number]], np.uint64), 3) > 0).all()
+    reports = iter(
+        FitReport(order_loss=loss, diverged=diverged in (one, "both"))
+        for one, loss in (("plain", 0.5), ("even", 0.5 - gain))
     )
-    answers, model = PreferenceDataset(), predictor()
-    first, second = (make_segment(one, observation_size=8) for one in (1, 2))
-    answers.upsert([Preference(UUID(int=number), first, second, 1.0)])
-    settled = []
-    for known in (answers, ask(distance, range(80))):
-        model.fit(known, max_updates=UPDATES)
-        settled.append(model.features)
-    assert settled == ["auto", "even"]
+    monkeypatch.setattr(RewardPredictor, "_fit", lambda *_: next(reports))
+    model = predictor()
+    report = model.fit(ask(distance, range(40)))
+    assert (model.features, report.settled) == (expected, expected == "even")
+
+
+def test_progress_goes_on_counting(ask: Ask) -> None:
+    counts: list[int] = []
+    predictor().fit(ask(distance, range(40)), max_epochs=5, progress=counts.append)
+    assert counts == sorted(set(counts))
 
 
 @pytest.mark.parametrize(("features", "strength"), [("plain", 3.0), ("even", 10.0)])
@@ -128,3 +166,13 @@ def test_squares_and_logarithms_are_held_back_more(ask: Ask, features: str, stre
     unsaid, said, other = (model.rewards(states, actions) for model in models)
     np.testing.assert_array_equal(unsaid, said)
     assert np.abs(said - other).max() > 1e-4
+
+
+@pytest.mark.parametrize(("goal", "expected"), [(distance, True), (sum_of, False)])
+def test_fit_says_what_it_settled_on(
+    ask: Ask, goal: Goal, expected: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_preferences(tmp_path / "labels.npz", ask(goal, range(80)), *SPACES)
+    line = ["fit", str(tmp_path / "labels.npz"), str(tmp_path / "reward.npz"), "--max_updates", str(UPDATES)]
+    assert main([*line, "--reward.inputs", "state"]) == 0
+    assert ("reads squares and logarithms" in capsys.readouterr().out) == expected

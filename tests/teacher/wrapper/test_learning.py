@@ -1,6 +1,7 @@
 """One environment, with all asking and learning inside ``step``: its rewards, and what is asked."""
 
 import contextlib
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from gymnasium.vector import SyncVectorEnv
 from teacher.client import Decision
 from teacher.envs.episodes import replay
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
+from teacher.reward import predictor
 from teacher.segments import Segment
 from tests.teacher.wrapper.conftest import Line, Wrap, WrapVector, play
 
@@ -35,6 +37,18 @@ def test_the_same_seed_is_the_same_run(wrap: Wrap, tmp_path: Path) -> None:
     runs = [[reward for reward, _ in play(wrap(log_dir=tmp_path / name), 400)] for name in "ab"]
     assert runs[0] == runs[1]
     assert any(runs[0])
+
+
+@pytest.mark.parametrize(("gain", "times"), [(-9.0, 1), (9.0, 0)])
+def test_squares_and_logarithms_are_noted_once_where_they_are_read(
+    wrap: Wrap, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, gain: float, times: int
+) -> None:
+    monkeypatch.setattr(predictor, "_CLEAR_GAIN", gain)
+    caplog.set_level(logging.INFO, "teacher.wrapper.predictor")
+    env = wrap(n_prefs=60, n_initial_prefs=40)
+    play(env, 900)
+    assert env.using_reward_from_predictor
+    assert caplog.text.count("squares and logarithms") == times
 
 
 def test_the_true_reward_comes_before_the_predictor_where_that_is_wanted(wrap: Wrap) -> None:
