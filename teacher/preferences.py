@@ -221,6 +221,16 @@ class PreferenceDataset:
         columns = [self.columns[name] for name in ("observations", "actions", "terminated", "complete")]
         return PairSteps(*(column.rows if rows is None else column.take(rows) for column in columns))
 
+    def sample(self, size: int) -> "PreferenceDataset":
+        """So many preferences, spread evenly from the oldest decision to the newest; itself if no more."""
+        if len(self) <= size:
+            return self
+        rows = self.by_decision[np.linspace(0, len(self) - 1, size).round().astype(np.intp)]
+        columns = {name: Column(kept.rows.shape[1:], kept.rows.dtype) for name, kept in self.columns.items()}
+        for name, column in columns.items():
+            column.extend(self.columns[name].take(rows))
+        return PreferenceDataset.of_columns(self.env_id, columns)
+
     def upsert(self, preferences: Iterable[Preference]) -> int:
         """Add new preferences, change revised ones, drop those whose value is None.
 

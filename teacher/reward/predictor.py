@@ -14,21 +14,21 @@ from teacher.envs.families import same_environment, telling_name
 from teacher.errors import ConfigError, DataError, one_line
 from teacher.options import NumberFeatures, RewardConfig
 from teacher.preferences import PreferenceDataset
-from teacher.reward.features import Features, Transitions
+from teacher.reward.building import make_ensemble, make_reader
+from teacher.reward.features import Transitions
 from teacher.reward.fitting import Fitter
-from teacher.reward.images import ImageEnsemble, Images, is_image_space
+from teacher.reward.images import Images
 from teacher.reward.loss import discounts
-from teacher.reward.modules import MakeNetwork, OwnEnsemble
-from teacher.reward.network import RewardEnsemble, RewardNetwork
+from teacher.reward.modules import MakeNetwork
 from teacher.reward.normalisation import Normalisation
 from teacher.reward.pairs import BYTES_AT_ONCE, Pairs
 from teacher.reward.report import FitReport, report_of
-from teacher.reward.shaping import ShapedEnsemble
 from teacher.segments import Segment, Steps
 
 _MAX_UPDATES = 10_000  # of a refit to convergence
 _CLEAR_GAIN = 0.06  # nats per held-out answer; chance brings nearly as much where answers are few or err
 _TELLING = 40  # answers; with fewer chance often brings more
+_TRIED_ON = 1000  # answers at most; more tell nothing new and would take long
 
 
 class RewardPredictor:
@@ -45,7 +45,8 @@ class RewardPredictor:
 
     Attributes:
         inputs: what it reads of each step.
-        features: what it reads of each number, ``plain`` or ``even``; ``auto`` before the first fit.
+        features: what it reads of each number, ``plain`` or ``even``; ``auto``, read as plain, until a fit
+            settles it.
         env_id: where the preferences come from that it was fitted to last; None before the first fit. Set it
             to None to go on with those of another environment of the same spaces.
         own_network: what makes its members, where that is not this project.
@@ -67,7 +68,7 @@ class RewardPredictor:
         self.own_network = network
         self._device = torch.device(device)
         self._generator = torch.Generator().manual_seed(seed)
-        self._read = _reader(observation_space, action_space, config)
+        self._read = make_reader(observation_space, action_space, config)
         self.inputs = self._read.inputs
         self.features = config.features
         if isinstance(self._read, Images) or network is not None:
@@ -82,7 +83,7 @@ class RewardPredictor:
     def _begin(self) -> None:
         """An untrained network, and what fits it."""
         config = replace(self.config, features=self.features)
-        ensemble = _ensemble(self._read, config, self._generator, self.own_network)
+        ensemble = make_ensemble(self._read, config, self._generator, self.own_network)
         if config.flat_start:
             ensemble.flatten()
         self._network = ensemble.to(self._device)
@@ -106,9 +107,9 @@ class RewardPredictor:
             progress: called with the number of updates made, after each, or now and then in a fit to
                 convergence; it goes on counting where two are fitted.
 
-        Where the settings leave open what is read of each number, the first fit decides: with 40 preferences
-        or more both are fitted alike, and squares and logarithms are read from then on where these order the
-        pairs held out clearly better.
+        Where the settings leave open what is read of each number, the first fit to 40 preferences or more
+        settles it, however short it is: both are fitted to convergence, and squares and logarithms are read
+        from then on where these order the pairs held out clearly better.
 
         Without any preference (all may have been undone) nothing changes. Where the fit diverges, the last
         good parameters stay: the best so far in a fit to convergence, else those before.
@@ -122,17 +123,47 @@ class RewardPredictor:
         if max_epochs is None and max_updates is None and self.config.converge:
             max_updates = _MAX_UPDATES
         self.env_id = telling_name(self.env_id, dataset.env_id)
-        if self.features == "auto" and len(dataset) < _TELLING:
-            self.features = "plain"
-        report = self._fit(dataset, max_epochs, max_updates, progress)
-        if self.features != "auto":
-            return report
-        settings = replace(self.config, features="even")
-        seed = self._generator.initial_seed()
-        rival = RewardPredictor(self.observation_space, self.action_space, settings, seed, str(self._device))
-        go_on = None if progress is None else lambda updates: progress(report.updates + updates)
-        rival_report = rival._fit(dataset, max_epochs, max_updates, go_on)
-        return self._decide(report, rival, rival_report)
+        if self.features == "auto" and len(dataset) >= _TELLING:
+            return self._settle(dataset, max_epochs, max_updates, progress)
+        return self._fit(dataset, max_epochs, max_updates, progress)
+
+    def _settle(
+        self,
+        dataset: PreferenceDataset,
+        max_epochs: int | None,
+        max_updates: int | None,
+        progress: Callable[[int], None] | None,
+    ) -> FitReport:
+        """Settle what is read of each number, and go on to where a fit as asked leads; see :meth:`fit`."""
+        some = dataset.sample(_TRIED_ON)
+        plain, even = self._untrained("plain"), self._untrained("even")
+        report = plain._fit(some, None, _MAX_UPDATES, progress)
+        rival_report = even._fit(some, None, _MAX_UPDATES, _counting_from(report.updates, progress))
+        made = report.updates + rival_report.updates
+        is_better = report.order_loss - rival_report.order_loss >= _CLEAR_GAIN
+        is_even = not rival_report.diverged and (is_better or report.diverged)
+        chosen, report = (even, rival_report) if is_even else (plain, report)
+        self.features = chosen.features
+        is_new, is_whole = self._fitter.is_new, len(some) == len(dataset)
+        if (is_new or is_even) and is_whole and report.updates <= (max_updates or 0):
+            self._become(chosen)  # a fit as asked is what was just made
+        else:
+            if is_new:
+                self._become(self._untrained(self.features))
+            elif is_even:  # what was fitted before read other numbers
+                self._become(chosen)
+            report = self._fit(dataset, max_epochs, max_updates, _counting_from(made, progress))
+        return replace(report, settled=is_even)
+
+    def _untrained(self, features: NumberFeatures) -> "RewardPredictor":
+        """One that begins as this one would have with these features."""
+        settings, seed = replace(self.config, features=features), self._generator.initial_seed()
+        return RewardPredictor(self.observation_space, self.action_space, settings, seed, str(self._device))
+
+    def _become(self, other: "RewardPredictor") -> None:
+        """Go on from where another has come to."""
+        self._network, self._fitter, self._generator = other._network, other._fitter, other._generator
+        self._normalise = other._normalise  # what was followed before was judged by another network
 
     def _fit(
         self,
@@ -160,17 +191,6 @@ class RewardPredictor:
         self._normalise.fit(evaluation.outputs)
         report = report_of(updates, evaluation, pairs, self.config.label_noise)
         return replace(report, diverged=not sound)
-
-    def _decide(self, report: FitReport, rival: "RewardPredictor", rival_report: FitReport) -> FitReport:
-        """Become the rival where it orders held-out pairs clearly better; the report of what stays."""
-        is_better = report.order_loss - rival_report.order_loss >= _CLEAR_GAIN
-        if rival_report.diverged or not (is_better or report.diverged):
-            self.features = "plain"
-            return report
-        self.features = "even"
-        self._network, self._fitter, self._generator = rival._network, rival._fitter, rival._generator
-        self._normalise = rival._normalise  # what was followed before was judged by the other network
-        return replace(rival_report, settled=True)
 
     def require_environment(self, dataset: PreferenceDataset) -> None:
         """Raise :class:`DataError` for preferences about another environment than it was fitted to."""
@@ -354,28 +374,9 @@ class RewardPredictor:
         }
 
 
-def _reader(
-    observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: RewardConfig
-) -> Images | Features:
-    """What is read of steps."""
-    if is_image_space(observation_space):
-        return Images(observation_space, config.inputs)
-    return Features(observation_space, action_space, config.inputs)
-
-
-def _ensemble(
-    read: Images | Features, config: RewardConfig, generator: torch.Generator, network: MakeNetwork | None
-) -> RewardNetwork:
-    """The untrained networks that read it."""
-    if network is not None:
-        shape = read.shape if isinstance(read, Images) else (read.size,)
-        return OwnEnsemble(network, shape, config.members, generator)
-    if isinstance(read, Images):
-        return ImageEnsemble(read.shape, config, generator)
-    if config.shaping is not None:
-        return ShapedEnsemble(read, config, config.shaping, generator)
-    even = config.features == "even"
-    return RewardEnsemble(config.members, read.size, config.hidden, generator, config.dropout, even)
+def _counting_from(made: int, progress: Callable[[int], None] | None) -> Callable[[int], None] | None:
+    """``progress`` of a fit after so many updates of others."""
+    return None if progress is None else lambda updates: progress(made + updates)
 
 
 def _why_not_finite(features: Tensor) -> str:

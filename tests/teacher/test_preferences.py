@@ -61,6 +61,18 @@ def test_a_weight_depends_on_nothing_but_uuid_and_member() -> None:
     assert (bootstrap_weights(ids(*reversed(numbers)), 3) == weights[:3, ::-1]).all()
 
 
+def test_a_sample_is_spread_evenly_from_the_oldest_to_the_newest() -> None:
+    dataset = PreferenceDataset()
+    dataset.upsert(Preference(UUID(int=n), tagged(n), tagged(-n), n % 2) for n in range(100))
+    dataset.upsert([Preference(UUID(int=0), tagged(0), tagged(0), 1.0)])  # decided anew, so the newest
+    some = dataset.sample(5)
+    assert [int(low) for _, low in some.ids] == [1, 26, 51, 75, 0]
+    assert some.values.tolist() == [1, 0, 1, 1, 1]
+    assert some.observations[:, 0, 0, 0].tolist() == [1, 26, 51, 75, 0]
+    assert (len(some), some.env_id) == (5, dataset.env_id)
+    assert dataset.sample(100) is dataset
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from([None, 0.0, 0.5, 1.0])), max_size=40))
 def test_it_holds_the_last_value_of_each_comparison(changes: list[tuple[int, float | None]]) -> None:

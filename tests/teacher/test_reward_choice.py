@@ -1,4 +1,4 @@
-"""Which features the first fit settles on, and that this is kept."""
+"""Which features are settled on, by which fit, and that this is kept."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,7 +36,9 @@ def sum_of(states: NDArray[Any]) -> NDArray[Any]:
 
 
 def predictor(features: Any = "auto", **settings: Any) -> RewardPredictor:
-    return RewardPredictor(*SPACES, RewardConfig(inputs="state", features=features, **settings), seed=1)
+    return RewardPredictor(
+        *SPACES, RewardConfig(inputs="state", features=features, **{"patience": 100, **settings}), seed=1
+    )
 
 
 @pytest.fixture
@@ -58,7 +60,7 @@ Ask = Callable[[Goal, range], PreferenceDataset]
 
 
 @pytest.mark.parametrize(("goal", "expected"), [(distance, "even"), (sum_of, "plain")])
-def test_the_first_fit_settles_on_what_orders_held_out_pairs_better(
+def test_the_first_fit_to_enough_answers_settles_on_what_orders_held_out_pairs_better(
     ask: Ask, goal: Goal, expected: str
 ) -> None:
     answers, more = ask(goal, range(80)), ask(goal, range(160))
@@ -120,11 +122,65 @@ def test_what_was_asked_for_is_no_other_choice(ask: Ask) -> None:
         predictor("plain").load_state_dict(model.state_dict())
 
 
-@pytest.mark.parametrize(("count", "expected"), [(39, "plain"), (40, "even")])
-def test_few_answers_settle_nothing_but_what_is_plain(ask: Ask, count: int, expected: str) -> None:
-    model = predictor()
-    model.fit(ask(distance, range(count)), max_updates=UPDATES)
+@pytest.mark.parametrize(("count", "expected"), [(39, "auto"), (40, "even")])
+def test_few_answers_settle_nothing(ask: Ask, count: int, expected: str) -> None:
+    model, plain = predictor(), predictor("plain")
+    report = model.fit(ask(distance, range(count)), max_updates=UPDATES)
     assert model.features == expected
+    if expected == "auto":
+        assert report == plain.fit(ask(distance, range(count)), max_updates=UPDATES)
+
+
+@pytest.mark.parametrize(("goal", "expected"), [(distance, "even"), (sum_of, "plain")])
+def test_what_few_answers_left_open_is_settled_by_more(
+    ask: Ask, goal: Goal, expected: str, tmp_path: Path
+) -> None:
+    few, more = ask(goal, range(20)), ask(goal, range(80))
+    states, actions = np.random.default_rng(0).normal(size=(500, 8)), np.zeros((500, 2))
+    before, plain = predictor(), predictor("plain")
+    before.fit(few)
+    save_predictor(tmp_path / "a.npz", before, *SPACES)
+    model = load_predictor(tmp_path / "a.npz")  # what is open stays open in files
+    plain.fit(few)
+    assert model.fit(more, max_epochs=1).settled == (expected == "even")
+    plain.fit(more, max_epochs=1)
+    assert model.features == expected
+    if expected == "plain":  # it goes on as if that had been asked for
+        np.testing.assert_array_equal(model.rewards(states, actions), plain.rewards(states, actions))
+    else:  # nothing that few answers taught is of use any more, so it starts with what settled it
+        assert np.corrcoef(model.rewards(states, actions), goal(states))[0, 1] > 0.8
+
+
+@pytest.mark.parametrize(("goal", "expected"), [(distance, "even"), (sum_of, "plain")])
+@pytest.mark.parametrize("limits", [{"max_epochs": 2}, {"max_updates": 20}, {}], ids=str)
+def test_a_short_fit_settles_it_as_a_long_one_would(
+    ask: Ask, goal: Goal, expected: str, limits: dict[str, Any]
+) -> None:
+    answers = ask(goal, range(80))
+    states, actions = np.random.default_rng(0).normal(size=(500, 8)), np.zeros((500, 2))
+    chosen, given = predictor(), predictor(expected)
+    reports = chosen.fit(answers, **limits), given.fit(answers, **limits)
+    assert chosen.features == expected
+    assert reports[0] == replace(reports[1], settled=expected == "even")
+    np.testing.assert_array_equal(chosen.rewards(states, actions), given.rewards(states, actions))
+
+
+def test_very_many_answers_are_not_all_tried(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, sizes = ask(distance, range(120)), list[int]()
+    fit = RewardPredictor._fit
+
+    def recorded(self: RewardPredictor, some: PreferenceDataset, *limits: Any) -> FitReport:
+        sizes.append(len(some))
+        return fit(self, some, *limits)
+
+    monkeypatch.setattr("teacher.reward.predictor._TRIED_ON", 80)
+    monkeypatch.setattr(RewardPredictor, "_fit", recorded)
+    chosen, given = predictor(), predictor("even")
+    chosen.fit(answers, max_updates=UPDATES)
+    given.fit(answers, max_updates=UPDATES)
+    assert sizes == [80, 80, 120, 120]  # both, then what was settled, and what it is compared with
+    states, actions = np.random.default_rng(0).normal(size=(500, 8)), np.zeros((500, 2))
+    np.testing.assert_array_equal(chosen.rewards(states, actions), given.rewards(states, actions))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +202,7 @@ def test_a_fit_that_diverged_is_not_chosen(
     )
     monkeypatch.setattr(RewardPredictor, "_fit", lambda *_: next(reports))
     model = predictor()
-    report = model.fit(ask(distance, range(40)))
+    report = model.fit(ask(distance, range(40)), max_updates=UPDATES)
     assert (model.features, report.settled) == (expected, expected == "even")
 
 

@@ -1,0 +1,37 @@
+"""Which reader and which networks a predictor of an environment's spaces is made of."""
+
+from typing import Any
+
+import torch
+from gymnasium import spaces
+
+from teacher.options import RewardConfig
+from teacher.reward.features import Features
+from teacher.reward.images import ImageEnsemble, Images, is_image_space
+from teacher.reward.modules import MakeNetwork, OwnEnsemble
+from teacher.reward.network import RewardEnsemble, RewardNetwork
+from teacher.reward.shaping import ShapedEnsemble
+
+
+def make_reader(
+    observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: RewardConfig
+) -> Images | Features:
+    """What is read of steps."""
+    if is_image_space(observation_space):
+        return Images(observation_space, config.inputs)
+    return Features(observation_space, action_space, config.inputs)
+
+
+def make_ensemble(
+    read: Images | Features, config: RewardConfig, generator: torch.Generator, network: MakeNetwork | None
+) -> RewardNetwork:
+    """The untrained networks that read it."""
+    if network is not None:
+        shape = read.shape if isinstance(read, Images) else (read.size,)
+        return OwnEnsemble(network, shape, config.members, generator)
+    if isinstance(read, Images):
+        return ImageEnsemble(read.shape, config, generator)
+    if config.shaping is not None:
+        return ShapedEnsemble(read, config, config.shaping, generator)
+    even = config.features == "even"
+    return RewardEnsemble(config.members, read.size, config.hidden, generator, config.dropout, even)
