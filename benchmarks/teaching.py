@@ -151,7 +151,8 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--task", nargs="+", choices=TASKS, default=STANDARD_TASKS, metavar="TASK", help=", ".join(TASKS))
+    standard = f"without it {', '.join(STANDARD_TASKS)} are run, and all are shown"
+    add("--task", nargs="+", choices=TASKS, metavar="TASK", help=f"{', '.join(TASKS)}; {standard}")
     add("--side", nargs="+", choices=SIDES, metavar="SIDE", help=", ".join(SIDES))
     add("--variant", action="append", default=[], type=_variant, metavar="'NAME: OPTION=VALUE ...'")
     add("--labels", nargs="+", type=int, default=(), help="in place of the task's")
@@ -186,7 +187,7 @@ def select(options: argparse.Namespace) -> list[Point]:
     if options.variant and not options.side:
         chosen = []
     selection = Selection(
-        tasks=options.task,
+        tasks=options.task or STANDARD_TASKS,
         sides={name: SIDES[name] for name in chosen} | dict(options.variant),
         labels=options.labels,
         seeds=options.seeds,
@@ -213,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted; what was finished is kept, and the same command goes on")
         return INTERRUPTED
-    table = list(rows(load(options.results)))
+    table = [row for row in rows(load(options.results)) if row.task in (options.task or TASKS)]
     print_tables(table)
     if options.plot:
         print(*draw(table, options.plot))

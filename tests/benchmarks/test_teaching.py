@@ -141,6 +141,20 @@ def test_f_is_the_share_of_the_way_from_random_actions_to_the_true_reward() -> N
     assert as_markdown(five).startswith("| five | 50 | 1 | -300 (-300 to -300) | 0.88 (0.87 to 0.88)")
 
 
+def test_only_the_tasks_that_are_asked_for_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "results.jsonl"
+    for task in ("Pendulum", "Reacher", "Ant"):
+        append(path, line_of(Point(task, "random", 0, STEPS, 1), {"return": -1.0}))
+    command = ["--show", "--results", str(path)]
+    told = [
+        main([*command, *words]) or capsys.readouterr().out for words in ([], ["--task", "Ant", "Reacher"])
+    ]
+    shown = [[task for task in TASKS if f"{task}: " in text] for text in map(str, told)]
+    assert shown == [["Pendulum", "Reacher", "Ant"], ["Reacher", "Ant"]]
+
+
 def test_runs_of_another_length_are_not_compared() -> None:
     short = Point("Pendulum", "oracle", 50, 10, 1)
     results = [result("random", 1, -1000.0), result("rl", 1, -200.0), line_of(short, {"return": -500.0})]
