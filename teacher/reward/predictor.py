@@ -108,8 +108,8 @@ class RewardPredictor:
                 convergence; it goes on counting where two are fitted.
 
         Where the settings leave open what is read of each number, the first fit to 40 preferences or more
-        settles it, however short it is: both are fitted to convergence, and squares and logarithms are read
-        from then on where these order the pairs held out clearly better.
+        settles it, however short it is: both are fitted to convergence from the beginning, and squares and
+        logarithms are read from then on where these order the pairs held out clearly better.
 
         Without any preference (all may have been undone) nothing changes. Where the fit diverges, the last
         good parameters stay: the best so far in a fit to convergence, else those before.
@@ -134,7 +134,7 @@ class RewardPredictor:
         max_updates: int | None,
         progress: Callable[[int], None] | None,
     ) -> FitReport:
-        """Settle what is read of each number, and go on to where a fit as asked leads; see :meth:`fit`."""
+        """Settle what is read of each number, and fit as asked from there; see :meth:`fit`."""
         some = dataset.sample(_TRIED_ON)
         plain, even = self._untrained("plain"), self._untrained("even")
         report = plain._fit(some, None, _MAX_UPDATES, progress)
@@ -144,14 +144,9 @@ class RewardPredictor:
         is_even = not rival_report.diverged and (is_better or report.diverged)
         chosen, report = (even, rival_report) if is_even else (plain, report)
         self.features = chosen.features
-        is_new, is_whole = self._fitter.is_new, len(some) == len(dataset)
-        if (is_new or is_even) and is_whole and report.updates <= (max_updates or 0):
-            self._become(chosen)  # a fit as asked is what was just made
-        else:
-            if is_new:
-                self._become(self._untrained(self.features))
-            elif is_even:  # what was fitted before read other numbers
-                self._become(chosen)
+        self._network, self._fitter, self._generator = chosen._network, chosen._fitter, chosen._generator
+        self._normalise = chosen._normalise  # what was followed before was judged by another network
+        if len(some) < len(dataset) or report.updates > (max_updates or 0):  # else that was what is asked for
             report = self._fit(dataset, max_epochs, max_updates, _counting_from(made, progress))
         return replace(report, settled=is_even)
 
@@ -159,11 +154,6 @@ class RewardPredictor:
         """One that begins as this one would have with these features."""
         settings, seed = replace(self.config, features=features), self._generator.initial_seed()
         return RewardPredictor(self.observation_space, self.action_space, settings, seed, str(self._device))
-
-    def _become(self, other: "RewardPredictor") -> None:
-        """Go on from where another has come to."""
-        self._network, self._fitter, self._generator = other._network, other._fitter, other._generator
-        self._normalise = other._normalise  # what was followed before was judged by another network
 
     def _fit(
         self,
