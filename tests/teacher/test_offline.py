@@ -21,7 +21,7 @@ from teacher.metrics import rank_correlation
 from teacher.offline import Lesson, RecordedEpisode, ask, demonstrated_episodes, learn_reward
 from teacher.options import NumberFeatures, RewardConfig
 from teacher.reward.predictor import RewardPredictor
-from teacher.segments import Segment, SegmentPool
+from teacher.segments import Segment, SegmentPool, readable_steps
 from teacher.teachers import Manner
 
 STEPS = 15
@@ -157,6 +157,33 @@ def test_demonstrations_without_last_states_are_episodes_without_their_last_step
     assert sum(map(len, whole)) == len(recorded)
     np.testing.assert_array_equal(np.stack([episode.states[-1] for episode in whole]), recorded.final_obs)
     np.testing.assert_array_equal(whole[0].states[:-1], episodes[0].states)
+
+
+def recorded_episode(seed: int, last: float = 0.0) -> RecordedEpisode:
+    """30 steps whose reward is the first number of what they lead to, the last of which is ``last``."""
+    states = np.random.default_rng(seed).normal(size=(31, 2))
+    states[-1, 0] = last
+    return RecordedEpisode(states, np.zeros((30, 1)), states[1:, 0].clip(-3, 3), terminated=True)
+
+
+@pytest.mark.parametrize("last", [np.nan, np.inf, 4e38])
+def test_a_last_step_that_leads_to_no_number_is_in_no_segment(last: float) -> None:
+    episodes = [recorded_episode(seed, last if seed % 2 else 0.0) for seed in range(20)]
+    assert [readable_steps(episode) for episode in episodes] == [30, 29] * 10
+    pool = SegmentPool(1)
+    pool.extend(episodes)
+    assert len(pool) == 10 * 30 + 10 * 29
+    assert sum(segment.terminated for segment in pool.segments) == 10
+    spaces = Box(-np.inf, np.inf, (2,)), Box(-1, 1, (1,))
+    lesson = Lesson(n_labels=30, segment_steps=5, max_updates=20)
+    assert np.isfinite(learn_reward(episodes, oracle, *spaces, lesson).step_rewards(episodes[0])).all()
+
+
+def test_a_state_on_the_way_that_is_no_number_is_refused() -> None:
+    broken = recorded_episode(1)
+    broken.states[7] = np.nan
+    with pytest.raises(DataError, match="expected finite observations"):
+        SegmentPool(5).extend([broken])
 
 
 def test_states_are_one_more_than_actions() -> None:
