@@ -12,6 +12,7 @@ from teacher.arguments import OneLineParser, add_options, report_errors
 from teacher.demonstrations import save_demonstrations
 from teacher.errors import ConfigError, DataError
 from teacher.evaluation import Evaluation, evaluate
+from teacher.files import require_new
 from teacher.metrics import progress
 from teacher.offline import require_updates
 from teacher.options import RewardConfig
@@ -68,6 +69,7 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
         raise ConfigError(
             f"expected a folder for {given.predictor.name}; make {given.predictor.parent} first"
         )
+    require_new(given.predictor)
     dataset = load_preferences(given.dataset)
     others = None if given.evaluate is None else load_preferences(given.evaluate, env_id=dataset.env_id)
     spaces = saved_spaces(given.dataset)
@@ -192,8 +194,7 @@ def import_(arguments: Sequence[str]) -> int:
 
 def _import(given: argparse.Namespace) -> str:
     """Write what was asked for; how much it is."""
-    if given.file.exists():
-        raise ConfigError(f"{given.file} exists; choose another name or remove it")
+    require_new(given.file)
     if not is_crowd_labels(given.source):
         demonstrations = as_demonstrations(load_trajectories(given.source))
         save_demonstrations(given.file, demonstrations)

@@ -165,6 +165,7 @@ def test_a_predictor_is_fitted_and_evaluated_by_command(
             2,
             "teach fit: --max_updates: expected 1 or more; got 0",
         ),
+        ("fit labels.npz labels.npz", 2, "teach fit: labels.npz exists; choose another name or remove it"),
         ("fit labels.npz", 2, "teach fit: the following arguments are required: predictor"),
         ("evaluate labels.npz labels.npz", 1, "teach evaluate: labels.npz is no checkpoint"),
         ("relabel labels.npz a b", 1, "teach relabel: labels.npz is no checkpoint"),
