@@ -334,3 +334,47 @@ def test_a_fit_that_diverged_is_told(fumbling: list[Trajectory], pendulum: TaskI
     with pytest.warns(UserWarning, match=r"the fit came to numbers that are none.*learning_rate"):
         predictor = learn_reward(fumbling, oracle, pendulum.observation_space, pendulum.action_space, lesson)
     assert np.isfinite(predictor.step_rewards(fumbling[0])).all()
+
+
+@pytest.mark.parametrize(
+    ("lesson", "says"),
+    [
+        ({"reward": RewardConfig(epochs=5)}, r"^reward\.epochs: does nothing here, .*; got 5$"),
+        ({"reward": RewardConfig(converge=True)}, r"^reward\.converge: does nothing here, "),
+        ({"reward": RewardConfig(refit_after=0.5)}, r"^reward\.refit_after: does nothing here, "),
+        (
+            {"reward": RewardConfig(initial_epochs=5), "max_updates": 9},
+            r"^max_updates: does nothing here, .* reward\.initial_epochs says how far the fit goes; got 9$",
+        ),
+    ],
+)
+def test_settings_that_do_nothing_in_a_single_fit_are_refused(lesson: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        Lesson(n_labels=3, segment_steps=STEPS, **lesson)
+
+
+def test_settings_of_images_are_refused_for_vectors(fumbling: list[Trajectory], pendulum: TaskInfo) -> None:
+    lesson = Lesson(n_labels=3, segment_steps=STEPS, reward=RewardConfig(image_dropout=0.1))
+    with pytest.raises(ConfigError, match=r"image_dropout: does nothing here, .* observations are no images"):
+        learn_reward(fumbling, oracle, pendulum.observation_space, pendulum.action_space, lesson)
+
+
+def test_a_single_fit_heeds_how_often_it_goes_through_how_many_answers(
+    fumbling: list[Trajectory], pendulum: TaskInfo
+) -> None:
+    spaces = pendulum.observation_space, pendulum.action_space
+    settings = RewardConfig(initial_epochs=4, max_preferences=20, hidden=8)
+    lesson = Lesson(n_labels=30, segment_steps=STEPS, reward=settings)
+    found = learn_reward(fumbling, oracle, *spaces, lesson).step_rewards(fumbling[0])
+    pool = SegmentPool(STEPS, capacity=10**9, seed=lesson.seed)
+    pool.extend(fumbling)
+    dataset = ask(pool, oracle, 30)
+    dataset.max_size = 20
+    same = RewardPredictor(*spaces, RewardConfig(hidden=8), lesson.seed)
+    same.fit(dataset, max_epochs=4)
+    np.testing.assert_array_equal(found, same.step_rewards(fumbling[0]))
+
+
+def test_answers_that_tell_nothing_are_warned_of(fumbling: list[Trajectory], learn: Learn) -> None:
+    with pytest.warns(UserWarning, match="no answer .* says which of two segments is the better one"):
+        learn(fumbling, lambda *_: "equal", 20)
