@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from teacher.errors import ConfigError, StorageError
-from teacher.files import written_whole
+from teacher.files import require_new, written_whole
 from teacher.preferences import PreferenceDataset
 
 FILE_NAME, CARD_NAME = "train.parquet", "README.md"
@@ -55,19 +55,23 @@ _CLIPS = "| `first_clip`, `second_clip` | what was to be compared, as mp4 |\n"
 
 
 def check_folder(folder: Path) -> None:
-    """Make the folder of a dataset, or refuse one that holds something else.
+    """Make the folder of a dataset, or refuse one that holds something else than an earlier export.
 
     Raises:
-        ConfigError: there is another card in it, or it cannot be made.
+        ConfigError: there is another card in it, or none beside other files, or it cannot be made.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         card = folder / CARD_NAME
-        is_other = card.exists() and "- rl-teacher\n" not in card.read_text(errors="replace")
+        has_card = card.exists()
+        is_other = has_card and "- rl-teacher\n" not in card.read_text(errors="replace")
+        holds_files = any(not path.name.startswith(".") for path in folder.iterdir())  # git's may be there
     except OSError as error:
         raise ConfigError(f"cannot make the folder {folder}: {error.strerror}") from error
     if is_other:
         raise ConfigError(f"{card} is none that was written here; choose another folder")
+    if holds_files and not has_card:
+        require_new(folder)
 
 
 def write_card(folder: Path, dataset: PreferenceDataset, question: str, *, with_clips: bool) -> None:

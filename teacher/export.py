@@ -16,6 +16,7 @@ from teacher.arguments import OneLineParser, report_errors
 from teacher.clips import ClipJob, ClipRenderer, Shot
 from teacher.dataset_card import FILE_NAME, check_folder, write_card
 from teacher.errors import ConfigError
+from teacher.files import require_new
 from teacher.metrics import progress
 from teacher.parquet import SIDES, Clips
 from teacher.predictor_files import save_predictor
@@ -32,12 +33,14 @@ def export_preferences(
 
     Args:
         run_dir: the run's folder.
-        path: a ``.npz`` or ``.parquet`` file, or a folder, which becomes a dataset for Hugging Face.
+        path: a new ``.npz`` or ``.parquet`` file, or a folder, which becomes a dataset for Hugging Face: new,
+            or that of an earlier export, which is written again.
         clips: film all segments, and put the films beside them.
         console: shows how far filming is.
 
     Raises:
-        ConfigError: the folder is no run's, or the file has another ending.
+        ConfigError: the folder is no run's, or the file exists or has another ending, or the dataset's folder
+            holds something else.
         DataError: the run has no labels, or they are damaged.
         EnvironmentUnsuitableError: its environment is not registered here.
         RenderError, ReplayMismatchError: a segment cannot be filmed.
@@ -48,6 +51,8 @@ def export_preferences(
     is_folder = not path.suffix
     if is_folder:
         check_folder(path)
+    else:
+        require_new(path)
     file = path / FILE_NAME if is_folder else path
     if clips:  # before they are made
         require_room_for_clips(file)
@@ -116,6 +121,10 @@ def main(arguments: Sequence[str]) -> int:
             raise ConfigError("expected a file for the labels, or --predictor FILE")
         if given.predictor is not None and given.predictor.suffix != ".npz":
             raise ConfigError(f"expected a file of a predictor named *.npz, got {given.predictor}")
+        if given.predictor is not None:
+            require_new(given.predictor)
+            if given.predictor == given.labels:
+                raise ConfigError(f"expected two files for labels and predictor, got {given.labels} for both")
         if given.labels is not None:
             count = export_preferences(
                 given.run, given.labels, clips=given.clips, console=Console(soft_wrap=True)

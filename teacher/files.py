@@ -12,6 +12,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from teacher.errors import ConfigError
+
 DAMAGED_ARCHIVE = (
     ValueError, KeyError, TypeError, EOFError, MemoryError, OverflowError, NotImplementedError, RuntimeError,
     SyntaxError, tokenize.TokenError, zlib.error, zipfile.BadZipFile,
@@ -41,6 +43,20 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
         os.fsync(folder)  # the name, too
     finally:
         os.close(folder)
+
+
+def require_new(path: Path) -> None:
+    """Refuse, before anything is made for it, a name that something has already.
+
+    Raises:
+        ConfigError: something has, or there can be no such name.
+    """
+    try:
+        exists = path.exists()
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}; choose another name") from error
+    if exists:
+        raise ConfigError(f"{path} exists; choose another name or remove it")
 
 
 def read_token(path: Path) -> str:

@@ -157,5 +157,10 @@ def _fingerprint(first: Segment, second: Segment) -> str:
     for segment in (first, second):
         recipe = segment.recipe
         digest.update(f"{recipe.env_id}/{recipe.seed}/{segment.start}/".encode())
-        digest.update(np.ascontiguousarray(segment.actions).tobytes())
+        arrays = [segment.actions]
+        if recipe.seed == 0:  # not known: what came of the actions tells episodes apart that acted alike
+            last = segment.last_observation
+            arrays += [segment.observations, segment.true_rewards, *([] if last is None else [last])]
+        for array in arrays:
+            digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()

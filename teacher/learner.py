@@ -10,6 +10,7 @@ from teacher.reward.predictor import RewardPredictor
 
 MIN_OPEN_COMPARISONS = 20
 OPEN_COMPARISONS_PER_LABELER = 4
+_MANY = 10  # answers of one kind, after which it is time to say so
 
 
 @dataclass
@@ -20,6 +21,7 @@ class PreferenceLearner:
         unfitted: answers, new or changed, that the predictor was not fitted on.
         diverged: whether the last fit came to numbers that are none.
         settled: whether the last fit settled that squares and logarithms are read.
+        undecided: whether no answer of the last fit said which of two segments is the better one.
         changed: whether the predictor was fitted since the agent was last trained on its rewards.
     """
 
@@ -30,6 +32,7 @@ class PreferenceLearner:
     unfitted: int = field(default=0, kw_only=True)
     diverged: bool = field(default=False, kw_only=True)
     settled: bool = field(default=False, kw_only=True)
+    undecided: bool = field(default=False, kw_only=True)
     changed: bool = field(default=False, kw_only=True)
 
     def receive(self) -> bool:
@@ -37,6 +40,17 @@ class PreferenceLearner:
         preferences = self.collector.receive()
         self.unfitted += self.dataset.upsert(preferences)
         return bool(preferences)
+
+    @property
+    def silence(self) -> str | None:
+        """What to say where all of many answers are that nobody can tell; None where all is well."""
+        count = 0 if len(self.dataset) else self.ledger.cant_tell()
+        if count < _MANY:
+            return None
+        return (
+            f"all {count} answers so far are that nobody can tell, and nothing is learned from them; "
+            "ask something that segments show, or about longer ones"
+        )
 
     @property
     def stale(self) -> bool:
@@ -54,6 +68,7 @@ class PreferenceLearner:
         report = self.predictor.fit(self.dataset, **limits)
         self.unfitted, self.changed = 0, True
         self.diverged, self.settled = report.diverged, report.settled
+        self.undecided = report.undecided
         return {
             "predictor/loss": report.loss,
             "predictor/validation_loss": report.validation_loss,

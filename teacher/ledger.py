@@ -181,6 +181,10 @@ class Ledger:
         """Comparisons decided as first, second or equal."""
         return self._count(_USABLE, phase)
 
+    def cant_tell(self) -> int:
+        """Comparisons that nobody can tell apart."""
+        return self._count("(decision = 'cant_tell')", None)
+
     def open(self, phase: Phase | None = None) -> int:
         """Comparisons asked and not decided yet."""
         return self._count(_OPEN, phase)

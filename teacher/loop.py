@@ -21,7 +21,7 @@ from teacher.errors import UndecidedError
 from teacher.judges import value_of
 from teacher.metrics import correlation, progress, rank_correlation, waiting
 from teacher.queries import select_pairs, sure_pairs
-from teacher.reward.report import SETTLED
+from teacher.reward.report import SETTLED, UNDECIDED
 from teacher.run import Run, Teaching, predicted_rewards, steps_of
 from teacher.segments import SegmentPair, SegmentPool
 
@@ -158,6 +158,8 @@ def learn(run: Run, teaching: Teaching, **limits: Any) -> dict[str, float]:
             "a smaller --reward.learning_rate helps",
             about="divergence",
         )
+    if teaching.undecided:
+        run.warn_once(UNDECIDED, about="undecided")
     if teaching.settled:
         run.console.print(SETTLED)
     return values
@@ -297,6 +299,8 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
                 mix_in_gold(run, teaching, pool)
             if not teaching.receive():
                 time.sleep(POLL_SECONDS)
+            elif teaching.silence is not None:
+                run.warn_once(teaching.silence, about="silence")
             run.tell_waiting(needed - answered)
             run.tell_trouble()
             run.tell_pause()

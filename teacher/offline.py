@@ -3,7 +3,7 @@
 import itertools
 import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 from uuid import NAMESPACE_URL, uuid5
@@ -15,17 +15,20 @@ from numpy.typing import NDArray
 from teacher.demonstrations import Demonstrations
 from teacher.envs.episodes import terminations
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.errors import DataError
+from teacher.errors import ConfigError, DataError
 from teacher.judges import Judge, probability_of
-from teacher.options import COUNT, NOT_NEGATIVE, RewardConfig, check_fields
+from teacher.options import COUNT, NOT_NEGATIVE, RewardConfig, check_fields, refuse_idle
 from teacher.preferences import Preference, PreferenceDataset
 from teacher.queries import select_pairs
+from teacher.reward.idle import IN_A_SINGLE_FIT, refuse_idle_of_network
 from teacher.reward.predictor import RewardPredictor
-from teacher.reward.report import FitReport
+from teacher.reward.report import UNDECIDED, FitReport
 from teacher.segments import Episode, SegmentPool
 
 Space = spaces.Space[Any]
 
+MAX_UPDATES = 10_000
+"""Of a fit, unless another number is asked for."""
 _MAX_ROUNDS = 10  # of questions, where a judge leaves some without an answer
 
 
@@ -136,14 +139,17 @@ class Lesson:
     seed: Annotated[int, "of the pairs, of initial parameters and of minibatches", NOT_NEGATIVE] = 1
     max_updates: Annotated[
         int, "of the predictor; it ends before where nothing is gained any more", COUNT
-    ] = 10_000
+    ] = MAX_UPDATES
     allow_variable_horizon: Annotated[
         bool, "accept episodes of several lengths, although an episode's length leaks the reward"
     ] = False
-    reward: Annotated[RewardConfig, "the predictor's settings"] = field(default_factory=RewardConfig)
+    reward: Annotated[
+        RewardConfig, "the predictor's settings; those about a second fit are refused, for there is none"
+    ] = field(default_factory=RewardConfig)
 
     def __post_init__(self) -> None:
         check_fields(self, prefix="")
+        check_single_fit(self.reward, self.max_updates, prefix="")
 
 
 def learn_reward(
@@ -167,15 +173,20 @@ def learn_reward(
         DataError: too few segments, or too few answers to learn from; or finished episodes of several
             lengths, unless the lesson allows them.
         BehaviourError: the judge said what is no answer.
+        ConfigError: a setting of the lesson is of another kind of network.
 
-    Warns where the fit diverged, and where there are so few segments that some are asked about several times.
+    Warns where the fit diverged, where no answer says which segment is the better one, and where there are so
+    few segments that some are asked about several times.
     """
+    refuse_idle_of_network(lesson.reward, observation_space)
     pool = SegmentPool(lesson.segment_steps, capacity=10**9, seed=lesson.seed)
     pool.extend(episodes if lesson.allow_variable_horizon else _of_one_length(episodes))
     dataset = ask(pool, judge, lesson.n_labels)
     predictor = RewardPredictor(observation_space, action_space, lesson.reward, lesson.seed)
-    report = predictor.fit(dataset, max_updates=lesson.max_updates)
+    report = fit_once(predictor, dataset, lesson.max_updates)
     require_updates(report, dataset)
+    if report.undecided:
+        warnings.warn(UNDECIDED, stacklevel=2)
     if report.diverged:
         warnings.warn(
             "the fit came to numbers that are none, and the predictor is what it was before; a smaller "
@@ -183,6 +194,42 @@ def learn_reward(
             stacklevel=2,
         )
     return predictor
+
+
+def check_single_fit(config: RewardConfig, max_updates: int, prefix: str) -> None:
+    """Raise :class:`ConfigError` for a setting that does nothing where :func:`fit_once` is the only fit.
+
+    Args:
+        config: of the predictor.
+        max_updates: of the fit.
+        prefix: of the setting's name, in the message.
+    """
+    refuse_idle(config, IN_A_SINGLE_FIT, f"{prefix}reward.")
+    if config.initial_epochs is not None and max_updates != MAX_UPDATES:
+        raise ConfigError(
+            f"{prefix}max_updates: does nothing here, leave it out: {prefix}reward.initial_epochs says how "
+            f"far the fit goes; got {max_updates}"
+        )
+
+
+def fit_once(
+    predictor: RewardPredictor,
+    dataset: PreferenceDataset,
+    max_updates: int,
+    progress: Callable[[int], None] | None = None,
+) -> FitReport:
+    """A first and only fit: to convergence, or as often through all preferences as the settings say.
+
+    Args:
+        predictor: to be fitted.
+        dataset: the preferences; where the settings want fewer, only those given last are kept.
+        max_updates: of a fit to convergence.
+        progress: see :meth:`RewardPredictor.fit`.
+    """
+    dataset.max_size = predictor.config.max_preferences
+    if predictor.config.initial_epochs is not None:
+        return predictor.fit(dataset, progress=progress)
+    return predictor.fit(dataset, max_updates=max_updates, progress=progress)
 
 
 def _of_one_length(episodes: Iterable[Episode]) -> Iterator[Episode]:

@@ -12,19 +12,20 @@ from teacher.arguments import OneLineParser, add_options, report_errors
 from teacher.demonstrations import save_demonstrations
 from teacher.errors import ConfigError, DataError
 from teacher.evaluation import Evaluation, evaluate
+from teacher.files import require_new
 from teacher.metrics import progress
-from teacher.offline import require_updates
+from teacher.offline import MAX_UPDATES, check_single_fit, fit_once, require_updates
 from teacher.options import RewardConfig
 from teacher.predictor_files import load_predictor, save_predictor
 from teacher.preference_files import load_preferences, save_preferences, saved_spaces, space_of
+from teacher.reward.idle import refuse_idle_of_network
 from teacher.reward.predictor import RewardPredictor
-from teacher.reward.report import SETTLED, FitReport
+from teacher.reward.report import SETTLED, UNDECIDED, FitReport
 from teacher.trajectories import as_demonstrations, load_trajectories, relabel
 from teacher.unirlhf import crowd_preferences, is_crowd_labels, load_crowd_labels
 
 _DATASET = "preferences, .npz or .parquet, as teach export writes them"
 _PREDICTOR = "a predictor, .npz, as teach fit writes it"
-_MAX_UPDATES = 10_000
 
 
 def fit(arguments: Sequence[str]) -> int:
@@ -45,8 +46,8 @@ def fit(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--max_updates",
         type=int,
-        default=_MAX_UPDATES,
-        help=f"it ends before where nothing is gained any more (default: {_MAX_UPDATES})",
+        default=MAX_UPDATES,
+        help=f"it ends before where nothing is gained any more (default: {MAX_UPDATES})",
     )
     group = parser.add_argument_group("reward", RewardConfig.__doc__)
     add_options(group, RewardConfig, prefix="reward.")
@@ -68,12 +69,15 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
         raise ConfigError(
             f"expected a folder for {given.predictor.name}; make {given.predictor.parent} first"
         )
+    require_new(given.predictor)
+    check_single_fit(config, given.max_updates, prefix="--")
     dataset = load_preferences(given.dataset)
     others = None if given.evaluate is None else load_preferences(given.evaluate, env_id=dataset.env_id)
     spaces = saved_spaces(given.dataset)
+    refuse_idle_of_network(config, spaces[0], prefix="--reward.")
     predictor = RewardPredictor(*spaces, config, given.seed)
     with progress(console, "fitting the predictor", given.max_updates) as show:
-        report = predictor.fit(dataset, max_updates=given.max_updates, progress=show)
+        report = fit_once(predictor, dataset, given.max_updates, show)
     if report.diverged:
         raise DataError(
             "the fit came to numbers that are none; try a smaller --reward.learning_rate, and look for "
@@ -86,6 +90,8 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
         f"{report.updates:,} updates; {_losses(report)}",
         highlight=False,
     )
+    if report.undecided:
+        console.print(UNDECIDED, style="yellow")
     if report.settled:
         console.print(SETTLED, highlight=False)
     if others is not None:
@@ -192,8 +198,7 @@ def import_(arguments: Sequence[str]) -> int:
 
 def _import(given: argparse.Namespace) -> str:
     """Write what was asked for; how much it is."""
-    if given.file.exists():
-        raise ConfigError(f"{given.file} exists; choose another name or remove it")
+    require_new(given.file)
     if not is_crowd_labels(given.source):
         demonstrations = as_demonstrations(load_trajectories(given.source))
         save_demonstrations(given.file, demonstrations)

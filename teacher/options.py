@@ -56,6 +56,26 @@ def refuse_first(settings: object, checks: Sequence[Check], prefix: str = "--") 
             raise ConfigError(f"{prefix}{name}: {expectation}; got {attrgetter(name)(settings)!r}")
 
 
+def refuse_idle(settings: object, reasons: Mapping[str, str], prefix: str = "--") -> None:
+    """Raise :class:`ConfigError` where a field is not as it is by default, although it does nothing here.
+
+    Args:
+        settings: a dataclass.
+        reasons: of which fields that is so, and why.
+        prefix: of the field's name, in the message.
+    """
+    by_default = type(settings)()
+    checks = [
+        (
+            name,
+            getattr(settings, name) == getattr(by_default, name),
+            f"does nothing here, leave it out: {why}",
+        )
+        for name, why in reasons.items()
+    ]
+    refuse_first(settings, checks, prefix)
+
+
 def check_fields(settings: object, prefix: str = "--") -> None:
     """Raise :class:`ConfigError` where a dataclass's values are not what its fields say.
 

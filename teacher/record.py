@@ -15,6 +15,7 @@ from teacher.arguments import OneLineParser, report_errors
 from teacher.demonstrations import Demonstrations, record_demonstrations, save_demonstrations
 from teacher.envs.make import make_env
 from teacher.errors import ConfigError
+from teacher.files import require_new
 from teacher.metrics import progress
 from teacher.saved_run import SavedRun
 
@@ -38,13 +39,8 @@ def record_run(run_dir: Path, n_episodes: int, seed: int, console: Console) -> D
 
 def _check_free(path: Path) -> None:
     """Refuse, before anything is played, a file that could not be written afterwards."""
-    try:
-        exists, in_folder = path.exists(), path.parent.is_dir()
-    except OSError as error:
-        raise ConfigError(f"cannot write the demonstrations {path}: {error.strerror}") from error
-    if exists:
-        raise ConfigError(f"{path} exists; choose another name or remove it")
-    if not in_folder:
+    require_new(path)
+    if not path.parent.is_dir():
         raise ConfigError(f"expected a folder for the demonstrations {path}; make {path.parent} first")
 
 

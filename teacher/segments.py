@@ -128,9 +128,9 @@ class Segment:
 
     def _require_finite(self, name: str) -> None:
         values = getattr(self, name)
-        if values is None or values.dtype.kind != "f":
+        if values is None:
             return
-        fits = np.abs(values) <= _LARGEST  # not so for a NaN
+        fits = fits_float32(values)
         if not fits.all():
             raise DataError(
                 f"expected finite {name} of at most {_LARGEST:.1e}, got {values[~fits][0]} in an episode of "
@@ -285,7 +285,7 @@ class SegmentPool:
 
         The segments of an episode follow one another from a random offset on, so that none overlaps another
         and no phase of the episode is always a segment's beginning. A trajectory may come again when it has
-        grown. An episode shorter than a segment gives none.
+        grown. An episode shorter than a segment gives none; see :func:`readable_steps` for its last step.
 
         Args:
             trajectories: new, or grown since they came last.
@@ -361,17 +361,34 @@ class SegmentPool:
         return max(2, int(np.searchsorted(sizes, self._max_bytes, side="right")))
 
     def _cut(self, trajectory: Episode) -> list[Segment]:
-        start = self._next_start.get(trajectory)
+        start, steps = self._next_start.get(trajectory), readable_steps(trajectory)
         if start is None:
-            start = first_start(self.length, len(trajectory), trajectory.finished, self._random)
+            start = first_start(self.length, steps, trajectory.finished, self._random)
         if start is None:
             return []
         segments = []
-        while start + self.length <= len(trajectory):
+        while start + self.length <= steps:
             segments.append(slice_of(trajectory, start, start + self.length))
             start += self.length
         self._next_start[trajectory] = start
         return segments
+
+
+def readable_steps(episode: Episode) -> int:
+    """How many steps can be learned from: all of them, but for a last one that led to what is no number.
+
+    An environment may end an episode because its state is no number any more.
+    """
+    led_to_numbers = fits_float32(episode.next_observations[-1:]).all()
+    return len(episode) - int(episode.finished and not led_to_numbers)
+
+
+def fits_float32(array: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which numbers are finite, also in the precision that rewards and policies are computed in."""
+    if array.dtype.kind != "f":
+        return np.ones(array.shape, bool)
+    fits: NDArray[np.bool_] = np.abs(array) <= _LARGEST  # not so for a NaN
+    return fits
 
 
 def first_start(length: int, steps: int, finished: bool, random: np.random.Generator) -> int | None:

@@ -123,11 +123,3 @@ class Split:
         size = len(self.train[0])
         order = np.arange(size) if self._rng is None else self._rng.permutation(size)
         yield from np.array_split(order, max(1, size // self._batch_size))
-
-
-def fits_float32(array: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which numbers are finite, also in the precision that policies compute in."""
-    if array.dtype.kind != "f":
-        return np.ones(array.shape, bool)
-    fits: NDArray[np.bool_] = np.abs(array) <= np.finfo(np.float32).max  # not so for a NaN
-    return fits

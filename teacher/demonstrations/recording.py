@@ -9,9 +9,10 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
-from teacher.demonstrations.episodes import Demonstrations, fits_float32
+from teacher.demonstrations.episodes import Demonstrations
 from teacher.envs.episodes import episode_seeds
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, one_line
+from teacher.segments import fits_float32
 
 Controller = Callable[[Any], Any]
 """From one observation to one action."""

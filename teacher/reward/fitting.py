@@ -217,6 +217,11 @@ class Fitter:
         held_out = (pairs.weights == 0).float()
         return Evaluation(outputs, logits, losses, _mean(losses, pairs.weights), _mean(losses, held_out))
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has made an update."""
+        return self._optimizer.steps > 0
+
     def is_sound(self) -> bool:
         """Whether all numbers that the next fit starts from are finite."""
         return bool(self._parameters.values.isfinite().all()) and self._optimizer.is_sound()

@@ -46,21 +46,24 @@ class Adam:
     """Adam (Kingma, Ba 2015) on flat parameters, in a few calls however many layers there are.
 
     torch's own would import its compiler, which takes longer than many a fit.
+
+    Attributes:
+        steps: taken so far.
     """
 
     def __init__(self, parameters: FlatParameters) -> None:
         self._parameters = parameters
         self._mean = torch.zeros_like(parameters.values)
         self._square = torch.zeros_like(parameters.values)
-        self._steps = 0
+        self.steps = 0
 
     def step(self, learning_rate: float) -> None:
         """Take one step down the gradient."""
         gradient = self._parameters.gradient
-        self._steps += 1
+        self.steps += 1
         self._mean.lerp_(gradient, 1 - _BETAS[0])
         self._square.mul_(_BETAS[1]).addcmul_(gradient, gradient, value=1 - _BETAS[1])
-        mean_share, square_share = (1 - beta**self._steps for beta in _BETAS)
+        mean_share, square_share = (1 - beta**self.steps for beta in _BETAS)
         deviation = self._square.sqrt().div_(square_share**0.5).add_(_EPSILON)
         self._parameters.values.addcdiv_(self._mean, deviation, value=-learning_rate / mean_share)
 
@@ -72,7 +75,7 @@ class Adam:
         """Moments and the count of steps for each parameter, named as torch does."""
         means, squares = (self._parameters.views(flat.clone()) for flat in (self._mean, self._square))
         return [
-            {"step": torch.tensor(float(self._steps)), "exp_avg": mean, "exp_avg_sq": square}
+            {"step": torch.tensor(float(self.steps)), "exp_avg": mean, "exp_avg_sq": square}
             for mean, square in zip(means, squares, strict=True)
         ]
 
@@ -85,4 +88,4 @@ class Adam:
         for entry, mean, square in zip(state, means, squares, strict=False):
             mean.copy_(torch.as_tensor(entry["exp_avg"]))
             square.copy_(torch.as_tensor(entry["exp_avg_sq"]))
-        self._steps = int(state[0]["step"]) if state else 0
+        self.steps = int(state[0]["step"]) if state else 0

@@ -100,7 +100,7 @@ class RewardPredictor:
         """Go on fitting from where the last fit ended, as far as the settings say.
 
         Args:
-            dataset: the preferences.
+            dataset: the preferences, no more than ``max_preferences`` of the settings.
             max_epochs: instead, go so often through them.
             max_updates: instead, fit to convergence: until no member improves any more on the pairs held out
                 from it, in at most so many updates; each member is left at its best.
@@ -115,13 +115,18 @@ class RewardPredictor:
         good parameters stay: the best so far in a fit to convergence, else those before.
 
         Raises:
+            ConfigError: there are more preferences than the settings want.
             DataError: the preferences are about another environment than those before.
         """
         if len(dataset) == 0:
-            return FitReport()
+            return FitReport(undecided=True)
+        self._require_few(dataset)
         self.require_environment(dataset)
-        if max_epochs is None and max_updates is None and self.config.converge:
-            max_updates = _MAX_UPDATES
+        if max_epochs is None and max_updates is None:
+            if self.config.initial_epochs is not None and not self._fitter.has_begun:
+                max_epochs = self.config.initial_epochs
+            elif self.config.converge:
+                max_updates = _MAX_UPDATES
         self.env_id = telling_name(self.env_id, dataset.env_id)
         if self.features == "auto" and len(dataset) >= _TELLING:
             return self._settle(dataset, max_epochs, max_updates, progress)
@@ -181,6 +186,14 @@ class RewardPredictor:
         self._normalise.fit(evaluation.outputs)
         report = report_of(updates, evaluation, pairs, self.config.label_noise)
         return replace(report, diverged=not sound)
+
+    def _require_few(self, dataset: PreferenceDataset) -> None:
+        most = self.config.max_preferences
+        if most is not None and len(dataset) > most:
+            raise ConfigError(
+                f"--reward.max_preferences: expected {most} preferences or fewer, got {len(dataset)}; set "
+                f"the dataset's max_size to {most}, which keeps those given last"
+            )
 
     def require_environment(self, dataset: PreferenceDataset) -> None:
         """Raise :class:`DataError` for preferences about another environment than it was fitted to."""

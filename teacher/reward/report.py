@@ -11,6 +11,10 @@ from teacher.reward.loss import preference_loss
 from teacher.reward.pairs import Pairs
 
 SETTLED = "The predictor reads squares and logarithms: they order the answers held out clearly better."
+UNDECIDED = (
+    "no answer that the predictor is fitted to says which of two segments is the better one, so what it "
+    "predicts means nothing; give answers that do"
+)
 _SCALES = tuple(0.05 * 1.2**power for power in range(21))  # to 1.9
 
 
@@ -32,6 +36,7 @@ class FitReport:
             of that or not.
         diverged: the fit came to numbers that are none, and its last good parameters were kept.
         settled: in this fit it was settled that squares and logarithms are read.
+        undecided: no answer that a member was fitted to prefers a side, so the predictor means nothing.
     """
 
     updates: int = 0
@@ -42,6 +47,7 @@ class FitReport:
     order_loss: float = nan
     diverged: bool = False
     settled: bool = False
+    undecided: bool = False
 
 
 def report_of(updates: int, evaluation: Evaluation, pairs: Pairs, noise: float) -> FitReport:
@@ -55,6 +61,7 @@ def report_of(updates: int, evaluation: Evaluation, pairs: Pairs, noise: float) 
         _accuracy(evaluation.logits, pairs, noise),
         float(preference_loss(true_logits, pairs.values, noise).mean()),
         _order_loss(evaluation.logits, pairs, noise),
+        undecided=not bool(((pairs.values != 0.5) & (pairs.weights > 0)).any()),
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from teacher.demonstrations import load_demonstrations, save_demonstrations
 from teacher.errors import ConfigError, DataError
-from teacher.files import DAMAGED_ARCHIVE, opened_archive
+from teacher.files import DAMAGED_ARCHIVE, opened_archive, require_new
 from teacher.offline import demonstrated_episodes
 from teacher.preference_files import space_of
 from teacher.reward.features import Transitions
@@ -51,8 +51,7 @@ def relabel(predictor: RewardPredictor, source: Path, target: Path) -> None:
         DataError: as :func:`load_trajectories`, or the steps are not of the predictor's spaces.
         StorageError: the copy cannot be written.
     """
-    if target.exists():
-        raise ConfigError(f"{target} exists; choose another name or remove it")
+    require_new(target)
     _format_of(source).relabel(source, target, predictor)
 
 

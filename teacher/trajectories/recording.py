@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from teacher.demonstrations import Demonstrations
 from teacher.errors import DataError
 from teacher.offline import RecordedEpisode
+from teacher.segments import readable_steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,12 +27,13 @@ class Recording:
 
 
 def as_demonstrations(recording: Recording) -> Demonstrations:
-    """The same episodes for behaviour cloning.
+    """The same episodes for behaviour cloning, each without a last step that led to what is no number.
 
     Raises:
         DataError: there are none.
     """
-    episodes = [episode for episode in recording.episodes if len(episode)]
+    episodes = [_readable(episode) for episode in recording.episodes]
+    episodes = [episode for episode in episodes if len(episode)]
     if not episodes:
         raise DataError("expected at least one episode of one step, got none")
     lengths = [len(episode) for episode in episodes]
@@ -44,6 +46,15 @@ def as_demonstrations(recording: Recording) -> Demonstrations:
         np.array([episode.true_rewards.sum() for episode in episodes]),
         starts,
         _columns([episode.states[-1:] for episode in episodes]),
+    )
+
+
+def _readable(episode: RecordedEpisode) -> RecordedEpisode:
+    steps = readable_steps(episode)
+    if steps == len(episode):
+        return episode
+    return RecordedEpisode(
+        episode.states[: steps + 1], episode.actions[:steps], episode.true_rewards[:steps], terminated=False
     )
 
 

@@ -46,6 +46,22 @@ def first_preferences(config: WrapperConfig, source: Source, ledger: Ledger) -> 
     return dataset, loaded
 
 
+def keep_last(dataset: PreferenceDataset, config: WrapperConfig, most: int | None) -> None:
+    """Learn from so many answers only, those given last, where the predictor's settings say ``most``.
+
+    Raises:
+        ConfigError: training would never begin.
+    """
+    if most is None or not config.train_reward:
+        return
+    if most < config.n_initial_prefs:
+        raise ConfigError(
+            f"reward.max_preferences: expected n_initial_prefs ({config.n_initial_prefs}) or more, or "
+            f"training never begins; got {most}"
+        )
+    dataset.max_size = min(most, config.max_prefs_in_db)
+
+
 def _saved_preferences(config: WrapperConfig, source: Source) -> PreferenceDataset:
     """What was answered in ``prefs_dir``; empty where none is named.
 

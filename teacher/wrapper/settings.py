@@ -18,6 +18,7 @@ from teacher.options import (
     RewardConfig,
     check_fields,
     refuse_first,
+    refuse_idle,
 )
 from teacher.people import SiteOptions
 from teacher.schedules import LabelSchedule
@@ -27,6 +28,14 @@ InitialReward = Literal["zero", "true"]
 
 OTHER_NAMES = {"synthetic_preferences": "synthetic_prefs"}
 """What settings are called elsewhere."""
+
+_IDLE_REWARD: Mapping[str, str] = {
+    "initial_epochs": "n_initial_training_steps says how long the first training is",
+    "converge": "a training step is one pass through all answers; reward.epochs says how many",
+}
+_IDLE_QUERIES: Mapping[str, str] = dict.fromkeys(
+    ("exploration_frac", "switch_prob", "random_prob"), "no steps are made here but those of the agent"
+)
 
 DROPPED: Mapping[str, str] = {
     "mp_context": "asking and training run in a thread, which shares the environment's process",
@@ -65,7 +74,8 @@ class WrapperConfig:
     n_initial_prefs: Annotated[int, "answers before training begins", COUNT] = 40
     pretrained_reward_predictor_dir: Annotated[
         str | Path | None,
-        "begin with the newest predictor of this folder of checkpoints; its settings count instead of reward",
+        "begin with the newest predictor of this folder of checkpoints; its settings count, and reward is "
+        "left out or the same",
     ] = None
     reward_predictor_ckpt_interval: Annotated[
         int, "training steps from one saved predictor to the next; the last five are kept", COUNT
@@ -131,6 +141,8 @@ class WrapperConfig:
     def __post_init__(self) -> None:
         check_fields(self, prefix="")
         refuse_first(self, self._checks(), prefix="")
+        refuse_idle(self.reward, _IDLE_REWARD, "reward.")
+        refuse_idle(self.queries, _IDLE_QUERIES, "queries.")
 
     def _checks(self) -> list[Check]:
         return [
@@ -163,6 +175,26 @@ class WrapperConfig:
                 "train_reward",
                 not self.train_reward or self.collect_prefs or self.prefs_dir is not None,
                 "needs answers: collect_prefs, or those in a prefs_dir",
+            ),
+            (
+                "schedule",
+                self.schedule is None or self.n_prefs is None,
+                "expected it or n_prefs and total_timesteps, not both",
+            ),
+            (
+                "judge",
+                self.judge == "oracle" or self.synthetic_prefs,
+                "people answer where not synthetic_prefs; leave it out",
+            ),
+            (
+                "people",
+                self.people == "site" or not self.synthetic_prefs,
+                "a function answers where synthetic_prefs; pass synthetic_prefs=False",
+            ),
+            (
+                "site",
+                self.site == SiteOptions() or (self.people == "site" and not self.synthetic_prefs),
+                'people are asked there only with synthetic_prefs=False and people="site"',
             ),
         ]
 

@@ -27,9 +27,10 @@ from teacher.options import RewardConfig
 from teacher.predictor_files import load_predictor, save_predictor
 from teacher.preference_files import save_preferences
 from teacher.queries import select_pairs
+from teacher.reward.idle import refuse_idle_of_network
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
-from teacher.reward.report import SETTLED
+from teacher.reward.report import SETTLED, UNDECIDED
 from teacher.segments import Segment, SegmentPool
 from teacher.wrapper.beginnings import (
     CHECKPOINTS_NAME,
@@ -37,6 +38,7 @@ from teacher.wrapper.beginnings import (
     checkpoints,
     collector_of,
     first_preferences,
+    keep_last,
     newest_checkpoint,
     schedule_of,
 )
@@ -90,6 +92,7 @@ class Tutor:
         self.predictor: RewardPredictor | None = None
         self.training_steps = self.steps = 0
         self.ended_early = False
+        self._warned: set[str] = set()  # names of logs
         self._parts = contextlib.ExitStack()
         self._lock = threading.Lock()  # for the dataset and the files that are written of it
         self._given: deque[Segment] = deque(maxlen=_SEGMENTS_QUEUED)
@@ -119,6 +122,7 @@ class Tutor:
         if len(dataset):
             _preferences_log.info("beginning with %d preferences", len(dataset))
         predictor = self._first_predictor()
+        keep_last(dataset, config, predictor.config.max_preferences)
         self._schedule, self._not_due = schedule_of(config, self._loaded + ledger.asked())
         parts.callback(self.films.close)
         # A function's UUIDs follow from the seed, and may not be those of preferences from another folder.
@@ -276,7 +280,9 @@ class Tutor:
         if self.config.collect_prefs:
             self._ask()
             with self._lock:
-                self.learner.receive()
+                has_answers = self.learner.receive()
+            if has_answers and self.learner.silence is not None:
+                self._warn_once(_preferences_log, self.learner.silence)
         return self.config.train_reward and self._learn()
 
     def _take_segments(self) -> None:
@@ -329,6 +335,8 @@ class Tutor:
         values = self.learner.fit(max_epochs=count, progress=self._check_stop)
         if self.learner.diverged:
             _predictor_log.warning("a fit came to numbers that are none; a smaller learning rate helps")
+        if self.learner.undecided:
+            self._warn_once(_predictor_log, UNDECIDED)
         if self.learner.settled:
             _predictor_log.info(SETTLED)
         before, self.training_steps = self.training_steps, self.training_steps + count
@@ -339,6 +347,12 @@ class Tutor:
             self._save(self.learner.predictor, self.training_steps)
         self._publish()
         return self._left > 0
+
+    def _warn_once(self, log: logging.Logger, warning: str) -> None:
+        """Warn, where this log was not warned in this way before."""
+        if log.name not in self._warned:
+            self._warned.add(log.name)
+            log.warning(warning)
 
     def _check_stop(self, updates: int) -> None:
         if self._stop.is_set():
@@ -387,9 +401,16 @@ class Tutor:
         """The one to be trained; where a pretrained one is named that, which is used from the first step."""
         folder = self.config.pretrained_reward_predictor_dir
         if folder is None:
+            if self.config.train_reward:
+                refuse_idle_of_network(self.config.reward, self.source.observation_space, self._network)
             return self._new_predictor(self.config.reward)
         path = newest_checkpoint(Path(folder))
         self.predictor = self._load_predictor(path)
+        if self.config.reward not in (RewardConfig(), self.predictor.config):
+            raise ConfigError(
+                f"reward: expected the settings of {path}, which count, or none; leave it out beside "
+                "pretrained_reward_predictor_dir"
+            )
         _log.info("rewards are predicted by %s", path)
         return self._load_predictor(path)
 

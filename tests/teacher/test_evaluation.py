@@ -20,6 +20,7 @@ from teacher.predictor_files import load_predictor
 from teacher.preference_files import save_preferences
 from teacher.preferences import Preference, PreferenceDataset, bootstrap_weights
 from teacher.reward.predictor import RewardPredictor
+from teacher.reward.report import UNDECIDED
 from teacher.segments import Segment
 from teacher.teach import main
 
@@ -165,6 +166,22 @@ def test_a_predictor_is_fitted_and_evaluated_by_command(
             2,
             "teach fit: --max_updates: expected 1 or more; got 0",
         ),
+        ("fit labels.npz labels.npz", 2, "teach fit: labels.npz exists; choose another name or remove it"),
+        (
+            "fit labels.npz reward.npz --reward.epochs 3",
+            2,
+            "teach fit: --reward.epochs: does nothing here, leave it out: no fit follows the first",
+        ),
+        (
+            "fit labels.npz reward.npz --reward.image_dropout 0.1",
+            2,
+            "teach fit: --reward.image_dropout: does nothing here, leave it out: observations are no images",
+        ),
+        (
+            "fit labels.npz reward.npz --reward.initial_epochs 3 --max_updates 5",
+            2,
+            "teach fit: --max_updates: does nothing here, leave it out: --reward.initial_epochs says",
+        ),
         ("fit labels.npz", 2, "teach fit: the following arguments are required: predictor"),
         ("evaluate labels.npz labels.npz", 1, "teach evaluate: labels.npz is no checkpoint"),
         ("relabel labels.npz a b", 1, "teach relabel: labels.npz is no checkpoint"),
@@ -189,6 +206,25 @@ def test_what_cannot_be_done_is_one_line(
     assert said.err.startswith(says)
     assert said.err.count("\n") == 1
     assert {path.name for path in Path().iterdir()} == {"labels.npz", "others.parquet"}
+
+
+def test_a_fit_heeds_how_often_it_goes_through_how_many_answers(
+    files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--reward.initial_epochs", "5", "--reward.max_preferences", "30"]
+    assert main(["fit", str(files[0]), str(tmp_path / "reward.npz"), *words]) == 0
+    assert "fitted to 30 preferences about Any-v0 in 5 updates" in capsys.readouterr().out
+
+
+def test_a_fit_to_answers_that_tell_nothing_says_so(
+    pairs: Sequence[Pair], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = PreferenceDataset()
+    dataset.upsert(Preference(UUID(int=number), *pair, 0.5) for number, pair in enumerate(pairs[:9]))
+    save_preferences(tmp_path / "equal.npz", dataset, *SPACES)
+    line = ["fit", str(tmp_path / "equal.npz"), str(tmp_path / "reward.npz"), "--max_updates", "5"]
+    assert main(line) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == UNDECIDED
 
 
 def fit_one(number: int, pair: Pair, folder: Path) -> tuple[int, Path]:

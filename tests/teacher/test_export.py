@@ -113,6 +113,39 @@ def test_the_predictor_of_a_run_is_exported(
     assert found.env_id == "teacher/ShortReacher-v1"
 
 
+def test_nothing_is_exported_over_what_is_there(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels, table, predictor = (tmp_path / name for name in ("a.npz", "a.parquet", "p.npz"))
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for path in (labels, table, predictor, folder / "train.parquet"):
+        path.write_text("mine")
+    new = str(tmp_path / "new.npz")
+    for words, taken in (
+        ([labels], labels),
+        ([table, "--clips"], table),
+        ([new, "--predictor", predictor], predictor),
+        ([folder], folder),
+    ):
+        assert main(["export", str(run_dir), *map(str, words)]) == 2
+        assert capsys.readouterr().err == f"teach export: {taken} exists; choose another name or remove it\n"
+    assert main(["export", str(run_dir), new, "--predictor", new]) == 2
+    assert "expected two files for labels and predictor" in capsys.readouterr().err
+    assert main(["export", str(run_dir), str(tmp_path / f"{'x' * 300}.npz")]) == 2
+    assert "File name too long; choose another name" in capsys.readouterr().err
+    assert {path.read_text() for path in (labels, table, predictor, *folder.iterdir())} == {"mine"}
+    assert not Path(new).exists()
+
+
+def test_a_folder_with_nothing_but_hidden_files_becomes_a_dataset(run_dir: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "cloned"
+    folder.mkdir()
+    (folder / ".gitattributes").touch()
+    assert main(["export", str(run_dir), str(folder)]) == 0
+    assert {path.name for path in folder.iterdir()} == {".gitattributes", "README.md", "train.parquet"}
+
+
 def test_what_cannot_be_exported_is_one_line(
     run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

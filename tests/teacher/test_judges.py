@@ -3,13 +3,15 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from teacher.errors import BehaviourError, ConfigError
 from teacher.judges import Behaviour, ScriptedTeacher, goal_of, oracle, true_return, value_of
-from teacher.segments import Segment
+from teacher.offline import RecordedEpisode
+from teacher.segments import Segment, slice_of
 from teacher.teachers import Manner
 
 MakeSegment = Callable[..., Segment]
@@ -54,6 +56,47 @@ def test_errors_belong_to_the_pair_and_the_seed(make_segment: MakeSegment) -> No
     given = [one(*pair) for pair in pairs]
     assert [same(*pair) for pair in reversed(again)] == given[::-1]
     assert [other(*pair) for pair in pairs] != given
+
+
+def test_what_a_teacher_errs_in_stays_as_published(make_segment: MakeSegment) -> None:
+    pairs = [(make_segment(seed), make_segment(seed + 1)) for seed in range(1, 81, 2)]
+    teacher = ScriptedTeacher(Manner(mistake=0.1), seed=1)
+    assert [n for n, pair in enumerate(pairs) if teacher(*pair) != oracle(*pair)] == [3, 14, 15, 23, 26, 39]
+
+
+@pytest.mark.parametrize("manner", ["mistake:0.3", "noisy:1"])
+def test_errors_about_recorded_episodes_that_act_alike_are_independent(manner: str) -> None:
+    random, actions = np.random.default_rng(1), np.ones((8, 1), np.float32)
+    episodes = [
+        RecordedEpisode(random.normal(size=(9, 2)).astype(np.float32), actions, np.full(8, reward))
+        for reward in (0.1, 0.2) * 1000
+    ]
+    segments = [slice_of(episode, 2, 6) for episode in episodes]
+    pairs = list(zip(segments[::2], segments[1::2], strict=True))
+    one, same, other = (ScriptedTeacher(Manner.parse(manner), seed) for seed in (1, 1, 2))
+    errs = np.array([one(*pair) == "first" for pair in pairs])
+    assert errs.mean() == pytest.approx(0.3 if manner == "mistake:0.3" else 1 / (1 + np.exp(0.4)), abs=0.06)
+    assert abs(np.corrcoef(errs[:-1], errs[1:])[0, 1]) < 0.1
+    assert [same(*pair) == "first" for pair in reversed(pairs)] == errs[::-1].tolist()
+    assert abs(np.corrcoef(errs, [other(*pair) == "first" for pair in pairs])[0, 1]) < 0.1
+
+
+@pytest.mark.parametrize("what", ["states", "true_rewards"])
+def test_errors_are_others_where_recorded_episodes_differ_in_one_thing(what: str) -> None:
+    alike: dict[str, Any] = {
+        "states": np.zeros((5, 1)),
+        "actions": np.ones((4, 1)),
+        "true_rewards": np.zeros(4),
+    }
+    pairs = []
+    for number in range(200):
+        second = {**alike, "true_rewards": np.ones(4)}
+        second[what] = second[what].copy()
+        second[what][-1] += number
+        episodes = RecordedEpisode(**alike), RecordedEpisode(**second)
+        pairs.append([slice_of(episode, 0, 4) for episode in episodes])
+    teacher = ScriptedTeacher(Manner(mistake=0.5), seed=1)
+    assert {teacher(*pair) for pair in pairs} == {"first", "second"}
 
 
 def test_a_myopic_teacher_looks_at_the_end_and_a_discount_at_the_beginning(make_segment: MakeSegment) -> None:

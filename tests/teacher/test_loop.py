@@ -428,6 +428,26 @@ def test_a_fit_that_diverges_is_told_in_a_line_and_training_goes_on(make_run: Ma
     assert run.agent.total_steps >= 4000
 
 
+@pytest.mark.parametrize(
+    ("answers", "says"),
+    [
+        (["equal"], "no answer that the predictor is fitted to says which of two segments is the better"),
+        (["cant_tell"] * 12, "all 10 answers so far are that nobody can tell, and nothing is learned"),
+    ],
+)
+def test_answers_that_tell_nothing_are_told_of_once(
+    make_run: MakeRun, answers: list[Decision], says: str
+) -> None:
+    run, person = make_run(pace="free", num_timesteps=4000)
+    run.console = Console(file=io.StringIO(), soft_wrap=True)
+    if answers == ["equal"]:
+        person.judge = lambda *_: "equal"
+    else:
+        person.judge = lambda *pair: answers.pop() if answers else oracle(*pair)
+    assert loop.train(run)
+    assert run.console.file.getvalue().count(says) == 1  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(("gain", "times"), [(-9.0, 1), (9.0, 0)])
 def test_squares_and_logarithms_are_told_once_where_they_are_read(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, gain: float, times: int

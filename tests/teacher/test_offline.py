@@ -21,7 +21,7 @@ from teacher.metrics import rank_correlation
 from teacher.offline import Lesson, RecordedEpisode, ask, demonstrated_episodes, learn_reward
 from teacher.options import NumberFeatures, RewardConfig
 from teacher.reward.predictor import RewardPredictor
-from teacher.segments import Segment, SegmentPool
+from teacher.segments import Segment, SegmentPool, readable_steps
 from teacher.teachers import Manner
 
 STEPS = 15
@@ -157,6 +157,33 @@ def test_demonstrations_without_last_states_are_episodes_without_their_last_step
     assert sum(map(len, whole)) == len(recorded)
     np.testing.assert_array_equal(np.stack([episode.states[-1] for episode in whole]), recorded.final_obs)
     np.testing.assert_array_equal(whole[0].states[:-1], episodes[0].states)
+
+
+def recorded_episode(seed: int, last: float = 0.0) -> RecordedEpisode:
+    """30 steps whose reward is the first number of what they lead to, the last of which is ``last``."""
+    states = np.random.default_rng(seed).normal(size=(31, 2))
+    states[-1, 0] = last
+    return RecordedEpisode(states, np.zeros((30, 1)), states[1:, 0].clip(-3, 3), terminated=True)
+
+
+@pytest.mark.parametrize("last", [np.nan, np.inf, 4e38])
+def test_a_last_step_that_leads_to_no_number_is_in_no_segment(last: float) -> None:
+    episodes = [recorded_episode(seed, last if seed % 2 else 0.0) for seed in range(20)]
+    assert [readable_steps(episode) for episode in episodes] == [30, 29] * 10
+    pool = SegmentPool(1)
+    pool.extend(episodes)
+    assert len(pool) == 10 * 30 + 10 * 29
+    assert sum(segment.terminated for segment in pool.segments) == 10
+    spaces = Box(-np.inf, np.inf, (2,)), Box(-1, 1, (1,))
+    lesson = Lesson(n_labels=30, segment_steps=5, max_updates=20)
+    assert np.isfinite(learn_reward(episodes, oracle, *spaces, lesson).step_rewards(episodes[0])).all()
+
+
+def test_a_state_on_the_way_that_is_no_number_is_refused() -> None:
+    broken = recorded_episode(1)
+    broken.states[7] = np.nan
+    with pytest.raises(DataError, match="expected finite observations"):
+        SegmentPool(5).extend([broken])
 
 
 def test_states_are_one_more_than_actions() -> None:
@@ -307,3 +334,47 @@ def test_a_fit_that_diverged_is_told(fumbling: list[Trajectory], pendulum: TaskI
     with pytest.warns(UserWarning, match=r"the fit came to numbers that are none.*learning_rate"):
         predictor = learn_reward(fumbling, oracle, pendulum.observation_space, pendulum.action_space, lesson)
     assert np.isfinite(predictor.step_rewards(fumbling[0])).all()
+
+
+@pytest.mark.parametrize(
+    ("lesson", "says"),
+    [
+        ({"reward": RewardConfig(epochs=5)}, r"^reward\.epochs: does nothing here, .*; got 5$"),
+        ({"reward": RewardConfig(converge=True)}, r"^reward\.converge: does nothing here, "),
+        ({"reward": RewardConfig(refit_after=0.5)}, r"^reward\.refit_after: does nothing here, "),
+        (
+            {"reward": RewardConfig(initial_epochs=5), "max_updates": 9},
+            r"^max_updates: does nothing here, .* reward\.initial_epochs says how far the fit goes; got 9$",
+        ),
+    ],
+)
+def test_settings_that_do_nothing_in_a_single_fit_are_refused(lesson: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        Lesson(n_labels=3, segment_steps=STEPS, **lesson)
+
+
+def test_settings_of_images_are_refused_for_vectors(fumbling: list[Trajectory], pendulum: TaskInfo) -> None:
+    lesson = Lesson(n_labels=3, segment_steps=STEPS, reward=RewardConfig(image_dropout=0.1))
+    with pytest.raises(ConfigError, match=r"image_dropout: does nothing here, .* observations are no images"):
+        learn_reward(fumbling, oracle, pendulum.observation_space, pendulum.action_space, lesson)
+
+
+def test_a_single_fit_heeds_how_often_it_goes_through_how_many_answers(
+    fumbling: list[Trajectory], pendulum: TaskInfo
+) -> None:
+    spaces = pendulum.observation_space, pendulum.action_space
+    settings = RewardConfig(initial_epochs=4, max_preferences=20, hidden=8)
+    lesson = Lesson(n_labels=30, segment_steps=STEPS, reward=settings)
+    found = learn_reward(fumbling, oracle, *spaces, lesson).step_rewards(fumbling[0])
+    pool = SegmentPool(STEPS, capacity=10**9, seed=lesson.seed)
+    pool.extend(fumbling)
+    dataset = ask(pool, oracle, 30)
+    dataset.max_size = 20
+    same = RewardPredictor(*spaces, RewardConfig(hidden=8), lesson.seed)
+    same.fit(dataset, max_epochs=4)
+    np.testing.assert_array_equal(found, same.step_rewards(fumbling[0]))
+
+
+def test_answers_that_tell_nothing_are_warned_of(fumbling: list[Trajectory], learn: Learn) -> None:
+    with pytest.warns(UserWarning, match="no answer .* says which of two segments is the better one"):
+        learn(fumbling, lambda *_: "equal", 20)

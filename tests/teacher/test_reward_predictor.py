@@ -7,18 +7,21 @@ from uuid import UUID
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from scipy.stats import spearmanr
 
 from teacher.checkpoint import load_state, save_state
-from teacher.errors import DataError
+from teacher.errors import ConfigError, DataError
 from teacher.options import RewardConfig
 from teacher.preferences import Preference, PreferenceDataset, bootstrap_weights
+from teacher.reward.idle import refuse_idle_of_network
 from teacher.reward.predictor import RewardPredictor
 from teacher.segments import Segment
 
 MakeSegment = Callable[..., Segment]
 OBSERVATIONS = spaces.Box(-np.inf, np.inf, (3,))
+IMAGES = spaces.Box(0, 255, (8, 8, 3), np.uint8)
 ACTIONS = spaces.Box(-1, 1, (2,), np.float32)
 
 
@@ -352,6 +355,64 @@ def test_a_fit_goes_as_far_as_the_settings_say(make_segment: MakeSegment) -> Non
     converged = predictor(converge=True, patience=20).fit(answers)
     assert converged == predictor(patience=20).fit(answers, max_updates=10_000)
     assert converged.updates > 20
+
+
+def test_the_first_fit_goes_so_often_through_the_answers_as_the_settings_say(
+    make_segment: MakeSegment, tmp_path: Path
+) -> None:
+    answers = dataset(truthful(make_segment, range(40)))
+    model, plain = predictor(initial_epochs=7, epochs=3), predictor(epochs=3)
+    assert model.fit(answers).updates == plain.fit(answers, max_epochs=7).updates
+    save_state(tmp_path / "state.npz", model.state_dict())
+    later = predictor(initial_epochs=7, epochs=3)
+    later.load_state_dict(load_state(tmp_path / "state.npz"))
+    assert later.fit(answers).updates == model.fit(answers).updates == plain.fit(answers).updates
+    asked = predictor(initial_epochs=7)
+    assert asked.fit(answers, max_epochs=1).updates == plain.fit(answers, max_epochs=1).updates
+
+
+def test_more_answers_than_the_settings_want_are_refused(make_segment: MakeSegment) -> None:
+    answers, model = dataset(truthful(make_segment, range(8))), predictor(max_preferences=5)
+    with pytest.raises(ConfigError, match=r"expected 5 preferences or fewer, got 8; set .* max_size to 5"):
+        model.fit(answers)
+    answers.max_size = 5
+    assert model.fit(answers).updates > 0
+
+
+def test_a_fit_to_answers_that_tell_nothing_is_told(make_segment: MakeSegment) -> None:
+    def fit(*values: float, trained: bool = True) -> bool:
+        ids = [uuid_with(trained), UUID(int=1 << 90), UUID(int=1 << 91)]
+        pairs = [(make_segment(2 * n), make_segment(2 * n + 1)) for n in range(3)]
+        found = [Preference(id_, *pair, value) for id_, pair, value in zip(ids, pairs, values, strict=False)]
+        return predictor().fit(dataset(found), max_epochs=1).undecided
+
+    assert fit()
+    assert fit(0.5, 0.5, 0.5)
+    assert fit(1.0, trained=False)
+    assert not fit(0.6, 0.5, 0.5)
+    assert not fit(1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("space", "network", "setting"),
+    [
+        (OBSERVATIONS, None, "image_dropout"),
+        (OBSERVATIONS, None, "no_image_batch_norm"),
+        (IMAGES, None, "hidden"),
+        (IMAGES, None, "dropout"),
+        (OBSERVATIONS, torch.nn.Linear, "hidden"),
+        (IMAGES, torch.nn.Linear, "image_dropout"),
+    ],
+)
+def test_settings_of_another_kind_of_network_are_refused(
+    space: spaces.Space[Any], network: Any, setting: str
+) -> None:
+    refuse_idle_of_network(RewardConfig(), space, network)
+    values: dict[str, Any] = {
+        "hidden": 5, "dropout": 0.1, "image_dropout": 0.1, "no_image_batch_norm": True
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match=rf"^reward\.{setting}: does nothing here, leave it out: .*; got "):
+        refuse_idle_of_network(RewardConfig(**{setting: values[setting]}), space, network)
 
 
 @pytest.mark.parametrize(("difference", "right"), [(0.3, True), (-0.3, True), (2.0, False), (-2.0, False)])

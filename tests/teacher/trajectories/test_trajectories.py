@@ -21,7 +21,7 @@ from teacher.errors import ConfigError, DataError, StorageError
 from teacher.options import RewardConfig
 from teacher.reward.features import Transitions
 from teacher.reward.predictor import RewardPredictor
-from teacher.trajectories import as_demonstrations, load_trajectories, relabel
+from teacher.trajectories import Recording, as_demonstrations, load_trajectories, relabel
 
 DATA = Path(__file__).parent / "data"
 SPACES = Box(-np.inf, np.inf, (4,)), Discrete(2)
@@ -158,6 +158,22 @@ def test_episodes_become_demonstrations(name: str, tmp_path: Path) -> None:
     starts = np.flatnonzero(found.episode_starts)
     np.testing.assert_array_equal(found.obs[starts], [episode.states[0] for episode in recording.episodes])
     assert found.episode_returns.tolist() == [ep.true_rewards.sum() for ep in recording.episodes]
+
+
+def test_a_last_step_that_led_to_no_number_is_not_demonstrated(tmp_path: Path) -> None:
+    first, second = load_trajectories(DATA / "imitation").episodes
+    first = replace(first, states=first.states.copy())
+    first.states[-1, 0] = np.nan
+    states = np.stack([second.states[0], np.full(4, np.inf, np.float32)])
+    broken = replace(second, states=states, actions=second.actions[:1], true_rewards=second.true_rewards[:1])
+    save_demonstrations(tmp_path / "a.npz", as_demonstrations(Recording([first, broken, second])))
+    found = load_demonstrations(tmp_path / "a.npz")
+    assert np.diff(np.flatnonzero([*found.episode_starts, True])).tolist() == [5, 4]
+    np.testing.assert_array_equal(found.obs, [*first.states[:5], *second.states[:4]])
+    np.testing.assert_array_equal(found.final_obs, [first.states[5], second.states[4]])
+    assert found.episode_returns.tolist() == [first.true_rewards[:5].sum(), second.true_rewards.sum()]
+    with pytest.raises(DataError, match="at least one episode of one step"):
+        as_demonstrations(Recording([broken]))
 
 
 def test_demonstrations_are_relabelled_step_by_step(tmp_path: Path) -> None:

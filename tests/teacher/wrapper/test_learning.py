@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from gymnasium.vector import SyncVectorEnv
 from teacher.client import Decision
 from teacher.envs.episodes import replay
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
+from teacher.options import RewardConfig
 from teacher.reward import predictor
 from teacher.segments import Segment
-from tests.teacher.wrapper.conftest import Line, Wrap, WrapVector, play
+from tests.teacher.wrapper.conftest import SMALL, Line, Wrap, WrapVector, play
 
 
 def test_rewards_are_predicted_once_there_is_a_predictor_and_the_true_one_stays_in_info(wrap: Wrap) -> None:
@@ -191,6 +193,13 @@ def test_answers_are_saved_and_learned_from_later(wrap: Wrap, tmp_path: Path) ->
     )
     assert user.using_reward_from_predictor
     assert [reward for reward, _ in play(user, 40, seed=7)] == rewards
+    user.close()
+    with pytest.raises(ConfigError, match=r"^reward: expected the settings of .*npz, which count, or none"):
+        wrap(
+            pretrained_reward_predictor_dir=tmp_path / "trained",
+            log_dir=tmp_path / "used",
+            reward=RewardConfig(hidden=9),
+        )
 
 
 def test_saved_answers_and_new_ones_are_learned_from_together(wrap: Wrap, tmp_path: Path) -> None:
@@ -266,6 +275,36 @@ def test_only_the_last_of_saved_answers_are_kept_where_they_are_too_many(wrap: W
     assert env.tutor.answers == 13
     newest = list(collector.tutor.learner.dataset._rows)[-13:]
     assert all(uuid in env.tutor.learner.dataset for uuid in newest)
+
+
+def test_the_predictors_settings_say_how_many_answers_are_learned_from(wrap: Wrap) -> None:
+    env = wrap(reward=replace(SMALL, max_preferences=15))
+    play(env, 700)
+    assert env.tutor.learner.ledger.usable() == 24
+    assert env.tutor.answers == 15
+    env.close()
+    with pytest.raises(
+        ConfigError, match=r"^reward\.max_preferences: expected n_initial_prefs \(12\) or more"
+    ):
+        wrap(reward=replace(SMALL, max_preferences=11))
+
+
+@pytest.mark.parametrize("reward", [{"image_dropout": 0.1}, {"no_image_batch_norm": True}])
+def test_settings_of_another_kind_of_network_are_refused_where_one_is_trained(
+    wrap: Wrap, reward: dict[str, Any]
+) -> None:
+    wrap(reward=RewardConfig(**reward), train_reward=False).close()
+    with pytest.raises(ConfigError, match="does nothing here, leave it out: observations are no images"):
+        wrap(reward=RewardConfig(**reward))
+
+
+@pytest.mark.parametrize("decision", ["equal", "cant_tell"])
+def test_answers_that_tell_nothing_are_warned_of_once(
+    wrap: Wrap, caplog: pytest.LogCaptureFixture, decision: Decision
+) -> None:
+    play(wrap(judge=lambda *_: decision), 600)
+    assert caplog.text.count("no answer that the predictor is fitted to says") == (decision == "equal")
+    assert caplog.text.count("answers so far are that nobody can tell") == (decision == "cant_tell")
 
 
 class Failing(Line):

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from teacher.errors import ConfigError
+from teacher.options import QueryConfig, RewardConfig
+from teacher.people import SiteOptions
+from teacher.schedules import ConstantRate
 from teacher.wrapper.settings import DROPPED, WrapperConfig, read_settings
 
 # Of HumanPreferencesEnvWrapper in DRLHP, but for env and reward_predictor_network.
@@ -58,6 +61,31 @@ def test_both_names_are_understood() -> None:
         ({"collect_prefs": False}, "train_reward: needs answers"),
         ({"people": "everyone"}, "people: expected site, terminal or notebook; got 'everyone'"),
         ({"channels": 4}, "channels: expected 1 or 3; got 4"),
+        (
+            {"schedule": ConstantRate(9, 1.0), "n_prefs": 50, "total_timesteps": 100},
+            "schedule: expected it or n_prefs and total_timesteps, not both",
+        ),
+        (
+            {"judge": "mistake:0.1", "synthetic_prefs": False},
+            "judge: people answer where not synthetic_prefs",
+        ),
+        ({"people": "notebook"}, "people: a function answers where synthetic_prefs; pass synthetic_prefs=Fa"),
+        ({"site": SiteOptions(name="a")}, "site: people are asked there only with synthetic_prefs=False and"),
+        (
+            {"site": SiteOptions(name="a"), "synthetic_prefs": False, "people": "notebook"},
+            "site: people are asked there only with",
+        ),
+        (
+            {"reward": RewardConfig(initial_epochs=3)},
+            r"reward\.initial_epochs: does nothing here, .* n_initial_training_steps says .*; got 3",
+        ),
+        ({"reward": RewardConfig(converge=True)}, r"reward\.converge: does nothing here"),
+        (
+            {"queries": QueryConfig(exploration_frac=0.1)},
+            r"queries\.exploration_frac: does nothing here, leave it out: no steps are made here but",
+        ),
+        ({"queries": QueryConfig(switch_prob=0.1)}, r"queries\.switch_prob: does nothing here"),
+        ({"queries": QueryConfig(random_prob=0.1)}, r"queries\.random_prob: does nothing here"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(settings: dict[str, Any], message: str) -> None:
