@@ -9,6 +9,7 @@ import numpy as np
 from teacher.client import CERTAIN, Decision
 from teacher.errors import BehaviourError, UndecidedError, described, one_line
 from teacher.functions import named_function
+from teacher.options import SEED, whole_number
 from teacher.segments import RewardedSteps, Segment, SegmentPair
 from teacher.teachers import Answerer, Manner
 
@@ -93,6 +94,7 @@ class ScriptedTeacher:
         self._manner = manner
         self._value = value_of(manner)
         self._skipped_in_a_row = 0
+        seed = whole_number(seed, "seed", SEED)
         self._answerer = Answerer(manner, seed, (self._value(segment) for pair in seen for segment in pair))
 
     def __call__(self, first: Segment, second: Segment) -> Decision | float:

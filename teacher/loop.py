@@ -316,7 +316,7 @@ def first_pairs(run: Run, count: int) -> list[SegmentPair]:
     Half of the segments of a run that begins from a policy are this policy's, its actions sampled.
     """
     # Comparisons already in the ledger came from the seeds before, so a replacement is a new segment.
-    seed = run.config.seed + run.teaching.ledger.total() if run.teaching else run.config.seed
+    seed = (run.config.seed + (run.teaching.ledger.total() if run.teaching else 0)) % 2**32
     shown = policy_segments(run, count, seed) if run.config.warm else None
     missing = 2 * count - (len(shown) if shown else 0)
     pool = SegmentPool(run.segment_length, capacity=missing, seed=seed)

@@ -17,7 +17,7 @@ from teacher.envs.episodes import terminations
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError
 from teacher.judges import Judge, probability_of
-from teacher.options import COUNT, NOT_NEGATIVE, RewardConfig, check_fields
+from teacher.options import COUNT, SEED, RewardConfig, check_fields
 from teacher.preferences import Preference, PreferenceDataset
 from teacher.queries import select_pairs
 from teacher.reward.predictor import RewardPredictor
@@ -133,7 +133,7 @@ class Lesson:
 
     n_labels: Annotated[int, 'answers, those that say "can\'t tell" not counted', COUNT]
     segment_steps: Annotated[int, "steps of a segment", COUNT]
-    seed: Annotated[int, "of the pairs, of initial parameters and of minibatches", NOT_NEGATIVE] = 1
+    seed: Annotated[int, "of the pairs, of initial parameters and of minibatches", SEED] = 1
     max_updates: Annotated[
         int, "of the predictor; it ends before where nothing is gained any more", COUNT
     ] = 10_000

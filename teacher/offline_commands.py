@@ -8,13 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from teacher.arguments import OneLineParser, add_options, report_errors
+from teacher.arguments import OneLineParser, add_options, as_whole_number, report_errors
 from teacher.demonstrations import save_demonstrations
 from teacher.errors import ConfigError, DataError
 from teacher.evaluation import Evaluation, evaluate
 from teacher.metrics import progress
 from teacher.offline import require_updates
-from teacher.options import RewardConfig
+from teacher.options import SEED, RewardConfig, whole_number
 from teacher.predictor_files import load_predictor, save_predictor
 from teacher.preference_files import load_preferences, save_preferences, saved_spaces, space_of
 from teacher.reward.predictor import RewardPredictor
@@ -41,7 +41,7 @@ def fit(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--evaluate", type=Path, default=None, metavar="DATASET", help="then try it on these preferences"
     )
-    parser.add_argument("--seed", type=int, default=1, help="of everything random (default: 1)")
+    parser.add_argument("--seed", type=as_whole_number, default=1, help="of everything random (default: 1)")
     parser.add_argument(
         "--max_updates",
         type=int,
@@ -60,6 +60,7 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
         name.removeprefix(prefix): value for name, value in vars(given).items() if name.startswith(prefix)
     }
     config = RewardConfig(**settings)
+    seed = whole_number(given.seed, "--seed", SEED)
     if given.max_updates < 1:
         raise ConfigError(f"--max_updates: expected 1 or more; got {given.max_updates}")
     if given.predictor.suffix != ".npz":
@@ -71,7 +72,7 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
     dataset = load_preferences(given.dataset)
     others = None if given.evaluate is None else load_preferences(given.evaluate, env_id=dataset.env_id)
     spaces = saved_spaces(given.dataset)
-    predictor = RewardPredictor(*spaces, config, given.seed)
+    predictor = RewardPredictor(*spaces, config, seed)
     with progress(console, "fitting the predictor", given.max_updates) as show:
         report = predictor.fit(dataset, max_updates=given.max_updates, progress=show)
     if report.diverged:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from teacher.envs.episodes import terminations
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError
+from teacher.options import SEED, whole_number
 
 _LARGEST = np.finfo(np.float32).max  # of numpy's type, so that half precision is compared without overflow
 _DRAWN_AT_ONCE = 2**14  # pairs by weight, most of them of a segment with itself where one weighs most
@@ -255,7 +256,7 @@ class SegmentPool:
         self._entries: list[_Entry] = []
         self._asked: list[SegmentPair] = []
         self._next_start: WeakKeyDictionary[Episode, int] = WeakKeyDictionary()
-        self._random = np.random.default_rng(seed)
+        self._random = np.random.default_rng(whole_number(seed, "seed", SEED))
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from teacher.errors import ConfigError, DataError
+from teacher.options import SEED, whole_number
 
 Pairs = tuple[NDArray[Any], NDArray[Any]]
 """Observations ``(n, *S)`` and actions ``(n, *A)``."""
@@ -89,7 +90,7 @@ class Demonstrations:
             raise ConfigError(f"expected a train_fraction above 0 and up to 1, got {train_fraction}")
         if batch_size < 1:
             raise ConfigError(f"expected a batch_size of at least 1, got {batch_size}")
-        episodes, rng = len(self.episode_returns), np.random.default_rng(seed)
+        episodes, rng = len(self.episode_returns), np.random.default_rng(whole_number(seed, "seed", SEED))
         if train_fraction == 1:
             for_training = np.ones(episodes, bool)
         elif episodes == 1:

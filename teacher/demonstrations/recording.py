@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from teacher.demonstrations.episodes import Demonstrations, fits_float32
 from teacher.envs.episodes import episode_seeds
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, one_line
+from teacher.options import SEED, whole_number
 
 Controller = Callable[[Any], Any]
 """From one observation to one action."""
@@ -63,7 +64,7 @@ def record_demonstrations(
             )
     if n_episodes < 1:
         raise ConfigError(f"expected at least 1 episode to record, got {n_episodes}")
-    seeds, episodes = episode_seeds([seed], 0, 1), []
+    seeds, episodes = episode_seeds([whole_number(seed, "seed", SEED)], 0, 1), []
     for count in range(1, n_episodes + 1):
         episodes.append(_play(_controller(expert), env, next(seeds)))
         if progress is not None:

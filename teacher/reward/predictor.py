@@ -12,7 +12,7 @@ from torch import Tensor
 
 from teacher.envs.families import same_environment, telling_name
 from teacher.errors import ConfigError, DataError, one_line
-from teacher.options import NumberFeatures, RewardConfig
+from teacher.options import SEED, NumberFeatures, RewardConfig, whole_number
 from teacher.preferences import PreferenceDataset
 from teacher.reward.features import Features, Transitions
 from teacher.reward.fitting import Fitter
@@ -66,7 +66,7 @@ class RewardPredictor:
         self.env_id: str | None = None
         self.own_network = network
         self._device = torch.device(device)
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = torch.Generator().manual_seed(whole_number(seed, "seed", SEED))
         self._read = _reader(observation_space, action_space, config)
         self.inputs = self._read.inputs
         self.features = config.features
@@ -128,7 +128,7 @@ class RewardPredictor:
         if self.features != "auto":
             return report
         settings = replace(self.config, features="even")
-        seed = self._generator.initial_seed()
+        seed = self._generator.initial_seed() % 2**32  # files from before may hold any
         rival = RewardPredictor(self.observation_space, self.action_space, settings, seed, str(self._device))
         go_on = None if progress is None else lambda updates: progress(report.updates + updates)
         rival_report = rival._fit(dataset, max_epochs, max_updates, go_on)
