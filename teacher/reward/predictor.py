@@ -14,6 +14,7 @@ from teacher.envs.families import same_environment, telling_name
 from teacher.errors import ConfigError, DataError, one_line
 from teacher.options import SEED, NumberFeatures, RewardConfig, whole_number
 from teacher.preferences import PreferenceDataset
+from teacher.reward.devices import working_device
 from teacher.reward.features import Features, Transitions
 from teacher.reward.fitting import Fitter
 from teacher.reward.images import ImageEnsemble, Images, is_image_space
@@ -65,7 +66,7 @@ class RewardPredictor:
         self.config = config
         self.env_id: str | None = None
         self.own_network = network
-        self._device = torch.device(device)
+        self._device = working_device(device)
         self._generator = torch.Generator().manual_seed(whole_number(seed, "seed", SEED))
         self._read = _reader(observation_space, action_space, config)
         self.inputs = self._read.inputs
