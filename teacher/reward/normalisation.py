@@ -41,6 +41,8 @@ class Normalisation:
 
     def follow(self, outputs: Tensor) -> None:
         """Count the steps of a rollout, ``(members, ...)`` raw rewards, among those it was used for."""
+        if outputs.numel() == 0:
+            return
         std, mean = (float(value) for value in torch.std_mean(self._combined(outputs), correction=0))
         if self._steps > 0:
             # As in Chan, Golub, LeVeque (1979): the deviations of both parts, and that of their means.
@@ -63,7 +65,7 @@ class Normalisation:
         normalised = self._normalised(outputs)
         mean = normalised.mean(dim=0)
         bonus = self._config.uncertainty_bonus
-        return mean if bonus == 0 else mean + bonus * normalised.std(dim=0)
+        return mean if bonus == 0 or mean.numel() == 0 else mean + bonus * normalised.std(dim=0)
 
     def _normalised(self, outputs: Tensor) -> Tensor:
         per_member = (-1, *[1] * (outputs.ndim - 1))
