@@ -17,7 +17,7 @@ from teacher.envs.episodes import terminations
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError
 from teacher.judges import Judge, probability_of
-from teacher.options import COUNT, SEED, RewardConfig, check_fields
+from teacher.options import COUNT, SEED, RewardConfig, check_fields, whole_number
 from teacher.preferences import Preference, PreferenceDataset
 from teacher.queries import select_pairs
 from teacher.reward.predictor import RewardPredictor
@@ -220,8 +220,10 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
 
     Raises:
         BehaviourError: the judge said what is no answer.
+        ConfigError: ``count`` is no whole number of 1 or more.
         DataError: the pool holds too few pairs, or the judge can tell few apart.
     """
+    count = whole_number(count, "count", COUNT)
     if len(pool) < 2:
         raise DataError(
             f"expected 2 or more segments of {pool.length} steps, got {len(pool)}; give longer episodes"

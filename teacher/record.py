@@ -16,7 +16,7 @@ from teacher.demonstrations import Demonstrations, record_demonstrations, save_d
 from teacher.envs.make import make_env
 from teacher.errors import ConfigError
 from teacher.metrics import progress
-from teacher.options import SEED, whole_number
+from teacher.options import COUNT, SEED, whole_number
 from teacher.saved_run import SavedRun
 
 
@@ -56,14 +56,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("run_dir", type=Path, help="such as runs/Hopper-v5/expert")
     parser.add_argument("file", type=Path, help="the .npz file to write")
-    parser.add_argument("--episodes", type=int, default=10, help="how many (default: 10)")
+    parser.add_argument("--episodes", type=as_whole_number, default=10, help="how many (default: 10)")
     parser.add_argument("--seed", type=as_whole_number, default=0, help="of the episodes (default: 0)")
     given, console = parser.parse_args(arguments), Console(soft_wrap=True)
 
     def work() -> None:
         seed = whole_number(given.seed, "--seed", SEED)
+        episodes = whole_number(given.episodes, "--episodes", COUNT)
         _check_free(given.file)
-        recorded = record_run(given.run_dir, given.episodes, seed, console)
+        recorded = record_run(given.run_dir, episodes, seed, console)
         save_demonstrations(given.file, recorded)
         console.print(f"{given.file}: {recorded.summary()}", highlight=False)
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from teacher.errors import ConfigError, DataError
-from teacher.options import SEED, whole_number
+from teacher.options import COUNT, SEED, whole_number
 
 Pairs = tuple[NDArray[Any], NDArray[Any]]
 """Observations ``(n, *S)`` and actions ``(n, *A)``."""
@@ -88,8 +88,7 @@ class Demonstrations:
         """
         if not 0 < train_fraction <= 1:
             raise ConfigError(f"expected a train_fraction above 0 and up to 1, got {train_fraction}")
-        if batch_size < 1:
-            raise ConfigError(f"expected a batch_size of at least 1, got {batch_size}")
+        batch_size = whole_number(batch_size, "batch_size", COUNT)
         episodes, rng = len(self.episode_returns), np.random.default_rng(whole_number(seed, "seed", SEED))
         if train_fraction == 1:
             for_training = np.ones(episodes, bool)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from teacher.envs.capture import jpeg
 from teacher.envs.episodes import SEED_KEY, SeededResets, episode_seeds
 from teacher.errors import ConfigError
-from teacher.options import SEED, whole_number
+from teacher.options import COUNT, SEED, whole_number
 from teacher.segments import Segment
 from teacher.wrapper.controls import (
     TRUE_REWARD_KEY,
@@ -34,6 +34,7 @@ def replayable(
     What the environments' steps tell in their infos is left out.
     """
 
+    num_envs = whole_number(num_envs, "num_envs", COUNT)
     seed = whole_number(seed, "seed", SEED)
 
     def maker(index: int) -> Callable[[], gym.Env[Any, Any]]:
