@@ -86,8 +86,7 @@ class Normalisation:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Read back :meth:`state_dict`, also of versions without ``center`` and ``steps``."""
-        device = self._mean.device
-        self._mean = torch.as_tensor(state["output_mean"], device=device)
-        self._std = torch.as_tensor(state["output_std"], device=device)
+        self._mean = torch.as_tensor(state["output_mean"]).to(self._mean).reshape_as(self._mean)
+        self._std = torch.as_tensor(state["output_std"]).to(self._std).reshape_as(self._std)
         self._scale = float(state["scale"])
         self._center, self._steps = float(state.get("center", 0.0)), int(state.get("steps", 0))

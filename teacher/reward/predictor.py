@@ -1,6 +1,6 @@
 """The reward predictor: an ensemble fitted to preferences, its outputs normalised and averaged."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from teacher.envs.families import same_environment, telling_name
-from teacher.errors import ConfigError, DataError, one_line
+from teacher.errors import ConfigError, DataError, described
 from teacher.options import SEED, NumberFeatures, RewardConfig, whole_number
 from teacher.preferences import PreferenceDataset
 from teacher.reward.devices import working_device
@@ -331,21 +331,20 @@ class RewardPredictor:
         Raises:
             DataError: it is that of a predictor with other settings.
         """
-        network = {name: torch.as_tensor(value) for name, value in state["network"].items()}
         features = str(state.get("features", self.features))  # files from before settled nothing
         try:
             if features != self.features and self.config.features == "auto":
                 self.features = cast(NumberFeatures, features)
                 self._begin()
-            self._network.load_state_dict(network)
+            self._network.load_state_dict(_like(self._network.state_dict(), state["network"]))
             self._fitter.load_state_dict(state["fitter"])
-        except (RuntimeError, KeyError, ConfigError) as error:
+            self._generator.set_state(torch.as_tensor(state["generator"]))
+            self._normalise.load_state_dict(state)
+        except (RuntimeError, KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
             raise DataError(
                 "expected the state of a predictor with these --reward settings, got that of another "
-                f"({one_line(error)}): put back those it was made with"
+                f"({described(error)}): put back those it was made with"
             ) from error
-        self._generator.set_state(torch.as_tensor(state["generator"]))
-        self._normalise.load_state_dict(state)
 
     def _fitted_state(self) -> dict[str, Any]:
         """A copy of all that a fit changes before it is known to have gone well."""
@@ -353,6 +352,22 @@ class RewardPredictor:
             "network": {name: value.clone() for name, value in self._network.state_dict().items()},
             "fitter": self._fitter.state_dict(),
         }
+
+
+def _like(expected: Mapping[str, Tensor], found: Mapping[str, Any]) -> dict[str, Tensor]:
+    """What was found as tensors. Raises ValueError where they are not those that are expected."""
+    if others := expected.keys() ^ found.keys():
+        name = min(others)
+        raise ValueError(f"{name} is {'missing' if name in expected else 'not a part of it'}")
+    tensors = {name: torch.as_tensor(value) for name, value in found.items()}
+    for name, like in expected.items():
+        got = tensors[name]
+        if (got.shape, got.dtype) != (like.shape, like.dtype):
+            raise ValueError(
+                f"expected {name} of {tuple(like.shape)} and {like.dtype}, got {tuple(got.shape)} and "
+                f"{got.dtype}"
+            )
+    return tensors
 
 
 def _reader(

@@ -166,8 +166,8 @@ def test_a_predictor_is_fitted_and_evaluated_by_command(
             "teach fit: --max_updates: expected 1 or more; got 0",
         ),
         ("fit labels.npz", 2, "teach fit: the following arguments are required: predictor"),
-        ("evaluate labels.npz labels.npz", 1, "teach evaluate: labels.npz is no checkpoint"),
-        ("relabel labels.npz a b", 1, "teach relabel: labels.npz is no checkpoint"),
+        ("evaluate labels.npz labels.npz", 1, "teach evaluate: labels.npz is no predictor, but"),
+        ("relabel labels.npz a b", 1, "teach relabel: labels.npz is no predictor, but"),
         ("import nowhere labels.npz", 2, "teach import: labels.npz exists"),
     ],
 )
