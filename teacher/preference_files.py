@@ -107,7 +107,7 @@ def load_preferences(
         DataError: the file is missing, damaged, written by a newer version, of another environment, or holds
             what nobody can learn from.
     """
-    file_type = _file_type(path)
+    file_type = _type_of_existing(path)
     with _explained(path), path.open("rb") as file:
         about = _checked_description(file_type.read_description(file))
         columns = file_type.read_columns(file, about["columns"])
@@ -142,7 +142,7 @@ def saved_spaces(path: Path) -> tuple[Space, Space]:
     Raises:
         ConfigError, DataError: as :func:`load_preferences`.
     """
-    file_type = _file_type(path)
+    file_type = _type_of_existing(path)
     with _explained(path), path.open("rb") as file:
         about = _checked_description(file_type.read_description(file))
         return space_of(about["observation_space"]), space_of(about["action_space"])
@@ -159,6 +159,16 @@ def _explained(path: Path) -> Iterator[None]:
         raise DataError(f"{path} cannot be read: {error.strerror or one_line(error)}") from error
     except DAMAGED_ARCHIVE as error:
         raise DataError(f"{path} is damaged, or no file of preferences: {one_line(error)}") from error
+
+
+def _type_of_existing(path: Path) -> _FileType:
+    with contextlib.suppress(OSError):  # opening it says what is wrong
+        if not path.exists():
+            raise DataError(
+                f"{path} does not exist; expected a file of preferences, as teach export and save_prefs() "
+                "write it"
+            )
+    return _file_type(path)
 
 
 def _file_type(path: Path) -> _FileType:

@@ -154,7 +154,7 @@ def test_a_predictor_is_fitted_and_evaluated_by_command(
             "teach fit: expected a file of a predictor named *.npz, got reward.pt",
         ),
         ("fit labels.npz no/reward.npz", 2, "teach fit: expected a folder for reward.npz; make no first"),
-        ("fit nothing.npz reward.npz", 1, "teach fit: nothing.npz cannot be read: No such file"),
+        ("fit nothing.npz reward.npz", 1, "teach fit: nothing.npz does not exist"),
         (
             "fit labels.npz reward.npz --reward.members 0",
             2,

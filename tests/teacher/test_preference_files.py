@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import resource
 import sys
 from collections.abc import Callable
@@ -10,19 +11,28 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from teacher import HumanPreferencesEnvWrapper
 from teacher.columns import Column
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import ConfigError, DataError, StorageError
 from teacher.options import RewardConfig
-from teacher.preference_files import describe_space, load_preferences, save_preferences, space_of
+from teacher.preference_files import (
+    describe_space,
+    load_preferences,
+    save_preferences,
+    saved_spaces,
+    space_of,
+)
 from teacher.preferences import Preference, PreferenceDataset
 from teacher.reward.predictor import RewardPredictor
 from teacher.segments import Segment
+from teacher.teach import main
 
 MakeSegment = Callable[..., Segment]
 SPACES = spaces.Box(-np.inf, np.inf, (3,)), spaces.Box(-1, 1, (2,), np.float32)
@@ -316,7 +326,7 @@ def test_a_space_of_truths_is_read_back() -> None:
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_what_is_no_such_file_is_refused(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"labels{suffix}"
-    with pytest.raises(DataError, match=r"cannot be read: No such file"):
+    with pytest.raises(DataError, match="does not exist; expected a file of preferences"):
         load_preferences(path)
     path.write_text("labels of last summer")
     with pytest.raises(DataError, match="it is cut off, or no"):
@@ -327,6 +337,7 @@ def test_other_files_are_refused(dataset: PreferenceDataset, tmp_path: Path) -> 
     np.savez(tmp_path / "labels.npz", observations=np.zeros(3))
     with pytest.raises(DataError, match=r"is damaged, or no file of preferences"):
         load_preferences(tmp_path / "labels.npz")
+    (tmp_path / "labels.csv").touch()
     for use in (load_preferences, lambda path: save_preferences(path, dataset, *SPACES)):
         with pytest.raises(ConfigError, match=r"named \*\.npz or \*\.parquet, got .*labels\.csv"):
             use(tmp_path / "labels.csv")
@@ -368,3 +379,27 @@ def test_parquet_without_pyarrow_is_one_line(
     for use in (load_preferences, lambda path: save_preferences(path, dataset, *SPACES)):
         with pytest.raises(ConfigError, match=r"^expected pyarrow .*pip install 'rl-teacher\[parquet\]'$"):
             use(path)
+
+
+@pytest.mark.parametrize("name", ["none", "none.npz", "none.parquet", "no/such/folder.npz"])
+def test_a_file_that_does_not_exist_is_named_as_such(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    message = (
+        f"{path} does not exist; expected a file of preferences, as teach export and save_prefs() write it"
+    )
+    for read in (load_preferences, saved_spaces):
+        with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
+            read(path)
+    assert main(["fit", str(path), str(tmp_path / "reward.npz")]) == 1
+    assert capsys.readouterr().err == f"teach fit: {message}\n"
+
+
+@pytest.mark.parametrize("name", ["none", "empty", "none.npz"])
+def test_the_wrapper_names_what_it_looked_for(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    path = tmp_path / name
+    missing = path / "preferences.npz" if path.is_dir() else path
+    with pytest.raises(DataError, match=f"^{missing} does not exist; expected a file of preferences"):
+        HumanPreferencesEnvWrapper(gym.make("Pendulum-v1"), prefs_dir=path, log_dir=tmp_path / "logs")
