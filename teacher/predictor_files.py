@@ -11,7 +11,7 @@ from gymnasium import spaces
 from teacher.checkpoint import State, load_state, save_state
 from teacher.errors import ConfigError, DataError, one_line
 from teacher.options import REWARD_BEFORE, RewardConfig, refuse_newer
-from teacher.preference_files import describe_space, require_environment, space_of
+from teacher.preference_files import describe_space, require_environment, require_version, space_of
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
 
@@ -107,10 +107,10 @@ def _read(path: Path) -> State:
     missing = [*(name for name in _SAID if name not in about), *{"predictor"}.difference(state)]
     if missing:
         raise DataError(f"{path} is damaged: expected {missing[0]} in it; save the predictor again")
-    if about["version"] != _VERSION:
-        raise DataError(
-            f"{path} has version {about['version']}, this program reads {_VERSION}; update the program"
-        )
+    try:
+        require_version(about["version"], _VERSION)
+    except DataError as error:
+        raise DataError(f"{path} cannot be read as a predictor: {error}") from error
     return state
 
 

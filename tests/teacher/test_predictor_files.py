@@ -131,7 +131,10 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     state = load_state(path)
     state["about"]["version"] = 99
     save_state(path, state)
-    with pytest.raises(DataError, match="has version 99"):
+    message = (
+        f"^{path} cannot be read as a predictor: a newer RL-Teacher wrote it: it has version 99, this one"
+    )
+    with pytest.raises(DataError, match=message):
         load_predictor(path)
 
 
