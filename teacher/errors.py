@@ -15,6 +15,11 @@ def described(error: BaseException) -> str:
     return f"{type(error).__name__}: {one_line(error)}"
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 preference``, ``2,000 preferences``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 class TeacherError(Exception):
     """Base of all errors the command line reports in one line."""
 

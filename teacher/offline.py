@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from teacher.demonstrations import Demonstrations
 from teacher.envs.episodes import terminations
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.errors import DataError
+from teacher.errors import DataError, counted
 from teacher.judges import Judge, probability_of
 from teacher.options import COUNT, SEED, RewardConfig, check_fields, whole_number
 from teacher.preferences import Preference, PreferenceDataset
@@ -224,14 +224,13 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
         DataError: the pool holds too few pairs, or the judge can tell few apart.
     """
     count = whole_number(count, "count", COUNT)
+    steps, pairs_there = counted(pool.length, "step"), math.comb(len(pool), 2)
     if len(pool) < 2:
+        raise DataError(f"expected 2 or more segments of {steps}, got {len(pool)}; give longer episodes")
+    if count > pairs_there:
         raise DataError(
-            f"expected 2 or more segments of {pool.length} steps, got {len(pool)}; give longer episodes"
-        )
-    if count > math.comb(len(pool), 2):
-        raise DataError(
-            f"expected segments for {count} pairs, got {len(pool)} of {pool.length} steps, which make "
-            f"{math.comb(len(pool), 2)}; give more or longer episodes, or ask for fewer or shorter segments"
+            f"expected segments for {counted(count, 'pair')}, got {len(pool)} of {steps}, which make "
+            f"{pairs_there}; give more or longer episodes, or ask for fewer or shorter segments"
         )
     if len(pool) < 2 * count:
         warnings.warn(
@@ -250,7 +249,8 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
         asked += len(pairs)
     if len(dataset) < count:
         raise DataError(
-            f"expected {count} answers, got {len(dataset)} to {asked} questions about {len(pool)} segments; "
-            "ask for fewer, or a judge that can tell more pairs apart, or give more episodes"
+            f"expected {counted(count, 'answer')}, got {len(dataset)} to {counted(asked, 'question')} about "
+            f"{len(pool)} segments; ask for fewer, or a judge that can tell more pairs apart, or give more "
+            "episodes"
         )
     return dataset

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from teacher.arguments import OneLineParser, add_options, as_whole_number, report_errors
 from teacher.demonstrations import save_demonstrations
-from teacher.errors import ConfigError, DataError
+from teacher.errors import ConfigError, DataError, counted
 from teacher.evaluation import Evaluation, evaluate
 from teacher.metrics import progress
 from teacher.offline import require_updates
@@ -83,8 +83,8 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
     require_updates(report, dataset)
     save_predictor(given.predictor, predictor, *spaces)
     console.print(
-        f"{given.predictor}: fitted to {len(dataset):,} preferences about {dataset.env_id} in "
-        f"{report.updates:,} updates; {_losses(report)}",
+        f"{given.predictor}: fitted to {counted(len(dataset), 'preference')} about {dataset.env_id} in "
+        f"{counted(report.updates, 'update')}; {_losses(report)}",
         highlight=False,
     )
     if report.settled:
@@ -128,7 +128,7 @@ def described(found: Evaluation, dataset: Path) -> Sequence[str]:
     """An evaluation in lines for people."""
     lines = [
         (
-            f"{dataset}: {found.accuracy:.1%} of {found.pairs:,} answers right (a coin: 50.0%), "
+            f"{dataset}: {found.accuracy:.1%} of {counted(found.pairs, 'answer')} right (a coin: 50.0%), "
             f"loss {found.loss:.3f} nats (a coin: 0.693)"
         )
     ]
@@ -208,4 +208,4 @@ def _import(given: argparse.Namespace) -> str:
         for array in (columns.states, columns.actions)
     )
     save_preferences(given.file, dataset, *spaces)
-    return f"{len(dataset):,} preferences about {dataset.env_id}"
+    return f"{counted(len(dataset), 'preference')} about {dataset.env_id}"

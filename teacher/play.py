@@ -12,7 +12,7 @@ from teacher.clips.encode import Frame, encode
 from teacher.clips.render import CLIP_SIZE, Shot, Stage, captured
 from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import policy_trajectories
-from teacher.errors import ConfigError, DataError
+from teacher.errors import ConfigError, DataError, counted
 from teacher.options import COUNT, SEED, whole_number
 from teacher.reward_plots import RewardTrace, draw_rewards, film_rewards
 from teacher.saved_run import SavedRun
@@ -131,7 +131,7 @@ def main(arguments: Sequence[str]) -> int:
         said = show(run, clip, path, rewards=given.rewards or path.suffix == ".png")
         returns = [episode.true_return for episode in episodes]
         print(
-            f"{path}: {len(clip)} steps of an episode with return {chosen.true_return:.1f}; of "
+            f"{path}: {counted(len(clip), 'step')} of an episode with return {chosen.true_return:.1f}; of "
             f"{len(returns)} played {returns[0]:.1f} to {returns[-1]:.1f}"
         )
         if said:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from teacher import archives, parquet
 from teacher.columns import Column
 from teacher.envs.families import same_environment
-from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, StorageError, one_line
+from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, StorageError, counted, one_line
 from teacher.files import DAMAGED_ARCHIVE, written_whole
 from teacher.preferences import PreferenceDataset
 
@@ -291,8 +291,8 @@ def _check_columns(columns: Mapping[str, Column], about: Mapping[str, Any]) -> N
         found, said = columns[name].rows, about["columns"][name]
         if found.shape[: len(shape)] != shape or list(found.shape[1:]) != said["shape"]:
             raise DataError(
-                f"expected {name} of {count} pairs of {length} steps, {shape}, got {found.shape}: segments "
-                "must have one length"
+                f"expected {name} of {counted(count, 'pair')} of {counted(length, 'step')}, {shape}, got "
+                f"{found.shape}: segments must have one length"
             )
         if found.dtype != np.dtype(said["dtype"]):
             raise DataError(f"expected {name} of {said['dtype']}, got {found.dtype}")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from teacher.envs.episodes import terminations
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.errors import DataError
+from teacher.errors import DataError, counted
 from teacher.options import COUNT, SEED, whole_number
 
 _LARGEST = np.finfo(np.float32).max  # of numpy's type, so that half precision is compared without overflow
@@ -298,7 +298,9 @@ class SegmentPool:
         """Take in segments that are cut already, each of :attr:`length`, else :class:`DataError`."""
         segments = list(segments)
         if others := {len(segment) for segment in segments} - {self.length}:
-            raise DataError(f"expected segments, all cut to {self.length} steps, got one of {min(others)}")
+            raise DataError(
+                f"expected segments, all cut to {counted(self.length, 'step')}, got one of {min(others)}"
+            )
         self._keep(self._entries + [_Entry(segment, explored) for segment in segments])
 
     def absorb(self, other: "SegmentPool") -> None:

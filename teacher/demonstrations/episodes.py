@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.errors import ConfigError, DataError
+from teacher.errors import ConfigError, DataError, counted
 from teacher.options import COUNT, SEED, whole_number
 
 Pairs = tuple[NDArray[Any], NDArray[Any]]
@@ -39,9 +39,9 @@ class Demonstrations:
 
     def summary(self) -> str:
         """How much there is and how good it is, in one line."""
-        returns, episodes = self.episode_returns, len(self.episode_returns)
+        returns = self.episode_returns
         return (
-            f"{episodes} episode{'s' * (episodes != 1)}, {len(self):,} steps, "
+            f"{counted(len(returns), 'episode')}, {counted(len(self), 'step')}, "
             f"return {returns.mean():.1f} +- {returns.std():.1f} ({returns.min():.1f} to {returns.max():.1f})"
         )
 
