@@ -116,7 +116,10 @@ def check(config: TeachConfig, console: Console) -> TaskInfo:
 
 def _try_goal(config: TeachConfig, task: TaskInfo) -> None:
     """Call a function of the user's with what it will meet: an episode, and a segment of it."""
-    goal = goal_of(config.manner)
+    try:
+        goal = goal_of(config.manner)
+    except ConfigError as error:
+        raise ConfigError(f"--teacher: {error}") from error
     pool = SegmentPool(segment_length(config, task), seed=config.seed)
     for episode in random_trajectories(task, config.seed, num_envs=1):
         goal(episode)

@@ -47,7 +47,7 @@ class ReplayMismatchError(TeacherError):
 
 
 class BehaviourError(TeacherError):
-    """The function that ``--teacher`` names failed, or gave no number."""
+    """A function of the user's that judges failed, or gave no number or answer; the message names it."""
 
 
 class RenderError(TeacherError):

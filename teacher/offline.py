@@ -16,7 +16,7 @@ from teacher.demonstrations import Demonstrations
 from teacher.envs.episodes import terminations
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError, counted
-from teacher.judges import Judge, probability_of
+from teacher.judges import Judge, answer_of
 from teacher.options import COUNT, SEED, RewardConfig, check_fields, whole_number
 from teacher.preferences import Preference, PreferenceDataset
 from teacher.queries import select_pairs
@@ -166,7 +166,7 @@ def learn_reward(
     Raises:
         DataError: too few segments, or too few answers to learn from; or finished episodes of several
             lengths, unless the lesson allows them.
-        BehaviourError: the judge said what is no answer.
+        BehaviourError: the judge failed, or said what is no answer.
 
     Warns where the fit diverged, and where there are so few segments that some are asked about several times.
     """
@@ -219,7 +219,7 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
     Warns where some segments are asked about several times, because there are few.
 
     Raises:
-        BehaviourError: the judge said what is no answer.
+        BehaviourError: the judge failed, or said what is no answer.
         ConfigError: ``count`` is no whole number of 1 or more.
         DataError: the pool holds too few pairs, or the judge can tell few apart.
     """
@@ -243,7 +243,7 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
         pairs = select_pairs(pool, count - len(dataset))
         # From the number asked before, so that a member's bootstrap is the same in every process.
         dataset.upsert(
-            Preference(uuid5(NAMESPACE_URL, f"offline/{number}"), *pair, probability_of(judge(*pair)))
+            Preference(uuid5(NAMESPACE_URL, f"offline/{number}"), *pair, answer_of(judge, *pair))
             for number, pair in enumerate(pairs, asked)
         )
         asked += len(pairs)

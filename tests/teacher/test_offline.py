@@ -182,7 +182,7 @@ def test_other_pairs_are_asked_where_the_judge_cannot_tell(fumbling: list[Trajec
     [
         (lambda *_: "cant_tell", 10, DataError, "expected 20 answers, got 0 to 200 questions"),
         (lambda *_: "left", 10, BehaviourError, "expected first, second, equal, cant_tell or a probability"),
-        (lambda *_: 2.0, 10, BehaviourError, "a probability from a judge, got 2.0"),
+        (lambda *_: 2.0, 10, BehaviourError, r"a probability from .*:<lambda>, got 2\.0; mend it"),
         (oracle, 0, DataError, "expected 2 or more segments of 15 steps, got 0"),
     ],
 )
