@@ -34,13 +34,18 @@ def write(file: IO[bytes], description: str, columns: Mapping[str, Column], rows
 
 def read_description(file: IO[bytes]) -> str:
     """What :func:`write` was told."""
-    with _opened(file) as archive, archive.open(_DESCRIPTION) as member:
-        return str(npy.read_array(member, allow_pickle=False))
+    with _opened(file) as archive:
+        if _DESCRIPTION not in archive.namelist():
+            raise DataError("it is an .npz file of something else")
+        with archive.open(_DESCRIPTION) as member:
+            return str(npy.read_array(member, allow_pickle=False))
 
 
 def read_columns(file: IO[bytes], names: Mapping[str, Any]) -> dict[str, Column]:
     """The columns of these names, looked through for damage and for what is no number."""
     with _opened(file) as archive:
+        if missing := {f"{name}.npy" for name in names}.difference(archive.namelist()):
+            raise DataError(f"{', '.join(sorted(missing))} is missing; export it again with this version")
         return {name: _read_column(file, archive, archive.getinfo(f"{name}.npy")) for name in names}
 
 

@@ -89,12 +89,12 @@ def _add_option(
     if get_origin(kind) is Literal:
         parser.add_argument(*names, choices=get_args(kind), help=help_text)
     else:
-        convert = _whole_number if kind is int else kind
+        convert = as_whole_number if kind is int else kind
         parser.add_argument(*names, type=convert, metavar=kind.__name__.upper(), help=help_text)
 
 
-def _whole_number(text: str) -> int:
-    """``5e6`` is 5,000,000; ``1.5`` is refused."""
+def as_whole_number(text: str) -> int:
+    """What an option says: ``5e6`` is 5,000,000; ``1.5`` is refused."""
     try:
         value = float(text)
         if value == int(value):

@@ -36,6 +36,7 @@ from teacher.ledger import Ledger
 from teacher.metrics import waiting
 from teacher.people import SiteOptions, about_rendering, ask_people, open_site, require_token
 from teacher.preferences import PreferenceDataset
+from teacher.reward.devices import working_device
 from teacher.run import Run, Teaching, make_agent, make_predictor, segment_length
 from teacher.schedules import make_schedule
 from teacher.segments import SegmentPool
@@ -87,7 +88,7 @@ def check(config: TeachConfig, console: Console) -> TaskInfo:
     Raises:
         ConfigError, EnvironmentUnsuitableError, DataError, BehaviourError: in one line, what to change.
     """
-    _check_device(config.device)
+    working_device(config.device, "--device")
     read_redis_url()
     require_token(config.site_url)
     task = task_of(config)
@@ -115,7 +116,10 @@ def check(config: TeachConfig, console: Console) -> TaskInfo:
 
 def _try_goal(config: TeachConfig, task: TaskInfo) -> None:
     """Call a function of the user's with what it will meet: an episode, and a segment of it."""
-    goal = goal_of(config.manner)
+    try:
+        goal = goal_of(config.manner)
+    except ConfigError as error:
+        raise ConfigError(f"--teacher: {error}") from error
     pool = SegmentPool(segment_length(config, task), seed=config.seed)
     for episode in random_trajectories(task, config.seed, num_envs=1):
         goal(episode)
@@ -127,17 +131,6 @@ def _try_goal(config: TeachConfig, task: TaskInfo) -> None:
 def _warm_start(config: TeachConfig) -> WarmStart | None:
     """What the run begins from; nothing where it goes on from its own checkpoint."""
     return None if (config.run_dir / CHECKPOINT_NAME).exists() else read_warm_start(config)
-
-
-def _check_device(device: str) -> None:
-    try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0].partition(". ")[0]
-        raise ConfigError(
-            f"--device: expected a device that works here, got {device!r}: {reason}; "
-            "say cpu, or install a torch for it"
-        ) from error
 
 
 @contextlib.contextmanager

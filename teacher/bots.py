@@ -23,7 +23,7 @@ import requests
 
 from teacher.arguments import OneLineParser
 from teacher.bearer import BearerToken
-from teacher.errors import ConfigError
+from teacher.errors import ConfigError, counted
 from teacher.files import read_token
 from teacher.teachers import Answerer, Manner
 
@@ -252,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if bot.stopped
             else ""
         )
-        print(f"{bot.name}: {bot.answered} answers{end}")
+        print(f"{bot.name}: {counted(bot.answered, 'answer')}{end}")
     return 1 if any(bot.error for bot in bots) else 0
 
 

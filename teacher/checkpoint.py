@@ -40,17 +40,23 @@ def save_state(path: Path, state: State) -> None:
         raise StorageError(f"cannot write {path}: {error.strerror}; free space and do it again") from error
 
 
-def load_state(path: Path) -> State:
+def load_state(path: Path, kind: str = "checkpoint", expected: str = "a checkpoint.npz") -> State:
     """Read back :func:`save_state`; tensors come back as arrays.
 
+    Args:
+        path: the file.
+        kind: what it is to be.
+        expected: the same for the end of a refusal.
+
     Raises:
-        DataError: the file is missing, damaged or of another version.
+        DataError: the file is missing, damaged, of something else or of another version.
     """
     try:
         with path.open("rb") as file:
-            return _read(file, str(path))
+            return _read(file, str(path), kind, expected)
     except (OSError, AttributeError, RecursionError, *DAMAGED_ARCHIVE) as error:
-        raise DataError(f"{path} is not a readable checkpoint: {one_line(error)}") from error
+        reason = getattr(error, "strerror", None) or one_line(error)
+        raise DataError(f"{path} is not a readable {kind}: {reason}; expected {expected}") from error
 
 
 def load_outline(path: Path) -> State:
@@ -95,10 +101,17 @@ def _write(file: IO[bytes], state: State) -> None:
     np.savez(file, **{_STRUCTURE: np.array(structure)}, **arrays)  # type: ignore[arg-type]
 
 
-def _read(file: IO[bytes], name: str, *, with_arrays: bool = True) -> State:
+def _read(
+    file: IO[bytes],
+    name: str,
+    kind: str = "checkpoint",
+    expected: str = "a checkpoint.npz",
+    *,
+    with_arrays: bool = True,
+) -> State:
     with opened_archive(file) as archive:
         if _STRUCTURE not in archive:
-            raise DataError(f"{name} is no checkpoint, but another .npz file; expected a checkpoint.npz")
+            raise DataError(f"{name} is no {kind}, but another .npz file; expected {expected}")
         content = json.loads(str(archive[_STRUCTURE]))
         if content["version"] != _VERSION:
             raise DataError(f"{name} has version {content['version']}; this program reads version {_VERSION}")

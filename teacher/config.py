@@ -17,6 +17,7 @@ from teacher.options import (
     COUNT,
     NOT_NEGATIVE,
     REWARD_BEFORE,
+    SEED,
     Check,
     Fits,
     QueryConfig,
@@ -65,9 +66,7 @@ class TeachConfig:
         "-n",
         Fits("letters, digits, _ and - only", _NAME.fullmatch),
     ]
-    seed: Annotated[
-        int, "seed of everything random", "-s", Fits("0 to 2**32 - 1", lambda seed: 0 <= seed < 2**32)
-    ] = 1
+    seed: Annotated[int, "seed of everything random", "-s", SEED] = 1
     workers: Annotated[int, "threads that step environments; results do not depend on it", "-w", COUNT] = 1
     n_labels: Annotated[
         int | None,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from teacher.errors import ConfigError, StorageError
+from teacher.errors import ConfigError, StorageError, counted
 from teacher.files import require_new, written_whole
 from teacher.preferences import PreferenceDataset
 
@@ -30,8 +30,8 @@ configs:
 
 # Preferences about {env_id}
 
-{count} answers about which of two clips of the Gymnasium environment `{env_id}` is the better one, each of
-{length} steps. {question}
+{answers} about which of two clips of the Gymnasium environment `{env_id}` is the better one, each of
+{steps}. {question}
 
 | column | what it holds |
 |---|---|
@@ -88,9 +88,9 @@ def write_card(folder: Path, dataset: PreferenceDataset, question: str, *, with_
     """
     text = _CARD.format(
         env_id=dataset.env_id,
-        count=f"{len(dataset):,}",
+        answers=counted(len(dataset), "answer"),
         size=next(name for bound, name in _SIZES if len(dataset) < bound),
-        length=dataset.segment_length,
+        steps=counted(dataset.segment_length, "step"),
         file=FILE_NAME,
         question=question,
         clips=_CLIPS if with_clips else "",

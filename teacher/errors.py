@@ -15,6 +15,11 @@ def described(error: BaseException) -> str:
     return f"{type(error).__name__}: {one_line(error)}"
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 preference``, ``2,000 preferences``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 class TeacherError(Exception):
     """Base of all errors the command line reports in one line."""
 
@@ -42,7 +47,7 @@ class ReplayMismatchError(TeacherError):
 
 
 class BehaviourError(TeacherError):
-    """The function that ``--teacher`` names failed, or gave no number."""
+    """A function of the user's that judges failed, or gave no number or answer; the message names it."""
 
 
 class RenderError(TeacherError):

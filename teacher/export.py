@@ -15,7 +15,7 @@ from rich.console import Console
 from teacher.arguments import OneLineParser, report_errors
 from teacher.clips import ClipJob, ClipRenderer, Shot
 from teacher.dataset_card import FILE_NAME, check_folder, write_card
-from teacher.errors import ConfigError
+from teacher.errors import ConfigError, counted
 from teacher.files import require_new
 from teacher.metrics import progress
 from teacher.parquet import SIDES, Clips
@@ -129,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
             count = export_preferences(
                 given.run, given.labels, clips=given.clips, console=Console(soft_wrap=True)
             )
-            print(f"{given.labels}: {count} preferences")
+            print(f"{given.labels}: {counted(count, 'preference')}")
         if given.predictor is not None:
             run = SavedRun(given.run)
             spaces = run.task.observation_space, run.task.action_space

@@ -71,7 +71,9 @@ def opened_archive(file: IO[bytes]) -> Iterator[Any]:
     Raises:
         zipfile.BadZipFile: it is another file, or only the beginning of one.
     """
-    if not zipfile.is_zipfile(file):  # numpy would take it for a pickle, and say how to load that
+    is_zip = zipfile.is_zipfile(file)  # or has one at its end
+    file.seek(0)
+    if not is_zip or file.read(2) != b"PK":  # numpy would take it for a pickle, and say how to load that
         raise zipfile.BadZipFile("it is cut off, or no .npz file")
     file.seek(0)
     with np.load(file, allow_pickle=False) as archive:

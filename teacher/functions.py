@@ -15,20 +15,21 @@ def look_here_too() -> None:
         sys.path.append(os.getcwd())  # noqa: PTH109
 
 
-def named_function(name: str, option: str) -> Callable[..., Any]:
+def named_function(name: str, option: str = "") -> Callable[..., Any]:
     """What ``module:function`` names. Modules are found where Python finds them, and in the current folder.
 
     Raises:
-        ConfigError: there is no such function; it names the option that was given.
+        ConfigError: there is no such function; it begins with the option that was given, if any.
     """
     module, _, function = name.partition(":")
+    begin = f"{option}: " if option else ""
     if not module or not function:  # before a module is imported of which nothing is wanted
-        raise ConfigError(f"{option}: expected module:function, got {one_line(name)}")
+        raise ConfigError(f"{begin}expected module:function, got {one_line(name)}")
     look_here_too()
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     except Exception as error:  # a module may raise anything
-        raise ConfigError(f"{option}: cannot import {name}: {described(error)}") from error
+        raise ConfigError(f"{begin}cannot import {name}: {described(error)}") from error
     if not callable(found):
-        raise ConfigError(f"{option}: expected a function, but {name} is {one_line(found)}")
+        raise ConfigError(f"{begin}expected a function, but {name} is {one_line(found)}")
     return found

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from teacher.client import CERTAIN, Decision
-from teacher.errors import BehaviourError, UndecidedError, described, one_line
+from teacher.errors import BehaviourError, TeacherError, UndecidedError, described, one_line
 from teacher.functions import named_function
+from teacher.options import SEED, whole_number
 from teacher.segments import RewardedSteps, Segment, SegmentPair
 from teacher.teachers import Answerer, Manner
 
@@ -54,23 +55,40 @@ def value_of(manner: Manner) -> Value:
     return goal_of(manner)
 
 
-def probability_of(answer: Decision | float) -> float | None:
+def probability_of(answer: Decision | float, judge: str = "a judge") -> float | None:
     """The probability that the first is better, which an answer says; None where nobody can tell.
 
     Raises:
-        BehaviourError: it is no answer.
+        BehaviourError: it is no answer; the judge is named so.
     """
     if answer is None:
         return None
     try:  # it is a function of the user's that answers, and may say anything
         probability = CERTAIN.get(answer, math.nan) if isinstance(answer, str) else float(answer)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         probability = math.nan
     if probability is not None and not 0 <= probability <= 1:
         raise BehaviourError(
-            f"expected {', '.join(CERTAIN)} or a probability from a judge, got {one_line(answer)}"
+            f"expected {', '.join(CERTAIN)} or a probability from {judge}, got {one_line(answer)}; mend it"
         )
     return probability
+
+
+def answer_of(judge: Judge, first: Segment, second: Segment) -> float | None:
+    """The same of what a judge says of two segments.
+
+    Raises:
+        BehaviourError: the judge, which is named, failed, or said what is no answer.
+        UndecidedError: a scripted teacher could tell no pair of very many apart.
+    """
+    name = f"{judge.__module__}:{getattr(judge, '__qualname__', type(judge).__qualname__)}"
+    try:
+        answer = judge(first, second)
+    except TeacherError:
+        raise
+    except Exception as error:  # of the user's
+        raise BehaviourError(f"{name} failed: {described(error)}; mend it") from error
+    return probability_of(answer, name)
 
 
 def decision_of(probability: float | None) -> Decision:
@@ -93,6 +111,7 @@ class ScriptedTeacher:
         self._manner = manner
         self._value = value_of(manner)
         self._skipped_in_a_row = 0
+        seed = whole_number(seed, "seed", SEED)
         self._answerer = Answerer(manner, seed, (self._value(segment) for pair in seen for segment in pair))
 
     def __call__(self, first: Segment, second: Segment) -> Decision | float:
@@ -107,7 +126,7 @@ class ScriptedTeacher:
         self._skipped_in_a_row = self._skipped_in_a_row + 1 if value is None else 0
         if self._skipped_in_a_row == _MAX_SKIPPED_IN_A_ROW:
             raise UndecidedError(
-                f"--teacher: expected answers, but skip:{self._manner.skip:g} gave none to "
+                f"expected answers, but a teacher with skip:{self._manner.skip:g} gave none to "
                 f"{_MAX_SKIPPED_IN_A_ROW} pairs in a row; lower it, below 0 where returns are negative"
             )
         return decision_of(value) if value is None or value in (0.0, 0.5, 1.0) else value
@@ -125,19 +144,23 @@ class Behaviour:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._function = named_function(name, "--teacher")
+        self._function = named_function(name)
 
     def __call__(self, steps: RewardedSteps) -> float:
         """The function's value. Raises :class:`BehaviourError` where that is no finite number."""
         try:
-            value = float(self._function(steps))
+            value = self._function(steps)
         except Exception as error:
-            raise BehaviourError(f"--teacher: {self._name} failed: {described(error)}; mend it") from error
-        if not math.isfinite(value):
+            raise BehaviourError(f"{self._name} failed: {described(error)}; mend it") from error
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not math.isfinite(number):
             raise BehaviourError(
-                f"--teacher: expected a finite number from {self._name}, got {value}; mend it"
+                f"expected a finite number from {self._name}, got {one_line(value)}; mend it"
             )
-        return value
+        return number
 
 
 class _Discounted:

@@ -17,7 +17,7 @@ from agents.rollout import Rollout
 from teacher.config import TeachConfig
 from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import TRIAL_EPISODES, policy_trajectories, random_trajectories
-from teacher.errors import UndecidedError
+from teacher.errors import UndecidedError, counted
 from teacher.judges import value_of
 from teacher.metrics import correlation, progress, rank_correlation, waiting
 from teacher.queries import select_pairs, sure_pairs
@@ -68,8 +68,9 @@ def train(run: Run, on_round: Callable[[Round], None] | None = None) -> bool:
         )
     if teaching is not None and teaching.forgotten:
         run.warn_once(
-            f"{teaching.ledger.path} holds {teaching.forgotten} comparisons fewer than when this run was "
-            "saved; to have them again, stop and put back that file and the one beside it that ends in -wal",
+            f"{teaching.ledger.path} holds {counted(teaching.forgotten, 'comparison')} fewer than when this "
+            "run was saved; to have them again, stop and put back that file and the one beside it that ends "
+            "in -wal",
             about="ledger",
         )
     if teaching is not None and not teaching.pretrained:
@@ -259,7 +260,8 @@ def take_last_answers(run: Run, teaching: Teaching) -> None:
             elif time.monotonic() - news_at > patience:
                 break
             run.tell_waiting(ledger.open())
-            show(f"trained; taking the last {ledger.open()} answers  {teaching.address}  (Ctrl-C ends it)")
+            rest = counted(ledger.open(), "answer")
+            show(f"trained; taking the last {rest}  {teaching.address}  (Ctrl-C ends it)")
             time.sleep(POLL_SECONDS)
     run.tell_waiting(None)
 
@@ -320,7 +322,7 @@ def first_pairs(run: Run, count: int) -> list[SegmentPair]:
     Half of the segments of a run that begins from a policy are this policy's, its actions sampled.
     """
     # Comparisons already in the ledger came from the seeds before, so a replacement is a new segment.
-    seed = run.config.seed + run.teaching.ledger.total() if run.teaching else run.config.seed
+    seed = (run.config.seed + (run.teaching.ledger.total() if run.teaching else 0)) % 2**32
     shown = policy_segments(run, count, seed) if run.config.warm else None
     missing = 2 * count - (len(shown) if shown else 0)
     pool = SegmentPool(run.segment_length, capacity=missing, seed=seed)
@@ -329,7 +331,7 @@ def first_pairs(run: Run, count: int) -> list[SegmentPair]:
             pool.extend([trajectory])
             if len(pool) >= missing:
                 break
-            show(f"random actions: {len(pool)} of {missing} segments")
+            show(f"random actions: {len(pool)} of {counted(missing, 'segment')}")
     if shown:
         pool.absorb(shown)
     return pool.sample_pairs(count)

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from teacher.demonstrations import Demonstrations
 from teacher.envs.episodes import terminations
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.errors import ConfigError, DataError
-from teacher.judges import Judge, probability_of
-from teacher.options import COUNT, NOT_NEGATIVE, RewardConfig, check_fields, refuse_idle
+from teacher.errors import ConfigError, DataError, counted
+from teacher.judges import Judge, answer_of
+from teacher.options import COUNT, SEED, RewardConfig, check_fields, refuse_idle, whole_number
 from teacher.preferences import Preference, PreferenceDataset
 from teacher.queries import select_pairs
 from teacher.reward.idle import IN_A_SINGLE_FIT, refuse_idle_of_network
@@ -136,7 +136,7 @@ class Lesson:
 
     n_labels: Annotated[int, 'answers, those that say "can\'t tell" not counted', COUNT]
     segment_steps: Annotated[int, "steps of a segment", COUNT]
-    seed: Annotated[int, "of the pairs, of initial parameters and of minibatches", NOT_NEGATIVE] = 1
+    seed: Annotated[int, "of the pairs, of initial parameters and of minibatches", SEED] = 1
     max_updates: Annotated[
         int, "of the predictor; it ends before where nothing is gained any more", COUNT
     ] = MAX_UPDATES
@@ -172,7 +172,7 @@ def learn_reward(
     Raises:
         DataError: too few segments, or too few answers to learn from; or finished episodes of several
             lengths, unless the lesson allows them.
-        BehaviourError: the judge said what is no answer.
+        BehaviourError: the judge failed, or said what is no answer.
         ConfigError: a setting of the lesson is of another kind of network.
 
     Warns where the fit diverged, where no answer says which segment is the better one, and where there are so
@@ -266,17 +266,18 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
     Warns where some segments are asked about several times, because there are few.
 
     Raises:
-        BehaviourError: the judge said what is no answer.
+        BehaviourError: the judge failed, or said what is no answer.
+        ConfigError: ``count`` is no whole number of 1 or more.
         DataError: the pool holds too few pairs, or the judge can tell few apart.
     """
+    count = whole_number(count, "count", COUNT)
+    steps, pairs_there = counted(pool.length, "step"), math.comb(len(pool), 2)
     if len(pool) < 2:
+        raise DataError(f"expected 2 or more segments of {steps}, got {len(pool)}; give longer episodes")
+    if count > pairs_there:
         raise DataError(
-            f"expected 2 or more segments of {pool.length} steps, got {len(pool)}; give longer episodes"
-        )
-    if count > math.comb(len(pool), 2):
-        raise DataError(
-            f"expected segments for {count} pairs, got {len(pool)} of {pool.length} steps, which make "
-            f"{math.comb(len(pool), 2)}; give more or longer episodes, or ask for fewer or shorter segments"
+            f"expected segments for {counted(count, 'pair')}, got {len(pool)} of {steps}, which make "
+            f"{pairs_there}; give more or longer episodes, or ask for fewer or shorter segments"
         )
     if len(pool) < 2 * count:
         warnings.warn(
@@ -289,13 +290,14 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
         pairs = select_pairs(pool, count - len(dataset))
         # From the number asked before, so that a member's bootstrap is the same in every process.
         dataset.upsert(
-            Preference(uuid5(NAMESPACE_URL, f"offline/{number}"), *pair, probability_of(judge(*pair)))
+            Preference(uuid5(NAMESPACE_URL, f"offline/{number}"), *pair, answer_of(judge, *pair))
             for number, pair in enumerate(pairs, asked)
         )
         asked += len(pairs)
     if len(dataset) < count:
         raise DataError(
-            f"expected {count} answers, got {len(dataset)} to {asked} questions about {len(pool)} segments; "
-            "ask for fewer, or a judge that can tell more pairs apart, or give more episodes"
+            f"expected {counted(count, 'answer')}, got {len(dataset)} to {counted(asked, 'question')} about "
+            f"{len(pool)} segments; ask for fewer, or a judge that can tell more pairs apart, or give more "
+            "episodes"
         )
     return dataset

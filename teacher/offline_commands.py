@@ -8,14 +8,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from teacher.arguments import OneLineParser, add_options, report_errors
+from teacher.arguments import OneLineParser, add_options, as_whole_number, report_errors
 from teacher.demonstrations import save_demonstrations
-from teacher.errors import ConfigError, DataError
+from teacher.errors import ConfigError, DataError, counted
 from teacher.evaluation import Evaluation, evaluate
 from teacher.files import require_new
 from teacher.metrics import progress
 from teacher.offline import MAX_UPDATES, check_single_fit, fit_once, require_updates
-from teacher.options import RewardConfig
+from teacher.options import SEED, RewardConfig, whole_number
 from teacher.predictor_files import load_predictor, save_predictor
 from teacher.preference_files import load_preferences, save_preferences, saved_spaces, space_of
 from teacher.reward.idle import refuse_idle_of_network
@@ -42,7 +42,7 @@ def fit(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--evaluate", type=Path, default=None, metavar="DATASET", help="then try it on these preferences"
     )
-    parser.add_argument("--seed", type=int, default=1, help="of everything random (default: 1)")
+    parser.add_argument("--seed", type=as_whole_number, default=1, help="of everything random (default: 1)")
     parser.add_argument(
         "--max_updates",
         type=int,
@@ -61,6 +61,7 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
         name.removeprefix(prefix): value for name, value in vars(given).items() if name.startswith(prefix)
     }
     config = RewardConfig(**settings)
+    seed = whole_number(given.seed, "--seed", SEED)
     if given.max_updates < 1:
         raise ConfigError(f"--max_updates: expected 1 or more; got {given.max_updates}")
     if given.predictor.suffix != ".npz":
@@ -75,7 +76,7 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
     others = None if given.evaluate is None else load_preferences(given.evaluate, env_id=dataset.env_id)
     spaces = saved_spaces(given.dataset)
     refuse_idle_of_network(config, spaces[0], prefix="--reward.")
-    predictor = RewardPredictor(*spaces, config, given.seed)
+    predictor = RewardPredictor(*spaces, config, seed)
     with progress(console, "fitting the predictor", given.max_updates) as show:
         report = fit_once(predictor, dataset, given.max_updates, show)
     if report.diverged:
@@ -86,8 +87,8 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
     require_updates(report, dataset)
     save_predictor(given.predictor, predictor, *spaces)
     console.print(
-        f"{given.predictor}: fitted to {len(dataset):,} preferences about {dataset.env_id} in "
-        f"{report.updates:,} updates; {_losses(report)}",
+        f"{given.predictor}: fitted to {counted(len(dataset), 'preference')} about {dataset.env_id} in "
+        f"{counted(report.updates, 'update')}; {_losses(report)}",
         highlight=False,
     )
     if report.undecided:
@@ -133,7 +134,7 @@ def described(found: Evaluation, dataset: Path) -> Sequence[str]:
     """An evaluation in lines for people."""
     lines = [
         (
-            f"{dataset}: {found.accuracy:.1%} of {found.pairs:,} answers right (a coin: 50.0%), "
+            f"{dataset}: {found.accuracy:.1%} of {counted(found.pairs, 'answer')} right (a coin: 50.0%), "
             f"loss {found.loss:.3f} nats (a coin: 0.693)"
         )
     ]
@@ -212,4 +213,4 @@ def _import(given: argparse.Namespace) -> str:
         for array in (columns.states, columns.actions)
     )
     save_preferences(given.file, dataset, *spaces)
-    return f"{len(dataset):,} preferences about {dataset.env_id}"
+    return f"{counted(len(dataset), 'preference')} about {dataset.env_id}"

@@ -15,7 +15,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from teacher.errors import ConfigError
+from teacher.errors import ConfigError, one_line
 
 Check = tuple[str, bool, str]
 """The name of a field, whether its value fits, and what was expected."""
@@ -40,6 +40,8 @@ NOT_NEGATIVE = Fits("0 or more", lambda value: 0 <= value < math.inf)
 SHARE = Fits("0 to 1", lambda value: 0 <= value <= 1)
 SHARE_OF_LESS = Fits("0 or more and less than 1", lambda value: 0 <= value < 1)
 SHARE_OF_MORE = Fits("more than 0 and at most 1", lambda value: 0 < value <= 1)
+SEED = Fits("0 to 2**32 - 1", lambda value: 0 <= value < 2**32)
+"""What the generators of numpy, torch and Gymnasium all take."""
 
 Regularisation = Literal["weight_decay", "l1", "l2"]
 NormalisedBy = Literal["preferences", "running", "none"]
@@ -86,6 +88,19 @@ def check_fields(settings: object, prefix: str = "--") -> None:
     for name, kind in hints.items():
         object.__setattr__(settings, name, _as_number(getattr(settings, name), kind))
     refuse_first(settings, _range_checks(settings), prefix)
+
+
+def whole_number(value: Any, name: str, fits: Fits) -> int:
+    """An argument that is a whole number, as Python's own.
+
+    Raises:
+        ConfigError: it is none, or does not fit; the message begins with its name.
+    """
+    if not (_is_of(value, int) and fits.holds(value)):
+        raise ConfigError(
+            f"{name}: expected a whole number of {fits.expectation}; got {one_line(repr(value))}"
+        )
+    return int(value)
 
 
 def _type_checks(settings: object, hints: Mapping[str, Any]) -> list[Check]:

@@ -7,12 +7,13 @@ from itertools import islice
 from pathlib import Path
 
 from agents.errors import AgentError
-from teacher.arguments import OneLineParser, report_errors
+from teacher.arguments import OneLineParser, as_whole_number, report_errors
 from teacher.clips.encode import Frame, encode
 from teacher.clips.render import CLIP_SIZE, Shot, Stage, captured
 from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import policy_trajectories
-from teacher.errors import ConfigError, DataError
+from teacher.errors import ConfigError, DataError, counted
+from teacher.options import COUNT, SEED, whole_number
 from teacher.reward_plots import RewardTrace, draw_rewards, film_rewards
 from teacher.saved_run import SavedRun
 from teacher.segments import Segment, slice_of
@@ -103,9 +104,12 @@ def main(arguments: Sequence[str]) -> int:
         "--rewards", action="store_true", help="show the predicted and the true reward below each frame"
     )
     parser.add_argument(
-        "--episodes", type=int, default=5, help="to play; that in the middle by return is shown (default: 5)"
+        "--episodes",
+        type=as_whole_number,
+        default=5,
+        help="to play; that in the middle by return is shown (default: 5)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the episodes (default: 0)")
+    parser.add_argument("--seed", type=as_whole_number, default=0, help="of the episodes (default: 0)")
     parser.add_argument(
         "--sampled", action="store_true", help="draw actions as in training, not the likeliest"
     )
@@ -114,19 +118,20 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
 
     def work() -> None:
+        seed = whole_number(given.seed, "--seed", SEED)
         path: Path = given.file or given.run / FILE_NAME
         if path.suffix not in (".mp4", ".png"):
             raise ConfigError(f"expected a file named *.mp4 or *.png, got {path}")
-        if given.episodes < 1:
-            raise ConfigError(f"expected 1 or more --episodes, got {given.episodes}")
+        count = whole_number(given.episodes, "--episodes", COUNT)
+        steps = None if given.steps is None else whole_number(given.steps, "--steps", COUNT)
         run = SavedRun(given.run)
-        episodes = play_episodes(run, given.episodes, given.seed, sampled=given.sampled)
+        episodes = play_episodes(run, count, seed, sampled=given.sampled)
         chosen = episodes[len(episodes) // 2]
-        clip = cut(chosen, given.start, given.steps)
+        clip = cut(chosen, given.start, steps)
         said = show(run, clip, path, rewards=given.rewards or path.suffix == ".png")
         returns = [episode.true_return for episode in episodes]
         print(
-            f"{path}: {len(clip)} steps of an episode with return {chosen.true_return:.1f}; of "
+            f"{path}: {counted(len(clip), 'step')} of an episode with return {chosen.true_return:.1f}; of "
             f"{len(returns)} played {returns[0]:.1f} to {returns[-1]:.1f}"
         )
         if said:

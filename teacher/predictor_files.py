@@ -1,15 +1,17 @@
 """A reward predictor as a file, with all that is needed to use it and to go on fitting it, without pickle."""
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from gymnasium import spaces
 
-from teacher.checkpoint import load_state, save_state
-from teacher.errors import DataError, one_line
+from teacher.checkpoint import State, load_state, save_state
+from teacher.errors import ConfigError, DataError, one_line
 from teacher.options import REWARD_BEFORE, RewardConfig, refuse_newer
-from teacher.preference_files import describe_space, require_environment, space_of
+from teacher.preference_files import describe_space, require_environment, require_version, space_of
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
 
@@ -17,6 +19,7 @@ Space = spaces.Space[Any]
 
 _FORMAT = "rl-teacher predictor"
 _VERSION = 1
+_EXPECTED = "a predictor, as teach fit, teach export --predictor and save_predictor write it"
 _SAID = ("version", "observation_space", "action_space", "reward")
 
 
@@ -64,17 +67,8 @@ def load_predictor(
         DataError: the file is missing, damaged, written by a newer version, or of another environment.
         ConfigError: it was written by a newer version, with settings that are not known here.
     """
-    state = load_state(path)
-    about = state.get("about")
-    if not isinstance(about, dict) or about.get("format") != _FORMAT:
-        raise DataError(f"{path} holds no reward predictor; expected a file that save_predictor wrote")
-    missing = [*(name for name in _SAID if name not in about), *{"predictor"}.difference(state)]
-    if missing:
-        raise DataError(f"{path} is damaged: expected {missing[0]} in it; save the predictor again")
-    if about["version"] != _VERSION:
-        raise DataError(
-            f"{path} has version {about['version']}, this program reads {_VERSION}; update the program"
-        )
+    state = _read(path)
+    about = state["about"]
     wanted = {"observation_space": observation_space, "action_space": action_space}
     found: dict[str, Space] = {}
     for name, space in wanted.items():
@@ -83,7 +77,8 @@ def load_predictor(
                 f"{path} is of another environment: its {name} is {about[name]}, expected "
                 f"{describe_space(space)}"
             )
-        found[name] = space_of(about[name])
+        with _restoring(path):
+            found[name] = space_of(about[name])
     require_environment(path, about.get("env_id"), env_id)
     config = _reward_config(path, about["reward"])
     if about.get("own_network", False) != (network is not None):
@@ -92,15 +87,46 @@ def load_predictor(
             f"{'leave out' if network else 'pass'} the function that makes one"
         )
     predictor = RewardPredictor(**found, config=config, seed=0, device=device, network=network)
-    predictor.load_state_dict(state["predictor"])
+    try:
+        predictor.load_state_dict(state["predictor"])
+    except DataError as error:
+        raise DataError(
+            f"{path} is damaged: its numbers are not those of its network ({one_line(error.__cause__)}); "
+            f"save the predictor again{', or pass the function that made its network' if network else ''}"
+        ) from error
     predictor.env_id = about.get("env_id")
     return predictor
 
 
+def _read(path: Path) -> State:
+    """What the file holds, with all its parts. Raises :class:`DataError` where it is of something else."""
+    state = load_state(path, "predictor", _EXPECTED)
+    about = state.get("about") if isinstance(state, dict) else None
+    if not isinstance(about, dict) or about.get("format") != _FORMAT:
+        raise DataError(f"{path} holds no reward predictor; expected {_EXPECTED}")
+    missing = [*(name for name in _SAID if name not in about), *{"predictor"}.difference(state)]
+    if missing:
+        raise DataError(f"{path} is damaged: expected {missing[0]} in it; save the predictor again")
+    try:
+        require_version(about["version"], _VERSION)
+    except DataError as error:
+        raise DataError(f"{path} cannot be read as a predictor: {error}") from error
+    return state
+
+
 def _reward_config(path: Path, settings: Any) -> RewardConfig:
     """The settings that a file says."""
-    try:
-        refuse_newer(path, RewardConfig, settings, "reward.")
+    with _restoring(path):
+        names = list(settings)
+    refuse_newer(path, RewardConfig, names, "reward.")
+    with _restoring(path):
         return RewardConfig(**{**REWARD_BEFORE, **settings})
-    except TypeError as error:
+
+
+@contextlib.contextmanager
+def _restoring(path: Path) -> Iterator[None]:
+    """Raise :class:`DataError`, which names the file, for what the block finds wrong in it."""
+    try:
+        yield
+    except (TypeError, ConfigError, DataError) as error:
         raise DataError(f"{path} is damaged: {one_line(error)}; save the predictor again") from error

@@ -6,7 +6,7 @@ where it comes from (``docs/datasets.md``). What is large is never in memory as 
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from teacher import archives, parquet
 from teacher.columns import Column
 from teacher.envs.families import same_environment
-from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, StorageError, one_line
+from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, StorageError, counted, one_line
 from teacher.files import DAMAGED_ARCHIVE, written_whole
 from teacher.preferences import PreferenceDataset
 
@@ -27,6 +27,8 @@ Space = spaces.Space[Any]
 
 _FORMAT = "rl-teacher preferences"
 _VERSION = 1
+_ENTRIES = ("version", "segment_length", "observation_space", "action_space", "preferences", "columns")
+_COLUMNS = ("observations", "actions", "terminated", "complete", "values", "true_returns", "ids")
 _BOUNDS = {"f": (-np.inf, np.inf), "b": (0, 1)}  # of a Box; those of whole numbers depend on their size
 
 
@@ -107,10 +109,10 @@ def load_preferences(
         DataError: the file is missing, damaged, written by a newer version, of another environment, or holds
             what nobody can learn from.
     """
-    file_type = _file_type(path)
+    file_type = _type_of_existing(path)
     with _explained(path), path.open("rb") as file:
         about = _checked_description(file_type.read_description(file))
-        columns = file_type.read_columns(file, about["columns"])
+        columns = file_type.read_columns(file, {name: about["columns"][name] for name in _COLUMNS})
         _check_columns(columns, about)
     wanted = {
         "observation_space": observation_space and describe_space(observation_space),
@@ -142,7 +144,7 @@ def saved_spaces(path: Path) -> tuple[Space, Space]:
     Raises:
         ConfigError, DataError: as :func:`load_preferences`.
     """
-    file_type = _file_type(path)
+    file_type = _type_of_existing(path)
     with _explained(path), path.open("rb") as file:
         about = _checked_description(file_type.read_description(file))
         return space_of(about["observation_space"]), space_of(about["action_space"])
@@ -154,11 +156,21 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        raise DataError(f"{path} holds no preferences: {error}") from error
+        raise DataError(f"{path} cannot be read as preferences: {error}") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or one_line(error)}") from error
     except DAMAGED_ARCHIVE as error:
         raise DataError(f"{path} is damaged, or no file of preferences: {one_line(error)}") from error
+
+
+def _type_of_existing(path: Path) -> _FileType:
+    with contextlib.suppress(OSError):  # opening it says what is wrong
+        if not path.exists():
+            raise DataError(
+                f"{path} does not exist; expected a file of preferences, as teach export and save_prefs() "
+                "write it"
+            )
+    return _file_type(path)
 
 
 def _file_type(path: Path) -> _FileType:
@@ -234,11 +246,33 @@ def _checked_description(text: str) -> dict[str, Any]:
     about = json.loads(text)
     if not isinstance(about, dict) or about.get("format") != _FORMAT:
         raise DataError("it is a file of something else")
-    if about["version"] > _VERSION:
-        raise DataError(
-            f"it has version {about['version']}, this program reads up to {_VERSION}; update the program"
-        )
+    require_entries(about, ("version",), "its description")
+    require_version(about["version"], _VERSION)  # what a newer version leaves out is no damage
+    require_entries(about, _ENTRIES, "its description")
+    require_entries(about["columns"], _COLUMNS, "the columns of its description")
+    for name in _COLUMNS:
+        require_entries(about["columns"][name], ("dtype", "shape"), f"what its description says of {name}")
     return about
+
+
+def require_entries(about: Any, names: Sequence[str], what: str) -> None:
+    """Raise :class:`DataError` unless ``what`` a file says is an object with entries of these names."""
+    found = about if isinstance(about, dict) else {}
+    if missing := [name for name in names if name not in found]:
+        raise DataError(
+            f"expected {', '.join(names)} in {what}, where {missing[0]} is missing; export it again"
+        )
+
+
+def require_version(found: Any, known: int) -> None:
+    """Raise :class:`DataError` for the version of a file's format that is none, or newer than those known."""
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise DataError(f"expected its version, 1 to {known}, got {one_line(repr(found))}; export it again")
+    if found > known:
+        raise DataError(
+            f"a newer RL-Teacher wrote it: it has version {found}, this one reads up to {known}; update "
+            "RL-Teacher"
+        )
 
 
 def _check_columns(columns: Mapping[str, Column], about: Mapping[str, Any]) -> None:
@@ -257,8 +291,8 @@ def _check_columns(columns: Mapping[str, Column], about: Mapping[str, Any]) -> N
         found, said = columns[name].rows, about["columns"][name]
         if found.shape[: len(shape)] != shape or list(found.shape[1:]) != said["shape"]:
             raise DataError(
-                f"expected {name} of {count} pairs of {length} steps, {shape}, got {found.shape}: segments "
-                "must have one length"
+                f"expected {name} of {counted(count, 'pair')} of {counted(length, 'step')}, {shape}, got "
+                f"{found.shape}: segments must have one length"
             )
         if found.dtype != np.dtype(said["dtype"]):
             raise DataError(f"expected {name} of {said['dtype']}, got {found.dtype}")

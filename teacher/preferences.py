@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from teacher.columns import Column, ids_of, uuids_of
 from teacher.envs.episodes import terminations
 from teacher.envs.families import same_environment
-from teacher.errors import ConfigError, DataError
+from teacher.errors import DataError
+from teacher.options import COUNT, Fits, whole_number
 from teacher.segments import NOTHING_AFTER, Segment
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_SIZE = Fits("1 or more, or None to keep all", COUNT.holds)
 _MAX_POISSON_WEIGHT = 12  # P(Poisson(1) > 12) is 6e-11
 
 
@@ -129,7 +131,7 @@ class PreferenceDataset:
         env_id: where all segments come from; None while there are none, or where that is not known.
 
     Raises:
-        ConfigError: ``max_size`` is below 1.
+        ConfigError: ``max_size`` is no whole number of 1 or more.
     """
 
     def __init__(self, max_size: int | None = None) -> None:
@@ -156,9 +158,7 @@ class PreferenceDataset:
 
     @max_size.setter
     def max_size(self, size: int | None) -> None:
-        if size is not None and size < 1:
-            raise ConfigError(f"max_size: expected 1 or more, or None to keep all, got {size}")
-        self._max_size = size
+        self._max_size = None if size is None else whole_number(size, "max_size", _SIZE)
         self._trim()
 
     def __len__(self) -> int:

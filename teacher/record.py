@@ -11,12 +11,13 @@ from pathlib import Path
 from rich.console import Console
 
 from agents.errors import AgentError
-from teacher.arguments import OneLineParser, report_errors
+from teacher.arguments import OneLineParser, as_whole_number, report_errors
 from teacher.demonstrations import Demonstrations, record_demonstrations, save_demonstrations
 from teacher.envs.make import make_env
 from teacher.errors import ConfigError
 from teacher.files import require_new
 from teacher.metrics import progress
+from teacher.options import COUNT, SEED, whole_number
 from teacher.saved_run import SavedRun
 
 
@@ -51,13 +52,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("run_dir", type=Path, help="such as runs/Hopper-v5/expert")
     parser.add_argument("file", type=Path, help="the .npz file to write")
-    parser.add_argument("--episodes", type=int, default=10, help="how many (default: 10)")
-    parser.add_argument("--seed", type=int, default=0, help="of the episodes (default: 0)")
+    parser.add_argument("--episodes", type=as_whole_number, default=10, help="how many (default: 10)")
+    parser.add_argument("--seed", type=as_whole_number, default=0, help="of the episodes (default: 0)")
     given, console = parser.parse_args(arguments), Console(soft_wrap=True)
 
     def work() -> None:
+        seed = whole_number(given.seed, "--seed", SEED)
+        episodes = whole_number(given.episodes, "--episodes", COUNT)
         _check_free(given.file)
-        recorded = record_run(given.run_dir, given.episodes, given.seed, console)
+        recorded = record_run(given.run_dir, episodes, seed, console)
         save_demonstrations(given.file, recorded)
         console.print(f"{given.file}: {recorded.summary()}", highlight=False)
 

@@ -26,6 +26,7 @@ from teacher.envs.episodes import EpisodeRecorder, Trajectory
 from teacher.envs.exploration import Explorer
 from teacher.envs.families import base_env_id
 from teacher.envs.tasks import TaskInfo, make_vector_env
+from teacher.errors import counted
 from teacher.functions import named_function
 from teacher.judges import Value, true_return
 from teacher.learner import PreferenceLearner
@@ -243,9 +244,8 @@ class Run:
         status = self.teaching.collector.status
         trouble = f"trying again: {status.away}" if status.away else None
         if status.failed:
-            trouble = (
-                f"{trouble or 'going on'}; {status.failed} comparisons could not be shown, others are asked"
-            )
+            failed = counted(status.failed, "comparison")
+            trouble = f"{trouble or 'going on'}; {failed} could not be shown, others are asked"
         if trouble != self._trouble:
             self.console.print(trouble or "the site answers again", style="yellow")
         self._trouble = trouble

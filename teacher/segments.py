@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from teacher.envs.episodes import terminations
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.errors import DataError
+from teacher.errors import DataError, counted
+from teacher.options import COUNT, SEED, whole_number
 
 _LARGEST = np.finfo(np.float32).max  # of numpy's type, so that half precision is compared without overflow
 _DRAWN_AT_ONCE = 2**14  # pairs by weight, most of them of a segment with itself where one weighs most
@@ -249,18 +250,21 @@ class SegmentPool:
         capacity: segments kept; the oldest go first.
         seed: decides where the first segment of an episode begins, and the pairs.
         max_bytes: of segments kept, but for two; None sets no limit.
+
+    Raises:
+        ConfigError: a size is no whole number of 1 or more, or no generator takes the seed.
     """
 
     def __init__(
         self, length: int, capacity: int = 2000, seed: int = 0, max_bytes: int | None = None
     ) -> None:
-        self.length = length
-        self.capacity = capacity
-        self._max_bytes = max_bytes
+        self.length = whole_number(length, "length", COUNT)
+        self.capacity = whole_number(capacity, "capacity", COUNT)
+        self._max_bytes = None if max_bytes is None else whole_number(max_bytes, "max_bytes", COUNT)
         self._entries: list[_Entry] = []
         self._asked: list[SegmentPair] = []
         self._next_start: WeakKeyDictionary[Episode, int] = WeakKeyDictionary()
-        self._random = np.random.default_rng(seed)
+        self._random = np.random.default_rng(whole_number(seed, "seed", SEED))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -299,7 +303,9 @@ class SegmentPool:
         """Take in segments that are cut already, each of :attr:`length`, else :class:`DataError`."""
         segments = list(segments)
         if others := {len(segment) for segment in segments} - {self.length}:
-            raise DataError(f"expected segments, all cut to {self.length} steps, got one of {min(others)}")
+            raise DataError(
+                f"expected segments, all cut to {counted(self.length, 'step')}, got one of {min(others)}"
+            )
         self._keep(self._entries + [_Entry(segment, explored) for segment in segments])
 
     def absorb(self, other: "SegmentPool") -> None:

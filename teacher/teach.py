@@ -31,6 +31,7 @@ from teacher.errors import (
     StorageError,
     TeacherError,
     UndecidedError,
+    counted,
 )
 from teacher.follower import follow
 from teacher.help_text import ENVIRONMENTS, HELP, SECTIONS
@@ -201,8 +202,8 @@ def _labels_of(run: Run) -> str:
     """With how many labels it was made, of how many wanted, where that was a number."""
     if run.teaching is None:
         return ""
-    wanted = "" if run.config.n_labels is None else f" of {run.config.n_labels:,}"
-    return f" with {run.teaching.ledger.usable():,}{wanted} labels"
+    given, wanted = run.teaching.ledger.usable(), run.config.n_labels
+    return f" with {counted(given, 'label') if wanted is None else f'{given:,} of {wanted:,} labels'}"
 
 
 def _train_or_save(run: Run, resume: str) -> bool:

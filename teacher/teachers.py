@@ -72,19 +72,23 @@ class Manner:
         _require_fitting(parts, got=str(parts))
 
     @classmethod
-    def parse(cls, text: str) -> "Manner":
-        """Read what ``--teacher`` was given.
+    def parse(cls, text: str, option: str = "--teacher") -> "Manner":
+        """Read what an option, or an argument of that name, was given.
 
         Raises:
-            ConfigError: an unknown part, a number that does not fit, or parts that exclude each other.
+            ConfigError: an unknown part, a number that does not fit, or parts that exclude each other; it
+                begins with the option.
         """
         parts: dict[str, float | str] = {}
-        for part in filter(lambda part: part != "oracle", text.split(",")):
-            name, value = _read(part, text)
-            if name in parts:
-                raise ConfigError(f"--teacher: expected {name} once; got {text!r}")
-            parts[name] = value
-        _require_fitting(parts, got=repr(text))
+        try:
+            for part in filter(lambda part: part != "oracle", text.split(",")):
+                name, value = _read(part, text)
+                if name in parts:
+                    raise ConfigError(f"expected {name} once; got {text!r}")
+                parts[name] = value
+            _require_fitting(parts, got=repr(text))
+        except ConfigError as error:
+            raise ConfigError(f"{option}: {error}") from error
         return cls(**parts)  # type: ignore[arg-type]  # _read pairs names with their types
 
     @property
@@ -109,7 +113,7 @@ def _read(part: str, text: str) -> tuple[str, float | str]:
         if _FUNCTION.fullmatch(part):
             return "function", part
         raise ConfigError(
-            f"--teacher: expected oracle, {', '.join(f'{known}:NUMBER' for known in _RANGES)} or "
+            f"expected oracle, {', '.join(f'{known}:NUMBER' for known in _RANGES)} or "
             f"module:function, several of them with commas; got {text!r}"
         )
     try:
@@ -123,10 +127,10 @@ def _require_fitting(parts: Mapping[str, float | str], got: str) -> None:
     for name, value in parts.items():
         expected, least, most = _RANGES.get(name, ("", -math.inf, math.inf))
         if not isinstance(value, str) and not (math.isfinite(value) and least <= value <= most):
-            raise ConfigError(f"--teacher: expected {name}:NUMBER with {expected}; got {got}")
+            raise ConfigError(f"expected {name}:NUMBER with {expected}; got {got}")
     for one, other in _EXCLUSIVE:
         if one in parts and other in parts:
-            raise ConfigError(f"--teacher: expected {one} or {other}, not both; got {got}")
+            raise ConfigError(f"expected {one} or {other}, not both; got {got}")
 
 
 class Answerer:

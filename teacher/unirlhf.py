@@ -22,7 +22,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.errors import DataError, one_line
+from teacher.errors import DataError, counted, one_line
 from teacher.extras import needed
 from teacher.files import DAMAGED_ARCHIVE, opened_archive
 from teacher.preferences import Preference, PreferenceDataset
@@ -107,7 +107,7 @@ def _of_files(folder: Path) -> CrowdLabels:
         values = np.array([_FILE_VALUES[int(answer)] for answer in answers.ravel()])
     starts = np.stack([first.ravel(), second.ravel()], axis=1)
     if len(starts) != len(values):
-        raise DataError(f"expected a label for each of {len(starts)} pairs, got {len(values)}")
+        raise DataError(f"expected a label for each of {counted(len(starts), 'pair')}, got {len(values)}")
     return CrowdLabels(named["env_id"], int(named["length"]), starts.astype(np.int64), values)
 
 

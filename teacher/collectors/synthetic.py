@@ -6,7 +6,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from teacher.client import FeedItem
 from teacher.collectors.base import CollectorStatus
-from teacher.judges import Judge, decision_of, oracle, probability_of
+from teacher.judges import Judge, answer_of, decision_of, oracle
 from teacher.ledger import Comparison, Ledger, Role
 from teacher.preferences import Preference
 from teacher.segments import SegmentPair
@@ -72,5 +72,5 @@ class SyntheticTeacher:
             ]
 
     def _decide(self, comparison: Comparison, seq: int) -> FeedItem:
-        probability = probability_of(self._judge(comparison.first, comparison.second))
+        probability = answer_of(self._judge, comparison.first, comparison.second)
         return FeedItem(seq, comparison.uuid, decision_of(probability), probability, n_labels=1)

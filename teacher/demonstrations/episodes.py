@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.errors import ConfigError, DataError
+from teacher.errors import ConfigError, DataError, counted
+from teacher.options import COUNT, SEED, whole_number
 
 Pairs = tuple[NDArray[Any], NDArray[Any]]
 """Observations ``(n, *S)`` and actions ``(n, *A)``."""
@@ -38,9 +39,9 @@ class Demonstrations:
 
     def summary(self) -> str:
         """How much there is and how good it is, in one line."""
-        returns, episodes = self.episode_returns, len(self.episode_returns)
+        returns = self.episode_returns
         return (
-            f"{episodes} episode{'s' * (episodes != 1)}, {len(self):,} steps, "
+            f"{counted(len(returns), 'episode')}, {counted(len(self), 'step')}, "
             f"return {returns.mean():.1f} +- {returns.std():.1f} ({returns.min():.1f} to {returns.max():.1f})"
         )
 
@@ -87,9 +88,8 @@ class Demonstrations:
         """
         if not 0 < train_fraction <= 1:
             raise ConfigError(f"expected a train_fraction above 0 and up to 1, got {train_fraction}")
-        if batch_size < 1:
-            raise ConfigError(f"expected a batch_size of at least 1, got {batch_size}")
-        episodes, rng = len(self.episode_returns), np.random.default_rng(seed)
+        batch_size = whole_number(batch_size, "batch_size", COUNT)
+        episodes, rng = len(self.episode_returns), np.random.default_rng(whole_number(seed, "seed", SEED))
         if train_fraction == 1:
             for_training = np.ones(episodes, bool)
         elif episodes == 1:

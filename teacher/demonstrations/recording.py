@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from teacher.demonstrations.episodes import Demonstrations
 from teacher.envs.episodes import episode_seeds
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, one_line
+from teacher.options import COUNT, SEED, whole_number
 from teacher.segments import fits_float32
 
 Controller = Callable[[Any], Any]
@@ -54,7 +55,8 @@ def record_demonstrations(
 
     Raises:
         EnvironmentUnsuitableError: its observations or actions are no Box, Discrete or MultiDiscrete.
-        ConfigError: the expert is none of the above, or ``n_episodes`` is not positive.
+        ConfigError: the expert is none of the above, or ``n_episodes`` is no whole number of 1 or
+            more, or no generator takes the seed.
         DataError: the expert's action does not fit, or the environment returned a NaN.
     """
     for what, space in (("observations", env.observation_space), ("actions", env.action_space)):
@@ -62,9 +64,8 @@ def record_demonstrations(
             raise EnvironmentUnsuitableError(
                 f"expected {what} of a Box, Discrete or MultiDiscrete, got {one_line(space)}; wrap it"
             )
-    if n_episodes < 1:
-        raise ConfigError(f"expected at least 1 episode to record, got {n_episodes}")
-    seeds, episodes = episode_seeds([seed], 0, 1), []
+    n_episodes = whole_number(n_episodes, "n_episodes", COUNT)
+    seeds, episodes = episode_seeds([whole_number(seed, "seed", SEED)], 0, 1), []
     for count in range(1, n_episodes + 1):
         episodes.append(_play(_controller(expert), env, next(seeds)))
         if progress is not None:

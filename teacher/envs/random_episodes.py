@@ -9,7 +9,7 @@ from statistics import median
 from teacher.envs.episodes import EpisodeRecorder, Trajectory, replay
 from teacher.envs.exploration import Actor
 from teacher.envs.tasks import TaskInfo, make_vector_env
-from teacher.errors import EnvironmentUnsuitableError, ReplayMismatchError
+from teacher.errors import EnvironmentUnsuitableError, ReplayMismatchError, counted
 
 TRIAL_EPISODES = 50
 _REPLAYED_EPISODES, _REPLAYED_STEPS = 8, 60
@@ -115,8 +115,8 @@ def check_episode_lengths(lengths: Sequence[int], segment_length: int) -> None:
         return
     middle = int(median(lengths))
     raise EnvironmentUnsuitableError(
-        f"a segment of {segment_length} steps fits into {long_enough} of {len(lengths)} random episodes, "
-        f"whose median length is {middle}: pass --segment_steps {middle} or less"
+        f"a segment of {counted(segment_length, 'step')} fits into {long_enough} of {len(lengths)} random "
+        f"episodes, whose median length is {middle}: pass --segment_steps {middle} or less"
     )
 
 

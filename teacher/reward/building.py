@@ -1,9 +1,11 @@
 """Which reader and which networks a predictor of an environment's spaces is made of."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from gymnasium import spaces
+from torch import Tensor
 
 from teacher.options import RewardConfig
 from teacher.reward.features import Features
@@ -35,3 +37,19 @@ def make_ensemble(
         return ShapedEnsemble(read, config, config.shaping, generator)
     even = config.features == "even"
     return RewardEnsemble(config.members, read.size, config.hidden, generator, config.dropout, even)
+
+
+def tensors_like(expected: Mapping[str, Tensor], found: Mapping[str, Any]) -> dict[str, Tensor]:
+    """What was found as tensors. Raises ValueError where they are not those that are expected."""
+    if others := expected.keys() ^ found.keys():
+        name = min(others)
+        raise ValueError(f"{name} is {'missing' if name in expected else 'not a part of it'}")
+    tensors = {name: torch.as_tensor(value) for name, value in found.items()}
+    for name, like in expected.items():
+        got = tensors[name]
+        if (got.shape, got.dtype) != (like.shape, like.dtype):
+            raise ValueError(
+                f"expected {name} of {tuple(like.shape)} and {like.dtype}, got {tuple(got.shape)} and "
+                f"{got.dtype}"
+            )
+    return tensors

@@ -127,8 +127,8 @@ class _Vectors:
         if array.shape[len(batch) :] != self._shape:
             raise self._refusal(f"shape {array.shape}")
         if isinstance(self._space, spaces.Box):
-            return array.reshape(*batch, -1)
-        indices = (array - self._space.start).reshape(*batch, -1)
+            return array.reshape(*batch, self.size)
+        indices = (array - self._space.start).reshape(*batch, len(self._counts))
         if not ((indices >= 0) & (indices < self._counts)).all():
             raise self._refusal(f"{array.min()} to {array.max()}")
         one_hot = [indices[..., [i]] == np.arange(count) for i, count in enumerate(self._counts)]

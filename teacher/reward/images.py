@@ -93,7 +93,9 @@ class Images:
             return np.expand_dims(images, -3)
         images = np.moveaxis(images, self._channel_axis, -3)
         stacked = len(self._space_shape) == 4
-        return images.reshape(*images.shape[:-4], -1, *images.shape[-2:]) if stacked else images
+        if not stacked:
+            return images
+        return images.reshape(*images.shape[:-4], math.prod(images.shape[-4:-2]), *images.shape[-2:])
 
 
 class ImageEnsemble(ModuleEnsemble):

@@ -74,6 +74,8 @@ class ModuleEnsemble(RewardNetwork):
             ``(members, *batch)``.
         """
         batch = inputs.shape[: inputs.ndim - self._dimensions]
+        if 0 in batch:  # of which not every module can make something
+            return torch.zeros(self._members, *batch, device=inputs.device)
         rows = inputs.reshape(-1, *inputs.shape[len(batch) :])
         rewards = [self._rewards(member, rows) for member in range(self._members)]
         return torch.stack(rewards).view(-1, *batch)

@@ -41,6 +41,8 @@ class Normalisation:
 
     def follow(self, outputs: Tensor) -> None:
         """Count the steps of a rollout, ``(members, ...)`` raw rewards, among those it was used for."""
+        if outputs.numel() == 0:
+            return
         std, mean = (float(value) for value in torch.std_mean(self._combined(outputs), correction=0))
         if self._steps > 0:
             # As in Chan, Golub, LeVeque (1979): the deviations of both parts, and that of their means.
@@ -63,7 +65,7 @@ class Normalisation:
         normalised = self._normalised(outputs)
         mean = normalised.mean(dim=0)
         bonus = self._config.uncertainty_bonus
-        return mean if bonus == 0 else mean + bonus * normalised.std(dim=0)
+        return mean if bonus == 0 or mean.numel() == 0 else mean + bonus * normalised.std(dim=0)
 
     def _normalised(self, outputs: Tensor) -> Tensor:
         per_member = (-1, *[1] * (outputs.ndim - 1))
@@ -84,8 +86,7 @@ class Normalisation:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Read back :meth:`state_dict`, also of versions without ``center`` and ``steps``."""
-        device = self._mean.device
-        self._mean = torch.as_tensor(state["output_mean"], device=device)
-        self._std = torch.as_tensor(state["output_std"], device=device)
+        self._mean = torch.as_tensor(state["output_mean"]).to(self._mean).reshape_as(self._mean)
+        self._std = torch.as_tensor(state["output_std"]).to(self._std).reshape_as(self._std)
         self._scale = float(state["scale"])
         self._center, self._steps = float(state.get("center", 0.0)), int(state.get("steps", 0))

@@ -86,6 +86,6 @@ class Adam:
         """
         means, squares = (self._parameters.views(flat.zero_()) for flat in (self._mean, self._square))
         for entry, mean, square in zip(state, means, squares, strict=False):
-            mean.copy_(torch.as_tensor(entry["exp_avg"]))
-            square.copy_(torch.as_tensor(entry["exp_avg_sq"]))
+            mean.copy_(torch.as_tensor(entry["exp_avg"]).reshape_as(mean))  # not to be spread out over it
+            square.copy_(torch.as_tensor(entry["exp_avg_sq"]).reshape_as(square))
         self.steps = int(state[0]["step"]) if state else 0

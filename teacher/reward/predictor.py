@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from teacher.envs.families import same_environment, telling_name
-from teacher.errors import ConfigError, DataError, one_line
-from teacher.options import NumberFeatures, RewardConfig
+from teacher.errors import ConfigError, DataError, described
+from teacher.options import SEED, NumberFeatures, RewardConfig, whole_number
 from teacher.preferences import PreferenceDataset
-from teacher.reward.building import make_ensemble, make_reader
+from teacher.reward.building import make_ensemble, make_reader, tensors_like
+from teacher.reward.devices import working_device
 from teacher.reward.features import Transitions
 from teacher.reward.fitting import Fitter
 from teacher.reward.images import Images
@@ -66,8 +67,8 @@ class RewardPredictor:
         self.config = config
         self.env_id: str | None = None
         self.own_network = network
-        self._device = torch.device(device)
-        self._generator = torch.Generator().manual_seed(seed)
+        self._device = working_device(device)
+        self._generator = torch.Generator().manual_seed(whole_number(seed, "seed", SEED))
         self._read = make_reader(observation_space, action_space, config)
         self.inputs = self._read.inputs
         self.features = config.features
@@ -157,7 +158,8 @@ class RewardPredictor:
 
     def _untrained(self, features: NumberFeatures) -> "RewardPredictor":
         """One that begins as this one would have with these features."""
-        settings, seed = replace(self.config, features=features), self._generator.initial_seed()
+        settings = replace(self.config, features=features)
+        seed = self._generator.initial_seed() % 2**32  # files from before may hold any
         return RewardPredictor(self.observation_space, self.action_space, settings, seed, str(self._device))
 
     def _fit(
@@ -353,21 +355,20 @@ class RewardPredictor:
         Raises:
             DataError: it is that of a predictor with other settings.
         """
-        network = {name: torch.as_tensor(value) for name, value in state["network"].items()}
         features = str(state.get("features", self.features))  # files from before settled nothing
         try:
             if features != self.features and self.config.features == "auto":
                 self.features = cast(NumberFeatures, features)
                 self._begin()
-            self._network.load_state_dict(network)
+            self._network.load_state_dict(tensors_like(self._network.state_dict(), state["network"]))
             self._fitter.load_state_dict(state["fitter"])
-        except (RuntimeError, KeyError, ConfigError) as error:
+            self._generator.set_state(torch.as_tensor(state["generator"]))
+            self._normalise.load_state_dict(state)
+        except (RuntimeError, KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
             raise DataError(
                 "expected the state of a predictor with these --reward settings, got that of another "
-                f"({one_line(error)}): put back those it was made with"
+                f"({described(error)}): put back those it was made with"
             ) from error
-        self._generator.set_state(torch.as_tensor(state["generator"]))
-        self._normalise.load_state_dict(state)
 
     def _fitted_state(self) -> dict[str, Any]:
         """A copy of all that a fit changes before it is known to have gone well."""

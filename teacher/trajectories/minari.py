@@ -177,4 +177,6 @@ def _rewrite_table(folder: Path, data_format: str, rewards: NDArray[np.float64])
 
 
 def _statistics(rewards: NDArray[np.float64]) -> dict[str, float]:
+    if not len(rewards):  # of which there is no largest
+        return {}
     return {f"rewards_{name}": float(of(rewards)) for name, of in _STATISTICS.items()}

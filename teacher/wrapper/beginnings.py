@@ -113,7 +113,7 @@ def collector_of(
 def _judge(config: WrapperConfig, ledger: Ledger) -> Judge:
     if not isinstance(config.judge, str):
         return config.judge
-    manner = Manner.parse(config.judge)
+    manner = Manner.parse(config.judge, "judge")
     seen = ledger.decided_pairs(RETURNS_REMEMBERED // 2) if manner.has_thresholds else ()
     return ScriptedTeacher(manner, config.seed, seen)
 

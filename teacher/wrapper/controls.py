@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from teacher.envs.tasks import DEFAULT_FPS
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, described, one_line
+from teacher.reward.devices import working_device
 from teacher.reward.features import Transitions
 from teacher.reward.predictor import RewardPredictor
 from teacher.wrapper.recording import Source
@@ -91,6 +92,7 @@ class Controls:
 def begin(env: Any, network: Any, settings: Mapping[str, Any], env_id: str, can_draw: bool) -> Tutor:
     """The tutor that keyword arguments ask for, of an environment's single spaces."""
     config = read_settings(settings)
+    working_device(config.device)  # before a folder is made
     for name in ("env_wrapper", "reward_predictor", "pref_interface"):
         logger = {"env_wrapper": "", "reward_predictor": ".predictor", "pref_interface": ".preferences"}[name]
         logging.getLogger(f"teacher.wrapper{logger}").setLevel(getattr(config, f"{name}_log_level"))

@@ -12,6 +12,7 @@ from teacher.errors import ConfigError
 from teacher.judges import Judge
 from teacher.options import (
     COUNT,
+    SEED,
     Check,
     Fits,
     QueryConfig,
@@ -135,7 +136,7 @@ class WrapperConfig:
     )
     reward: Annotated[RewardConfig, "the reward predictor"] = field(default_factory=RewardConfig)
     queries: Annotated[QueryConfig, "the choice of pairs to ask about"] = field(default_factory=QueryConfig)
-    seed: Annotated[int, "of everything random"] = 1
+    seed: Annotated[int, "of everything random", SEED] = 1
     device: Annotated[str, "torch device of the predictor"] = "cpu"
 
     def __post_init__(self) -> None:

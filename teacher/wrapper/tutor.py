@@ -19,7 +19,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from teacher.collectors.human import HumanCollector
 from teacher.collectors.prompt import PromptCollector
-from teacher.errors import BackgroundError, ConfigError, DataError, TeacherError, described
+from teacher.errors import BackgroundError, ConfigError, DataError, TeacherError, counted, described
 from teacher.files import locked_folder
 from teacher.learner import PreferenceLearner
 from teacher.ledger import Ledger
@@ -120,7 +120,7 @@ class Tutor:
         ledger = parts.enter_context(contextlib.closing(Ledger(logs / LEDGER_NAME)))
         dataset, self._loaded = first_preferences(config, self.source, ledger)
         if len(dataset):
-            _preferences_log.info("beginning with %d preferences", len(dataset))
+            _preferences_log.info("beginning with %s", counted(len(dataset), "preference"))
         predictor = self._first_predictor()
         keep_last(dataset, config, predictor.config.max_preferences)
         self._schedule, self._not_due = schedule_of(config, self._loaded + ledger.asked())
@@ -191,9 +191,9 @@ class Tutor:
         elif self.steps >= self._patience:
             self._patience *= 10
             _preferences_log.warning(
-                "no segment of %d steps in %d steps: episodes are shorter, or nothing is collected",
-                self.config.segment_length,
-                self.steps,
+                "no segment of %s in %s: episodes are shorter, or nothing is collected",
+                counted(self.config.segment_length, "step"),
+                counted(self.steps, "step"),
             )
         self._given.extend(segments)
         if self._thread is not None:
@@ -318,7 +318,7 @@ class Tutor:
             shown = [(self.films.showable(first), self.films.showable(second)) for first, second in pairs]
             learner.collector.submit(shown, "pretraining" if initial > 0 else "training", self.steps)
             self._unused -= needed
-            _preferences_log.info("asked about %d pairs at step %d", len(pairs), self.steps)
+            _preferences_log.info("asked about %s at step %d", counted(len(pairs), "pair"), self.steps)
 
     def _learn(self) -> bool:
         """Make some training steps, where there is something to learn from."""
@@ -376,9 +376,9 @@ class Tutor:
             self._writer.add_scalar(tag, value, self.steps)
         self.learner.collector.report(values, self.steps, None)
         _predictor_log.info(
-            "training step %d on %d answers: loss %.3f, held out %.3f, accuracy %.2f",
+            "training step %d on %s: loss %.3f, held out %.3f, accuracy %.2f",
             self.training_steps,
-            len(self.learner.dataset),
+            counted(len(self.learner.dataset), "answer"),
             values["predictor/loss"],
             values["predictor/validation_loss"],
             values["predictor/accuracy"],

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from teacher.envs.capture import jpeg
 from teacher.envs.episodes import SEED_KEY, SeededResets, episode_seeds
 from teacher.errors import ConfigError
+from teacher.options import COUNT, SEED, whole_number
 from teacher.segments import Segment
 from teacher.wrapper.controls import (
     TRUE_REWARD_KEY,
@@ -32,6 +33,9 @@ def replayable(
     Vector environments reset by themselves without a seed; here each such reset gets one, told in its info.
     What the environments' steps tell in their infos is left out.
     """
+
+    num_envs = whole_number(num_envs, "num_envs", COUNT)
+    seed = whole_number(seed, "seed", SEED)
 
     def maker(index: int) -> Callable[[], gym.Env[Any, Any]]:
         return lambda: SeededResets(env_fn(), episode_seeds([seed], index, num_envs))

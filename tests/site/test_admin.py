@@ -317,7 +317,7 @@ def test_a_blocked_labeler_is_given_nothing_and_its_labels_count_no_more(
         {"action": "block", "_selected_action": [known.pk]},
         follow=True,
     )
-    assert b"Blocked; 2 labels withdrawn." in response.content
+    assert b"Blocked; labels withdrawn: 2." in response.content
     feed = trainer.decisions(after=before)
     assert [(item["decision"], item["n_labels"]) for item in feed["items"]] == [("first", 1)] * 2
     assert feed["open"] == 2
@@ -329,7 +329,7 @@ def test_a_blocked_labeler_is_given_nothing_and_its_labels_count_no_more(
     entry = LogEntry.objects.get()
     assert (entry.object_id, entry.user.username) == (str(known.pk), "root")
 
-    assert "Blocked; 0 labels withdrawn." in act(root, models.Participation, "block", known)
+    assert "Blocked; labels withdrawn: 0." in act(root, models.Participation, "block", known)
     assert trainer.decisions(after=before)["last_seq"] == feed["last_seq"]
     act(root, models.Participation, "readmit", known)
     assert len(ann.lease(5)) == 2
@@ -341,7 +341,7 @@ def test_a_labeler_is_blocked_everywhere_and_given_work_again(
     trainer.register(2)
     browser.answer(browser.lease()[0])
     labeler = models.Labeler.objects.get()
-    assert "Blocked; 1 labels withdrawn." in act(root, models.Labeler, "block", labeler)
+    assert "Blocked; labels withdrawn: 1." in act(root, models.Labeler, "block", labeler)
     assert browser.ask()["notice"] == "stopped"
     assert "Given work again in 1 experiments." in act(root, models.Labeler, "readmit", labeler)
     assert browser.ask()["notice"] is None

@@ -180,7 +180,7 @@ def test_labels_that_got_lost_come_back_and_revise_the_decision(
     before = trainer.decisions()["last_seq"]
     Label.objects.all().delete()
     Comparison.objects.update(n_labels=0, status="open", score_equal=0)
-    assert bring_back(exported) == "0 comparisons; 1 labels; 0 taken back."
+    assert bring_back(exported) == "0 comparisons; 1 label; 0 taken back."
     [item] = trainer.decisions(after=before)["items"]
     assert (item["decision"], item["n_labels"]) == ("equal", 1)
     assert Comparison.objects.get().status == "answered"
@@ -206,7 +206,7 @@ def test_a_label_too_many_is_surplus(
     more = edited(export(), "labels", label=uuid4(), lease=uuid4(), labeler="zoe")
     same = edited(export(), "labels", label=uuid4(), lease=uuid4())
     for exported in (more, same):
-        assert bring_back(exported) == "0 comparisons; 1 labels; 0 taken back."
+        assert bring_back(exported) == "0 comparisons; 1 label; 0 taken back."
     assert list(Label.objects.order_by("pk").values_list("status", flat=True)) == [
         "counted",
         "surplus",

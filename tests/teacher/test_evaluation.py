@@ -155,7 +155,7 @@ def test_a_predictor_is_fitted_and_evaluated_by_command(
             "teach fit: expected a file of a predictor named *.npz, got reward.pt",
         ),
         ("fit labels.npz no/reward.npz", 2, "teach fit: expected a folder for reward.npz; make no first"),
-        ("fit nothing.npz reward.npz", 1, "teach fit: nothing.npz cannot be read: No such file"),
+        ("fit nothing.npz reward.npz", 1, "teach fit: nothing.npz does not exist"),
         (
             "fit labels.npz reward.npz --reward.members 0",
             2,
@@ -183,8 +183,8 @@ def test_a_predictor_is_fitted_and_evaluated_by_command(
             "teach fit: --max_updates: does nothing here, leave it out: --reward.initial_epochs says",
         ),
         ("fit labels.npz", 2, "teach fit: the following arguments are required: predictor"),
-        ("evaluate labels.npz labels.npz", 1, "teach evaluate: labels.npz is no checkpoint"),
-        ("relabel labels.npz a b", 1, "teach relabel: labels.npz is no checkpoint"),
+        ("evaluate labels.npz labels.npz", 1, "teach evaluate: labels.npz is no predictor, but"),
+        ("relabel labels.npz a b", 1, "teach relabel: labels.npz is no predictor, but"),
         ("import nowhere labels.npz", 2, "teach import: labels.npz exists"),
     ],
 )

@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 from teacher.errors import BehaviourError, ConfigError
-from teacher.judges import Behaviour, ScriptedTeacher, goal_of, oracle, true_return, value_of
+from teacher.judges import (
+    Behaviour,
+    Judge,
+    ScriptedTeacher,
+    answer_of,
+    goal_of,
+    oracle,
+    true_return,
+    value_of,
+)
 from teacher.offline import RecordedEpisode
 from teacher.segments import Segment, slice_of
 from teacher.teachers import Manner
@@ -120,7 +129,7 @@ def test_a_function_says_what_is_wanted(make_segment: MakeSegment, wishes: str) 
     [
         ("no_such_module:low", "cannot import no_such_module:low: ModuleNotFoundError: No module named"),
         ("{wishes}:lower", "AttributeError: .* has no attribute 'lower'"),
-        ("this", "--teacher: expected module:function, got this"),
+        ("this", "^expected module:function, got this$"),
         ("this:", "expected module:function, got this:"),
         (":low", "expected module:function, got :low"),
         ("{wishes}:number", "expected a function, but .*:number is 3"),
@@ -135,7 +144,7 @@ def test_a_function_that_is_not_there_is_refused(wishes: str, name: str, says: s
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        ("nothing", "failed: TypeError"),
+        ("nothing", "expected a finite number from .*:nothing, got None"),
         ("nan", "expected a finite number from .*:nan, got nan"),
         ("broken", "failed: AttributeError: 'Segment' object has no attribute 'height'"),
     ],
@@ -143,8 +152,42 @@ def test_a_function_that_is_not_there_is_refused(wishes: str, name: str, says: s
 def test_a_function_that_gives_no_number_is_an_error_of_one_line(
     make_segment: MakeSegment, wishes: str, function: str, says: str
 ) -> None:
-    with pytest.raises(BehaviourError, match=f"--teacher: .*{says}.*; mend it"):
+    with pytest.raises(BehaviourError, match=rf"^(?!--).*{says}.*; mend it$"):
         Behaviour(f"{wishes}:{function}")(make_segment(1))
+
+
+def raises(first: Segment, second: Segment) -> float:
+    raise KeyError("height")
+
+
+def says_nan(first: Segment, second: Segment) -> float:
+    return float("nan")
+
+
+class SaysText:
+    def __call__(self, first: Segment, second: Segment) -> str:
+        return "the left one"
+
+
+@pytest.mark.parametrize(
+    ("judge", "says"),
+    [
+        (raises, "^.*test_judges:raises failed: KeyError: 'height'; mend it$"),
+        (says_nan, "or a probability from .*test_judges:says_nan, got nan; mend it$"),
+        (SaysText(), "or a probability from .*test_judges:SaysText, got the left one; mend it$"),
+        (lambda *_: 10**400, "or a probability from .*test_judges:<lambda>, got 1000"),
+    ],
+)
+def test_a_judge_that_gives_no_answer_is_named(make_segment: MakeSegment, judge: Judge, says: str) -> None:
+    with pytest.raises(BehaviourError, match=says):
+        answer_of(judge, make_segment(1), make_segment(2))
+
+
+def test_what_a_scripted_teacher_says_of_itself_names_no_option(make_segment: MakeSegment) -> None:
+    with pytest.raises(ConfigError, match=r"^judge: expected mistake:NUMBER with a probability"):
+        Manner.parse("mistake:2", "judge")
+    with pytest.raises(ConfigError, match=r"^expected mistake:NUMBER with a probability"):
+        Manner(mistake=2.0)
 
 
 def test_a_teacher_that_skips_everything_is_found_out(make_segment: MakeSegment) -> None:

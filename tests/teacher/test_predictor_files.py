@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from numpy.typing import NDArray
 
-from teacher.checkpoint import load_state, save_state
+from teacher.checkpoint import State, load_state, save_state
 from teacher.errors import ConfigError, DataError
 from teacher.options import RewardConfig
 from teacher.predictor_files import load_predictor, save_predictor
@@ -111,16 +113,115 @@ def test_a_file_of_a_newer_version_is_named_as_such(tmp_path: Path) -> None:
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
-    with pytest.raises(DataError, match="not a readable checkpoint"):
+    expected = "expected a predictor, as teach fit, .* write it$"
+    with pytest.raises(DataError, match=f"^{path} is not a readable predictor: No such file.*; {expected}"):
         load_predictor(path)
     save_state(path, {"agent": {}})
-    with pytest.raises(DataError, match="holds no reward predictor"):
+    with pytest.raises(DataError, match=f"^{path} holds no reward predictor; {expected}"):
+        load_predictor(path)
+    np.savez(path, about=np.array("{}"))
+    with pytest.raises(DataError, match=rf"^{path} is no predictor, but another \.npz file; {expected}"):
+        load_predictor(path)
+    path.write_text("not even an archive")
+    with pytest.raises(
+        DataError, match=f"^{path} is not a readable predictor: it is cut off, or .*; {expected}"
+    ):
         load_predictor(path)
     save_predictor(path, RewardPredictor(*SPACES, RewardConfig(), seed=3), *SPACES)
     state = load_state(path)
     state["about"]["version"] = 99
     save_state(path, state)
-    with pytest.raises(DataError, match="has version 99"):
+    message = (
+        f"^{path} cannot be read as a predictor: a newer RL-Teacher wrote it: it has version 99, this one"
+    )
+    with pytest.raises(DataError, match=message):
+        load_predictor(path)
+
+
+Entry = tuple[str, ...]
+NUMBERS: list[Entry] = [
+    *(("network", name) for name in ("input_mean", "weights.0", "biases.2")),
+    *(("fitter", "optimizer", "0", name) for name in ("step", "exp_avg", "exp_avg_sq")),
+    *((name,) for name in ("generator", "output_mean", "output_std", "scale")),
+]
+DAMAGE: dict[str, Callable[[NDArray[Any]], Any]] = {
+    "missing": lambda _: None,
+    "text": lambda array: np.full(array.shape, "a"),
+    "a list": lambda _: [1, "a"],
+    "of other dimensions": lambda array: np.ones((3, *array.shape), array.dtype),
+    "more of them": lambda array: np.ones(
+        np.array(array.shape, int) + 1 if array.ndim else (7,), array.dtype
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("entry", NUMBERS, ids="/".join)
+def test_numbers_that_are_not_those_of_its_network_are_damage(
+    tmp_path: Path, dataset: PreferenceDataset, entry: Entry, damage: str
+) -> None:
+    path, state = saved(tmp_path, dataset)
+    *parents, name = entry
+    part: Any = state["predictor"]
+    for parent in parents:
+        part = part[int(parent) if parent.isdigit() else parent]
+    part[name] = DAMAGE[damage](np.asarray(part[name]))
+    if damage == "missing":
+        del part[name]
+    save_state(path, state)
+    with pytest.raises(DataError, match=rf"^{path} is damaged: its numbers .*; save the predictor again$"):
+        load_predictor(path)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float64])
+def test_numbers_of_another_type_are_damage(
+    tmp_path: Path, dataset: PreferenceDataset, dtype: type[np.generic]
+) -> None:
+    path, state = saved(tmp_path, dataset)
+    network = state["predictor"]["network"]
+    network["weights.1"] = network["weights.1"].astype(dtype)
+    save_state(path, state)
+    with pytest.raises(
+        DataError, match=r"damaged: .*expected weights\.1 of \(2, 8, 8\) and torch\.float32, got"
+    ):
+        load_predictor(path)
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "says"),
+    [
+        ("observation_space", {"kind": "Circle"}, "expected the description of a space, got a space of kind"),
+        ("action_space", 3, "expected the description of a space, got"),
+        ("reward", {"members": -3}, "members: expected 1 or more; got -3"),
+        ("reward", 3, "'int' object is not iterable"),
+    ],
+)
+def test_what_it_says_of_itself_is_refused_by_its_name(
+    tmp_path: Path, dataset: PreferenceDataset, part: str, value: object, says: str
+) -> None:
+    path, state = saved(tmp_path, dataset)
+    state["about"][part] = value
+    save_state(path, state)
+    with pytest.raises(DataError, match=f"^{path} is damaged: .*{says}.*; save the predictor again$"):
+        load_predictor(path)
+
+
+def saved(folder: Path, dataset: PreferenceDataset) -> tuple[Path, State]:
+    """A predictor that was fitted, and what its file holds."""
+    predictor = RewardPredictor(*SPACES, RewardConfig(members=2, hidden=8, features="plain"), seed=3)
+    predictor.fit(dataset, max_epochs=1)
+    save_predictor(folder / "a.npz", predictor, *SPACES)
+    return folder / "a.npz", load_state(folder / "a.npz")
+
+
+def test_a_database_with_an_archive_at_its_end_is_no_file_of_a_predictor(tmp_path: Path) -> None:
+    """As a ledger is; numpy would advise to unpickle it."""
+    path = tmp_path / "a.npz"
+    save_predictor(path, RewardPredictor(*SPACES, RewardConfig(), seed=3), *SPACES)
+    path.write_bytes(b"SQLite format 3" + path.read_bytes())
+    with pytest.raises(
+        DataError, match=f"^{path} is not a readable predictor: it is cut off, or no .npz file"
+    ):
         load_predictor(path)
 
 

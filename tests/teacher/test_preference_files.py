@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import resource
 import sys
 from collections.abc import Callable
@@ -10,19 +11,28 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from teacher import HumanPreferencesEnvWrapper
 from teacher.columns import Column
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import ConfigError, DataError, StorageError
 from teacher.options import RewardConfig
-from teacher.preference_files import describe_space, load_preferences, save_preferences, space_of
+from teacher.preference_files import (
+    describe_space,
+    load_preferences,
+    save_preferences,
+    saved_spaces,
+    space_of,
+)
 from teacher.preferences import Preference, PreferenceDataset
 from teacher.reward.predictor import RewardPredictor
 from teacher.segments import Segment
+from teacher.teach import main
 
 MakeSegment = Callable[..., Segment]
 SPACES = spaces.Box(-np.inf, np.inf, (3,)), spaces.Box(-1, 1, (2,), np.float32)
@@ -227,9 +237,16 @@ WRONG: dict[str, Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any] | No
     "expected observations of <f4": lambda old: {"observations": old["observations"].astype(np.float64)},
     "each preference once": lambda old: {"ids": np.repeat(old["ids"][:1], 20, axis=0)},
     "expected rows of numbers": lambda old: {"values": np.array(["yes"] * 20)},
-    "damaged": lambda old: {"terminated": None},
+    "terminated.npy is missing; export it again": lambda old: {"terminated": None},
     "something else": lambda old: {"about": np.array('{"format": "recipes"}')},
-    "update the program": lambda old: {"about": newer(old["about"], version=2)},
+    "a newer RL-Teacher wrote it: it has version 2, this one reads up to 1; update RL-Teacher$": lambda old: {
+        "about": np.array('{"format": "rl-teacher preferences", "version": 2}')
+    },
+    "expected its version, 1 to 1, got '2'": lambda old: {"about": newer(old["about"], version="2")},
+    "expected its version, 1 to 1, got 0": lambda old: {"about": newer(old["about"], version=0)},
+    "in the columns of its description, where observations is missing": lambda old: {
+        "about": newer(old["about"], columns=3)
+    },
     "is damaged": lambda old: {"about": np.array("not json")},
     "observations of shape .4,., as its observation_space says, got .3,.": lambda old: {
         "about": newer(old["about"], observation_space=describe_space(spaces.Box(-1, 1, (4,))))
@@ -247,6 +264,55 @@ WRONG: dict[str, Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any] | No
         "about": newer(old["about"], preferences=0),
     },
 }
+
+
+@pytest.mark.parametrize(
+    "name", ["version", "segment_length", "observation_space", "action_space", "preferences", "columns"]
+)
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_an_entry_that_its_description_lacks_is_named(
+    dataset: PreferenceDataset, tmp_path: Path, suffix: str, name: str
+) -> None:
+    path = tmp_path / f"labels{suffix}"
+    save_preferences(path, dataset, *SPACES)
+    describe_again(path, lambda about: about.pop(name))
+    message = (
+        f"^{path} cannot be read as preferences: expected .* in its description, where {name} is missing"
+    )
+    for read in (load_preferences, saved_spaces):
+        with pytest.raises(DataError, match=f"{message}; export it again$"):
+            read(path)
+
+
+@pytest.mark.parametrize("name", ["observations", "terminated", "ids"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_column_that_its_description_lacks_is_named(
+    dataset: PreferenceDataset, tmp_path: Path, suffix: str, name: str
+) -> None:
+    path = tmp_path / f"labels{suffix}"
+    save_preferences(path, dataset, *SPACES)
+    describe_again(path, lambda about: about["columns"][name].pop("dtype"))
+    with pytest.raises(DataError, match=f"in what its description says of {name}, where dtype is missing"):
+        load_preferences(path)
+    describe_again(path, lambda about: about["columns"].pop(name))
+    with pytest.raises(DataError, match=f"in the columns of its description, where {name} is missing"):
+        load_preferences(path)
+
+
+def describe_again(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Write the description of a file anew."""
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as archive:
+            about = json.loads(str(archive["about"]))
+        change(about)
+        rewritten(path, about=np.array(json.dumps(about)))
+        return
+    from pyarrow import parquet
+
+    table = parquet.read_table(path)
+    about = json.loads(table.schema.metadata[b"rl-teacher"])
+    change(about)
+    parquet.write_table(table.replace_schema_metadata({b"rl-teacher": json.dumps(about)}), path)
 
 
 def newer(about: NDArray[Any], **changes: object) -> NDArray[Any]:
@@ -316,7 +382,7 @@ def test_a_space_of_truths_is_read_back() -> None:
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_what_is_no_such_file_is_refused(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"labels{suffix}"
-    with pytest.raises(DataError, match=r"cannot be read: No such file"):
+    with pytest.raises(DataError, match="does not exist; expected a file of preferences"):
         load_preferences(path)
     path.write_text("labels of last summer")
     with pytest.raises(DataError, match="it is cut off, or no"):
@@ -325,8 +391,9 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path, suffix: str) -> None:
 
 def test_other_files_are_refused(dataset: PreferenceDataset, tmp_path: Path) -> None:
     np.savez(tmp_path / "labels.npz", observations=np.zeros(3))
-    with pytest.raises(DataError, match=r"is damaged, or no file of preferences"):
+    with pytest.raises(DataError, match=r"it is an \.npz file of something else"):
         load_preferences(tmp_path / "labels.npz")
+    (tmp_path / "labels.csv").touch()
     for use in (load_preferences, lambda path: save_preferences(path, dataset, *SPACES)):
         with pytest.raises(ConfigError, match=r"named \*\.npz or \*\.parquet, got .*labels\.csv"):
             use(tmp_path / "labels.csv")
@@ -368,3 +435,27 @@ def test_parquet_without_pyarrow_is_one_line(
     for use in (load_preferences, lambda path: save_preferences(path, dataset, *SPACES)):
         with pytest.raises(ConfigError, match=r"^expected pyarrow .*pip install 'rl-teacher\[parquet\]'$"):
             use(path)
+
+
+@pytest.mark.parametrize("name", ["none", "none.npz", "none.parquet", "no/such/folder.npz"])
+def test_a_file_that_does_not_exist_is_named_as_such(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    message = (
+        f"{path} does not exist; expected a file of preferences, as teach export and save_prefs() write it"
+    )
+    for read in (load_preferences, saved_spaces):
+        with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
+            read(path)
+    assert main(["fit", str(path), str(tmp_path / "reward.npz")]) == 1
+    assert capsys.readouterr().err == f"teach fit: {message}\n"
+
+
+@pytest.mark.parametrize("name", ["none", "empty", "none.npz"])
+def test_the_wrapper_names_what_it_looked_for(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    path = tmp_path / name
+    missing = path / "preferences.npz" if path.is_dir() else path
+    with pytest.raises(DataError, match=f"^{missing} does not exist; expected a file of preferences"):
+        HumanPreferencesEnvWrapper(gym.make("Pendulum-v1"), prefs_dir=path, log_dir=tmp_path / "logs")

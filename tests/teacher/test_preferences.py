@@ -2,11 +2,13 @@
 
 import dataclasses
 import gc
+import re
 import weakref
 from collections import Counter
 from collections.abc import Callable
 from itertools import islice
 from random import Random
+from typing import Any
 from uuid import UUID, uuid4
 
 import numpy as np
@@ -248,13 +250,20 @@ def test_a_dataset_that_is_given_a_size_keeps_the_last_decided_at_once(make_segm
     assert len(dataset) == 9
 
 
-@pytest.mark.parametrize("size", [0, -1])
-def test_a_size_that_keeps_nothing_is_refused(size: int) -> None:
-    message = f"max_size: expected 1 or more, or None to keep all, got {size}"
+@pytest.mark.parametrize("size", [0, -1, 2.5, "10", True, float("nan"), float("inf"), [3]])
+def test_a_size_that_is_no_number_of_preferences_is_refused(size: Any) -> None:
+    message = re.escape(f"max_size: expected a whole number of 1 or more, or None to keep all; got {size!r}")
     with pytest.raises(ConfigError, match=message):
         PreferenceDataset(max_size=size)
+    dataset = PreferenceDataset(max_size=3)
     with pytest.raises(ConfigError, match=message):
-        PreferenceDataset().max_size = size
+        dataset.max_size = size
+    assert dataset.max_size == 3
+
+
+@pytest.mark.parametrize("size", [3, 3.0, np.int64(3)])
+def test_a_size_may_be_a_number_of_numpys_and_a_whole_one_with_a_point(size: Any) -> None:
+    assert type(PreferenceDataset(size).max_size) is int
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1.01, -0.01])

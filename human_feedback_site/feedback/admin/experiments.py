@@ -9,6 +9,7 @@ from django.db.models import Count, Field, Q, QuerySet
 from django.forms import Field as FormField
 from django.forms import ModelForm
 from django.http import HttpRequest
+from django.template.defaultfilters import pluralize
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -125,7 +126,11 @@ class ExperimentAdmin(Audited, ModelAdmin):
     def alpha(self, experiment: models.Experiment) -> str | None:
         """Return how far labelers agree."""
         found = crowd.agreement(experiment)
-        return None if found.alpha is None else f"{found.alpha:.2f} of {found.pairs} pairs"
+        return (
+            None
+            if found.alpha is None
+            else f"{found.alpha:.2f} of {found.pairs} pair{pluralize(found.pairs)}"
+        )
 
     @admin.display(description="labelers")
     def crowd(self, experiment: models.Experiment) -> SafeString:

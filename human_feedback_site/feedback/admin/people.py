@@ -48,7 +48,7 @@ class LabelerAdmin(Audited, ModelAdmin):
             request,
             chosen,
             lambda rows: moderation.block(_everywhere(rows), by),
-            "Blocked; {} labels withdrawn.",
+            "Blocked; labels withdrawn: {}.",
         )
 
     @admin.action(description="Give them work again everywhere; their checks begin anew")
@@ -112,7 +112,7 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
     def block(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:
         """Do not believe a word; what the other labels say is decided anew."""
         by = cast("User", request.user)
-        self.act(request, chosen, lambda rows: moderation.block(rows, by), "Blocked; {} labels withdrawn.")
+        self.act(request, chosen, lambda rows: moderation.block(rows, by), "Blocked; labels withdrawn: {}.")
 
     @admin.action(permissions=["view"], description="Give them work again; their checks begin anew")
     def readmit(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
@@ -174,6 +175,20 @@ def test_a_last_step_that_led_to_no_number_is_not_demonstrated(tmp_path: Path) -
     assert found.episode_returns.tolist() == [first.true_rewards[:5].sum(), second.true_rewards.sum()]
     with pytest.raises(DataError, match="at least one episode of one step"):
         as_demonstrations(Recording([broken]))
+
+
+def test_an_episode_without_a_step_is_relabelled_like_the_others(
+    copy: Callable[[str], Path], tmp_path: Path, predictor: RewardPredictor
+) -> None:
+    source = copy("minari-hdf5")
+    with h5py.File(source / "data" / "main_data.hdf5", "r+") as file:
+        group = file["episode_0"]
+        for name in ("observations", "actions", "rewards", "terminations"):
+            array = group[name][: name == "observations"]
+            del group[name]
+            group[name] = array
+    relabel(predictor, source, tmp_path / "taught-v1")
+    assert [len(rewards) for rewards in rewards_of(tmp_path / "taught-v1")] == [0, 12]
 
 
 def test_demonstrations_are_relabelled_step_by_step(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
+from django.template.defaultfilters import pluralize
 
 from human_feedback_site.feedback.errors import BadFileError, NotInstalledError
 from human_feedback_site.feedback.models import Experiment, validate_name
@@ -47,8 +48,9 @@ class Command(BaseCommand):
             raise CommandError(f"Nothing was imported.\n{error}") from None
         cancelled = f", {done.cancelled} of them cancelled: their clips are not in the store"
         return (
-            f"{done.comparisons} comparisons{cancelled if done.cancelled else ''}; "
-            f"{done.labels} labels; {done.undone} taken back."
+            f"{done.comparisons} comparison{pluralize(done.comparisons)}"
+            f"{cancelled if done.cancelled else ''}; "
+            f"{done.labels} label{pluralize(done.labels)}; {done.undone} taken back."
         )
 
 

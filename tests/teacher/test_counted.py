@@ -1,0 +1,66 @@
+"""One is singular, whatever is counted."""
+
+from pathlib import Path
+from uuid import UUID
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+
+from teacher.demonstrations import Demonstrations
+from teacher.errors import DataError, counted
+from teacher.judges import oracle
+from teacher.offline import RecordedEpisode, ask
+from teacher.options import RewardConfig
+from teacher.predictor_files import save_predictor
+from teacher.preference_files import load_preferences, save_preferences
+from teacher.preferences import Preference, PreferenceDataset
+from teacher.reward.predictor import RewardPredictor
+from teacher.segments import SegmentPool
+from teacher.teach import main
+
+SPACES = Box(-np.inf, np.inf, (3,)), Box(-1, 1, (2,), np.float32)
+
+
+def pool(length: int, steps: int) -> SegmentPool:
+    made = SegmentPool(length, seed=1)
+    made.extend(
+        [RecordedEpisode(np.ones((steps + 1, 3)), np.ones((steps, 2)), np.arange(steps, dtype=float))]
+    )
+    return made
+
+
+@pytest.fixture
+def labels(tmp_path: Path) -> Path:
+    """A file of one preference."""
+    dataset, (first, second) = PreferenceDataset(), pool(1, 2).segments
+    dataset.upsert([Preference(UUID(int=1), first, second, 1.0)])
+    save_preferences(tmp_path / "labels.npz", dataset, *SPACES)
+    return tmp_path / "labels.npz"
+
+
+@pytest.mark.parametrize(
+    ("number", "says"), [(0, "0 pairs"), (1, "1 pair"), (2, "2 pairs"), (1400, "1,400 pairs")]
+)
+def test_a_noun_goes_with_its_number(number: int, says: str) -> None:
+    assert counted(number, "pair") == says
+
+
+def test_refusals_go_with_theirs() -> None:
+    with pytest.raises(DataError, match="expected 2 or more segments of 1 step, got 1; give"):
+        ask(pool(1, 1), oracle, 1)
+    with pytest.raises(DataError, match="expected 1 answer, got 0 to 1 question about 2 segments; ask"):
+        ask(pool(1, 2), lambda *_: "cant_tell", 1)
+
+
+def test_so_do_the_lines_of_commands(labels: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reward = labels.with_name("reward.npz")
+    predictor = RewardPredictor(*SPACES, RewardConfig(members=10, hidden=4), seed=1)
+    predictor.fit(load_preferences(labels), max_epochs=1)
+    save_predictor(reward, predictor, *SPACES)
+    assert main(["evaluate", str(reward), str(labels)]) == 0
+    assert "of 1 answer right" in capsys.readouterr().out
+    assert main(["fit", str(labels), str(reward), "--max_updates", "1", "--reward.members", "10"]) == 0
+    assert f"{reward}: fitted to 1 preference about recorded in 1 update; " in capsys.readouterr().out
+    one = Demonstrations(np.ones((1, 3)), np.ones((1, 2)), np.ones(1), np.ones(1), np.ones(1, bool))
+    assert one.summary().startswith("1 episode, 1 step, return")

@@ -1,0 +1,57 @@
+"""Whose function judges is said by its name; no option of the command line is given here."""
+
+import contextlib
+import sys
+import time
+import types
+
+import pytest
+
+from teacher.errors import BackgroundError, BehaviourError, ConfigError
+from teacher.segments import RewardedSteps
+from tests.teacher.wrapper.conftest import Wrap, Wrapper, play
+
+
+def broken(steps: RewardedSteps) -> float:
+    raise ZeroDivisionError("no steps")
+
+
+FUNCTIONS = types.SimpleNamespace(
+    broken=broken, no_number=lambda steps: float("nan"), text=lambda steps: "good", nothing=lambda steps: None
+)
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        ("broken", "wrapper_judges:broken failed: ZeroDivisionError: no steps; mend it$"),
+        ("no_number", "expected a finite number from wrapper_judges:no_number, got nan; mend it$"),
+        ("text", "expected a finite number from wrapper_judges:text, got good; mend it$"),
+        ("nothing", "expected a finite number from wrapper_judges:nothing, got None; mend it$"),
+    ],
+)
+@pytest.mark.parametrize("background", [False, True])
+def test_a_function_that_fails_is_named(
+    wrap: Wrap, monkeypatch: pytest.MonkeyPatch, background: bool, function: str, says: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "wrapper_judges", FUNCTIONS)
+    env = wrap(judge=f"wrapper_judges:{function}", background=background)
+    with pytest.raises((BehaviourError, BackgroundError), match=says) as error:
+        play_on(env)
+    assert "--" not in str(error.value)
+    with contextlib.suppress(BackgroundError):  # which says it again
+        env.close()
+
+
+def play_on(env: Wrapper) -> None:
+    """Until what goes on beside it has failed."""
+    for _ in range(200):
+        play(env, 20)
+        time.sleep(0.05 * env.tutor.config.background)
+
+
+def test_a_judge_that_cannot_be_is_refused_by_its_argument(wrap: Wrap) -> None:
+    with pytest.raises(ConfigError, match=r"^judge: expected oracle, .*; got 'nobody'$"):
+        wrap(judge="nobody")
+    with pytest.raises(ConfigError, match=r"^cannot import no_such_module:judge: ModuleNotFoundError"):
+        wrap(judge="no_such_module:judge")
