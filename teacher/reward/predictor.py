@@ -110,7 +110,8 @@ class RewardPredictor:
 
         Where the settings leave open what is read of each number, the first fit to 40 preferences or more
         settles it, however short it is: both are fitted to convergence from the beginning, and squares and
-        logarithms are read from then on where these order the pairs held out clearly better.
+        logarithms are read from then on where these order the pairs held out clearly better. Else it goes on
+        as if plain had been asked for.
 
         Without any preference (all may have been undone) nothing changes. Where the fit diverges, the last
         good parameters stay: the best so far in a fit to convergence, else those before.
@@ -140,8 +141,8 @@ class RewardPredictor:
         max_updates: int | None,
         progress: Callable[[int], None] | None,
     ) -> FitReport:
-        """Settle what is read of each number, and fit as asked from there; see :meth:`fit`."""
-        some = dataset.sample(_TRIED_ON)
+        """Settle what is read of each number, and go on to where a fit as asked leads; see :meth:`fit`."""
+        some, has_begun = dataset.sample(_TRIED_ON), self._fitter.has_begun
         plain, even = self._untrained("plain"), self._untrained("even")
         report = plain._fit(some, None, _MAX_UPDATES, progress)
         rival_report = even._fit(some, None, _MAX_UPDATES, _counting_from(report.updates, progress))
@@ -150,11 +151,18 @@ class RewardPredictor:
         is_even = not rival_report.diverged and (is_better or report.diverged)
         chosen, report = (even, rival_report) if is_even else (plain, report)
         self.features = chosen.features
-        self._network, self._fitter, self._generator = chosen._network, chosen._fitter, chosen._generator
-        self._normalise = chosen._normalise  # what was followed before was judged by another network
-        if len(some) < len(dataset) or report.updates > (max_updates or 0):  # else that was what is asked for
+        is_asked_for = len(some) == len(dataset) and report.updates <= (max_updates or 0)
+        goes_on = has_begun and not is_even  # keeping what few answers taught
+        if not goes_on:
+            self._become(chosen if has_begun or is_asked_for else self._untrained(self.features))
+        if goes_on or not is_asked_for:
             report = self._fit(dataset, max_epochs, max_updates, _counting_from(made, progress))
         return replace(report, settled=is_even)
+
+    def _become(self, other: "RewardPredictor") -> None:
+        """Go on from where another has come to."""
+        self._network, self._fitter, self._generator = other._network, other._fitter, other._generator
+        self._normalise = other._normalise  # what was followed before was judged by another network
 
     def _untrained(self, features: NumberFeatures) -> "RewardPredictor":
         """One that begins as this one would have with these features."""
