@@ -199,8 +199,8 @@ class RewardConfig:
     features: Annotated[
         NumberFeatures,
         "what it reads of each number: itself (plain), or its square and logarithm as well (even), with "
-        "which rewards that are distances take fewer labels; auto = both are tried once there are 40 labels, "
-        "and it is plain from then on unless even orders held-out labels clearly better",
+        "which rewards that are distances take fewer labels; auto = a first fit to 40 labels or more tries "
+        "both, and is plain unless even orders held-out labels clearly better",
     ] = "auto"
     dropout: Annotated[
         float, "probability that a hidden unit is silent for a step while fitting", SHARE_OF_LESS

@@ -46,8 +46,7 @@ class RewardPredictor:
 
     Attributes:
         inputs: what it reads of each step.
-        features: what it reads of each number, ``plain`` or ``even``; ``auto``, read as plain, until a fit
-            settles it.
+        features: what it reads of each number, ``plain`` or ``even``; ``auto`` before the first fit.
         env_id: where the preferences come from that it was fitted to last; None before the first fit. Set it
             to None to go on with those of another environment of the same spaces.
         own_network: what makes its members, where that is not this project.
@@ -108,10 +107,9 @@ class RewardPredictor:
             progress: called with the number of updates made, after each, or now and then in a fit to
                 convergence; it goes on counting where two are fitted.
 
-        Where the settings leave open what is read of each number, the first fit to 40 preferences or more
-        settles it, however short it is: both are fitted to convergence from the beginning, and squares and
-        logarithms are read from then on where these order the pairs held out clearly better. Else it goes on
-        as if plain had been asked for.
+        Where the settings leave open what is read of each number, the first fit settles it, however short it
+        is: with 40 preferences or more both are fitted to convergence, and squares and logarithms are read
+        from then on where these order the pairs held out clearly better.
 
         Without any preference (all may have been undone) nothing changes. Where the fit diverges, the last
         good parameters stay: the best so far in a fit to convergence, else those before.
@@ -130,9 +128,12 @@ class RewardPredictor:
             elif self.config.converge:
                 max_updates = _MAX_UPDATES
         self.env_id = telling_name(self.env_id, dataset.env_id)
-        if self.features == "auto" and len(dataset) >= _TELLING:
-            return self._settle(dataset, max_epochs, max_updates, progress)
-        return self._fit(dataset, max_epochs, max_updates, progress)
+        if self.features != "auto":
+            return self._fit(dataset, max_epochs, max_updates, progress)
+        if len(dataset) < _TELLING:
+            self.features = "plain"
+            return self._fit(dataset, max_epochs, max_updates, progress)
+        return self._settle(dataset, max_epochs, max_updates, progress)
 
     def _settle(
         self,
@@ -141,8 +142,8 @@ class RewardPredictor:
         max_updates: int | None,
         progress: Callable[[int], None] | None,
     ) -> FitReport:
-        """Settle what is read of each number, and go on to where a fit as asked leads; see :meth:`fit`."""
-        some, has_begun = dataset.sample(_TRIED_ON), self._fitter.has_begun
+        """Settle what is read of each number, and fit as asked with that; see :meth:`fit`."""
+        some = dataset.sample(_TRIED_ON)
         plain, even = self._untrained("plain"), self._untrained("even")
         report = plain._fit(some, None, _MAX_UPDATES, progress)
         rival_report = even._fit(some, None, _MAX_UPDATES, _counting_from(report.updates, progress))
@@ -152,10 +153,8 @@ class RewardPredictor:
         chosen, report = (even, rival_report) if is_even else (plain, report)
         self.features = chosen.features
         is_asked_for = len(some) == len(dataset) and report.updates <= (max_updates or 0)
-        goes_on = has_begun and not is_even  # keeping what few answers taught
-        if not goes_on:
-            self._become(chosen if has_begun or is_asked_for else self._untrained(self.features))
-        if goes_on or not is_asked_for:
+        self._become(chosen if is_asked_for else self._untrained(self.features))
+        if not is_asked_for:
             report = self._fit(dataset, max_epochs, max_updates, _counting_from(made, progress))
         return replace(report, settled=is_even)
 
