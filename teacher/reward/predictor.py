@@ -128,12 +128,10 @@ class RewardPredictor:
             elif self.config.converge:
                 max_updates = _MAX_UPDATES
         self.env_id = telling_name(self.env_id, dataset.env_id)
-        if self.features != "auto":
-            return self._fit(dataset, max_epochs, max_updates, progress)
-        if len(dataset) < _TELLING:
+        if self.features == "auto" and len(dataset) < _TELLING:
             self.features = "plain"
-            return self._fit(dataset, max_epochs, max_updates, progress)
-        return self._settle(dataset, max_epochs, max_updates, progress)
+        fit = self._settle if self.features == "auto" else self._fit
+        return fit(dataset, max_epochs, max_updates, progress)
 
     def _settle(
         self,
@@ -153,15 +151,12 @@ class RewardPredictor:
         chosen, report = (even, rival_report) if is_even else (plain, report)
         self.features = chosen.features
         is_asked_for = len(some) == len(dataset) and report.updates <= (max_updates or 0)
-        self._become(chosen if is_asked_for else self._untrained(self.features))
+        start = chosen if is_asked_for else self._untrained(self.features)
+        self._network, self._fitter, self._generator = start._network, start._fitter, start._generator
+        self._normalise = start._normalise  # what was followed before was judged by another network
         if not is_asked_for:
             report = self._fit(dataset, max_epochs, max_updates, _counting_from(made, progress))
         return replace(report, settled=is_even)
-
-    def _become(self, other: "RewardPredictor") -> None:
-        """Go on from where another has come to."""
-        self._network, self._fitter, self._generator = other._network, other._fitter, other._generator
-        self._normalise = other._normalise  # what was followed before was judged by another network
 
     def _untrained(self, features: NumberFeatures) -> "RewardPredictor":
         """One that begins as this one would have with these features."""
