@@ -8,7 +8,7 @@ import sys
 from teacher.assembly import open_run
 from teacher.config import TeachConfig
 from teacher.loop import train
-from teacher.segments import Steps
+from teacher.steps import Steps
 
 SHORT = "--short" in sys.argv
 SPIN, SECONDS_A_STEP = 2, 0.05  # of the pendulum

@@ -23,7 +23,8 @@ from teacher.queries import select_pairs
 from teacher.reward.idle import IN_A_SINGLE_FIT, refuse_idle_of_network
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import UNDECIDED, FitReport
-from teacher.segments import Episode, SegmentPool
+from teacher.segments import SegmentPool
+from teacher.steps import Episode
 
 Space = spaces.Space[Any]
 

@@ -17,7 +17,7 @@ from teacher.extras import needed
 from teacher.files import written_whole
 from teacher.metrics import rank_correlation
 from teacher.reward.predictor import RewardPredictor
-from teacher.segments import RewardedSteps
+from teacher.steps import RewardedSteps
 
 _STRIP = 9  # frames
 _PREDICTED, _TRUE, _INK, _FAINT = "#1f6fb4", "#d9731a", "#22303c", "#c9d1d8"

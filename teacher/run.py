@@ -34,7 +34,8 @@ from teacher.metrics import BEHAVIOUR_TAG, Metrics
 from teacher.reward.features import Transitions
 from teacher.reward.predictor import RewardPredictor
 from teacher.schedules import LabelSchedule
-from teacher.segments import SegmentPool, Steps
+from teacher.segments import SegmentPool
+from teacher.steps import Steps
 from teacher.videos import EpisodeVideos
 
 EPISODES_REMEMBERED = 100

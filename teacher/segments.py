@@ -4,7 +4,7 @@ import io
 import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -14,8 +14,8 @@ from teacher.envs.episodes import terminations
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError, counted
 from teacher.options import COUNT, SEED, whole_number
+from teacher.steps import LARGEST, Episode, fits_float32, readable_steps
 
-_LARGEST = np.finfo(np.float32).max  # of numpy's type, so that half precision is compared without overflow
 _DRAWN_AT_ONCE = 2**14  # pairs by weight, most of them of a segment with itself where one weighs most
 _LEVEL = 1  # of compression; 6, the usual, takes four times as long for a few percent
 _LAST = "last_observation"
@@ -24,52 +24,6 @@ NOTHING_AFTER = (
     "expected segments with what came after their last step, got one recorded without: pass --reward.inputs "
     "state,action (RewardConfig(inputs=...) in Python), or begin a new run"
 )
-
-
-class Steps(Protocol):
-    """Steps in arrays of the same leading dimensions ``*batch``: a segment, an episode, rows of a dataset."""
-
-    @property
-    def observations(self) -> NDArray[Any]:
-        """``(*batch, *observation_shape)``, raw, each before its step."""
-
-    @property
-    def actions(self) -> NDArray[Any]:
-        """``(*batch, *action_shape)``, as executed."""
-
-    @property
-    def next_observations(self) -> NDArray[Any]:
-        """``(*batch, *observation_shape)``, raw, each after its step."""
-
-    @property
-    def terminations(self) -> NDArray[np.bool_]:
-        """``(*batch,)``, whether the environment ended the episode with that step."""
-
-
-class RewardedSteps(Steps, Protocol):
-    """Steps with what the environment's own reward says of them."""
-
-    @property
-    def true_rewards(self) -> NDArray[np.float64]:
-        """``(*batch,)``."""
-
-
-class Episode(RewardedSteps, Protocol):
-    """What segments are cut from: an episode, perhaps still growing."""
-
-    def __len__(self) -> int:
-        """Steps so far."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether it has ended."""
-
-    @property
-    def frames(self) -> Sequence[bytes] | None:
-        """A picture after each step, as JPEG files; None where none were captured."""
-
-    def recipe(self, upto: int | None = None) -> EpisodeRecipe:
-        """How to play the first ``upto`` steps again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +88,7 @@ class Segment:
         fits = fits_float32(values)
         if not fits.all():
             raise DataError(
-                f"expected finite {name} of at most {_LARGEST:.1e}, got {values[~fits][0]} in an episode of "
+                f"expected finite {name} of at most {LARGEST:.1e}, got {values[~fits][0]} in an episode of "
                 f"{self.recipe.env_id} with seed {self.recipe.seed}; mend the environment"
             )
 
@@ -378,23 +332,6 @@ class SegmentPool:
             start += self.length
         self._next_start[trajectory] = start
         return segments
-
-
-def readable_steps(episode: Episode) -> int:
-    """How many steps can be learned from: all of them, but for a last one that led to what is no number.
-
-    An environment may end an episode because its state is no number any more.
-    """
-    led_to_numbers = fits_float32(episode.next_observations[-1:]).all()
-    return len(episode) - int(episode.finished and not led_to_numbers)
-
-
-def fits_float32(array: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which numbers are finite, also in the precision that rewards and policies are computed in."""
-    if array.dtype.kind != "f":
-        return np.ones(array.shape, bool)
-    fits: NDArray[np.bool_] = np.abs(array) <= _LARGEST  # not so for a NaN
-    return fits
 
 
 def first_start(length: int, steps: int, finished: bool, random: np.random.Generator) -> int | None:

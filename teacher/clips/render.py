@@ -20,7 +20,8 @@ from teacher.envs.episodes import replay
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe, library_versions
 from teacher.errors import DataError, RenderError, ReplayMismatchError, TeacherError, described
-from teacher.segments import Episode, Segment
+from teacher.segments import Segment
+from teacher.steps import Episode
 
 CLIP_SIZE = 400
 """The longer side of a clip in pixels."""

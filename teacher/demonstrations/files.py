@@ -19,7 +19,7 @@ from teacher.demonstrations.episodes import Demonstrations
 from teacher.errors import DataError, StorageError, one_line
 from teacher.files import DAMAGED_ARCHIVE, opened_archive, written_whole
 from teacher.images import are_images, read_images, write_images
-from teacher.segments import fits_float32
+from teacher.steps import fits_float32
 
 KEYS = ("obs", "actions", "rewards", "episode_returns", "episode_starts")
 """The arrays of a file."""

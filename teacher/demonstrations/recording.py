@@ -13,7 +13,7 @@ from teacher.demonstrations.episodes import Demonstrations
 from teacher.envs.episodes import episode_seeds
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, one_line
 from teacher.options import COUNT, SEED, whole_number
-from teacher.segments import fits_float32
+from teacher.steps import fits_float32
 
 Controller = Callable[[Any], Any]
 """From one observation to one action."""

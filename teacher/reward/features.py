@@ -14,7 +14,7 @@ from torch import Tensor
 
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, one_line
 from teacher.options import INPUTS
-from teacher.segments import Steps
+from teacher.steps import Steps
 
 Space = spaces.Space[Any]
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
 from teacher.options import RewardConfig
 from teacher.reward.modules import ModuleEnsemble
-from teacher.segments import Steps
+from teacher.steps import Steps
 
 CONVOLUTIONS = ((7, 3), (5, 2), (3, 1), (3, 1))
 """Width of the kernel and stride of each layer."""

@@ -24,7 +24,8 @@ from teacher.reward.modules import MakeNetwork
 from teacher.reward.normalisation import Normalisation
 from teacher.reward.pairs import BYTES_AT_ONCE, Pairs
 from teacher.reward.report import FitReport, report_of
-from teacher.segments import Segment, Steps
+from teacher.segments import Segment
+from teacher.steps import Steps
 
 _MAX_UPDATES = 10_000  # of a refit to convergence
 _CLEAR_GAIN = 0.06  # nats per held-out answer; chance brings nearly as much where answers are few or err

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from teacher.demonstrations import Demonstrations
 from teacher.errors import DataError
 from teacher.offline import RecordedEpisode
-from teacher.segments import readable_steps
+from teacher.steps import readable_steps
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,8 @@ from teacher.metrics import rank_correlation
 from teacher.offline import Lesson, RecordedEpisode, ask, demonstrated_episodes, learn_reward
 from teacher.options import NumberFeatures, RewardConfig
 from teacher.reward.predictor import RewardPredictor
-from teacher.segments import Segment, SegmentPool, readable_steps
+from teacher.segments import Segment, SegmentPool
+from teacher.steps import readable_steps
 from teacher.teachers import Manner
 
 STEPS = 15

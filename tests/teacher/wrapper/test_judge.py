@@ -8,7 +8,7 @@ import types
 import pytest
 
 from teacher.errors import BackgroundError, BehaviourError, ConfigError
-from teacher.segments import RewardedSteps
+from teacher.steps import RewardedSteps
 from tests.teacher.wrapper.conftest import Wrap, Wrapper, play
 
 
