@@ -11,22 +11,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
+from teacher.checks import COUNT, NOT_NEGATIVE, SEED, Check, Fits, check_fields, refuse_first, refuse_newer
 from teacher.errors import ConfigError
 from teacher.files import written_whole
-from teacher.options import (
-    COUNT,
-    NOT_NEGATIVE,
-    REWARD_BEFORE,
-    SEED,
-    Check,
-    Fits,
-    QueryConfig,
-    RewardConfig,
-    check_fields,
-    refuse_first,
-    refuse_newer,
-    with_preset,
-)
+from teacher.options import REWARD_BEFORE, QueryConfig, RewardConfig, with_preset
 from teacher.teachers import Manner
 
 Predictor = Literal["rl", "synth", "human"]

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from teacher.checks import SEED, whole_number
 from teacher.client import CERTAIN, Decision
 from teacher.errors import BehaviourError, TeacherError, UndecidedError, described, one_line
 from teacher.functions import named_function
-from teacher.options import SEED, whole_number
 from teacher.segments import Segment, SegmentPair
 from teacher.steps import RewardedSteps
 from teacher.teachers import Answerer, Manner

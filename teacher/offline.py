@@ -12,12 +12,13 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from teacher.checks import COUNT, SEED, check_fields, refuse_idle, whole_number
 from teacher.demonstrations import Demonstrations
 from teacher.envs.episodes import terminations
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import ConfigError, DataError, counted
 from teacher.judges import Judge, answer_of
-from teacher.options import COUNT, SEED, RewardConfig, check_fields, refuse_idle, whole_number
+from teacher.options import RewardConfig
 from teacher.preferences import Preference, PreferenceDataset
 from teacher.queries import select_pairs
 from teacher.reward.idle import IN_A_SINGLE_FIT, refuse_idle_of_network

@@ -9,13 +9,14 @@ from pathlib import Path
 from rich.console import Console
 
 from teacher.arguments import OneLineParser, add_options, as_whole_number, report_errors
+from teacher.checks import SEED, whole_number
 from teacher.demonstrations import save_demonstrations
 from teacher.errors import ConfigError, DataError, counted
 from teacher.evaluation import Evaluation, evaluate
 from teacher.files import require_new
 from teacher.metrics import progress
 from teacher.offline import MAX_UPDATES, check_single_fit, fit_once, require_updates
-from teacher.options import SEED, RewardConfig, whole_number
+from teacher.options import RewardConfig
 from teacher.predictor_files import load_predictor, save_predictor
 from teacher.preference_files import load_preferences, save_preferences, saved_spaces, space_of
 from teacher.reward.idle import refuse_idle_of_network

@@ -4,44 +4,24 @@ Each field is annotated with its help text and, where not every value will do, w
 does not raises :class:`ConfigError`, which names the option. What several options set together is a preset.
 """
 
-import dataclasses
 import math
-import numbers
-import types
-import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from operator import attrgetter
-from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args
 
-from teacher.errors import ConfigError, one_line
-
-Check = tuple[str, bool, str]
-"""The name of a field, whether its value fits, and what was expected."""
-
-
-@dataclass(frozen=True)
-class Fits:
-    """What a field's value has to be; None, where a field may be that, always fits.
-
-    Attributes:
-        expectation: in words.
-        holds: whether a value is so.
-    """
-
-    expectation: str
-    holds: Callable[[Any], bool]
-
-
-COUNT = Fits("1 or more", lambda value: value >= 1)
-POSITIVE = Fits("more than 0", lambda value: 0 < value < math.inf)
-NOT_NEGATIVE = Fits("0 or more", lambda value: 0 <= value < math.inf)
-SHARE = Fits("0 to 1", lambda value: 0 <= value <= 1)
-SHARE_OF_LESS = Fits("0 or more and less than 1", lambda value: 0 <= value < 1)
-SHARE_OF_MORE = Fits("more than 0 and at most 1", lambda value: 0 < value <= 1)
-SEED = Fits("0 to 2**32 - 1", lambda value: 0 <= value < 2**32)
-"""What the generators of numpy, torch and Gymnasium all take."""
+from teacher.checks import (
+    COUNT,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    SHARE_OF_LESS,
+    SHARE_OF_MORE,
+    Check,
+    Fits,
+    check_fields,
+    refuse_first,
+)
+from teacher.errors import ConfigError
 
 Regularisation = Literal["weight_decay", "l1", "l2"]
 NormalisedBy = Literal["preferences", "running", "none"]
@@ -49,127 +29,6 @@ NumberFeatures = Literal["auto", "plain", "even"]
 
 INPUTS = ("state", "action", "next_state", "terminated")
 """What a reward predictor may read of a step."""
-
-
-def refuse_first(settings: object, checks: Sequence[Check], prefix: str = "--") -> None:
-    """Raise :class:`ConfigError` for the first check that does not hold; its name comes after ``prefix``."""
-    for name, holds, expectation in checks:
-        if not holds:
-            raise ConfigError(f"{prefix}{name}: {expectation}; got {attrgetter(name)(settings)!r}")
-
-
-def refuse_idle(settings: object, reasons: Mapping[str, str], prefix: str = "--") -> None:
-    """Raise :class:`ConfigError` where a field is not as it is by default, although it does nothing here.
-
-    Args:
-        settings: a dataclass.
-        reasons: of which fields that is so, and why.
-        prefix: of the field's name, in the message.
-    """
-    by_default = type(settings)()
-    checks = [
-        (
-            name,
-            getattr(settings, name) == getattr(by_default, name),
-            f"does nothing here, leave it out: {why}",
-        )
-        for name, why in reasons.items()
-    ]
-    refuse_first(settings, checks, prefix)
-
-
-def check_fields(settings: object, prefix: str = "--") -> None:
-    """Raise :class:`ConfigError` where a dataclass's values are not what its fields say.
-
-    Numbers become Python's own of the field's type: 5e6 steps and numpy's 3 are as good as others.
-    """
-    hints = typing.get_type_hints(type(settings))
-    refuse_first(settings, _type_checks(settings, hints), prefix)
-    for name, kind in hints.items():
-        object.__setattr__(settings, name, _as_number(getattr(settings, name), kind))
-    refuse_first(settings, _range_checks(settings), prefix)
-
-
-def whole_number(value: Any, name: str, fits: Fits) -> int:
-    """An argument that is a whole number, as Python's own.
-
-    Raises:
-        ConfigError: it is none, or does not fit; the message begins with its name.
-    """
-    if not (_is_of(value, int) and fits.holds(value)):
-        raise ConfigError(
-            f"{name}: expected a whole number of {fits.expectation}; got {one_line(repr(value))}"
-        )
-    return int(value)
-
-
-def _type_checks(settings: object, hints: Mapping[str, Any]) -> list[Check]:
-    return [
-        (
-            name,
-            _is_of(getattr(settings, name), kind),
-            f"expected {kind.__name__ if isinstance(kind, type) else kind}",
-        )
-        for name, kind in hints.items()
-    ]
-
-
-def _range_checks(settings: object) -> list[Check]:
-    """What the annotations of a dataclass's fields say about their values."""
-    values = ((name, fits, getattr(settings, name)) for name, fits in _fitting(type(settings)))
-    return [
-        (name, value is None or fits.holds(value), f"expected {fits.expectation}")
-        for name, fits, value in values
-    ]
-
-
-def _as_number(value: Any, kind: Any) -> Any:
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number:
-        return value
-    return float(value) if float in (kind, *get_args(kind)) else int(value)
-
-
-def refuse_newer(path: Path, settings: type, names: Iterable[str], prefix: str = "") -> None:
-    """Raise :class:`ConfigError` where a file names a setting that is not known here."""
-    known = {field.name for field in dataclasses.fields(settings)}
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ConfigError(
-            f"{path} was written by a newer version of this program: it has the setting "
-            f"{prefix}{unknown[0]}, which is not known here; update the program"
-        )
-
-
-def _is_of(value: object, kind: Any) -> bool:
-    if get_origin(kind) in (types.UnionType, typing.Union):
-        return any(_is_of(value, each) for each in get_args(kind))
-    if get_origin(kind) is Literal:
-        return value is not None  # which of these it may be is said with the ranges of numbers
-    match value:
-        case bool():
-            return kind is bool
-        case numbers.Integral():  # numpy's, too
-            return kind in (int, float)
-        case numbers.Real():
-            return kind is float or (kind is int and float(value).is_integer())
-    return isinstance(value, get_origin(kind) or kind)
-
-
-def _fitting(settings: type) -> Sequence[tuple[str, Fits]]:
-    return [
-        (name, fits)
-        for name, hint in typing.get_type_hints(settings, include_extras=True).items()
-        for fits in _fits(*get_args(hint))
-    ]
-
-
-def _fits(kind: Any, *annotations: object) -> Iterator[Fits]:
-    yield from (each for each in annotations if isinstance(each, Fits))
-    for choice in get_args(kind) if get_origin(kind) in (types.UnionType, typing.Union) else (kind,):
-        if get_origin(choice) is Literal:
-            *most, last = get_args(choice)
-            yield Fits(f"{', '.join(most)} or {last}", get_args(choice).__contains__)
 
 
 def _reads(inputs: str) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
+from teacher.checks import refuse_first
 from teacher.client import ExperimentSettings, FeedbackClient
 from teacher.clips import ClipRenderer
 from teacher.collectors.human import HumanCollector
@@ -17,7 +18,6 @@ from teacher.embedded_site import ensure_site
 from teacher.errors import ConfigError
 from teacher.judges import Value, true_return
 from teacher.ledger import Ledger
-from teacher.options import refuse_first
 from teacher.storage import Storage, open_storage
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from agents.errors import AgentError
 from teacher.arguments import OneLineParser, as_whole_number, report_errors
+from teacher.checks import COUNT, SEED, whole_number
 from teacher.clips.encode import Frame, encode
 from teacher.clips.render import CLIP_SIZE, Shot, Stage, captured
 from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import policy_trajectories
 from teacher.errors import ConfigError, DataError, counted
-from teacher.options import COUNT, SEED, whole_number
 from teacher.reward_plots import RewardTrace, draw_rewards, film_rewards
 from teacher.saved_run import SavedRun
 from teacher.segments import Segment, slice_of

@@ -9,8 +9,9 @@ from typing import Any
 from gymnasium import spaces
 
 from teacher.checkpoint import State, load_state, save_state
+from teacher.checks import refuse_newer
 from teacher.errors import ConfigError, DataError, one_line
-from teacher.options import REWARD_BEFORE, RewardConfig, refuse_newer
+from teacher.options import REWARD_BEFORE, RewardConfig
 from teacher.preference_files import describe_space, require_environment, require_version, space_of
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor

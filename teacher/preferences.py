@@ -9,11 +9,11 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
+from teacher.checks import COUNT, Fits, whole_number
 from teacher.columns import Column, ids_of, uuids_of
 from teacher.envs.episodes import terminations
 from teacher.envs.families import same_environment
 from teacher.errors import DataError
-from teacher.options import COUNT, Fits, whole_number
 from teacher.segments import NOTHING_AFTER, Segment
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

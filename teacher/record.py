@@ -12,12 +12,12 @@ from rich.console import Console
 
 from agents.errors import AgentError
 from teacher.arguments import OneLineParser, as_whole_number, report_errors
+from teacher.checks import COUNT, SEED, whole_number
 from teacher.demonstrations import Demonstrations, record_demonstrations, save_demonstrations
 from teacher.envs.make import make_env
 from teacher.errors import ConfigError
 from teacher.files import require_new
 from teacher.metrics import progress
-from teacher.options import COUNT, SEED, whole_number
 from teacher.saved_run import SavedRun
 
 

@@ -9,9 +9,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from teacher.checks import refuse_first
 from teacher.config import RateName, TeachConfig
 from teacher.errors import ConfigError, described
-from teacher.options import refuse_first
 
 Rate = Callable[[float], float]
 """From the share of training made, 0 to 1, to how often labels are asked then, in any unit."""

@@ -10,10 +10,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from teacher.checks import COUNT, SEED, whole_number
 from teacher.envs.episodes import terminations
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError, counted
-from teacher.options import COUNT, SEED, whole_number
 from teacher.steps import LARGEST, Episode, fits_float32, readable_steps
 
 _DRAWN_AT_ONCE = 2**14  # pairs by weight, most of them of a segment with itself where one weighs most

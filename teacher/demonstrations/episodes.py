@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from teacher.checks import COUNT, SEED, whole_number
 from teacher.errors import ConfigError, DataError, counted
-from teacher.options import COUNT, SEED, whole_number
 
 Pairs = tuple[NDArray[Any], NDArray[Any]]
 """Observations ``(n, *S)`` and actions ``(n, *A)``."""

@@ -9,10 +9,10 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
+from teacher.checks import COUNT, SEED, whole_number
 from teacher.demonstrations.episodes import Demonstrations
 from teacher.envs.episodes import episode_seeds
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, one_line
-from teacher.options import COUNT, SEED, whole_number
 from teacher.steps import fits_float32
 
 Controller = Callable[[Any], Any]

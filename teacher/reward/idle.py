@@ -5,7 +5,8 @@ from typing import Any
 
 from gymnasium import spaces
 
-from teacher.options import RewardConfig, refuse_idle
+from teacher.checks import refuse_idle
+from teacher.options import RewardConfig
 from teacher.reward.images import is_image_space
 from teacher.reward.modules import MakeNetwork
 

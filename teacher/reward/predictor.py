@@ -10,9 +10,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
+from teacher.checks import SEED, whole_number
 from teacher.envs.families import same_environment, telling_name
 from teacher.errors import ConfigError, DataError, described
-from teacher.options import SEED, NumberFeatures, RewardConfig, whole_number
+from teacher.options import NumberFeatures, RewardConfig
 from teacher.preferences import PreferenceDataset
 from teacher.reward.building import make_ensemble, make_reader, tensors_like
 from teacher.reward.devices import working_device

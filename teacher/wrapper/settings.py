@@ -8,19 +8,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from teacher.checks import COUNT, SEED, Check, Fits, check_fields, refuse_first, refuse_idle
 from teacher.errors import ConfigError
 from teacher.judges import Judge
-from teacher.options import (
-    COUNT,
-    SEED,
-    Check,
-    Fits,
-    QueryConfig,
-    RewardConfig,
-    check_fields,
-    refuse_first,
-    refuse_idle,
-)
+from teacher.options import QueryConfig, RewardConfig
 from teacher.people import SiteOptions
 from teacher.schedules import LabelSchedule
 

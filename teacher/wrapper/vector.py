@@ -9,10 +9,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
+from teacher.checks import COUNT, SEED, whole_number
 from teacher.envs.capture import jpeg
 from teacher.envs.episodes import SEED_KEY, SeededResets, episode_seeds
 from teacher.errors import ConfigError
-from teacher.options import COUNT, SEED, whole_number
 from teacher.segments import Segment
 from teacher.wrapper.controls import (
     TRUE_REWARD_KEY,
