@@ -40,16 +40,31 @@ class ModuleEnsemble(RewardNetwork):
         self._dimensions = dimensions
         with seeded(generator):
             networks = [make() for _ in range(members)]
-        parameters, statistics = stack_module_state(networks)
-        self._names = {_key(name): name for name in (*parameters, *statistics)}
-        self.weights = nn.ParameterDict(
-            {_key(name): nn.Parameter(value) for name, value in parameters.items()}
-        )
-        for name, value in statistics.items():
-            self.register_buffer(_key(name), value)
+        numbers = dict[str, Tensor]()
+        for stacked in stack_module_state(networks):
+            numbers |= stacked
+        self._names = self._named(numbers)
+        self.weights = nn.ParameterDict()
+        for key, name in self._names.items():
+            if numbers[name].requires_grad:
+                self.weights[key] = nn.Parameter(numbers[name])
+            else:  # statistics, and parameters that are to stay as they are
+                self.register_buffer(key, numbers[name])
         # One network without numbers, which takes on each member's; not a part, so not in the state.
         self._structure = (networks[0].to("meta"),)
         self.train(mode=False)
+
+    def _named(self, names: Iterable[str]) -> dict[str, str]:
+        """What the modules call their numbers, by names that are no others' here."""
+        taken = {*dir(self), *dir(nn.ParameterDict), *type(self).__annotations__, "weights"}
+        keys = dict[str, str]()
+        for name in names:
+            key = name.replace(".", "_")
+            while key in taken:
+                key += "_"
+            taken.add(key)
+            keys[key] = name
+        return keys
 
     @abstractmethod
     def numbers(self, inputs: Tensor) -> Tensor:
@@ -61,7 +76,7 @@ class ModuleEnsemble(RewardNetwork):
         return super().train(mode)
 
     def learned(self) -> Sequence[Tensor]:
-        """The parameters, and statistics such as those of batch normalisation."""
+        """The parameters, and what goes along with them, such as statistics of batch normalisation."""
         return [*self.parameters(), *(self.get_buffer(key) for key in self._names if key not in self.weights)]
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -101,8 +116,8 @@ class ModuleEnsemble(RewardNetwork):
 class OwnEnsemble(ModuleEnsemble):
     """Networks that a user's function makes, of images (bytes, given as 0 to 1) or of vectors.
 
-    Vectors are standardised with the statistics of the first preferences, because nothing is known of the
-    layers that could take up a change.
+    Parameters that ask for no gradient stay as they are. Vectors are standardised with the statistics of the
+    first preferences, because nothing is known of the layers that could take up a change.
 
     Args:
         make: the user's function.
@@ -125,6 +140,8 @@ class OwnEnsemble(ModuleEnsemble):
             super().__init__(lambda: make(shape), members, generator, len(shape))
         except Exception as error:  # of the user's
             raise _refusal(shape, described(error)) from error
+        if not self.weights:
+            raise _refusal(shape, "one without parameters to learn")
         self._reads_images = len(shape) == 3
         self.register_buffer("input_mean", torch.zeros(shape[-1]))
         self.register_buffer("input_std", torch.ones(shape[-1]))
@@ -166,10 +183,6 @@ def _refusal(shape: tuple[int, ...], found: str) -> ConfigError:
         f"the predictor's network: expected a function from the shape {shape} to a torch module that gives "
         f"each of n steps a number, got {found}"
     )
-
-
-def _key(name: str) -> str:
-    return name.replace(".", "_")
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 _INPUT_LIMIT = 10.0
 _SMALLEST_STD = 1e-6
+_FARTHEST_MEAN = 100.0  # that untrained biases take up; with 10,000 they outweigh what varies for good
 _ROWS_AT_ONCE = 2**15  # so that what hidden layers hold of them stays small
 _EVEN_STRENGTH = 10.0  # three times as many inputs go along with a few answers by chance more easily
 _SMALLEST_SQUARE = 1e-2  # of a feature in deviations, below which its logarithm does not fall on
@@ -191,8 +192,10 @@ class RewardEnsemble(RewardNetwork):
 
         The first layer takes up the change of coordinates, so what was learned stays learned (up to the limit
         on inputs, and for logarithms nearly, where a feature is nearly 0): a warm start means the same before
-        and after.
+        and after. Only what is untrained is moved to features that are far from 0 first.
         """
+        if (self.input_mean == 0).all() and (self.input_std == 1).all():
+            self.input_mean.copy_(mean - mean.clamp(-_FARTHEST_MEAN, _FARTHEST_MEAN))
         shift, scale = (mean - self.input_mean) / self.input_std, std / self.input_std
         bias = self.biases[0]
         linear, *even = torch.split(self.weights[0], len(mean), dim=1)

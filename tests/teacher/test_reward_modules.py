@@ -74,12 +74,62 @@ def test_members_begin_differently_and_alike_for_one_seed() -> None:
     assert not torch.allclose(first[0], first[1])
 
 
+class Named(nn.Module):
+    """Calls its numbers as an ensemble calls others of its own, and two of them nearly alike."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.register_buffer("input_std", torch.full((features,), 2.0))
+        self.register_buffer("weights", torch.ones(features))
+        self.values = nn.Parameter(torch.zeros(1))
+        self.out = nn.Linear(features, 1)
+        self.out_bias = nn.Parameter(torch.randn(1))
+
+    def forward(self, steps: Tensor) -> Tensor:
+        scaled = steps / self.get_buffer("input_std") * self.get_buffer("weights")
+        rewards: Tensor = self.out(scaled) + self.values + self.out_bias
+        return rewards
+
+
+def test_numbers_may_have_any_name(make_segment: MakeSegment, tmp_path: Path) -> None:
+    made = list[Named]()
+
+    def make(shape: tuple[int, ...]) -> nn.Module:
+        made.append(Named(shape[0]))
+        return made[-1]
+
+    ensemble = OwnEnsemble(make, (3,), 4, torch.Generator())
+    steps = torch.randn(5, 3, generator=torch.Generator().manual_seed(1))
+    # The first gave its numbers away.
+    for network, rewards in zip(made[1:], ensemble(steps)[1:], strict=True):
+        torch.testing.assert_close(rewards, network(steps).squeeze(-1))
+    predictor = RewardPredictor(*SPACES, RewardConfig(members=2), seed=1, network=make)
+    predictor.fit(dataset(make_segment, 20), max_epochs=2)
+    save_predictor(tmp_path / "named.npz", predictor, *SPACES)
+    again = load_predictor(tmp_path / "named.npz", *SPACES, network=make)
+    segments = [make_segment(number) for number in range(200, 210)]
+    assert np.array_equal(again.segment_returns(segments), predictor.segment_returns(segments))
+
+
+def test_what_asks_for_no_gradient_stays_as_it_is(make_segment: MakeSegment) -> None:
+    def make(shape: tuple[int, ...]) -> nn.Module:
+        return nn.Sequential(nn.Linear(shape[0], 8).requires_grad_(False), nn.Tanh(), nn.Linear(8, 1))
+
+    predictor = RewardPredictor(*SPACES, RewardConfig(members=2), seed=1, network=make)
+    before = predictor.state_dict()["network"]
+    predictor.fit(dataset(make_segment, 20), max_epochs=2)
+    after = predictor.state_dict()["network"]
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {"weights.2_weight", "weights.2_bias", "input_mean", "input_std", "adapted"}
+
+
 @pytest.mark.parametrize(
     ("make", "found"),
     [
         (lambda shape: nn.Linear(shape[0], 2), "a reward of shape"),
         (lambda shape: nn.Linear(7, 1), "RuntimeError: "),
         (lambda shape: None, "AttributeError: "),
+        (lambda shape: nn.Linear(shape[0], 1).requires_grad_(False), "one without parameters to learn"),
     ],
 )
 def test_what_gives_no_reward_is_refused(make: Callable[[tuple[int, ...]], nn.Module], found: str) -> None:

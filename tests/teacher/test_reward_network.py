@@ -1,5 +1,6 @@
 """The ensemble as one network, against its members as networks of their own."""
 
+import copy
 import math
 
 import pytest
@@ -77,6 +78,16 @@ def test_new_input_statistics_do_not_change_the_function(ensemble: RewardEnsembl
     for mean, std in [(0.3, 2.0), (-1.0, 0.5)]:
         ensemble.restandardise(inputs.mean(0) + mean, inputs.std(0) * std)
         torch.testing.assert_close(ensemble(ensemble.standardise(inputs)), before)
+
+
+def test_an_untrained_network_sees_as_much_of_what_varies_far_from_0(ensemble: RewardEnsemble) -> None:
+    near, far = copy.deepcopy(ensemble), copy.deepcopy(ensemble)
+    steps = features(50)
+    offset = torch.tensor([1e6, 0.0, -1e6, 0.0, 0.0], dtype=torch.float64)
+    near.adapt([steps + offset.clamp(-100, 100)])
+    far.adapt([steps + offset])
+    expected = near(near.standardise(steps + offset.clamp(-100, 100)))
+    torch.testing.assert_close(far(far.standardise(steps + offset)), expected, rtol=1e-3, atol=1e-3)
 
 
 def test_statistics_of_parts_are_those_of_the_whole(ensemble: RewardEnsemble) -> None:
