@@ -23,6 +23,23 @@ _FEWEST_STEPS = 4  # of a segment in an update; fewer would say little about wha
 _LEAST_GAIN = 1e-3  # nats; smaller gains would keep a fit to clear-cut answers going for ever
 
 
+Progress = Callable[[int], None]
+"""Told how many updates were made so far."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How far a fit goes, by one of both.
+
+    Attributes:
+        epochs: times through all pairs.
+        updates: instead, to convergence, with so many at most.
+    """
+
+    epochs: int = 0
+    updates: int | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """What the members say about every pair.
@@ -68,7 +85,13 @@ class Fitter:
         network.eval()
         _keep_freed_memory()
 
-    def epochs(self, pairs: Pairs, count: int, progress: Callable[[int], None] | None = None) -> int:
+    def fit(self, pairs: Pairs, effort: Effort, progress: Progress | None = None) -> int:
+        """Go on as far as wanted; returns the number of updates made."""
+        if effort.updates is not None:
+            return self.converge(pairs, effort.updates, progress)
+        return self.epochs(pairs, effort.epochs, progress)
+
+    def epochs(self, pairs: Pairs, count: int, progress: Progress | None = None) -> int:
         """Take each member ``count`` times through its training pairs; returns the number of updates made."""
         updates = 0
         for _ in range(count):
@@ -79,7 +102,7 @@ class Fitter:
         self,
         pairs: Pairs,
         max_updates: int | None = None,
-        progress: Callable[[int], None] | None = None,
+        progress: Progress | None = None,
         before: int = 0,
     ) -> int:
         """Take each member once through its training pairs.
@@ -155,7 +178,7 @@ class Fitter:
         rows = _taken_first(weights, order)
         return rows.tensor_split(-(-rows.shape[1] // self._config.batch_size), dim=1) if rows.numel() else ()
 
-    def converge(self, pairs: Pairs, max_updates: int, progress: Callable[[int], None] | None = None) -> int:
+    def converge(self, pairs: Pairs, max_updates: int, progress: Progress | None = None) -> int:
         """Fit until no member gets better on what it does not train on; leave each at its best.
 
         A member from which nothing is held out is judged by its training loss. Returns the number of updates.

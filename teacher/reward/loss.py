@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+_LEAST_NOISE = 2 * torch.finfo(torch.float32).tiny  # less comes to none in single precision
+
 
 def preference_loss(logits: Tensor, values: Tensor, noise: float) -> Tensor:
     """Negative log-likelihood of each preference (Christiano et al. 2017, section 2.2.3).
@@ -41,7 +43,7 @@ def preference_slope(logits: Tensor, values: Tensor, noise: float) -> Tensor:
 def _slope(logits: Tensor, noise: float) -> Tensor:
     """The derivative of :func:`_log_probability`."""
     unlikely = torch.sigmoid(-logits)
-    if noise == 0:
+    if noise < _LEAST_NOISE:
         return unlikely
     chosen = (1 - noise) * torch.sigmoid(logits)
     return unlikely * (chosen / (chosen + noise / 2))
@@ -65,7 +67,7 @@ def discounts(length: int, discount: float) -> Tensor:
 
 def _log_probability(logits: Tensor, noise: float) -> Tensor:
     chosen = functional.logsigmoid(logits)
-    if noise == 0:
+    if noise < _LEAST_NOISE:
         return chosen
     at_random = torch.full_like(chosen, math.log(noise) - math.log(2))
     return torch.logaddexp(chosen + math.log1p(-noise), at_random)

@@ -1,6 +1,6 @@
 """The reward predictor: an ensemble fitted to preferences, its outputs normalised and averaged."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -10,7 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
-from teacher.checks import SEED, whole_number
+from teacher.checks import NOT_NEGATIVE, SEED, whole_number
 from teacher.envs.families import same_environment, telling_name
 from teacher.errors import ConfigError, DataError, described
 from teacher.options import NumberFeatures, RewardConfig
@@ -18,7 +18,7 @@ from teacher.preferences import PreferenceDataset
 from teacher.reward.building import make_ensemble, make_reader, tensors_like
 from teacher.reward.devices import working_device
 from teacher.reward.features import Transitions
-from teacher.reward.fitting import Fitter
+from teacher.reward.fitting import Effort, Fitter, Progress
 from teacher.reward.images import Images
 from teacher.reward.loss import discounts
 from teacher.reward.modules import MakeNetwork
@@ -28,7 +28,7 @@ from teacher.reward.report import FitReport, report_of
 from teacher.segments import Segment
 from teacher.steps import Steps
 
-_MAX_UPDATES = 10_000  # of a refit to convergence
+_TO_CONVERGENCE = Effort(updates=10_000)  # at most
 _CLEAR_GAIN = 0.06  # nats per held-out answer; chance brings nearly as much where answers are few or err
 _TELLING = 40  # answers; with fewer chance often brings more
 _TRIED_ON = 1000  # answers at most; more tell nothing new and would take long
@@ -97,7 +97,7 @@ class RewardPredictor:
         *,
         max_epochs: int | None = None,
         max_updates: int | None = None,
-        progress: Callable[[int], None] | None = None,
+        progress: Progress | None = None,
     ) -> FitReport:
         """Go on fitting from where the last fit ended, as far as the settings say.
 
@@ -117,47 +117,53 @@ class RewardPredictor:
         good parameters stay: the best so far in a fit to convergence, else those before.
 
         Raises:
-            ConfigError: there are more preferences than the settings want.
+            ConfigError: there are more preferences than the settings want, or a limit is no whole number of 0
+                or more, or both are given.
             DataError: the preferences are about another environment than those before.
         """
+        effort = self._effort(max_epochs, max_updates)
         if len(dataset) == 0:
             return FitReport(undecided=True)
         self._require_few(dataset)
         self.require_environment(dataset)
-        if max_epochs is None and max_updates is None:
-            if self.config.initial_epochs is not None and not self._fitter.has_begun:
-                max_epochs = self.config.initial_epochs
-            elif self.config.converge:
-                max_updates = _MAX_UPDATES
         self.env_id = telling_name(self.env_id, dataset.env_id)
         if self.features == "auto" and len(dataset) < _TELLING:
             self.features = "plain"
         fit = self._settle if self.features == "auto" else self._fit
-        return fit(dataset, max_epochs, max_updates, progress)
+        return fit(dataset, effort, progress)
 
-    def _settle(
-        self,
-        dataset: PreferenceDataset,
-        max_epochs: int | None,
-        max_updates: int | None,
-        progress: Callable[[int], None] | None,
-    ) -> FitReport:
+    def _effort(self, max_epochs: int | None, max_updates: int | None) -> Effort:
+        """How far to fit: as given, else as the settings say."""
+        if max_epochs is not None and max_updates is not None:
+            raise ConfigError(
+                f"max_epochs: expected none beside max_updates, got {max_epochs} and {max_updates}; a fit "
+                "goes so often through the answers, or to convergence"
+            )
+        if max_epochs is not None:
+            return Effort(epochs=whole_number(max_epochs, "max_epochs", NOT_NEGATIVE))
+        if max_updates is not None:
+            return Effort(updates=whole_number(max_updates, "max_updates", NOT_NEGATIVE))
+        if self.config.initial_epochs is not None and not self._fitter.has_begun:
+            return Effort(epochs=self.config.initial_epochs)
+        return _TO_CONVERGENCE if self.config.converge else Effort(epochs=self.config.epochs)
+
+    def _settle(self, dataset: PreferenceDataset, effort: Effort, progress: Progress | None) -> FitReport:
         """Settle what is read of each number, and fit as asked with that; see :meth:`fit`."""
         some = dataset.sample(_TRIED_ON)
         plain, even = self._untrained("plain"), self._untrained("even")
-        report = plain._fit(some, None, _MAX_UPDATES, progress)
-        rival_report = even._fit(some, None, _MAX_UPDATES, _counting_from(report.updates, progress))
+        report = plain._fit(some, _TO_CONVERGENCE, progress)
+        rival_report = even._fit(some, _TO_CONVERGENCE, _counting_from(report.updates, progress))
         made = report.updates + rival_report.updates
         is_better = report.order_loss - rival_report.order_loss >= _CLEAR_GAIN
         is_even = not rival_report.diverged and (is_better or report.diverged)
         chosen, report = (even, rival_report) if is_even else (plain, report)
         self.features = chosen.features
-        is_asked_for = len(some) == len(dataset) and report.updates <= (max_updates or 0)
+        is_asked_for = len(some) == len(dataset) and report.updates <= (effort.updates or 0)
         start = chosen if is_asked_for else self._untrained(self.features)
         self._network, self._fitter, self._generator = start._network, start._fitter, start._generator
         self._normalise = start._normalise  # what was followed before was judged by another network
         if not is_asked_for:
-            report = self._fit(dataset, max_epochs, max_updates, _counting_from(made, progress))
+            report = self._fit(dataset, effort, _counting_from(made, progress))
         return replace(report, settled=is_even)
 
     def _untrained(self, features: NumberFeatures) -> "RewardPredictor":
@@ -166,21 +172,11 @@ class RewardPredictor:
         seed = self._generator.initial_seed() % 2**32  # files from before may hold any
         return RewardPredictor(self.observation_space, self.action_space, settings, seed, str(self._device))
 
-    def _fit(
-        self,
-        dataset: PreferenceDataset,
-        max_epochs: int | None,
-        max_updates: int | None,
-        progress: Callable[[int], None] | None,
-    ) -> FitReport:
+    def _fit(self, dataset: PreferenceDataset, effort: Effort, progress: Progress | None) -> FitReport:
         """Fit the network as it is; see :meth:`fit`."""
         before = self._fitted_state()
         pairs = self._pairs(dataset)
-        if max_updates is None:
-            epochs = self.config.epochs if max_epochs is None else max_epochs
-            updates = self._fitter.epochs(pairs, epochs, progress)
-        else:
-            updates = self._fitter.converge(pairs, max_updates, progress)
+        updates = self._fitter.fit(pairs, effort, progress)
         evaluation = self._fitter.evaluate(pairs)
         learned = bool(evaluation.outputs.isfinite().all())
         sound = learned and self._fitter.is_sound()
@@ -382,7 +378,7 @@ class RewardPredictor:
         }
 
 
-def _counting_from(made: int, progress: Callable[[int], None] | None) -> Callable[[int], None] | None:
+def _counting_from(made: int, progress: Progress | None) -> Progress | None:
     """``progress`` of a fit after so many updates of others."""
     return None if progress is None else lambda updates: progress(made + updates)
 

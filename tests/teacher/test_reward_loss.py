@@ -68,7 +68,7 @@ def test_without_noise_a_confidently_wrong_prediction_keeps_its_full_gradient(lo
 
 
 @pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("noise", [0.0, 0.1])
+@pytest.mark.parametrize("noise", [0.0, 1e-300, 1e-46, 1e-37, 0.1])
 @pytest.mark.parametrize("logit", [-1e30, -300.0, 0.0, 300.0, 1e30])
 def test_extreme_predictions_stay_finite_in_single_precision(
     logit: float, noise: float, value: float

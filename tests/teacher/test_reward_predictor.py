@@ -1,5 +1,6 @@
 """What the predictor learns from preferences, and how it states rewards."""
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -355,6 +356,23 @@ def test_a_fit_goes_as_far_as_the_settings_say(make_segment: MakeSegment) -> Non
     converged = predictor(converge=True, patience=20).fit(answers)
     assert converged == predictor(patience=20).fit(answers, max_updates=10_000)
     assert converged.updates > 20
+
+
+@pytest.mark.parametrize(
+    ("limits", "refusal"),
+    [
+        ({"max_epochs": -1}, "max_epochs: expected a whole number of 0 or more; got -1"),
+        ({"max_epochs": 2.5}, "max_epochs: expected a whole number of 0 or more; got 2.5"),
+        ({"max_updates": "7"}, "max_updates: expected a whole number of 0 or more; got '7'"),
+        ({"max_epochs": 1, "max_updates": 20}, "max_epochs: expected none beside max_updates, got 1 and 20"),
+    ],
+)
+def test_a_limit_of_a_fit_is_one_whole_number(
+    make_segment: MakeSegment, limits: dict[str, Any], refusal: str
+) -> None:
+    model = predictor()
+    with pytest.raises(ConfigError, match=re.escape(refusal)):
+        model.fit(dataset(truthful(make_segment, range(4))), **limits)
 
 
 def test_the_first_fit_goes_so_often_through_the_answers_as_the_settings_say(
