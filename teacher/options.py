@@ -84,8 +84,8 @@ class RewardConfig:
     ] = "weight_decay"
     strength: Annotated[
         float | None,
-        "of the regularisation with 100 labels; with four times as many it is half (3 without it, and 10 "
-        "where squares and logarithms are read)",
+        "of the regularisation with 100 labels; with four times as many it is half (without it 3 for weight "
+        "decay, and 10 where squares and logarithms are read; 0.003 for l1, 0.02 for l2)",
         NOT_NEGATIVE,
     ] = None
     adapt: Annotated[

@@ -15,7 +15,7 @@ from teacher.reward.loss import discounts, preference_loss, smoothed
 from teacher.reward.network import RewardEnsemble, RewardNetwork
 from teacher.reward.optimizer import Adam, FlatParameters
 from teacher.reward.pairs import Pairs
-from teacher.reward.regularisation import Regulariser
+from teacher.reward.regularisation import PENALTIES, Regulariser
 
 _EVALUATION_BATCH = 64
 _CHECK_EVERY = 10  # updates; looking at the held-out pairs after each would cost as much as the updates
@@ -75,7 +75,8 @@ class Fitter:
         self._generator = generator
         self._parameters = FlatParameters(network)
         self._optimizer = Adam(self._parameters)
-        strength = network.strength if config.strength is None else config.strength
+        by_default = PENALTIES.get(config.regularisation, network.strength)
+        strength = by_default if config.strength is None else config.strength
         self._regulariser = Regulariser(config, strength, self._parameters)
         self._add_gradient: Callable[[Batch], None] = (
             partial(add_gradient_by_hand, network, noise=config.label_noise)

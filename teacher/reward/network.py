@@ -24,7 +24,7 @@ class RewardNetwork(nn.Module, ABC):
 
     Attributes:
         LEARNING_RATE: of its fits, where none is wanted in particular.
-        strength: of the regularisation, likewise.
+        strength: of weight decay, likewise.
     """
 
     LEARNING_RATE: ClassVar[float] = 3e-3

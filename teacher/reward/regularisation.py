@@ -1,5 +1,6 @@
 """What keeps the reward networks from fitting every label: weight decay or a penalty, fixed or adapted."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -7,6 +8,9 @@ from torch import Tensor
 
 from teacher.options import RewardConfig
 from teacher.reward.optimizer import FlatParameters
+
+PENALTIES: Mapping[str, float] = {"l1": 0.003, "l2": 0.02}
+"""How strong a penalty is where none is wanted in particular; decay is as strong as its network says."""
 
 _RATIOS = (1.1, 1.5)  # Christiano et al. 2017, section 2.2.3
 _FACTOR = 1.1

@@ -108,6 +108,16 @@ def test_it_learns_the_order_of_returns_and_goes_on_learning(make_segment: MakeS
     assert spearman(model, make_segment) > max(early, 0.97)
 
 
+@pytest.mark.parametrize("adapt", [False, True])
+@pytest.mark.parametrize("regularisation", ["weight_decay", "l1", "l2"])
+def test_every_regularisation_is_as_strong_as_learning_bears(
+    make_segment: MakeSegment, regularisation: str, adapt: bool
+) -> None:
+    model = predictor(regularisation=regularisation, adapt=adapt)
+    model.fit(dataset(truthful(make_segment, range(60))), max_updates=1000)
+    assert spearman(model, make_segment) > 0.8
+
+
 def test_a_held_out_answer_never_reaches_the_member(make_segment: MakeSegment) -> None:
     """Turning held-out answers around changes no parameter of that member; the others notice."""
     truth = truthful(make_segment, range(40))
