@@ -19,7 +19,7 @@ from teacher.segments import Segment, SegmentPair, SegmentPool
 AT_RANDOM = QueryConfig(selection="random", recency=math.inf)
 """All pairs alike."""
 
-_DRAWS = 20  # in vain, after which a pool is taken to have no further pair that is new
+_DRAWS = 20  # after which what is still missing is chosen from a list of all pairs that are new
 _LEAST_WEIGHT = 2.0**-20  # of a segment against that of the newest, so that a small round finds partners
 _SMALLEST_STD = 1e-6
 _SURE_AMONG = 20  # candidates for each pair without doubt
@@ -57,7 +57,9 @@ def select_pairs(
         pairs = [pairs[index] for index in np.argsort(-uncertainty, kind="stable")]
     if config.diversity > 1:
         pairs = _least_alike(pairs[: config.diversity * count], pool.asked)
-    chosen = _without_reuse(pairs)[:count]
+    fresh, others = _without_reuse(pairs)
+    fresh += _of_unused(pool, count - len(fresh), weights, fresh)
+    chosen = (fresh + others)[:count]
     pool.remember(chosen)
     return chosen
 
@@ -77,7 +79,8 @@ def sure_pairs(
 
     candidates = _draw(pool, _SURE_AMONG * count, _weights(pool, count, config))
     sure = sorted(filter(difference, candidates), key=difference, reverse=True)
-    chosen = _without_reuse(sure)[:count]
+    fresh, others = _without_reuse(sure)
+    chosen = (fresh + others)[:count]
     pool.remember(chosen)
     return chosen
 
@@ -132,7 +135,24 @@ def _draw(pool: SegmentPool, count: int, weights: Array | None) -> list[SegmentP
             if frozenset(pair) not in known:
                 known.add(frozenset(pair))
                 pairs.append(pair)
+    if len(pairs) < count:
+        pairs += pool.sample_unknown(count - len(pairs), [*pool.asked, *pairs], weights)
     return pairs
+
+
+def _of_unused(
+    pool: SegmentPool, count: int, weights: Array | None, pairs: Sequence[SegmentPair]
+) -> list[SegmentPair]:
+    """Up to ``count`` pairs of segments that are in none of ``pairs``, nor in another of these."""
+    found: list[SegmentPair] = []
+    weights = np.ones(len(pool)) if weights is None else weights.copy()
+    new: Sequence[SegmentPair] = pairs
+    while len(found) < count and new:
+        used = {segment for pair in new for segment in pair}
+        weights[[segment in used for segment in pool.segments]] = 0.0
+        new, _ = _without_reuse(_draw(pool, count - len(found), weights))
+        found += new
+    return found
 
 
 def _least_alike(pairs: Sequence[SegmentPair], asked: Sequence[SegmentPair]) -> list[SegmentPair]:
@@ -174,8 +194,8 @@ def _squared_distances(points: Array, point: Array) -> Array:
     return nearest
 
 
-def _without_reuse(pairs: Sequence[SegmentPair]) -> list[SegmentPair]:
-    """The same pairs, those with a segment of an earlier one put last."""
+def _without_reuse(pairs: Sequence[SegmentPair]) -> tuple[list[SegmentPair], list[SegmentPair]]:
+    """The same pairs in their order: those with no segment of an earlier one, and the others."""
     used: set[Segment] = set()
     fresh: list[SegmentPair] = []
     others: list[SegmentPair] = []
@@ -185,4 +205,4 @@ def _without_reuse(pairs: Sequence[SegmentPair]) -> list[SegmentPair]:
             used.update(pair)
         else:
             others.append(pair)
-    return fresh + others
+    return fresh, others

@@ -17,6 +17,7 @@ from teacher.errors import DataError, counted
 from teacher.steps import LARGEST, Episode, fits_float32, readable_steps
 
 _DRAWN_AT_ONCE = 2**14  # pairs by weight, most of them of a segment with itself where one weighs most
+_WORTH_DRAWING = 1 / 16  # of these; where fewer are of two segments, the second is drawn from the others
 _LEVEL = 1  # of compression; 6, the usual, takes four times as long for a few percent
 _LAST = "last_observation"
 _FRAMES, _FRAME_SIZES = "frames", "frame_sizes"
@@ -295,8 +296,51 @@ class SegmentPool:
             else:
                 drawn = self._random.choice(len(self), (max(n, _DRAWN_AT_ONCE), 2), p=weights / weights.sum())
                 rows = drawn[drawn[:, 0] != drawn[:, 1]][:n]
+                if len(rows) < min(n, _WORTH_DRAWING * len(drawn)):
+                    rows = self._different(n, weights)
             pairs += [(segments[first], segments[second]) for first, second in rows.tolist()]
         return pairs[:n]
+
+    def _different(self, n: int, weights: NDArray[np.floating[Any]]) -> NDArray[np.intp]:
+        """``(n, 2)`` rows drawn in proportion to weights, given that they differ."""
+        shares = weights / weights.sum()
+        first_shares = shares * (1 - shares)
+        first = self._random.choice(len(self), n, p=first_shares / first_shares.sum())
+        second = np.empty_like(first)
+        for row in np.unique(first):
+            others = np.where(np.arange(len(self)) == row, 0.0, weights)
+            drawn = first == row
+            second[drawn] = self._random.choice(len(self), drawn.sum(), p=others / others.sum())
+        return np.stack([first, second], axis=1)
+
+    def sample_unknown(
+        self, n: int, known: Iterable[SegmentPair], weights: NDArray[np.floating[Any]] | None = None
+    ) -> list[SegmentPair]:
+        """Up to ``n`` pairs of two different segments, each once, and none of those that are known.
+
+        Fewer come where there are no more. It lists all pairs, so it is for where drawing finds few new ones.
+
+        Args:
+            n: how many.
+            known: pairs of segments that are here.
+            weights: as in :meth:`sample_pairs`.
+        """
+        segments = self.segments
+        weights = np.ones(len(self)) if weights is None else weights
+        rows = {segment: row for row, segment in enumerate(segments)}
+        chances = np.triu(np.outer(weights, weights), 1)
+        for pair in known:
+            first, second = sorted(rows[segment] for segment in pair)
+            chances[first, second] = 0.0
+        there = np.flatnonzero(chances)
+        n = min(n, len(there))
+        if n == 0:
+            return []
+        shares = chances.flat[there]
+        chosen = self._random.choice(there, n, replace=False, p=shares / shares.sum())
+        found = np.stack(np.divmod(chosen, len(self)), axis=1)
+        found = self._random.permuted(found, axis=1)  # either is the first as often
+        return [(segments[first], segments[second]) for first, second in found.tolist()]
 
     def state_dict(self) -> dict[str, Any]:
         """The random state; segments are not saved, because a resumed run soon has newer ones."""

@@ -292,6 +292,8 @@ def test_segments_that_are_few_for_the_labels_are_warned_of() -> None:
     assert len(ask(pool, by_first_number, 4)) == 4
     with pytest.warns(UserWarning, match="9 segments are few for 5 comparisons, so some are in several"):
         assert len(ask(pool, by_first_number, 5)) == 5
+    with pytest.warns(UserWarning, match="are few"):  # and these are all pairs but those before
+        assert len(ask(pool, by_first_number, 27)) == 27
 
 
 def test_a_reward_that_was_not_learned_is_not_given_out(pendulum: TaskInfo) -> None:

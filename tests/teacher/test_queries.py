@@ -53,6 +53,30 @@ def test_pairs_are_of_two_segments_and_each_is_asked_about_once(pool: SegmentPoo
     assert select_pairs(pool, 5, QueryConfig(recency=10.0, diversity=3)) == []
 
 
+@pytest.mark.parametrize("recency", [0.01, 1.0, 150.0, math.inf])
+def test_all_pairs_there_are_can_be_asked_about_at_once(pool: SegmentPool, recency: float) -> None:
+    pairs = select_pairs(pool, 45, QueryConfig(selection="random", recency=recency))
+    assert len(set(map(frozenset, pairs))) == 45
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("config", "count"),
+    [
+        (QueryConfig(selection="random"), 5),
+        (QueryConfig(selection="random", recency=math.inf, diversity=2), 5),
+        (QueryConfig(selection="random", oversampling=1), 3),
+    ],
+)
+def test_no_segment_is_in_two_pairs_of_a_choice_where_there_are_just_enough(
+    make_segment: MakeSegment, config: QueryConfig, count: int, seed: int
+) -> None:
+    pool = SegmentPool(length=6, seed=seed)
+    pool.add([make_segment(number) for number in range(10)])
+    pairs = select_pairs(pool, count, config)
+    assert len({segment for pair in pairs for segment in pair}) == 2 * count
+
+
 @pytest.mark.parametrize(
     "config",
     [

@@ -467,3 +467,15 @@ def test_a_segment_that_outweighs_all_others_still_finds_a_partner(
     monkeypatch.setattr(pool, "_random", Watched())
     ((first, second),) = pool.sample_pairs(1, np.array([2.0**-20, 1.0]))
     assert first is not second
+
+
+def test_partners_of_a_segment_that_outweighs_all_others_are_drawn_by_their_weights(
+    make_segment: Callable[..., Segment],
+) -> None:
+    pool = SegmentPool(length=6)
+    pool.add([make_segment(number) for number in range(3)])
+    pairs = pool.sample_pairs(4000, np.array([1.0, 1e-5, 3e-5]))
+    seeds = [tuple(segment.recipe.seed for segment in pair) for pair in pairs]
+    assert seeds.count((0, 1)) + seeds.count((1, 0)) == pytest.approx(1000, abs=130)
+    assert seeds.count((0, 2)) + seeds.count((2, 0)) == pytest.approx(3000, abs=130)
+    assert sum(first == 0 for first, _ in seeds) == pytest.approx(2000, abs=160)
