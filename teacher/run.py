@@ -1,6 +1,7 @@
 """One run put together: environments, agent, teaching and reports; saved and restored as a whole."""
 
 import contextlib
+import math
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -144,7 +145,8 @@ class Run:
         if state is not None:
             with restoring(self._checkpoint):
                 self._restore(state)
-        self._saved_at = time.monotonic()
+        # A new run is saved after its first round: from then on there is something to lose.
+        self._saved_at = -math.inf if state is None else time.monotonic()
         self._waiting_for: int | None = None
         self._warned: set[str] = set()
         self._trouble: str | None = None

@@ -214,7 +214,7 @@ def _train_or_save(run: Run, resume: str) -> bool:
         raise UndecidedError(
             f"{error}; a run keeps its teacher, so begin another: another -n, with another --teacher"
         ) from error
-    except (TeacherError, AgentError, OSError):
+    except Exception:  # whatever it is, what was learned is not to be lost
         # torchrun sends SIGTERM when another process has died: no reason to lose the error that says so.
         signal.signal(signal.SIGTERM, _disregard)
         with contextlib.suppress(StorageError):

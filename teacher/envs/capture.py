@@ -2,15 +2,13 @@
 
 import io
 import os
-from collections.abc import Iterator
 from typing import Any, SupportsFloat
 
-import gymnasium as gym
 import numpy as np
 from PIL import Image
 
 from teacher.envs.episodes import FRAME_KEY, SeededResets
-from teacher.errors import EnvironmentUnsuitableError, described, one_line
+from teacher.errors import EnvironmentUnsuitableError, described
 
 LONGER_SIDE = 400
 """Pixels; larger pictures are made smaller."""
@@ -32,10 +30,6 @@ class CapturedResets(SeededResets):
     Raises:
         EnvironmentUnsuitableError: by :meth:`step`, where the environment draws no picture.
     """
-
-    def __init__(self, env: gym.Env[Any, Any], seeds: Iterator[int]) -> None:
-        super().__init__(env, seeds)
-        self._name = env.spec.id if env.spec else one_line(env)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Step, and draw what came of it."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.errors import ReplayMismatchError
+from teacher.errors import EnvironmentUnsuitableError, ReplayMismatchError, TeacherError, described, one_line
 
 SEED_KEY = "episode_seed"
 """Of the info of a reset, under which :class:`SeededResets` tells the seed."""
@@ -19,6 +19,7 @@ FRAME_KEY = "frame"
 """Of a step's info: a picture of its outcome, a JPEG file's bytes; see :mod:`teacher.envs.capture`."""
 _SEED_BOUND = 2**31  # some environments hand their seed to C code or to numpy's old generator
 _INITIAL_CAPACITY = 128
+_NUMBERS = (float, int, np.floating, np.integer)
 _BLOCK = 64  # steps of all environments that are kept before they are dealt out to the trajectories
 
 
@@ -41,11 +42,17 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
 
     Vector environments reset their environments by themselves, without a seed. Such a reset takes the next
     seed of ``seeds``; a reset with a seed of its own keeps it.
+
+    Raises:
+        EnvironmentUnsuitableError: by :meth:`reset` and :meth:`step`, where the environment fails in them or
+            returns something else than it declares.
     """
 
     def __init__(self, env: gym.Env[Any, Any], seeds: Iterator[int]) -> None:
         super().__init__(env)
         self._seeds = seeds
+        space = env.observation_space
+        self._shape, self._dtype = space.shape, space.dtype
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -55,13 +62,57 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
             raise ValueError(f"expected a reset without options, got {options!r}: it could not be replayed")
         if seed is None:
             seed = next(self._seeds)
-        observation, info = self.env.reset(seed=seed)
-        return observation, {**info, SEED_KEY: seed}
+        try:
+            observation, info = self.env.reset(seed=seed)
+            self._check_observation(observation)
+            return observation, {**info, SEED_KEY: seed}
+        except TeacherError:
+            raise
+        except (Exception, SystemExit) as error:  # an environment may raise anything
+            raise self._failure("reset", "observation and info", error) from error
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Step; the info, which nobody reads and which is slow to batch, is left out."""
-        observation, reward, terminated, truncated, _ = self.env.step(action)
-        return observation, reward, terminated, truncated, {}
+        try:
+            observation, reward, terminated, truncated, _ = self.env.step(action)
+            # What nearly every step gives is told apart at once; the checks proper are for the others.
+            if not isinstance(observation, np.ndarray) or observation.shape != self._shape:
+                self._check_observation(observation)
+            if not isinstance(reward, _NUMBERS):
+                self._check_reward(reward)
+            return observation, reward, terminated, truncated, {}
+        except TeacherError:
+            raise
+        except (Exception, SystemExit) as error:  # an environment may raise anything
+            values = "observation, reward, terminated, truncated and info"
+            raise self._failure("step", values, error) from error
+
+    def _check_observation(self, observation: Any) -> None:
+        """Raise :class:`EnvironmentUnsuitableError` unless it is what a space of one shape declares."""
+        if self._shape is None or self._dtype is None:
+            return
+        found = np.asarray(observation)
+        if found.shape != self._shape or not np.can_cast(found.dtype, self._dtype, "same_kind"):
+            raise EnvironmentUnsuitableError(
+                f"expected observations {self._shape} of {self._dtype} from {self._name}, as declared, got "
+                f"{found.shape} of {found.dtype}; mend it"
+            )
+
+    def _check_reward(self, reward: Any) -> None:
+        if np.ndim(reward) or not isinstance(reward, SupportsFloat):
+            raise EnvironmentUnsuitableError(
+                f"expected a number as the reward from {self._name}, got {one_line(repr(reward))}; mend it"
+            )
+
+    def _failure(self, method: str, values: str, error: BaseException) -> EnvironmentUnsuitableError:
+        returned_others = "unpack" in str(error)  # it is TimeLimit, or a wrapper of the user's, that says so
+        remedy = f"expected {values} from {method}; mend it" if returned_others else "mend it"
+        return EnvironmentUnsuitableError(f"{self._name} failed in {method}: {described(error)}; {remedy}")
+
+    @property
+    def _name(self) -> str:
+        spec = self.unwrapped.spec
+        return spec.id if spec else one_line(self.unwrapped)
 
 
 class Trajectory:

@@ -2,21 +2,23 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from teacher.envs.episodes import EpisodeRecorder, SeededResets, Trajectory, episode_seeds, replay
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.tasks import describe_task, make_vector_env
-from teacher.errors import ReplayMismatchError
+from teacher.envs.threads import ThreadedVectorEnv
+from teacher.errors import EnvironmentUnsuitableError, ReplayMismatchError
 
 MODES = list(AutoresetMode)
 Transition = tuple[NDArray[Any], float, bool, bool]
@@ -271,7 +273,9 @@ def test_results_do_not_depend_on_workers(env_id: str, mode: AutoresetMode) -> N
 def test_an_error_in_a_thread_reaches_the_caller() -> None:
     envs = make_vector_env(describe_task("MountainCar-v0"), 3, seed=0, workers=2)
     envs.reset()
-    with pytest.raises(AssertionError, match="invalid"):
+    with pytest.raises(
+        EnvironmentUnsuitableError, match=r"^MountainCar-v0 failed in step: Asser.* invalid.*$"
+    ):
         envs.step(np.array([0, 1, 3]))
     envs.close()
 
@@ -344,6 +348,85 @@ def test_a_replay_that_ends_early_is_refused() -> None:
         list(replay(recipe, env))
 
 
+OBSERVATION = np.zeros(2, np.float32)
+
+
+class Broken(gym.Env[NDArray[np.float32], np.int64]):
+    """Its step, or its reset, returns what it is told to, or raises it."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, step: Any = None, reset: Any = (OBSERVATION, {})) -> None:
+        self._step, self._reset = step, reset
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        return self._result(self._reset)
+
+    def step(self, action: np.int64) -> Any:
+        return self._result(self._step)
+
+    def _result(self, result: Any) -> Any:
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (RuntimeError("no\npower"), "failed in step: RuntimeError: no power; mend it"),
+        (SystemExit(0), "failed in step: SystemExit: 0; mend it"),
+        (
+            (OBSERVATION, 0.0, False, {}),
+            "got 4.*expected observation, reward, terminated, truncated and info from step; mend it",
+        ),
+        (None, "failed in step: TypeError: cannot unpack"),
+        (
+            (OBSERVATION[:1], 0.0, False, False, {}),
+            r"expected observations \(2,\) of float32.* got \(1,\) of",
+        ),
+        ((None, 0.0, False, False, {}), r"got \(\) of object; mend it"),
+        (
+            (OBSERVATION, np.zeros(1), False, False, {}),
+            r"a number as the reward from .* got array\(\[0\.\]\)",
+        ),
+        ((OBSERVATION, None, False, False, {}), "a number as the reward from .* got None; mend it"),
+    ],
+)
+@pytest.mark.parametrize("vector", [SyncVectorEnv, partial(ThreadedVectorEnv, workers=2)])
+def test_an_environment_that_breaks_in_a_step_is_an_error_of_one_line(
+    step: Any, said: str, vector: Callable[[Any], Any]
+) -> None:
+    envs = vector([lambda: SeededResets(gym.wrappers.TimeLimit(Broken(step), 9), iter([1]))] * 2)
+    envs.reset()
+    with pytest.raises(EnvironmentUnsuitableError, match=said) as error:
+        envs.step(np.zeros(2, np.int64))
+    assert "\n" not in str(error.value)
+    envs.close()
+
+
+@pytest.mark.parametrize(
+    ("reset", "said"),
+    [
+        (RuntimeError("no power"), "failed in reset: RuntimeError: no power; mend it"),
+        (np.zeros(3), "failed in reset: ValueError.*expected observation and info from reset; mend it"),
+        ((np.zeros(3), {}), r"expected observations \(2,\) of float32.*, got \(3,\) of float64; mend it"),
+    ],
+)
+def test_an_environment_that_breaks_in_a_reset_is_an_error_of_one_line(reset: Any, said: str) -> None:
+    env = SeededResets(Broken(reset=reset), iter([1]))
+    with pytest.raises(EnvironmentUnsuitableError, match=said):
+        env.reset()
+
+
+@pytest.mark.parametrize("reward", [1, np.float32(1), np.int64(1), np.array(1.0), True])
+def test_numbers_and_lists_of_any_kind_are_rewards_and_observations(reward: Any) -> None:
+    env = SeededResets(Broken(([0.0, 0.5], reward, False, False, {})), iter([1]))
+    assert env.step(np.int64(0)) == ([0.0, 0.5], 1, False, False, {})
+
+
 class InPlace(gym.Wrapper[Any, Any, Any, Any]):
     """Writes into its action, and always returns the same observation array."""
 
@@ -359,8 +442,6 @@ class InPlace(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def test_environments_may_write_into_their_arrays() -> None:
-    from gymnasium.vector import SyncVectorEnv
-
     def make() -> gym.Env[Any, Any]:
         return InPlace(make_env("ShortReacher-v1", {}))
 

@@ -15,11 +15,12 @@ from agents.on_policy import OnPolicyConfig
 from agents.ppo import PPOConfig
 from teacher.assembly import build_run, check, open_run, prepared_directory
 from teacher.behaviours import counter_clockwise
+from teacher.checkpoint import CHECKPOINT_NAME, load_state
 from teacher.config import TeachConfig, from_options
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
 from teacher.errors import BehaviourError, ConfigError
-from teacher.loop import train
+from teacher.loop import Round, train
 
 QUIET = Console(quiet=True)
 CARTPOLE = replace(BY_NAME["CartPole"].ppo, normalize_rewards=True, anneal_timesteps=9000)
@@ -133,3 +134,15 @@ def test_a_run_opened_from_python_is_saved_and_opened_again(tmp_path: Path) -> N
         assert run.agent.total_steps == made >= 4096
     with pytest.raises(ConfigError, match="exists; go on with teach --resume"), open_run(config, QUIET):
         pass
+
+
+def test_a_run_that_has_trained_outlives_an_error_before_its_first_half_minute(tmp_path: Path) -> None:
+    def stop(_: Round) -> None:
+        raise ZeroDivisionError
+
+    config = TeachConfig(
+        env_id="CartPole-v1", predictor="rl", name="x", no_videos=True, runs_dir=str(tmp_path)
+    )
+    with pytest.raises(ZeroDivisionError), open_run(config, QUIET) as run:
+        train(run, stop)
+    assert load_state(config.run_dir / CHECKPOINT_NAME)["agent"]["total_steps"] == run.agent.total_steps > 0

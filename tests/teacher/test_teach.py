@@ -6,8 +6,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 
 from agents.errors import RankLostError
@@ -266,6 +268,68 @@ def test_sigterm_while_a_failure_is_saved_does_not_hide_the_failure(
     assert "one ended (closed)" in said.err
     assert "interrupted" not in said.err
     assert "To go on when that is mended" in said.out
+
+
+@pytest.fixture
+def breaking_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The id of an environment that breaks in the agent's second rollout."""
+    (tmp_path / "breaking_for_tests.py").write_text("""
+import gymnasium as gym
+import numpy as np
+
+class Breaking(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps > 400:
+            raise RuntimeError("the robot fell over")
+        return np.zeros(2, np.float32), 1.0, False, False, {}
+
+gym.register("Breaking-v0", Breaking, max_episode_steps=50)
+""")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "breaking_for_tests:Breaking-v0"
+    sys.modules.pop("breaking_for_tests", None)
+    gym.registry.pop("Breaking-v0", None)
+
+
+@pytest.mark.parametrize("teacher", ["rl", "synth -l 8 -i 5 --segment_steps 10"])
+def test_a_run_whose_environment_breaks_is_saved_and_says_how_to_go_on(
+    teacher: str,
+    breaking_environment: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(f"-p {teacher} -e {breaking_environment} -n x -t 1e5 -V".split()) == 2
+    said = capsys.readouterr()
+    assert said.err == "teach: Breaking-v0 failed in step: RuntimeError: the robot fell over; mend it\n"
+    (run_dir,) = (tmp_path / "runs").glob("*/x")
+    assert f"To go on when that is mended: teach --resume {run_dir.relative_to(tmp_path)}\n" in said.out
+    assert load_state(run_dir / "checkpoint.npz")["agent"]["total_steps"] > 0
+
+
+def test_a_run_that_ends_by_a_defect_is_saved_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: Run) -> bool:
+        raise RuntimeError("nobody thought of this")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("teacher.teach.train", fail)
+    with pytest.raises(RuntimeError, match="nobody thought of this"):
+        main("-p rl -e Pendulum-v1 -n x -V".split())
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    assert "To go on when that is mended" in capsys.readouterr().out
+    assert (tmp_path / "runs" / "Pendulum-v1" / "x" / "checkpoint.npz").exists()
 
 
 def test_who_can_tell_nothing_apart_is_not_to_be_gone_on_with(
