@@ -28,7 +28,7 @@ def named_function(name: str, option: str = "") -> Callable[..., Any]:
     look_here_too()
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module), function)
-    except Exception as error:  # a module may raise anything
+    except (Exception, SystemExit) as error:  # a module may raise anything
         raise ConfigError(f"{begin}cannot import {name}: {described(error)}") from error
     if not callable(found):
         raise ConfigError(f"{begin}expected a function, but {name} is {one_line(found)}")

@@ -87,7 +87,7 @@ def answer_of(judge: Judge, first: Segment, second: Segment) -> float | None:
         answer = judge(first, second)
     except TeacherError:
         raise
-    except Exception as error:  # of the user's
+    except (Exception, SystemExit) as error:  # of the user's
         raise BehaviourError(f"{name} failed: {described(error)}; mend it") from error
     return probability_of(answer, name)
 
@@ -151,7 +151,7 @@ class Behaviour:
         """The function's value. Raises :class:`BehaviourError` where that is no finite number."""
         try:
             value = self._function(steps)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise BehaviourError(f"{self._name} failed: {described(error)}; mend it") from error
         try:
             number = float(value)

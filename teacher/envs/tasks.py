@@ -20,7 +20,7 @@ from teacher.envs.families import old_names, resolve_env_id
 from teacher.envs.make import make_env
 from teacher.envs.threads import ThreadedVectorEnv
 from teacher.envs.transform import KWARG
-from teacher.errors import EnvironmentUnsuitableError, TeacherError, one_line
+from teacher.errors import EnvironmentUnsuitableError, TeacherError, described, one_line
 from teacher.extras import ENVIRONMENTS, extra_of
 from teacher.functions import look_here_too
 
@@ -96,8 +96,8 @@ def describe_task(
         if why.startswith("Box2D is not installed"):  # Gymnasium goes on with how to compile it
             why = "Box2D is not installed: pip install 'rl-teacher[box2d]'"
         raise EnvironmentUnsuitableError(f"{env_id} cannot be made: {why}") from error
-    except Exception as error:  # an environment's constructor may raise anything
-        raise EnvironmentUnsuitableError(f"{env_id} cannot be made: {one_line(error)}") from error
+    except (Exception, SystemExit) as error:  # an environment's constructor may raise anything
+        raise EnvironmentUnsuitableError(f"{env_id} cannot be made: {_reason(error)}") from error
     with contextlib.closing(env):
         observation_space, action_space = _supported_spaces(env_id, env)
         if horizon is None:
@@ -169,10 +169,10 @@ def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
         if module:
             look_here_too()
             importlib.import_module(module)
-    except Exception as error:  # a module may do anything when imported
+    except (Exception, SystemExit) as error:  # a module may do anything when imported
         extra = extra_of(module)
         remedy = f": pip install 'rl-teacher[{extra}]'" if extra else ""
-        raise EnvironmentUnsuitableError(f"{module} cannot be imported: {one_line(error)}{remedy}") from error
+        raise EnvironmentUnsuitableError(f"{module} cannot be imported: {_reason(error)}{remedy}") from error
     try:
         return gym.spec(name)
     except gym.error.Error as error:
@@ -181,6 +181,11 @@ def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
         close = close or difflib.get_close_matches(name, known, n=3)
         hint = f"did you mean {', '.join(close)}?" if close else "see gymnasium.registry for what there is"
         raise EnvironmentUnsuitableError(f"no environment is registered as {env_id}; {hint}") from error
+
+
+def _reason(error: BaseException) -> str:
+    """What an exception says; one that ends the program says a number or nothing, so it is named as well."""
+    return described(error) if isinstance(error, SystemExit) else one_line(error)
 
 
 def _never_terminates(env: gym.Env[Any, Any]) -> bool:

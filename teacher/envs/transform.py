@@ -67,7 +67,7 @@ class TransformedObservations(gym.Wrapper[Any, Any, Any, Any]):
     def _result(self, observation: Any) -> NDArray[Any]:
         try:
             result = np.asarray(self._function(observation))
-        except Exception as error:  # of the user's
+        except (Exception, SystemExit) as error:  # of the user's
             raise self._refusal(described(error)) from error
         if result.dtype.kind not in "iufb" or result.size == 0:
             raise self._refusal(f"expected an array of numbers, got {result.shape} of {result.dtype}")

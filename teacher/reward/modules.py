@@ -138,7 +138,7 @@ class OwnEnsemble(ModuleEnsemble):
     ) -> None:
         try:
             super().__init__(lambda: make(shape), members, generator, len(shape))
-        except Exception as error:  # of the user's
+        except (Exception, SystemExit) as error:  # of the user's
             raise _refusal(shape, described(error)) from error
         if not self.weights:
             raise _refusal(shape, "one without parameters to learn")
@@ -150,7 +150,7 @@ class OwnEnsemble(ModuleEnsemble):
         try:
             with torch.no_grad():
                 rewards = self(example)
-        except Exception as error:  # of the user's
+        except (Exception, SystemExit) as error:  # of the user's
             raise _refusal(shape, described(error)) from error
         if rewards.shape != (members, 2):
             raise _refusal(shape, f"a reward of shape {tuple(rewards.shape[1:])} of two steps")

@@ -35,6 +35,7 @@ def wishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "def nothing(steps): return None\n"
         "def nan(steps): return float('nan')\n"
         "def broken(steps): return steps.height\n"
+        "def leaves(steps): raise SystemExit(0)\n"
         "number = 3\n"
     )
     monkeypatch.chdir(tmp_path)
@@ -141,12 +142,20 @@ def test_a_function_that_is_not_there_is_refused(wishes: str, name: str, says: s
     assert "this" not in sys.modules
 
 
+def test_a_module_that_ends_the_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "leaving_for_tests.py").write_text("import sys\nsys.exit()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match="cannot import leaving_for_tests:low: SystemExit"):
+        Behaviour("leaving_for_tests:low")
+
+
 @pytest.mark.parametrize(
     ("function", "says"),
     [
         ("nothing", "expected a finite number from .*:nothing, got None"),
         ("nan", "expected a finite number from .*:nan, got nan"),
         ("broken", "failed: AttributeError: 'Segment' object has no attribute 'height'"),
+        ("leaves", "failed: SystemExit: 0"),
     ],
 )
 def test_a_function_that_gives_no_number_is_an_error_of_one_line(
@@ -158,6 +167,10 @@ def test_a_function_that_gives_no_number_is_an_error_of_one_line(
 
 def raises(first: Segment, second: Segment) -> float:
     raise KeyError("height")
+
+
+def leaves(first: Segment, second: Segment) -> float:
+    raise SystemExit
 
 
 def says_nan(first: Segment, second: Segment) -> float:
@@ -173,6 +186,7 @@ class SaysText:
     ("judge", "says"),
     [
         (raises, "^.*test_judges:raises failed: KeyError: 'height'; mend it$"),
+        (leaves, "^.*test_judges:leaves failed: SystemExit: ; mend it$"),
         (says_nan, "or a probability from .*test_judges:says_nan, got nan; mend it$"),
         (SaysText(), "or a probability from .*test_judges:SaysText, got the left one; mend it$"),
         (lambda *_: 10**400, "or a probability from .*test_judges:<lambda>, got 1000"),

@@ -45,6 +45,8 @@ def test_a_run_learns_by_the_network_of_the_page_and_goes_on_with_it(tmp_path: P
     [
         ("--network my_network:missing", "--network: cannot import my_network:missing"),
         ("--network my_network:two", "got a reward of shape (2,) of two steps"),
+        ("--network my_network:leaves", "got SystemExit: 0"),
+        ("--network my_network:leaves_later", "got SystemExit: 0"),
         (
             "--network my_network:quadratic -p rl --teacher oracle",
             "--network: rl learns from the true reward",
@@ -61,6 +63,11 @@ def test_what_does_not_fit_is_refused_before_there_is_a_run(
     options = write_module(tmp_path)
     with (tmp_path / "my_network.py").open("a") as module:
         module.write("\n\ndef two(shape):\n    return nn.Linear(*shape, 2)\n")
+        module.write("\n\ndef leaves(shape):\n    raise SystemExit(0)\n")
+        module.write(
+            "\n\nclass Leaving(nn.Linear):\n    def forward(self, x):\n        raise SystemExit(0)\n"
+        )
+        module.write("\n\ndef leaves_later(shape):\n    return Leaving(*shape, 1)\n")
     assert main([*options, *given.split()]) == 2
     assert refusal in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()

@@ -48,6 +48,11 @@ class Walk(gym.Env):
     def step(self, action):
         return self.observation_space.sample(), 0.0, False, False, {}
 
+class Leave(Walk):
+    def __init__(self):
+        raise SystemExit(0)
+
+gym.register("WalkAway-v0", Leave, max_episode_steps=40)
 gym.register("WalkWithLimit-v0", Walk, max_episode_steps=40)
 gym.register("WalkForever-v0", Walk)
 gym.register("WalkInWords-v0", Walk, max_episode_steps=40,
@@ -219,6 +224,14 @@ def test_a_module_of_an_extra_that_is_missing_is_refused_with_the_extra(
     assert refusal(env_id).endswith(f": pip install 'rl-teacher[{extra}]'")
 
 
+def test_a_module_that_ends_the_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "leaving_for_tests.py").write_text("import sys\nsys.exit('no licence')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert (
+        refusal("leaving_for_tests:Walk-v0") == "leaving_for_tests cannot be imported: SystemExit: no licence"
+    )
+
+
 def test_the_module_of_an_id_is_told_where_it_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MiniGrid-Empty-5x5-v0", "ALE/Tennis-v5"):
         monkeypatch.delitem(gym.registry, name, raising=False)
@@ -230,6 +243,7 @@ def test_the_module_of_an_id_is_told_where_it_was_left_out(monkeypatch: pytest.M
     ("name", "expected"),
     [
         ("WalkForever-v0", "--max_episode_steps is required"),
+        ("WalkAway-v0", "WalkAway-v0 cannot be made: SystemExit: 0"),
         ("WalkInWords-v0", "expected a Box: numbers of one shape"),
         ("WalkBySwitches-v0", "expected Discrete, MultiDiscrete or a Box of floats"),
     ],

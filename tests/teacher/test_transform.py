@@ -34,6 +34,9 @@ def growing(observations):
 def wrong(observations):
     return observations["there is none"]
 
+def leaves(observations):
+    raise SystemExit(0)
+
 def truth(observations):
     return [True, False]
 """
@@ -77,6 +80,7 @@ def test_observations_of_fixed_size_can_be_flattened() -> None:
     [
         ("words", "expected an array of numbers, got"),
         ("wrong", "TypeError"),
+        ("leaves", "SystemExit: 0"),
         ("growing", r"expected \(2,\) of float64 as at first, got \(3,\)"),
     ],
 )
