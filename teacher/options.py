@@ -29,6 +29,8 @@ NumberFeatures = Literal["auto", "plain", "even"]
 
 INPUTS = ("state", "action", "next_state", "terminated")
 """What a reward predictor may read of a step."""
+_MOST_WEIGHTS = 200_000_000
+"""Between the hidden layers of all members; fitting takes four numbers for each, 3 GiB in all."""
 
 
 def _reads(inputs: str) -> bool:
@@ -76,7 +78,10 @@ class RewardConfig:
         float, "of each further step in the return of a segment that a label is about", SHARE_OF_MORE
     ] = 1.0
     learning_rate: Annotated[
-        float | None, "of AdamW (3e-3 without it, and 1e-3 where it reads images)", POSITIVE
+        float | None,
+        "of AdamW (3e-3 without it, and 1e-3 where it reads images)",
+        POSITIVE,
+        Fits("1000 or less", lambda value: value <= 1000),
     ] = None
     regularisation: Annotated[
         Regularisation,
@@ -147,8 +152,14 @@ class RewardConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "--reward.")
+        most_units = math.isqrt(_MOST_WEIGHTS // self.members)
         read = set((self.inputs or "state,action").split(","))
         checks: list[Check] = [
+            (
+                "hidden",
+                self.hidden <= most_units,
+                f"expected {most_units} or less with --reward.members {self.members}",
+            ),
             (
                 "inputs",
                 self.shaping is None or {"state", "next_state", "terminated"} <= read,
@@ -185,7 +196,12 @@ class QueryConfig:
     uncertainty: Annotated[
         Uncertainty, "what active compares members by: the predicted probability, its logit or the label"
     ] = "probability"
-    candidates: Annotated[int, "random pairs that each pair asked about is chosen from", COUNT] = 10
+    candidates: Annotated[
+        int,
+        "random pairs that each pair asked about is chosen from",
+        COUNT,
+        Fits("10000 or less", lambda value: value <= 10_000),
+    ] = 10
     diversity: Annotated[
         int,
         "so many times as many of the best candidates as are wanted, then those least alike; 1 = off",

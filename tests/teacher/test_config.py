@@ -88,11 +88,13 @@ def test_a_bad_value_is_refused_with_its_field_and_the_expectation(
         ({"hidden": 0}, "1 or more"),
         ({"hidden": 10**12}, "4096 or less"),
         ({"members": 10**12}, "1000 or less"),
+        ({"hidden": 4096, "members": 1000}, r"447 or less with --reward\.members 1000"),
         ({"stride": 0}, "1 or more"),
         ({"label_noise": 1.0}, "less than 1"),
         ({"discount": 0.0}, "at most 1"),
         ({"shaping": 1.5}, "at most 1"),
         ({"learning_rate": 0.0}, "more than 0"),
+        ({"learning_rate": 1e39}, "1000 or less"),
         ({"dropout": 1.0}, "less than 1"),
         ({"regularisation": "l3"}, "weight_decay, l1 or l2"),
         ({"strength": float("nan")}, "0 or more"),
@@ -123,6 +125,7 @@ def test_a_bad_value_of_the_reward_predictor_is_refused_with_its_option(
         ({"selection": "best"}, "random or active"),
         ({"uncertainty": "entropy"}, "probability, logit or label"),
         ({"candidates": 0}, "1 or more"),
+        ({"candidates": 1e30}, "10000 or less"),
         ({"diversity": 0}, "1 or more"),
         ({"diversity": 11}, r"no more than --queries\.candidates \(10\)"),
         ({"recency": 0.0}, "more than 0"),
@@ -139,6 +142,11 @@ def test_a_bad_value_of_the_queries_is_refused_with_its_option(
     (name,) = changes
     with pytest.raises(ConfigError, match=rf"^--queries\.{name}: expected {expectation}; got \S+$"):
         QueryConfig(**changes)
+
+
+@pytest.mark.parametrize(("members", "hidden"), [(10, 4096), (1000, 64), (3, 4096)])
+def test_many_members_or_large_ones_are_fine(members: int, hidden: int) -> None:
+    assert RewardConfig(members=members, hidden=hidden).hidden == hidden
 
 
 def test_one_member_cannot_disagree_with_itself() -> None:
