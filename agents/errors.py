@@ -26,6 +26,10 @@ class NonFiniteError(AgentError):
     """An observation or a reward is NaN or infinite: training on it would destroy the policy."""
 
 
+class DivergedError(AgentError):
+    """An update came to parameters that are NaN or infinite; they are as they were before."""
+
+
 class ShapeError(AgentError):
     """Rewards do not fit the rollout they are given for, or images the policy."""
 

@@ -10,11 +10,12 @@ import torch
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils import parameters_to_vector
 
 from agents.batch import Batch
 from agents.critic import Critic
 from agents.distributed import ALONE
-from agents.errors import InvalidConfigError, ShapeError, StateMismatchError
+from agents.errors import DivergedError, InvalidConfigError, ShapeError, StateMismatchError
 from agents.normalize import ObservationNormalizer, ObservationPreparation, RewardScaler
 from agents.pixels import ImageActorCritic, ImagePreparation, is_image_space
 from agents.policy import ActorCritic, TanhActorCritic
@@ -165,17 +166,37 @@ class OnPolicyAgent(abc.ABC):
 
         Raises:
             NonFiniteError: a reward is NaN or infinite; the agent is unchanged.
+            DivergedError: the parameters came to be NaN or infinite; they are as before, and the optimizer
+                begins anew.
         """
         rewards = self._prepared_rewards(rollout, rewards)
+        before = parameters_to_vector(self.policy.parameters()).detach()  # a copy
         if critic_epochs:
             rollout = self._with_new_values(rollout, rewards, critic_epochs)
         valid = rollout.valid
         batch, advantages, returns = self._batch(rollout, rewards)
         metrics = self._train(batch)
+        self._require_finite_parameters(before)
         self.normalizer.update(rollout.observations[valid], self.ranks)
         unexplained, variance = advantages.var(), returns.var()
         metrics["explained_variance"] = float(1.0 - unexplained / variance) if variance > 0 else 0.0
         return metrics
+
+    @torch.no_grad()
+    def _require_finite_parameters(self, before: Tensor) -> None:
+        """Go back to the parameters from before where an update diverged, so that they can be saved."""
+        if parameters_to_vector(self.policy.parameters()).isfinite().all():
+            return
+        named = list(self.policy.named_parameters())
+        diverged = next(name for name, parameter in named if not parameter.isfinite().all())
+        sizes = [parameter.numel() for _, parameter in named]
+        for (_, parameter), values in zip(named, torch.split(before, sizes), strict=True):
+            parameter.copy_(values.view_as(parameter))  # into its place, because some are views of one array
+        self._load_optimizer_state({})
+        raise DivergedError(
+            f"Expected finite parameters after an update, got NaN or infinite ones in {diverged}; use a "
+            "smaller ent_coef or learning rate, or smaller rewards."
+        )
 
     def _with_new_values(self, rollout: Rollout, rewards: NDArray[np.float64], epochs: int) -> Rollout:
         """Train the critic alone; the rollout with what it says then.

@@ -88,6 +88,7 @@ class TeachConfig:
         "what a nat of the policy's entropy is worth beside advantages of deviation 1; more keeps an agent "
         "trying where rewards change (the task's own without it, 0 for most)",
         NOT_NEGATIVE,
+        Fits("1000 or less", lambda value: value <= 1000),
     ] = None
     value_refit: Annotated[
         int,

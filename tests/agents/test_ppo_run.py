@@ -12,7 +12,7 @@ import pytest
 import torch
 from gymnasium.vector import SyncVectorEnv
 
-from agents.errors import StateMismatchError
+from agents.errors import DivergedError, StateMismatchError
 from agents.ppo import PPO, PPOConfig
 from agents.trpo import TRPO, TRPOConfig
 
@@ -22,7 +22,7 @@ def pendulum_agent(seed: int, **config: Any) -> PPO:
     return PPO(envs, PPOConfig(num_steps=32, update_epochs=2, minibatch_size=16, **config), seed)
 
 
-def iterate(agent: PPO, times: int) -> list[Any]:
+def iterate(agent: PPO | TRPO, times: int) -> list[Any]:
     """Everything that an outsider sees of a run."""
     seen: list[Any] = []
     for _ in range(times):
@@ -71,6 +71,29 @@ def test_a_restored_agent_continues_identically(normalize_rewards: bool) -> None
     assert original.update(rollout, rollout.rewards) == restored.update(rollout, rollout.rewards)
     for name, value in original.policy.state_dict().items():
         assert torch.equal(value, restored.policy.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+@pytest.mark.parametrize(("algorithm", "config"), [(PPO, PPOConfig), (TRPO, TRPOConfig)])
+def test_an_update_that_diverges_is_refused_and_leaves_the_policy_as_it_was(
+    algorithm: type[PPO | TRPO], config: type[PPOConfig | TRPOConfig], fuse: bool
+) -> None:
+    envs = SyncVectorEnv([lambda: gymnasium.make("Pendulum-v1", max_episode_steps=20)] * 2)
+    agent = algorithm(envs, config(num_steps=32, minibatch_size=16), 0, fuse=fuse)  # type: ignore[arg-type]
+    iterate(agent, 1)
+    rollout, before = agent.collect(), agent.state_dict()
+    with (
+        np.errstate(all="ignore"),
+        pytest.raises(
+            DivergedError, match=r"^Expected finite parameters .* in \S+; use a smaller ent_coef or"
+        ),
+    ):
+        agent.update(rollout, np.full_like(rollout.rewards, 1e300))
+    after = agent.state_dict()
+    for part in ("policy", "normalizer"):
+        np.testing.assert_equal(after[part], before[part])
+    algorithm(envs, agent.config, 1, fuse=fuse).load_state_dict(after)  # type: ignore[arg-type]
+    iterate(agent, 1)
 
 
 def test_a_restored_agent_starts_new_episodes_with_seeds_of_their_own() -> None:

@@ -47,6 +47,7 @@ JSON = _PLAIN | st.lists(_PLAIN, max_size=2) | st.dictionaries(st.text(max_size=
         ({"pretrain_labels": 0}, "1 or more"),
         ({"num_timesteps": 0}, "1 or more"),
         ({"value_refit": -1}, "0 or more"),
+        ({"ent_coef": 1e308}, "1000 or less"),
         ({"schedule": "daily"}, "exponential, constant, hyperbolic"),
         ({"schedule": "constant", "n_labels": None, "predictor": "human"}, "needs one, such as -l"),
         ({"agent": "dqn"}, "ppo or trpo"),
