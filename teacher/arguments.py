@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import re
 import sys
 import types
 import typing
@@ -11,6 +12,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 from teacher.errors import TeacherError
 
 INTERRUPTED = 130
+_NEGATIVE_NUMBER = re.compile(r"-(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$", re.IGNORECASE)
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -26,6 +28,8 @@ class OneLineParser(argparse.ArgumentParser):
     def __init__(self, *, all_settings: str = "--help", **others: Any) -> None:
         super().__init__(**others)
         self._all_settings = all_settings
+        # argparse's own, private and without a public way to set it, takes -1e6 for an option.
+        self._negative_number_matcher = _NEGATIVE_NUMBER
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""

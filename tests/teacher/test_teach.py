@@ -50,6 +50,16 @@ def test_settings_of_a_part_are_given_by_its_name(monkeypatch: pytest.MonkeyPatc
     assert (config.reward.members, config.segment_seconds) == (5, 2.0)
 
 
+@pytest.mark.parametrize("number", ["-1e6", "-2.5E-3", "-.5", "-3.", "-7"])
+def test_a_negative_number_may_be_written_in_any_way(
+    number: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = f"-p synth -e ShortHopper-v1 -n x -l 40 --reward.uncertainty_bonus {number} -s 2"
+    config, _, _ = parse_arguments(line.split())
+    assert (config.reward.uncertainty_bonus, config.seed) == (float(number), 2)
+
+
 @pytest.mark.parametrize(
     "line",
     [
