@@ -6,6 +6,7 @@ for an array.
 """
 
 import contextlib
+import errno
 import io
 import json
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ CHECKPOINT_NAME = "checkpoint.npz"
 _ARRAY = "@array"
 _STRUCTURE = "structure"
 _VERSION = 1
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 State = dict[str, Any]
 
@@ -37,7 +39,10 @@ def save_state(path: Path, state: State) -> None:
         with written_whole(path) as file:
             _write(file, state)
     except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}; free space and do it again") from error
+        remedy = "free space" if error.errno in _FULL else "mend that"
+        raise StorageError(
+            f"cannot write {path}: {error.strerror or error}; {remedy} and do it again"
+        ) from error
 
 
 def load_state(path: Path, kind: str = "checkpoint", expected: str = "a checkpoint.npz") -> State:

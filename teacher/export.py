@@ -16,7 +16,7 @@ from teacher.arguments import OneLineParser, report_errors
 from teacher.clips import ClipJob, ClipRenderer, Shot
 from teacher.dataset_card import FILE_NAME, check_folder, write_card
 from teacher.errors import ConfigError, counted
-from teacher.files import require_new
+from teacher.files import require_folder, require_new
 from teacher.metrics import progress
 from teacher.parquet import SIDES, Clips
 from teacher.predictor_files import save_predictor
@@ -52,6 +52,7 @@ def export_preferences(
     if is_folder:
         check_folder(path)
     else:
+        require_folder(path)
         require_new(path)
     file = path / FILE_NAME if is_folder else path
     if clips:  # before they are made
@@ -122,18 +123,20 @@ def main(arguments: Sequence[str]) -> int:
         if given.predictor is not None and given.predictor.suffix != ".npz":
             raise ConfigError(f"expected a file of a predictor named *.npz, got {given.predictor}")
         if given.predictor is not None:
+            require_folder(given.predictor)
             require_new(given.predictor)
             if given.predictor == given.labels:
                 raise ConfigError(f"expected two files for labels and predictor, got {given.labels} for both")
+            run = SavedRun(given.run)
+            predictor = run.load_predictor()  # before anything is written, because it may not be there
         if given.labels is not None:
             count = export_preferences(
                 given.run, given.labels, clips=given.clips, console=Console(soft_wrap=True)
             )
             print(f"{given.labels}: {counted(count, 'preference')}")
         if given.predictor is not None:
-            run = SavedRun(given.run)
             spaces = run.task.observation_space, run.task.action_space
-            save_predictor(given.predictor, run.load_predictor(), *spaces)
+            save_predictor(given.predictor, predictor, *spaces)
             print(f"{given.predictor}: the predictor of {given.run}")
 
     return report_errors(parser, work)

@@ -59,6 +59,12 @@ def require_new(path: Path) -> None:
         raise ConfigError(f"{path} exists; choose another name or remove it")
 
 
+def require_folder(path: Path) -> None:
+    """Raise :class:`ConfigError`, before anything is made for a file, where there is no folder for it."""
+    if not path.parent.is_dir():
+        raise ConfigError(f"expected a folder for {path.name}; make {path.parent} first")
+
+
 def read_token(path: Path) -> str:
     """The API token in a file; where that is damaged, one that no site takes."""
     return path.read_text(errors="replace").strip()

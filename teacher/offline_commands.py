@@ -13,7 +13,7 @@ from teacher.checks import SEED, whole_number
 from teacher.demonstrations import save_demonstrations
 from teacher.errors import ConfigError, DataError, counted
 from teacher.evaluation import Evaluation, evaluate
-from teacher.files import require_new
+from teacher.files import require_folder, require_new
 from teacher.metrics import progress
 from teacher.offline import MAX_UPDATES, check_single_fit, fit_once, require_updates
 from teacher.options import RewardConfig
@@ -67,10 +67,7 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
         raise ConfigError(f"--max_updates: expected 1 or more; got {given.max_updates}")
     if given.predictor.suffix != ".npz":
         raise ConfigError(f"expected a file of a predictor named *.npz, got {given.predictor}")
-    if not given.predictor.parent.is_dir():
-        raise ConfigError(
-            f"expected a folder for {given.predictor.name}; make {given.predictor.parent} first"
-        )
+    require_folder(given.predictor)
     require_new(given.predictor)
     check_single_fit(config, given.max_updates, prefix="--")
     dataset = load_preferences(given.dataset)

@@ -67,9 +67,16 @@ def test_a_failed_save_keeps_the_old_state(tmp_path: Path) -> None:
     path = tmp_path / "state.npz"
     save_state(path, {"step": 1})
     (tmp_path / ".state.npz.part").mkdir()
-    with pytest.raises(StorageError, match="cannot write "):
+    with pytest.raises(StorageError, match=r"^cannot write .*: Is a directory; mend that and do it again$"):
         save_state(path, {"step": 2})
     assert load_state(path)["step"] == 1
+
+
+def test_a_full_disk_is_to_be_given_space(tmp_path: Path) -> None:
+    path = tmp_path / "state.npz"
+    (tmp_path / ".state.npz.part").symlink_to("/dev/full")
+    with pytest.raises(StorageError, match=r"No space left on device; free space and do it again$"):
+        save_state(path, {"step": 1})
 
 
 def test_a_killed_writer_leaves_a_readable_file(tmp_path: Path) -> None:

@@ -138,6 +138,29 @@ def test_nothing_is_exported_over_what_is_there(
     assert not Path(new).exists()
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{new} --predictor {folder}/p.npz", "expected a folder for p.npz; make {folder} first"),
+        ("{folder}/a.npz", "expected a folder for a.npz; make {folder} first"),
+        ("{new} --predictor p.npz", "has no predictor yet"),
+    ],
+)
+def test_of_two_files_none_is_written_where_one_cannot_be(
+    line: str,
+    says: str,
+    run_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = {"new": tmp_path / "new.npz", "folder": tmp_path / "nowhere"}
+    assert main(["export", str(run_dir), *line.format(**names).split()]) != 0
+    assert says.format(**names) in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.npz"))
+
+
 def test_a_folder_with_nothing_but_hidden_files_becomes_a_dataset(run_dir: Path, tmp_path: Path) -> None:
     folder = tmp_path / "cloned"
     folder.mkdir()
