@@ -34,6 +34,9 @@ class Fits:
 
 
 COUNT = Fits("1 or more", lambda value: value >= 1)
+MILLION = Fits("1e6 or less", lambda value: value <= 1e6)
+BILLION = Fits("1e9 or less", lambda value: value <= 1e9)
+"""Beyond them a count of epochs, or of steps or labels, is a slip that would never end."""
 POSITIVE = Fits("more than 0", lambda value: 0 < value < math.inf)
 NOT_NEGATIVE = Fits("0 or more", lambda value: 0 <= value < math.inf)
 SHARE = Fits("0 to 1", lambda value: 0 <= value <= 1)

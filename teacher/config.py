@@ -11,7 +11,18 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from teacher.checks import COUNT, NOT_NEGATIVE, SEED, Check, Fits, check_fields, refuse_first, refuse_newer
+from teacher.checks import (
+    BILLION,
+    COUNT,
+    MILLION,
+    NOT_NEGATIVE,
+    SEED,
+    Check,
+    Fits,
+    check_fields,
+    refuse_first,
+    refuse_newer,
+)
 from teacher.errors import ConfigError
 from teacher.files import written_whole
 from teacher.options import REWARD_BEFORE, QueryConfig, RewardConfig, with_preset
@@ -61,12 +72,14 @@ class TeachConfig:
         "labels in all; without it one is asked every 3 s of training",
         "-l",
         Fits("4 or more", lambda count: count >= 4),
+        BILLION,
     ] = None
     pretrain_labels: Annotated[
         int | None,
         f"labels before training starts (a quarter of n_labels, or {DEFAULT_PRETRAIN_LABELS} without it)",
         "-L",
         COUNT,
+        BILLION,
     ] = None
     schedule: Annotated[
         ScheduleName | None,
@@ -94,6 +107,7 @@ class TeachConfig:
         int,
         "epochs in which the critic alone learns the rewards of a predictor that was fitted anew",
         NOT_NEGATIVE,
+        MILLION,
     ] = 0
     pretrain_iters: Annotated[
         int, "at most this many updates of the predictor before training", "-i", COUNT
@@ -137,7 +151,7 @@ class TeachConfig:
         Pace | None,
         "labels = hold training while answers are too far behind (the rule with human); free = never wait",
     ] = None
-    max_episode_steps: Annotated[int | None, "end episodes after this many steps", COUNT] = None
+    max_episode_steps: Annotated[int | None, "end episodes after this many steps", COUNT, BILLION] = None
     obs_transform: Annotated[
         str | None,
         "module:function that makes an array of each observation, or flatten, for dictionaries and the like",

@@ -46,7 +46,7 @@ def fit(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=as_whole_number, default=1, help="of everything random (default: 1)")
     parser.add_argument(
         "--max_updates",
-        type=int,
+        type=as_whole_number,
         default=MAX_UPDATES,
         help=f"it ends before where nothing is gained any more (default: {MAX_UPDATES})",
     )

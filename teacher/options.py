@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from teacher.checks import (
     COUNT,
+    MILLION,
     NOT_NEGATIVE,
     POSITIVE,
     SHARE,
@@ -115,14 +116,14 @@ class RewardConfig:
     ] = 3
     batch_size: Annotated[int, "pairs in a minibatch, at most", COUNT] = 32
     accumulate: Annotated[int, "parts of a minibatch that are looked at one after the other", COUNT] = 1
-    epochs: Annotated[int, "times to go through all labels in each fit after the first", COUNT] = 10
+    epochs: Annotated[int, "times to go through all labels in each fit after the first", COUNT, MILLION] = 10
     # Each fit goes through all labels, so that one for every label would take longer than the rest of a run.
     refit_after: Annotated[
         float, "new labels after which it is fitted again, as a share of all", NOT_NEGATIVE
     ] = 0.02
-    initial_epochs: Annotated[int | None, "the same in the first fit, instead of to convergence", COUNT] = (
-        None
-    )
+    initial_epochs: Annotated[
+        int | None, "the same in the first fit, instead of to convergence", COUNT, MILLION
+    ] = None
     converge: Annotated[bool, "go on to convergence in the other fits, too"] = False
     patience: Annotated[
         int, "updates without a better held-out loss after which fitting to convergence ends", COUNT

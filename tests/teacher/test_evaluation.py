@@ -134,7 +134,7 @@ def test_a_predictor_is_fitted_and_evaluated_by_command(
 ) -> None:
     labels, others = map(str, files)
     saved = str(tmp_path / "reward.npz")
-    line = ["fit", labels, saved, "--evaluate", others, "--reward.members", "2", "--max_updates", "60"]
+    line = ["fit", labels, saved, "--evaluate", others, "--reward.members", "2", "--max_updates", "6e1"]
     assert main(line) == 0
     said = capsys.readouterr().out
     assert f"{saved}: fitted to 80 preferences about Any-v0 in 60 updates" in said
@@ -165,6 +165,16 @@ def test_a_predictor_is_fitted_and_evaluated_by_command(
             "fit labels.npz reward.npz --max_updates 0",
             2,
             "teach fit: --max_updates: expected 1 or more; got 0",
+        ),
+        (
+            "fit labels.npz reward.npz --max_updates -1e3",
+            2,
+            "teach fit: --max_updates: expected 1 or more; got -1000",
+        ),
+        (
+            "fit labels.npz reward.npz --max_updates 1.5",
+            2,
+            "teach fit: argument --max_updates: expected a whole number such as 1400 or 5e6, got '1.5'",
         ),
         ("fit labels.npz labels.npz", 2, "teach fit: labels.npz exists; choose another name or remove it"),
         (
