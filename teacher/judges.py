@@ -1,8 +1,10 @@
 """Who says which of two segments is better, where no person does: functions of the segments themselves."""
 
 import hashlib
+import inspect
 import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
@@ -84,12 +86,19 @@ def answer_of(judge: Judge, first: Segment, second: Segment) -> float | None:
     """
     name = f"{judge.__module__}:{getattr(judge, '__qualname__', type(judge).__qualname__)}"
     try:
-        answer = judge(first, second)
+        answer = _closed(judge(first, second))
     except TeacherError:
         raise
     except (Exception, SystemExit) as error:  # of the user's
         raise BehaviourError(f"{name} failed: {described(error)}; mend it") from error
     return probability_of(answer, name)
+
+
+def _closed(value: Any) -> Any:
+    """The same; what an async function returns is closed, else it warns that nobody awaited it."""
+    if inspect.iscoroutine(value):
+        value.close()
+    return value
 
 
 def decision_of(probability: float | None) -> Decision:
@@ -128,9 +137,14 @@ class ScriptedTeacher:
         if self._skipped_in_a_row == _MAX_SKIPPED_IN_A_ROW:
             raise UndecidedError(
                 f"expected answers, but a teacher with skip:{self._manner.skip:g} gave none to "
-                f"{_MAX_SKIPPED_IN_A_ROW} pairs in a row; lower it, below 0 where returns are negative"
+                f"{_MAX_SKIPPED_IN_A_ROW} pairs in a row; {self.remedy}"
             )
         return decision_of(value) if value is None or value in (0.0, 0.5, 1.0) else value
+
+    @property
+    def remedy(self) -> str:
+        """What helps where it can tell nothing apart, for which only its threshold can be the reason."""
+        return "lower skip:X of the teacher, below 0 where returns are negative"
 
 
 class Behaviour:
@@ -150,7 +164,7 @@ class Behaviour:
     def __call__(self, steps: RewardedSteps) -> float:
         """The function's value. Raises :class:`BehaviourError` where that is no finite number."""
         try:
-            value = self._function(steps)
+            value = _closed(self._function(steps))
         except (Exception, SystemExit) as error:
             raise BehaviourError(f"{self._name} failed: {described(error)}; mend it") from error
         try:

@@ -47,9 +47,9 @@ class PreferenceLearner:
         count = 0 if len(self.dataset) else self.ledger.cant_tell()
         if count < _MANY:
             return None
+        remedy = self.collector.status.remedy or "ask something that segments show, or about longer ones"
         return (
-            f"all {count} answers so far are that nobody can tell, and nothing is learned from them; "
-            "ask something that segments show, or about longer ones"
+            f"all {count} answers so far are that nobody can tell, and nothing is learned from them; {remedy}"
         )
 
     @property

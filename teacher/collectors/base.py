@@ -20,12 +20,14 @@ class CollectorStatus:
         active_labelers: people who are at it now; None before the first news of them.
         failed: comparisons given up since the start because they could not be rendered.
         away: why the site does not answer at present, None where it does.
+        remedy: what helps where all answers are that nobody can tell; None: what helps people.
     """
 
     state: SiteState = "running"
     active_labelers: int | None = None
     failed: int = 0
     away: str | None = None
+    remedy: str | None = None
 
 
 class Collector(Protocol):

@@ -6,7 +6,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from teacher.client import FeedItem
 from teacher.collectors.base import CollectorStatus
-from teacher.judges import Judge, answer_of, decision_of, oracle
+from teacher.judges import Judge, ScriptedTeacher, answer_of, decision_of, oracle
 from teacher.ledger import Comparison, Ledger, Role
 from teacher.preferences import Preference
 from teacher.segments import SegmentPair
@@ -44,7 +44,9 @@ class SyntheticTeacher:
     @property
     def status(self) -> CollectorStatus:
         """See :meth:`Collector.status`."""
-        return CollectorStatus()
+        return CollectorStatus(
+            remedy=self._judge.remedy if isinstance(self._judge, ScriptedTeacher) else None
+        )
 
     def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
         """See :meth:`Collector.report`; there is nobody to tell."""

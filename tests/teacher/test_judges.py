@@ -35,6 +35,7 @@ def wishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "def nothing(steps): return None\n"
         "def nan(steps): return float('nan')\n"
         "def broken(steps): return steps.height\n"
+        "async def later(steps): return 1.0\n"
         "def leaves(steps): raise SystemExit(0)\n"
         "number = 3\n"
     )
@@ -156,6 +157,7 @@ def test_a_module_that_ends_the_program_is_refused(tmp_path: Path, monkeypatch: 
         ("nan", "expected a finite number from .*:nan, got nan"),
         ("broken", "failed: AttributeError: 'Segment' object has no attribute 'height'"),
         ("leaves", "failed: SystemExit: 0"),
+        ("later", "expected a finite number from .*:later, got <coroutine object later at"),
     ],
 )
 def test_a_function_that_gives_no_number_is_an_error_of_one_line(
@@ -173,6 +175,10 @@ def leaves(first: Segment, second: Segment) -> float:
     raise SystemExit
 
 
+async def answers_later(first: Segment, second: Segment) -> float:
+    return 1.0
+
+
 def says_nan(first: Segment, second: Segment) -> float:
     return float("nan")
 
@@ -187,6 +193,7 @@ class SaysText:
     [
         (raises, "^.*test_judges:raises failed: KeyError: 'height'; mend it$"),
         (leaves, "^.*test_judges:leaves failed: SystemExit: ; mend it$"),
+        (answers_later, "or a probability from .*test_judges:answers_later, got <coroutine object"),
         (says_nan, "or a probability from .*test_judges:says_nan, got nan; mend it$"),
         (SaysText(), "or a probability from .*test_judges:SaysText, got the left one; mend it$"),
         (lambda *_: 10**400, "or a probability from .*test_judges:<lambda>, got 1000"),
@@ -209,5 +216,7 @@ def test_a_teacher_that_skips_everything_is_found_out(make_segment: MakeSegment)
     bad, worse = make_segment(1, true_return=-1.0), make_segment(2, true_return=-2.0)
     for _ in range(999):
         assert teacher(bad, worse) == "cant_tell"
-    with pytest.raises(ConfigError, match=r"skip:0.5 gave none to 1000 pairs in a row; lower it, below 0"):
+    with pytest.raises(
+        ConfigError, match=r"skip:0.5 gave none to 1000 pairs in a row; lower skip:X of the teacher, b"
+    ):
         teacher(bad, worse)
