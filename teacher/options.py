@@ -82,7 +82,7 @@ class RewardConfig:
         float | None,
         "of AdamW (3e-3 without it, and 1e-3 where it reads images)",
         POSITIVE,
-        Fits("1000 or less", lambda value: value <= 1000),
+        Fits("1e30 or less", lambda value: value <= 1e30),
     ] = None
     regularisation: Annotated[
         Regularisation,

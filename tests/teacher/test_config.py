@@ -99,7 +99,7 @@ def test_a_bad_value_is_refused_with_its_field_and_the_expectation(
         ({"discount": 0.0}, "at most 1"),
         ({"shaping": 1.5}, "at most 1"),
         ({"learning_rate": 0.0}, "more than 0"),
-        ({"learning_rate": 1e39}, "1000 or less"),
+        ({"learning_rate": 1e39}, "1e30 or less"),
         ({"dropout": 1.0}, "less than 1"),
         ({"regularisation": "l3"}, "weight_decay, l1 or l2"),
         ({"strength": float("nan")}, "0 or more"),
