@@ -12,7 +12,8 @@ def one_line(value: object) -> str:
 
 def described(error: BaseException) -> str:
     """An exception of any library as part of a one-line message."""
-    return f"{type(error).__name__}: {one_line(error)}"
+    name, text = type(error).__name__, one_line(error)
+    return f"{name}: {text}" if text else name
 
 
 def counted(number: int, noun: str) -> str:
