@@ -26,5 +26,6 @@ env = HumanPreferencesEnvWrapper(
     log_dir="collected",
 )
 PPO("MlpPolicy", env, n_steps=256, device="cpu").learn(STEPS)
-print(f"{env.tutor.answers} preferences in {env.save_prefs()}")
+path = env.save_prefs()  # before it the last answers may be missing
+print(f"{env.tutor.answers} preferences in {path}")
 env.close()

@@ -1,6 +1,7 @@
 """What asking and learning begin with: saved answers and predictors, who answers, how many are due when."""
 
 import contextlib
+import logging
 import re
 from pathlib import Path
 
@@ -10,8 +11,13 @@ from teacher.envs.families import same_environment
 from teacher.errors import ConfigError, DataError
 from teacher.judges import Judge, ScriptedTeacher
 from teacher.ledger import Ledger
+from teacher.options import RewardConfig
+from teacher.predictor_files import load_predictor
 from teacher.preference_files import load_preferences
 from teacher.preferences import PreferenceDataset
+from teacher.reward.idle import refuse_idle_of_network
+from teacher.reward.modules import MakeNetwork
+from teacher.reward.predictor import RewardPredictor
 from teacher.schedules import ConstantRate, ExponentialSchedule, LabelSchedule
 from teacher.teachers import RETURNS_REMEMBERED, Manner
 from teacher.wrapper.clips import Films
@@ -23,6 +29,8 @@ CHECKPOINTS_NAME = "reward_predictor_checkpoints"
 _CHECKPOINT = re.compile(r"predictor-(\d+)\.npz")
 _SYNTHETIC_PERIOD = 0.25  # seconds from one answer to the next, as in DRLHP
 _PEOPLE_PERIOD = 3.0
+
+_log = logging.getLogger("teacher.wrapper")
 
 
 def first_preferences(config: WrapperConfig, source: Source, ledger: Ledger) -> tuple[PreferenceDataset, int]:
@@ -83,6 +91,42 @@ def _saved_preferences(config: WrapperConfig, source: Source) -> PreferenceDatas
         )
     dataset.env_id = source.env_id
     return dataset
+
+
+def first_predictors(
+    config: WrapperConfig, source: Source, network: MakeNetwork | None
+) -> tuple[RewardPredictor | None, RewardPredictor]:
+    """What rewards are predicted with from the first step on, None without a pretrained one; what is trained.
+
+    Raises:
+        ConfigError: a setting of ``reward`` does nothing, or a pretrained predictor has other settings.
+        DataError: the pretrained predictor cannot be read, or does not fit.
+    """
+    folder = config.pretrained_reward_predictor_dir
+    if folder is None:
+        if config.train_reward:
+            refuse_idle_of_network(config.reward, source.observation_space, network)
+        return None, new_predictor(config, source, network, config.reward)
+    path = newest_checkpoint(Path(folder))
+    spaces = source.observation_space, source.action_space
+    used, trained = (
+        load_predictor(path, *spaces, config.device, network, env_id=source.env_id) for _ in range(2)
+    )
+    if config.reward not in (RewardConfig(), used.config):
+        raise ConfigError(
+            f"reward: expected the settings of {path}, which count, or none; leave it out beside "
+            "pretrained_reward_predictor_dir"
+        )
+    _log.info("rewards are predicted by %s", path)
+    return used, trained
+
+
+def new_predictor(
+    config: WrapperConfig, source: Source, network: MakeNetwork | None, reward: RewardConfig
+) -> RewardPredictor:
+    """A predictor with the settings ``reward`` that learned nothing yet."""
+    spaces = source.observation_space, source.action_space
+    return RewardPredictor(*spaces, reward, config.seed, config.device, network)
 
 
 def collector_of(

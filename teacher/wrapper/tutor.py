@@ -9,7 +9,6 @@ import contextlib
 import logging
 import math
 import threading
-import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,11 +22,8 @@ from teacher.errors import BackgroundError, ConfigError, DataError, TeacherError
 from teacher.files import locked_folder
 from teacher.learner import PreferenceLearner
 from teacher.ledger import Ledger
-from teacher.options import RewardConfig
-from teacher.predictor_files import load_predictor, save_predictor
+from teacher.predictor_files import save_predictor
 from teacher.preference_files import save_preferences
-from teacher.queries import select_pairs
-from teacher.reward.idle import refuse_idle_of_network
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import SETTLED, UNDECIDED
@@ -37,12 +33,13 @@ from teacher.wrapper.beginnings import (
     PREFERENCES_NAME,
     checkpoints,
     collector_of,
+    first_predictors,
     first_preferences,
     keep_last,
-    newest_checkpoint,
-    schedule_of,
+    new_predictor,
 )
 from teacher.wrapper.clips import Films
+from teacher.wrapper.questions import Questions
 from teacher.wrapper.recording import Source
 from teacher.wrapper.settings import WrapperConfig
 
@@ -52,8 +49,7 @@ _SEGMENTS_QUEUED = 1000  # newest, where they come faster than they are taken
 _SEGMENTS_WAITED_FOR = 50
 _IDLE_SECONDS = 0.1
 _CLOSE_SECONDS = 10.0
-_ASKED_AT_ONCE = 10  # pairs
-_CANDIDATES = 2  # new segments for each that is asked about, once there is a predictor to choose by
+_LAST_ANSWERS_SECONDS = 60.0  # more than the fit takes that they wait for
 
 _log = logging.getLogger("teacher.wrapper")
 _predictor_log = logging.getLogger("teacher.wrapper.predictor")
@@ -97,14 +93,12 @@ class Tutor:
         self._lock = threading.Lock()  # for the dataset and the files that are written of it
         self._given: deque[Segment] = deque(maxlen=_SEGMENTS_QUEUED)
         self._left = 0  # training steps that are to be made now
-        self._unused = 0  # segments that came since the last question, less those in it
         self._published = self._saved = 0  # training steps of the predictor in use, and of that on the disk
-        self._wanting_films = False
         self._patience: float = _SEGMENTS_WAITED_FOR * config.segment_length  # steps without a segment
-        self._began = time.monotonic()
         self._users = self._ever = 0  # wrappers, now and ever
         self._failure: BaseException | None = None
         self._stop, self._wake = threading.Event(), threading.Event()
+        self._complete = threading.Event()  # when all was due, it was asked for and taken in
         self.films = Films(config, source, can_draw)
         with contextlib.ExitStack() as parts:
             self._open(parts)
@@ -118,18 +112,17 @@ class Tutor:
         config, logs = self.config, self.config.logs
         self._hold_folder(parts)
         ledger = parts.enter_context(contextlib.closing(Ledger(logs / LEDGER_NAME)))
-        dataset, self._loaded = first_preferences(config, self.source, ledger)
+        dataset, loaded = first_preferences(config, self.source, ledger)
         if len(dataset):
             _preferences_log.info("beginning with %s", counted(len(dataset), "preference"))
-        predictor = self._first_predictor()
+        self.predictor, predictor = first_predictors(config, self.source, self._network)
         keep_last(dataset, config, predictor.config.max_preferences)
-        self._schedule, self._not_due = schedule_of(config, self._loaded + ledger.asked())
         parts.callback(self.films.close)
         # A function's UUIDs follow from the seed, and may not be those of preferences from another folder.
-        seed = config.seed + (self._loaded << 32)
+        seed = config.seed + (loaded << 32)
         collector = collector_of(config, self.source, self.films, ledger, parts, seed)
         self.learner = PreferenceLearner(ledger, collector, dataset, predictor, unfitted=len(dataset))
-        self.pool = SegmentPool(config.segment_length, config.max_pref_interface_segs, config.seed)
+        self.questions = Questions(config, self.learner, self.films, loaded)
         self._writer = parts.enter_context(contextlib.closing(SummaryWriter(str(logs / "tensorboard"))))
 
     def _hold_folder(self, parts: contextlib.ExitStack) -> None:
@@ -157,6 +150,11 @@ class Tutor:
         self._users -= 1
         if self._users == 0:
             self.close()
+
+    @property
+    def pool(self) -> SegmentPool:
+        """The newest segments, of which questions are made."""
+        return self.questions.pool
 
     def transform(self, observation: Any) -> Any:
         """An observation as segments hold it."""
@@ -200,7 +198,7 @@ class Tutor:
             self.check()
             if segments:
                 self._wake.set()
-        elif segments or self._left:
+        elif segments or self._left or self._incomplete:
             while self._turn():
                 pass
 
@@ -214,7 +212,7 @@ class Tutor:
     @property
     def wants_films(self) -> bool:
         """Whether pictures are to be taken of the steps that are made now."""
-        return self._wanting_films and self.films.way == "pictures"
+        return self.questions.wanting and self.films.way == "pictures"
 
     @property
     def answers(self) -> int:
@@ -222,7 +220,18 @@ class Tutor:
         return len(self.learner.dataset)
 
     def save_preferences(self) -> Path:
-        """Write all preferences there are; see :func:`~teacher.preference_files.save_preferences`."""
+        """Write all preferences there are; see :func:`~teacher.preference_files.save_preferences`.
+
+        Where all are due and the last are still asked for beside, it waits for these.
+        """
+        if self._thread is not None and self._incomplete:
+            self._wake.set()
+            if not self._complete.wait(_LAST_ANSWERS_SECONDS):
+                _preferences_log.warning(
+                    "saving before the last questions are answered, for which %.0f s did not suffice; save "
+                    "again later",
+                    _LAST_ANSWERS_SECONDS,
+                )
         path = self.config.logs / PREFERENCES_NAME
         with self._lock:
             save_preferences(
@@ -256,9 +265,12 @@ class Tutor:
             if self._thread.is_alive():  # its parts are not taken away from it; it ends with the process
                 _log.warning("learning did not stop within %.0f s; leaving it behind", _CLOSE_SECONDS)
                 return
-        if self._published > self._saved and self.predictor is not None:
-            self._save(self.predictor, self._published)
-        self._parts.close()
+        with self._parts:
+            if self._thread is not None and self._incomplete and self._failure is None:
+                self._take_segments()
+                self._ask()
+            if self._published > self._saved and self.predictor is not None:
+                self._save(self.predictor, self._published)
         self.check()
 
     # What follows runs in the thread, where there is one.
@@ -273,52 +285,38 @@ class Tutor:
             pass
         except BaseException as error:
             self._failure = error
+            self._complete.set()  # nobody waits for it in vain
 
     def _turn(self) -> bool:
         """Take in, ask, and learn a little; whether there is more to learn at once."""
         self._take_segments()
         if self.config.collect_prefs:
             self._ask()
-            with self._lock:
-                has_answers = self.learner.receive()
-            if has_answers and self.learner.silence is not None:
-                self._warn_once(_preferences_log, self.learner.silence)
         return self.config.train_reward and self._learn()
 
     def _take_segments(self) -> None:
         """Those that are here now; a fast environment brings others meanwhile, without an end."""
         segments = [self._given.popleft() for _ in range(len(self._given))]
-        showable = [segment for segment in segments if self.films.can_show(segment)]
-        self.pool.add(showable)
-        self._unused = min(self._unused + len(showable), self.pool.capacity)
+        self.questions.add(segments)
         if self.learner.predictor.follows:
             for segment in segments:
                 self.learner.predictor.follow(segment)
 
     def _ask(self) -> None:
-        """Submit what is due, of segments that no earlier question took."""
-        learner, state = self.learner, self.learner.collector.status.state
-        due = self._schedule.due(self.steps, time.monotonic() - self._began) + self._not_due
-        asked = self._loaded + learner.ledger.asked()
-        missing = due - asked
-        if not self.config.synthetic_prefs:
-            missing = min(missing, learner.open_cap - learner.ledger.open())
-        initial = self.config.n_initial_prefs - asked
-        if initial > 0:  # training waits for these
-            missing = min(missing, initial)
-        count = min(missing, _ASKED_AT_ONCE, self.pool.capacity // 2)
-        needed = 2 * count * (1 if self.predictor is None else _CANDIDATES)
-        needed = min(needed, self.pool.capacity)
-        self._wanting_films = state == "running" and self._unused < needed
-        if count < 1 or state != "running" or self._unused < needed:
-            return
-        chooser = None if self.predictor is None else learner.predictor
-        pairs = select_pairs(self.pool, count, self.config.queries, chooser)
-        if pairs:
-            shown = [(self.films.showable(first), self.films.showable(second)) for first, second in pairs]
-            learner.collector.submit(shown, "pretraining" if initial > 0 else "training", self.steps)
-            self._unused -= needed
-            _preferences_log.info("asked about %s at step %d", counted(len(pairs), "pair"), self.steps)
+        """Submit what is due, and take in what was answered."""
+        steps = self.steps  # as they are now: more are made meanwhile
+        self.questions.ask(steps, choose=self.predictor is not None)
+        with self._lock:
+            has_answers = self.learner.receive()
+        if has_answers and self.learner.silence is not None:
+            self._warn_once(_preferences_log, self.learner.silence)
+        if self.questions.over(steps):
+            self._complete.set()
+
+    @property
+    def _incomplete(self) -> bool:
+        """Whether all answers are due, and the last of them not asked for."""
+        return self.questions.over(self.steps) and not self._complete.is_set()
 
     def _learn(self) -> bool:
         """Make some training steps, where there is something to learn from."""
@@ -364,7 +362,7 @@ class Tutor:
         age = self.training_steps - self._published
         if not first and (self.predictor is None or age < self.config.reward_predictor_refresh_interval):
             return
-        copy = self._new_predictor(self.learner.predictor.config)
+        copy = new_predictor(self.config, self.source, self._network, self.learner.predictor.config)
         copy.load_state_dict(self.learner.predictor.state_dict())
         copy.env_id = self.learner.predictor.env_id
         self.predictor, self._published = copy, self.training_steps
@@ -394,30 +392,3 @@ class Tutor:
             for old in checkpoints(folder)[:-_CHECKPOINTS_KEPT]:
                 old.unlink()
         return path
-
-    # Beginnings.
-
-    def _first_predictor(self) -> RewardPredictor:
-        """The one to be trained; where a pretrained one is named that, which is used from the first step."""
-        folder = self.config.pretrained_reward_predictor_dir
-        if folder is None:
-            if self.config.train_reward:
-                refuse_idle_of_network(self.config.reward, self.source.observation_space, self._network)
-            return self._new_predictor(self.config.reward)
-        path = newest_checkpoint(Path(folder))
-        self.predictor = self._load_predictor(path)
-        if self.config.reward not in (RewardConfig(), self.predictor.config):
-            raise ConfigError(
-                f"reward: expected the settings of {path}, which count, or none; leave it out beside "
-                "pretrained_reward_predictor_dir"
-            )
-        _log.info("rewards are predicted by %s", path)
-        return self._load_predictor(path)
-
-    def _load_predictor(self, path: Path) -> RewardPredictor:
-        spaces = self.source.observation_space, self.source.action_space
-        return load_predictor(path, *spaces, self.config.device, self._network, env_id=self.source.env_id)
-
-    def _new_predictor(self, config: RewardConfig) -> RewardPredictor:
-        spaces = self.source.observation_space, self.source.action_space
-        return RewardPredictor(*spaces, config, self.config.seed, self.config.device, self._network)
