@@ -42,7 +42,8 @@ class RecordedEpisode:
         states: ``(steps + 1, *observation_shape)``, the observation before each step, and the last one.
         actions: ``(steps, *action_shape)``.
         true_rewards: ``(steps,)``; zeros where there are none.
-        terminated: whether the environment ended it, rather than a time limit.
+        terminated: whether the environment ended it, rather than a time limit; None where nobody knows, and
+            then it counts as not ended so.
 
     Raises:
         DataError: they are no arrays of numbers, or do not fit each other.
@@ -51,7 +52,7 @@ class RecordedEpisode:
     states: NDArray[Any]
     actions: NDArray[Any]
     true_rewards: NDArray[np.float64]
-    terminated: bool = False
+    terminated: bool | None = False
 
     def __post_init__(self) -> None:
         for name in ("states", "actions", "true_rewards"):
@@ -89,7 +90,7 @@ class RecordedEpisode:
     @property
     def terminations(self) -> NDArray[np.bool_]:
         """See :class:`Steps`."""
-        return terminations((len(self),), self.terminated)
+        return terminations((len(self),), bool(self.terminated))
 
     @property
     def finished(self) -> bool:
@@ -124,12 +125,15 @@ def demonstrated_episodes(
         raise DataError(
             f"expected demonstrations of {observation_space} and {action_space}, got shapes {shapes}"
         ) from error
+    ends = demonstrations.terminated
     for number, (start, stop) in enumerate(itertools.pairwise(bounds)):
-        seen = states[start:stop]
-        if demonstrations.final_obs is not None:
+        seen, terminated = states[start:stop], None if ends is None else bool(ends[number])
+        if demonstrations.final_obs is None:
+            terminated = False  # with none of the steps that are left
+        else:
             seen = np.concatenate([seen, demonstrations.final_obs[number].reshape(1, *states.shape[1:])])
         steps = slice(start, start + len(seen) - 1)
-        yield RecordedEpisode(seen, actions[steps], demonstrations.rewards[steps])
+        yield RecordedEpisode(seen, actions[steps], demonstrations.rewards[steps], terminated)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,8 @@ class Demonstrations:
         episode_returns: ``(episodes,)``, the undiscounted sums of rewards.
         episode_starts: ``(n,)``, True at the first step of each episode.
         final_obs: ``(episodes, *S)``, after the last step of each; None where that is not known.
+        terminated: ``(episodes,)``, whether the environment ended each, rather than a time limit; None where
+            that is not known.
     """
 
     obs: NDArray[Any]
@@ -33,6 +35,7 @@ class Demonstrations:
     episode_returns: NDArray[np.float64]
     episode_starts: NDArray[np.bool_]
     final_obs: NDArray[Any] | None = None
+    terminated: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.obs)
@@ -60,6 +63,7 @@ class Demonstrations:
             self.episode_returns[:episodes],
             self.episode_starts[:steps],
             None if self.final_obs is None else self.final_obs[:episodes],
+            None if self.terminated is None else self.terminated[:episodes],
         )
 
     def next_obs(self) -> NDArray[Any] | None:
@@ -69,6 +73,14 @@ class Demonstrations:
         following = np.roll(self.obs, -1, axis=0)
         following[np.roll(self.episode_starts, -1)] = self.final_obs
         return following
+
+    def terminations(self) -> NDArray[np.bool_] | None:
+        """``(n,)``, whether the environment ended the episode with that step; None where it is not known."""
+        if self.terminated is None:
+            return None
+        ends = np.roll(self.episode_starts, -1)  # the last step of each
+        ends[ends] = self.terminated
+        return ends
 
     def split(
         self, train_fraction: float = 0.7, batch_size: int = 64, seed: int = 0, *, shuffle: bool = True

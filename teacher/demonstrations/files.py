@@ -3,7 +3,7 @@
 A file is an ``.npz`` of plain arrays as Stable Baselines 2 wrote them (``generate_expert_traj``): whole
 episodes, one after another, under the names in :data:`KEYS`. Its files load here. Images lie
 beside the file, in a folder of PNG files, and ``obs`` holds their relative paths. Files of this program hold
-:data:`LAST` as well.
+:data:`LAST` and :data:`ENDED` as well.
 """
 
 import contextlib
@@ -25,6 +25,8 @@ KEYS = ("obs", "actions", "rewards", "episode_returns", "episode_starts")
 """The arrays of a file."""
 LAST = "final_obs"
 """One more array, without which nobody knows what the last step of each episode led to."""
+ENDED = "terminated"
+"""One more array, without which nobody knows whether the environment ended each episode."""
 
 
 def save_demonstrations(path: Path, demonstrations: Demonstrations) -> None:
@@ -34,8 +36,7 @@ def save_demonstrations(path: Path, demonstrations: Demonstrations) -> None:
         StorageError: it cannot be written, or there is such a folder already.
     """
     arrays = {key: getattr(demonstrations, key) for key in KEYS}
-    if demonstrations.final_obs is not None:
-        arrays[LAST] = demonstrations.final_obs
+    arrays |= {key: array for key in (LAST, ENDED) if (array := getattr(demonstrations, key)) is not None}
     with contextlib.ExitStack() as undo:
         if are_images(demonstrations.obs):
             folder = path.with_name(f"{path.stem}-images")
@@ -80,7 +81,7 @@ def load_demonstrations(
 def _read(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with path.open("rb") as file, opened_archive(file) as archive:
-            return {key: archive[key] for key in (*KEYS, LAST) if key in archive}
+            return {key: archive[key] for key in (*KEYS, LAST, ENDED) if key in archive}
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     except DAMAGED_ARCHIVE as error:
@@ -134,4 +135,9 @@ def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
         if last.shape != shape or last.dtype != obs.dtype:
             raise DataError(f"expected {LAST} as {obs.dtype} {shape}, got {last.dtype} {last.shape}")
         _require_numbers(LAST, last)
-    return Demonstrations(obs, actions, rewards.astype(np.float64), returns.astype(np.float64), starts, last)
+    ended = None if arrays.get(ENDED) is None else np.asarray(arrays[ENDED])
+    if ended is not None and (ended.shape != returns.shape or ended.dtype != np.bool_):
+        raise DataError(f"expected {ENDED} as bool {returns.shape}, got {ended.dtype} {ended.shape}")
+    return Demonstrations(
+        obs, actions, rewards.astype(np.float64), returns.astype(np.float64), starts, last, ended
+    )

@@ -1,7 +1,6 @@
 """Demonstrations of an expert that plays: an agent, a model, or any function."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -42,7 +41,7 @@ def record_demonstrations(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Demonstrations:
-    """Let an expert play whole episodes.
+    """Let an expert play whole episodes; each without a last step that led to what is no number.
 
     Args:
         expert: an agent of this project and a Stable-Baselines3 model choose their most likely actions (a
@@ -70,10 +69,7 @@ def record_demonstrations(
         episodes.append(_play(_controller(expert), env, next(seeds)))
         if progress is not None:
             progress(count)
-    recorded = Demonstrations(*(np.concatenate(columns) for columns in zip(*episodes, strict=True)))
-    # An environment may end an episode because its state is no number any more.
-    ends_well = recorded.final_obs is not None and fits_float32(recorded.final_obs).all()
-    return recorded if ends_well else replace(recorded, final_obs=None)
+    return Demonstrations(*(np.concatenate(columns) for columns in zip(*episodes, strict=True)))
 
 
 def _controller(expert: Agent | Model | Controller) -> Controller:
@@ -114,7 +110,7 @@ def _play(controller: Controller, env: gym.Env[Any, Any], seed: int) -> tuple[ND
     actions: list[NDArray[Any]] = []
     rewards: list[float] = []
     observation, _ = env.reset(seed=seed)
-    ended = False
+    ended = terminated = False
     while not ended:
         # A copy, because some environments write into the same array.
         obs.append(np.array(observation, env.observation_space.dtype))
@@ -125,6 +121,13 @@ def _play(controller: Controller, env: gym.Env[Any, Any], seed: int) -> tuple[ND
         rewards.append(float(reward))
         _require_finite("reward", rewards[-1], seed, len(rewards))
         ended = terminated or truncated
+    last = np.array(observation, env.observation_space.dtype)
+    # An environment may end an episode because its state is no number any more.
+    if not fits_float32(last).all():
+        if len(obs) == 1:
+            _require_finite("observation", last, seed, 1)
+        last, terminated = obs.pop(), False
+        del actions[-1], rewards[-1]
     starts = np.zeros(len(rewards), bool)
     starts[0] = True
     return (
@@ -133,12 +136,13 @@ def _play(controller: Controller, env: gym.Env[Any, Any], seed: int) -> tuple[ND
         np.array(rewards),
         np.array([sum(rewards)]),
         starts,
-        np.array(observation, env.observation_space.dtype).reshape(1, *_shape(env.observation_space)),
+        last.reshape(1, *_shape(env.observation_space)),
+        np.array([terminated], np.bool_),
     )
 
 
 def _require_finite(what: str, value: Any, seed: int, step: int) -> None:
-    if not np.isfinite(value).all():
+    if not fits_float32(np.asarray(value)).all():
         raise DataError(
             f"expected finite numbers from the environment, got the {what} {one_line(value)} at step {step} "
             f"of the episode with seed {seed}"

@@ -87,7 +87,13 @@ def _relabel_demonstrations(source: Path, target: Path, predictor: RewardPredict
             f"{source} does not hold what the last step of each episode led to, which this predictor reads; "
             "record it anew, or teach with --reward.inputs state"
         )
-    steps = Transitions(obs, actions, None if after is None else after.reshape(obs.shape))
+    ends = old.terminations()
+    if ends is None and "terminated" in predictor.inputs:
+        raise ConfigError(
+            f"{source} does not hold whether the environment ended each episode, which this predictor reads; "
+            "record it anew, or teach with --reward.inputs state"
+        )
+    steps = Transitions(obs, actions, None if after is None else after.reshape(obs.shape), ends)
     rewards = predictor.step_rewards(steps)
     returns = np.add.reduceat(rewards, np.flatnonzero(old.episode_starts))
     save_demonstrations(target, replace(old, rewards=rewards, episode_returns=returns))

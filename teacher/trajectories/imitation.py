@@ -58,7 +58,7 @@ def read_archive(path: Path) -> Recording:
                 np.split(archive["rews"], cuts) if "rews" in archive.files else map(np.zeros, map(len, acts))
             )
             parts = zip(obs, acts, rews, strict=True)
-            return Recording([RecordedEpisode(o, a, np.asarray(r, np.float64)) for o, a, r in parts])
+            return Recording([RecordedEpisode(o, a, np.asarray(r, np.float64), None) for o, a, r in parts])
     except (OSError, *DAMAGED_ARCHIVE) as error:
         raise DataError(f"{path} is damaged: {one_line(error)}") from error
 
@@ -121,20 +121,21 @@ def _episodes(table: Any, folder: Path) -> Iterator[RecordedEpisode]:
             states, actions = numbers_of(table["obs"][row].values), numbers_of(table["acts"][row].values)
             rewards = numbers_of(table["rews"][row].values) if "rews" in names else np.zeros(len(actions))
             ended = bool(table["terminal"][row].as_py())
-            timed_out = _timed_out(table["infos"][row].values) if "infos" in names else True
+            timed_out = _timed_out(table["infos"][row].values) if "infos" in names else None
         except (AttributeError, *DAMAGED_ARCHIVE, _arrow().ArrowException) as error:
             raise DataError(
                 f"trajectory {row} of {folder} is none of arrays of numbers: {one_line(error)}"
             ) from error
-        yield RecordedEpisode(states, actions, rewards.astype(np.float64), ended and not timed_out)
+        terminated = None if ended and timed_out is None else ended and not timed_out
+        yield RecordedEpisode(states, actions, rewards.astype(np.float64), terminated)
 
 
-def _timed_out(infos: Any) -> bool:
-    """Whether the last info says so; where it says nothing, it may be."""
+def _timed_out(infos: Any) -> bool | None:
+    """Whether the last info says so; None where it says nothing."""
     try:
         return bool(json.loads(infos[-1].as_py())[_TIME_LIMIT])
     except (IndexError, ValueError, KeyError, TypeError):
-        return True
+        return None
 
 
 def _with_rewards(table: Any, rewards: Sequence[NDArray[np.float64]], path: Path) -> Any:

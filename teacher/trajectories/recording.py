@@ -36,6 +36,7 @@ def as_demonstrations(recording: Recording) -> Demonstrations:
     episodes = [episode for episode in episodes if len(episode)]
     if not episodes:
         raise DataError("expected at least one episode of one step, got none")
+    ended = [episode.terminated for episode in episodes]
     lengths = [len(episode) for episode in episodes]
     starts = np.zeros(sum(lengths), np.bool_)
     starts[np.cumsum([0, *lengths[:-1]])] = True
@@ -46,6 +47,7 @@ def as_demonstrations(recording: Recording) -> Demonstrations:
         np.array([episode.true_rewards.sum() for episode in episodes]),
         starts,
         _columns([episode.states[-1:] for episode in episodes]),
+        None if None in ended else np.array(ended, np.bool_),
     )
 
 

@@ -27,6 +27,7 @@ from teacher.demonstrations import (
     save_demonstrations,
 )
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, StorageError
+from teacher.offline import demonstrated_episodes
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -99,11 +100,45 @@ class Diverging(Corridor):
         return observation, *rest
 
 
-def test_an_episode_that_leads_to_no_number_is_recorded_without_it(tmp_path: Path) -> None:
-    recorded = record_demonstrations(lambda _: np.zeros(2), Diverging(VECTOR, TWO), n_episodes=2)
-    assert recorded.final_obs is None
+def test_an_episode_that_leads_to_no_number_is_recorded_without_that_step(tmp_path: Path) -> None:
+    whole = record_demonstrations(lambda _: np.zeros(2), Corridor(VECTOR, TWO), n_episodes=4)
+    recorded = record_demonstrations(lambda _: np.zeros(2), Diverging(VECTOR, TWO), n_episodes=4)
+    ends = np.roll(whole.episode_starts, -1)
+    for key in ("obs", "actions", "rewards", "episode_starts"):
+        np.testing.assert_array_equal(getattr(recorded, key), getattr(whole, key)[~ends])
+    np.testing.assert_array_equal(recorded.final_obs, whole.obs[ends])
+    np.testing.assert_array_equal(recorded.episode_returns, whole.episode_returns - whole.rewards[ends])
+    assert recorded.terminated is not None
+    assert not recorded.terminated.any()
     save_demonstrations(tmp_path / "expert.npz", recorded)
     assert load_demonstrations(tmp_path / "expert.npz").obs.tolist() == recorded.obs.tolist()
+
+
+class Lost(Corridor):
+    """Is at once where its state is no number any more."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.full(2, 4e38), 0.0, True, False, {}
+
+
+def test_an_episode_of_one_step_that_leads_to_no_number_is_refused() -> None:
+    with pytest.raises(DataError, match=r"got the observation .* at step 1 of the episode with seed"):
+        record_demonstrations(lambda _: np.zeros(2), Lost(Box(-1, 1, (2,), np.float64), TWO), n_episodes=1)
+
+
+@pytest.mark.parametrize(("limit", "ends"), [(None, True), (5, False)])
+def test_who_ended_each_episode_is_recorded(tmp_path: Path, limit: int | None, ends: bool) -> None:
+    env = gym.make("CartPole-v1", max_episode_steps=limit)
+    recorded = record_demonstrations(lambda _: 0, env, n_episodes=3, seed=1)
+    save_demonstrations(tmp_path / "expert.npz", recorded)
+    loaded = load_demonstrations(tmp_path / "expert.npz", traj_limitation=2)
+    assert loaded.terminated is not None
+    assert loaded.terminated.tolist() == [ends] * 2
+    terminations = loaded.terminations()
+    assert terminations is not None
+    assert terminations.tolist() == (np.roll(loaded.episode_starts, -1) & ends).tolist()
+    (first, _) = demonstrated_episodes(loaded, env.observation_space, env.action_space)
+    assert first.terminations.tolist() == [False] * (len(first) - 1) + [ends]
 
 
 def test_discrete_spaces_have_the_shape_1() -> None:
@@ -211,9 +246,9 @@ def test_a_saved_file_comes_back_without_pickle(tmp_path: Path) -> None:
     recorded = record_demonstrations(lambda _: np.zeros(2), Corridor(VECTOR, TWO), n_episodes=3)
     save_demonstrations(tmp_path / "expert.npz", recorded)
     with np.load(tmp_path / "expert.npz", allow_pickle=False) as archive:
-        assert set(archive) == {*KEYS, "final_obs"}
+        assert set(archive) == {*KEYS, "final_obs", "terminated"}
     loaded = load_demonstrations(tmp_path / "expert.npz")
-    for key in (*KEYS, "final_obs"):
+    for key in (*KEYS, "final_obs", "terminated"):
         np.testing.assert_array_equal(getattr(loaded, key), getattr(recorded, key))
         assert getattr(loaded, key).dtype == getattr(recorded, key).dtype
 
@@ -234,6 +269,7 @@ def test_a_file_of_stable_baselines_2_loads(tmp_path: Path, arrays: Arrays) -> N
     assert loaded.actions.dtype == np.int64
     assert loaded.summary() == "3 episodes, 6 steps, return 2.0 +- 0.8 (1.0 to 3.0)"
     assert loaded.next_obs() is None
+    assert loaded.terminations() is None
 
 
 def test_it_takes_exactly_as_many_episodes_as_wanted(arrays: Arrays) -> None:
@@ -262,6 +298,8 @@ def test_it_takes_exactly_as_many_episodes_as_wanted(arrays: Arrays) -> None:
         ("final_obs", np.zeros((2, 4), np.float32), r"final_obs as float32 \(3, 4\), got float32 \(2, 4\)"),
         ("final_obs", np.zeros((3, 4)), r"final_obs as float32 \(3, 4\), got float64 \(3, 4\)"),
         ("final_obs", np.full((3, 4), np.inf, np.float32), "final_obs holds a NaN, an infinity or"),
+        ("terminated", np.zeros(2, bool), r"terminated as bool \(3,\), got bool \(2,\)"),
+        ("terminated", np.zeros(3), r"terminated as bool \(3,\), got float64 \(3,\)"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(

@@ -206,6 +206,18 @@ def test_demonstrations_are_relabelled_step_by_step(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found.actions[:, 0], wanted.actions)
 
 
+def test_demonstrations_are_relabelled_by_what_reads_ends(tmp_path: Path, predictor: RewardPredictor) -> None:
+    source, target = tmp_path / "a.npz", tmp_path / "b.npz"
+    recording = load_trajectories(DATA / "minari-hdf5")
+    assert any(episode.terminated for episode in recording.episodes)
+    save_demonstrations(source, as_demonstrations(recording))
+    relabel(predictor, source, target)
+    expected = np.concatenate([predictor.step_rewards(episode) for episode in recording.episodes])
+    np.testing.assert_allclose(load_demonstrations(target).rewards, expected, rtol=1e-6)
+    ended = [episode.terminated for episode in load_trajectories(target).episodes]
+    assert ended == [episode.terminated for episode in recording.episodes]
+
+
 def test_demonstrations_without_last_states_are_relabelled_by_what_does_not_read_them(tmp_path: Path) -> None:
     source, target = tmp_path / "a.npz", tmp_path / "b.npz"
     old = replace(as_demonstrations(load_trajectories(DATA / "minari-hdf5")), final_obs=None)
@@ -223,8 +235,10 @@ def test_demonstrations_without_last_states_are_relabelled_by_what_does_not_read
 
 def test_what_the_predictor_cannot_read_is_one_line(tmp_path: Path, predictor: RewardPredictor) -> None:
     source, target = tmp_path / "a.npz", tmp_path / "b.npz"
-    save_demonstrations(source, as_demonstrations(load_trajectories(DATA / "minari-hdf5")))
-    with pytest.raises(ConfigError, match="expected the ends of episodes, which a predictor with terminated"):
+    known = as_demonstrations(load_trajectories(DATA / "minari-hdf5"))
+    save_demonstrations(source, replace(known, terminated=None))
+    said = r"does not hold whether the environment ended each episode.*--reward\.inputs state$"
+    with pytest.raises(ConfigError, match=said):
         relabel(predictor, source, target)
     other = RewardPredictor(Box(-1, 1, (3,)), Discrete(2), RewardConfig(), seed=1)
     for path in (source, *(DATA / name for name in FOLDERS)):
