@@ -48,7 +48,7 @@ LEDGER_NAME = "ledger.sqlite3"
 
 
 @contextlib.contextmanager
-def open_run(source: TeachConfig | Path, console: Console | None = None) -> Iterator[Run]:
+def open_run(source: TeachConfig | str | Path, console: Console | None = None) -> Iterator[Run]:
     """A new run from its settings, or an earlier one from its directory; saved and closed at the end.
 
     ::
@@ -60,14 +60,15 @@ def open_run(source: TeachConfig | Path, console: Console | None = None) -> Iter
         ConfigError, EnvironmentUnsuitableError, DataError, BehaviourError: in one line, what to change.
     """
     console = console or Console(soft_wrap=True)
-    if isinstance(source, Path):
-        config, run_id = load_config(source)
-    else:
+    resumed = not isinstance(source, TeachConfig)
+    if isinstance(source, TeachConfig):
         config, run_id = source, uuid.uuid4()
         refuse_existing(config)
+    else:
+        config, run_id = load_config(Path(source))
     task = check(config, console)
     with (
-        prepared_directory(config, run_id, resumed=isinstance(source, Path)),
+        prepared_directory(config, run_id, resumed=resumed),
         build_run(config, run_id, task, console) as run,
     ):
         yield run

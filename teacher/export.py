@@ -27,7 +27,7 @@ _CLIP_SIZE = 200  # pixels; a viewer shows them small
 
 
 def export_preferences(
-    run_dir: Path, path: Path, *, clips: bool = False, console: Console | None = None
+    run_dir: str | Path, path: str | Path, *, clips: bool = False, console: Console | None = None
 ) -> int:
     """Write all preferences of a run as :func:`save_preferences` does; how many there are.
 
@@ -46,7 +46,7 @@ def export_preferences(
         RenderError, ReplayMismatchError: a segment cannot be filmed.
         StorageError: the file cannot be written.
     """
-    run = SavedRun(run_dir)
+    run, path = SavedRun(Path(run_dir)), Path(path)
     dataset = run.load_preferences()
     is_folder = not path.suffix
     if is_folder:

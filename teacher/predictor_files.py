@@ -25,7 +25,7 @@ _SAID = ("version", "observation_space", "action_space", "reward")
 
 
 def save_predictor(
-    path: Path, predictor: RewardPredictor, observation_space: Space, action_space: Space
+    path: str | Path, predictor: RewardPredictor, observation_space: Space, action_space: Space
 ) -> None:
     """Write a predictor of these spaces into a ``.npz`` file, whole or not at all.
 
@@ -41,11 +41,11 @@ def save_predictor(
         "env_id": predictor.env_id,
         "own_network": predictor.own_network is not None,
     }
-    save_state(path, {"about": about, "predictor": predictor.state_dict()})
+    save_state(Path(path), {"about": about, "predictor": predictor.state_dict()})
 
 
 def load_predictor(
-    path: Path,
+    path: str | Path,
     observation_space: Space | None = None,
     action_space: Space | None = None,
     device: str = "cpu",
@@ -68,6 +68,7 @@ def load_predictor(
         DataError: the file is missing, damaged, written by a newer version, or of another environment.
         ConfigError: it was written by a newer version, with settings that are not known here.
     """
+    path = Path(path)
     state = _read(path)
     about = state["about"]
     wanted = {"observation_space": observation_space, "action_space": action_space}

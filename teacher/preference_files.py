@@ -48,7 +48,7 @@ _FILE_TYPES = {
 
 
 def save_preferences(
-    path: Path,
+    path: str | Path,
     dataset: PreferenceDataset,
     observation_space: Space,
     action_space: Space,
@@ -70,6 +70,7 @@ def save_preferences(
         DataError: there is no preference, or they are not of these spaces.
         StorageError: the file cannot be written.
     """
+    path = Path(path)
     write = _file_type(path).write
     if clips is not None:
         require_room_for_clips(path)
@@ -89,7 +90,7 @@ def require_room_for_clips(path: Path) -> None:
 
 
 def load_preferences(
-    path: Path,
+    path: str | Path,
     *,
     env_id: str | None = None,
     observation_space: Space | None = None,
@@ -109,6 +110,7 @@ def load_preferences(
         DataError: the file is missing, damaged, written by a newer version, of another environment, or holds
             what nobody can learn from.
     """
+    path = Path(path)
     file_type = _type_of_existing(path)
     with _explained(path), path.open("rb") as file:
         about = _checked_description(file_type.read_description(file))
@@ -138,12 +140,13 @@ def require_environment(path: Path, found: Any, expected: str | None) -> None:
         )
 
 
-def saved_spaces(path: Path) -> tuple[Space, Space]:
+def saved_spaces(path: str | Path) -> tuple[Space, Space]:
     """Of which observations and actions the preferences in a file are.
 
     Raises:
         ConfigError, DataError: as :func:`load_preferences`.
     """
+    path = Path(path)
     file_type = _type_of_existing(path)
     with _explained(path), path.open("rb") as file:
         about = _checked_description(file_type.read_description(file))

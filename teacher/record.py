@@ -21,7 +21,7 @@ from teacher.metrics import progress
 from teacher.saved_run import SavedRun
 
 
-def record_run(run_dir: Path, n_episodes: int, seed: int, console: Console) -> Demonstrations:
+def record_run(run_dir: str | Path, n_episodes: int, seed: int, console: Console) -> Demonstrations:
     """Let the policy of a run play whole episodes, by its most likely actions, in the run's environment.
 
     Raises:
@@ -30,7 +30,7 @@ def record_run(run_dir: Path, n_episodes: int, seed: int, console: Console) -> D
         EnvironmentUnsuitableError: its environment is not registered here.
         AgentError: the checkpoint is of another environment.
     """
-    run = SavedRun(run_dir)
+    run = SavedRun(Path(run_dir))
     agent, task = run.load_agent(), run.task
     with contextlib.ExitStack() as parts:
         env = parts.enter_context(contextlib.closing(make_env(task.env_id, task.kwargs)))

@@ -78,7 +78,7 @@ class RewardTrace:
         return f"{said}, true return {self.true.sum():.1f}, rank correlation of steps {alike:.2f}"
 
 
-def draw_rewards(path: Path, trace: RewardTrace, frames: Sequence[Frame], title: str = "") -> None:
+def draw_rewards(path: str | Path, trace: RewardTrace, frames: Sequence[Frame], title: str = "") -> None:
     """Draw a strip of frames over the rewards of their steps into a PNG file.
 
     Args:
@@ -91,6 +91,7 @@ def draw_rewards(path: Path, trace: RewardTrace, frames: Sequence[Frame], title:
         ConfigError: matplotlib is not installed.
         StorageError: the file cannot be written.
     """
+    path = Path(path)
     figures = needed("matplotlib.figure", f"the picture {path}", "plots")
     height, width = frames[0].shape[:2]
     strip = 0.9 * _WIDTH / _STRIP * height / width
@@ -130,7 +131,7 @@ def draw_rewards(path: Path, trace: RewardTrace, frames: Sequence[Frame], title:
         raise StorageError(f"cannot write the picture {path}: {error.strerror}") from error
 
 
-def film_rewards(path: Path, trace: RewardTrace, frames: Iterable[Frame]) -> None:
+def film_rewards(path: str | Path, trace: RewardTrace, frames: Iterable[Frame]) -> None:
     """Write an mp4 of the frames, below each of them the rewards, with a line at the present step.
 
     Raises:
@@ -148,7 +149,7 @@ def film_rewards(path: Path, trace: RewardTrace, frames: Iterable[Frame]) -> Non
         for frame, column in zip(moving, columns[1:], strict=True):
             yield _below(_enlarged(frame), panel, column)
 
-    encode(composed(), path, trace.fps, max(width, height + _PANEL_HEIGHT))
+    encode(composed(), Path(path), trace.fps, max(width, height + _PANEL_HEIGHT))
 
 
 def _enlarged(frame: Frame) -> Frame:

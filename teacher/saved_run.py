@@ -29,6 +29,9 @@ class SavedRun:
 
     folder: Path
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(self.folder))  # a string does, too
+
     @cached_property
     def config(self) -> TeachConfig:
         """The run's settings, but for the device."""

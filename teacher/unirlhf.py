@@ -51,17 +51,19 @@ class CrowdLabels:
     values: NDArray[np.float64]
 
 
-def is_crowd_labels(path: Path) -> bool:
+def is_crowd_labels(path: str | Path) -> bool:
     """Whether this is a folder of such labels."""
+    path = Path(path)
     return path.is_dir() and bool([*path.glob("indices_1*"), *path.glob("*.csv")])
 
 
-def load_crowd_labels(folder: Path) -> CrowdLabels:
+def load_crowd_labels(folder: str | Path) -> CrowdLabels:
     """Read the labels of one folder.
 
     Raises:
         DataError: it holds none, several, pickled ones, or ones that do not fit each other.
     """
+    folder = Path(folder)
     tables = sorted(folder.glob("*.csv"))
     try:
         labels = _of_table(folder, tables[0]) if tables else _of_files(folder)
@@ -128,7 +130,7 @@ def _only(folder: Path, stem: str) -> Path:
     return found[0]
 
 
-def crowd_preferences(labels: CrowdLabels, table: Path, env_id: str | None = None) -> PreferenceDataset:
+def crowd_preferences(labels: CrowdLabels, table: str | Path, env_id: str | None = None) -> PreferenceDataset:
     """The labels with the segments they are about.
 
     Args:
@@ -141,7 +143,7 @@ def crowd_preferences(labels: CrowdLabels, table: Path, env_id: str | None = Non
         ConfigError: h5py is not installed.
         DataError: the table is damaged, or shorter than the labels say.
     """
-    columns = _table(table)
+    columns = _table(Path(table))
     rows = len(columns["rewards"])
     if (last := int(labels.starts.max()) + labels.length) > rows or labels.starts.min() < 0:
         raise DataError(

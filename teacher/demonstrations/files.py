@@ -29,12 +29,13 @@ ENDED = "terminated"
 """One more array, without which nobody knows whether the environment ended each episode."""
 
 
-def save_demonstrations(path: Path, demonstrations: Demonstrations) -> None:
+def save_demonstrations(path: str | Path, demonstrations: Demonstrations) -> None:
     """Write the file, whole or not at all; images into a new folder ``<name>-images`` beside it.
 
     Raises:
         StorageError: it cannot be written, or there is such a folder already.
     """
+    path = Path(path)
     arrays = {key: getattr(demonstrations, key) for key in KEYS}
     arrays |= {key: array for key in (LAST, ENDED) if (array := getattr(demonstrations, key)) is not None}
     with contextlib.ExitStack() as undo:
@@ -54,7 +55,7 @@ def save_demonstrations(path: Path, demonstrations: Demonstrations) -> None:
 
 
 def load_demonstrations(
-    source: Path | Mapping[str, NDArray[Any]], traj_limitation: int | None = None
+    source: str | Path | Mapping[str, NDArray[Any]], traj_limitation: int | None = None
 ) -> Demonstrations:
     """Read and check demonstrations. Images are held in memory, in one byte for each number.
 
@@ -67,6 +68,7 @@ def load_demonstrations(
             hold a NaN, the path of an image leads out of the file's folder, or there are fewer episodes than
             wanted.
     """
+    source = source if isinstance(source, Mapping) else Path(source)
     name, arrays = ("the dictionary", source) if isinstance(source, Mapping) else (source, _read(source))
     try:
         for key in ("obs", LAST):

@@ -10,13 +10,14 @@ from teacher.extras import needed
 from teacher.files import written_whole
 
 
-def draw_returns(demonstrations: Demonstrations, path: Path) -> None:
+def draw_returns(demonstrations: Demonstrations, path: str | Path) -> None:
     """Draw a histogram of the episodes' returns into a PNG file.
 
     Raises:
         ConfigError: matplotlib is not installed.
         StorageError: the file cannot be written.
     """
+    path = Path(path)
     figures = needed("matplotlib.figure", f"the picture {path}", "plots")
     locator = needed("matplotlib.ticker", f"the picture {path}", "plots").MaxNLocator
     returns = demonstrations.episode_returns

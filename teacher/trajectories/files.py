@@ -32,17 +32,18 @@ class _Format:
     relabel: Callable[[Path, Path, RewardPredictor], None]
 
 
-def load_trajectories(path: Path) -> Recording:
+def load_trajectories(path: str | Path) -> Recording:
     """The episodes in a file or folder of this program, of Stable Baselines 2, imitation or Minari.
 
     Raises:
         ConfigError: a package that reads it is not installed.
         DataError: it is of none of these, damaged, or of spaces other than Box and Discrete.
     """
+    path = Path(path)
     return _format_of(path).read(path)
 
 
-def relabel(predictor: RewardPredictor, source: Path, target: Path) -> None:
+def relabel(predictor: RewardPredictor, source: str | Path, target: str | Path) -> None:
     """Write a copy of trajectories in which the rewards are the predictor's.
 
     Raises:
@@ -51,6 +52,7 @@ def relabel(predictor: RewardPredictor, source: Path, target: Path) -> None:
         DataError: as :func:`load_trajectories`, or the steps are not of the predictor's spaces.
         StorageError: the copy cannot be written.
     """
+    source, target = Path(source), Path(target)
     require_new(target)
     _format_of(source).relabel(source, target, predictor)
 
