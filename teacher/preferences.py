@@ -1,5 +1,6 @@
 """Preferences: what the reward predictor is trained on, and the growing set of them."""
 
+import numbers
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -9,11 +10,11 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.checks import COUNT, Fits, whole_number
+from teacher.checks import COUNT, NOT_NEGATIVE, Fits, whole_number
 from teacher.columns import Column, ids_of, uuids_of
 from teacher.envs.episodes import terminations
 from teacher.envs.families import same_environment
-from teacher.errors import DataError
+from teacher.errors import DataError, one_line
 from teacher.segments import NOTHING_AFTER, Segment
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -32,12 +33,37 @@ class Preference:
         second: the other.
         value: probability that ``first`` is the better one: 1.0, 0.0, 0.5 for equal; None where there is no
             target (undone, or nobody can tell), which takes the comparison out of the dataset.
+
+    Raises:
+        DataError: a part is of another type.
     """
 
     uuid: UUID
     first: Segment
     second: Segment
     value: float | None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.uuid, UUID):
+            raise DataError(
+                "expected the uuid of a comparison as a UUID, as uuid.uuid4() makes it, got "
+                f"{_shown(self.uuid)}"
+            )
+        for name in ("first", "second"):
+            if not isinstance(found := getattr(self, name), Segment):
+                raise DataError(
+                    f"comparison {self.uuid}: expected a Segment as its {name}, got {type(found).__name__}; "
+                    "cut episodes into segments with a SegmentPool"
+                )
+        if self.value is not None and not isinstance(self.value, numbers.Real | np.bool_):
+            raise self.no_probability()
+
+    def no_probability(self) -> DataError:
+        """What to raise for its value."""
+        return DataError(
+            f"comparison {self.uuid}: expected a value from 0 to 1, the probability that its first segment "
+            f"is the better one, or None, got {_shown(self.value)}"
+        )
 
 
 def bootstrap_weights(ids: NDArray[np.uint64], members: int) -> NDArray[np.float32]:
@@ -53,7 +79,11 @@ def bootstrap_weights(ids: NDArray[np.uint64], members: int) -> NDArray[np.float
 
     Returns:
         ``(members, n)`` whole numbers.
+
+    Raises:
+        ConfigError: ``members`` is no whole number of 1 or more.
     """
+    members = whole_number(members, "members", COUNT)
     salt = _GOLDEN * np.arange(1, members + 1, dtype=np.uint64)[:, None]
     hashed = _mix(_mix(ids[:, 0] ^ salt) ^ ids[:, 1])
     uniform = hashed.astype(np.float64) / 2.0**64
@@ -222,7 +252,12 @@ class PreferenceDataset:
         return PairSteps(*(column.rows if rows is None else column.take(rows) for column in columns))
 
     def sample(self, size: int) -> "PreferenceDataset":
-        """So many preferences, spread evenly from the oldest decision to the newest; itself if no more."""
+        """So many preferences, spread evenly from the oldest decision to the newest; itself if no more.
+
+        Raises:
+            ConfigError: ``size`` is no whole number of 0 or more.
+        """
+        size = whole_number(size, "size", NOT_NEGATIVE)
         if len(self) <= size:
             return self
         rows = self.by_decision[np.linspace(0, len(self) - 1, size).round().astype(np.intp)]
@@ -253,10 +288,7 @@ class PreferenceDataset:
                 self._drop(row)
             return row is not None
         if not 0 <= preference.value <= 1:  # not so for a NaN
-            raise DataError(
-                f"comparison {preference.uuid}: expected a value from 0 to 1, the probability that its first "
-                f"segment is the better one, or None, got {preference.value}"
-            )
+            raise preference.no_probability()
         if row is not None:
             if self.values[row] == np.float32(preference.value):
                 return False
@@ -315,6 +347,10 @@ class PreferenceDataset:
         if row != last:
             self._uuids[row] = moved
             self._rows[moved] = row
+
+
+def _shown(value: Any) -> str:
+    return one_line(repr(value))
 
 
 def _alike(first: Segment, second: Segment) -> tuple[Segment, Segment]:

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.checks import COUNT, SEED, whole_number
+from teacher.checks import COUNT, NOT_NEGATIVE, SEED, whole_number
 from teacher.envs.episodes import terminations
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError, counted
@@ -282,8 +282,10 @@ class SegmentPool:
             weights: ``(len(self),)``: instead, draw the segments of each pair in proportion to these.
 
         Raises:
+            ConfigError: ``n`` is no whole number of 0 or more.
             ValueError: the pool has fewer than two segments to draw.
         """
+        n = whole_number(n, "n", NOT_NEGATIVE)
         drawable = len(self) if weights is None else np.count_nonzero(weights)
         if n > 0 and drawable < 2:
             raise ValueError(f"expected a pool of 2 or more segments to pair, got {drawable}")

@@ -332,3 +332,39 @@ def test_a_refused_first_preference_leaves_nothing_behind(make_segment: MakeSegm
     dataset.env_id = None
     dataset.upsert([first])
     assert len(dataset) == 1
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"uuid": "x"}, r"expected the uuid of a comparison as a UUID, .*, got 'x'"),
+        ({"first": None}, r"comparison 0.*1: expected a Segment as its first, got NoneType; .*"),
+        ({"second": np.ones(3)}, r"comparison 0.*1: expected a Segment as its second, got ndarray; .*"),
+        ({"value": "first"}, r"comparison 0.*1: expected a value from 0 to 1, .*, or None, got 'first'"),
+        ({"value": [0.5]}, r"comparison 0.*1: expected a value from 0 to 1, .*, or None, got \[0.5\]"),
+    ],
+    ids=str,
+)
+def test_a_preference_of_something_else_is_refused_where_it_is_made(
+    make_segment: MakeSegment, parts: dict[str, Any], said: str
+) -> None:
+    whole = {"uuid": UUID(int=1), "first": make_segment(1), "second": make_segment(2), "value": 1.0}
+    with pytest.raises(DataError, match=f"^{said}$"):
+        Preference(**{**whole, **parts})
+
+
+@pytest.mark.parametrize("value", [1, True, np.float32(0.5), np.bool_(True), None])
+def test_a_probability_may_be_any_number(make_segment: MakeSegment, value: Any) -> None:
+    dataset = PreferenceDataset()
+    dataset.upsert([Preference(UUID(int=1), make_segment(1), make_segment(2), value)])
+    assert len(dataset) == (value is not None)
+
+
+@pytest.mark.parametrize("size", [-1, 2.5, "3", True, None], ids=repr)
+def test_what_is_no_number_of_preferences_or_members_is_refused(make_segment: MakeSegment, size: Any) -> None:
+    dataset = PreferenceDataset()
+    dataset.upsert([Preference(UUID(int=1), make_segment(1), make_segment(2), 1.0)])
+    with pytest.raises(ConfigError, match=r"^size: expected a whole number of 0 or more; got "):
+        dataset.sample(size)
+    with pytest.raises(ConfigError, match=r"^members: expected a whole number of 1 or more; got "):
+        bootstrap_weights(dataset.ids, size)

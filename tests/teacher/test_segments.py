@@ -23,7 +23,7 @@ from teacher.envs.episodes import EpisodeRecorder, SeededResets, Trajectory, epi
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.tasks import describe_task, make_vector_env
-from teacher.errors import DataError
+from teacher.errors import ConfigError, DataError
 from teacher.segments import Segment, SegmentPool
 
 LENGTH = 7
@@ -479,3 +479,13 @@ def test_partners_of_a_segment_that_outweighs_all_others_are_drawn_by_their_weig
     assert seeds.count((0, 1)) + seeds.count((1, 0)) == pytest.approx(1000, abs=130)
     assert seeds.count((0, 2)) + seeds.count((2, 0)) == pytest.approx(3000, abs=130)
     assert sum(first == 0 for first, _ in seeds) == pytest.approx(2000, abs=160)
+
+
+@pytest.mark.parametrize("number", [-1, 2.5, "3", True, None], ids=repr)
+def test_what_is_no_number_of_pairs_is_refused(make_segment: Callable[..., Segment], number: Any) -> None:
+    first, second = make_segment(1), make_segment(2)
+    pool = SegmentPool(len(first))
+    pool.add([first, second])
+    with pytest.raises(ConfigError, match=r"^n: expected a whole number of 0 or more; got "):
+        pool.sample_pairs(number)
+    assert pool.sample_pairs(0) == []
