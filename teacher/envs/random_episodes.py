@@ -9,7 +9,13 @@ from statistics import median
 from teacher.envs.episodes import EpisodeRecorder, Trajectory, replay
 from teacher.envs.exploration import Actor
 from teacher.envs.tasks import TaskInfo, make_vector_env
-from teacher.errors import EnvironmentUnsuitableError, ReplayMismatchError, counted
+from teacher.errors import (
+    EnvironmentUnsuitableError,
+    ReplayMismatchError,
+    TeacherError,
+    counted,
+    described,
+)
 
 TRIAL_EPISODES = 50
 _REPLAYED_EPISODES, _REPLAYED_STEPS = 8, 60
@@ -105,6 +111,12 @@ def check_replay(task: TaskInfo, seed: int) -> None:
         raise EnvironmentUnsuitableError(
             f"an episode of {task.env_id} comes out otherwise when it is played again, to make clips of it: "
             "pass --capture_frames to keep pictures while it is played"
+        ) from error
+    except TeacherError:
+        raise
+    except (Exception, SystemExit) as error:  # an environment may raise anything
+        raise EnvironmentUnsuitableError(
+            f"{task.env_id} failed when an episode was played again: {described(error)}; mend it"
         ) from error
 
 

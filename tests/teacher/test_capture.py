@@ -5,10 +5,13 @@ import dataclasses
 import io
 from itertools import islice
 from pathlib import Path
+from typing import Any, ClassVar
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
 from PIL import Image
 
 from teacher.assembly import open_run
@@ -121,6 +124,38 @@ def test_an_environment_that_does_not_replay_is_told_from_one_that_does() -> Non
     check_replay(describe_task("LunarLander-v3"), seed=1)
     with pytest.raises(EnvironmentUnsuitableError, match=r"comes out otherwise .* --capture_frames"):
         check_replay(describe_task("BipedalWalker-v3"), seed=1)
+
+
+class Once(gym.Env[NDArray[np.float32], np.int64]):
+    """Plays no episode twice."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    played: ClassVar[set[int | None]] = set()
+    again = False
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[NDArray[np.float32], Any]:
+        super().reset(seed=seed)
+        self.again = seed in self.played
+        self.played.add(seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        if self.again:
+            raise RuntimeError("the robot is gone")
+        return np.zeros(2, np.float32), 1.0, False, False, {}
+
+
+def test_an_environment_that_fails_when_it_is_played_again_is_an_error_of_one_line() -> None:
+    gym.register("Once-v0", lambda **_: Once(), max_episode_steps=50)
+    try:
+        with pytest.raises(EnvironmentUnsuitableError) as error:
+            check_replay(describe_task("Once-v0"), seed=1)
+    finally:
+        gym.registry.pop("Once-v0")
+    assert str(error.value) == (
+        "Once-v0 failed when an episode was played again: RuntimeError: the robot is gone; mend it"
+    )
 
 
 def test_a_run_keeps_pictures_in_ledger_and_films(tmp_path: Path) -> None:
