@@ -33,9 +33,13 @@ class Fits:
     holds: Callable[[Any], bool]
 
 
+def at_most(limit: str) -> Fits:
+    """No more than a number, given as it is to be said."""
+    return Fits(f"{limit} or less", lambda value: value <= float(limit))
+
+
 COUNT = Fits("1 or more", lambda value: value >= 1)
-MILLION = Fits("1e6 or less", lambda value: value <= 1e6)
-BILLION = Fits("1e9 or less", lambda value: value <= 1e9)
+MILLION, BILLION = at_most("1e6"), at_most("1e9")
 """Beyond them a count of epochs, or of steps or labels, is a slip that would never end."""
 POSITIVE = Fits("more than 0", lambda value: 0 < value < math.inf)
 NOT_NEGATIVE = Fits("0 or more", lambda value: 0 <= value < math.inf)

@@ -19,6 +19,7 @@ from teacher.checks import (
     SEED,
     Check,
     Fits,
+    at_most,
     check_fields,
     refuse_first,
     refuse_newer,
@@ -101,7 +102,7 @@ class TeachConfig:
         "what a nat of the policy's entropy is worth beside advantages of deviation 1; more keeps an agent "
         "trying where rewards change (the task's own without it, 0 for most)",
         NOT_NEGATIVE,
-        Fits("1000 or less", lambda value: value <= 1000),
+        at_most("1000"),
     ] = None
     value_refit: Annotated[
         int,

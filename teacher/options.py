@@ -19,6 +19,7 @@ from teacher.checks import (
     SHARE_OF_MORE,
     Check,
     Fits,
+    at_most,
     check_fields,
     refuse_first,
 )
@@ -49,14 +50,12 @@ class RewardConfig:
         "next_state or both",
         Fits(f"one or more of {','.join(INPUTS)}, each once, joined by commas", _reads),
     ] = "next_state"  # None, as in runs and files from before: state,action, or of images state
-    members: Annotated[
-        int, "networks in the ensemble", COUNT, Fits("1000 or less", lambda value: value <= 1000)
-    ] = 3
+    members: Annotated[int, "networks in the ensemble", COUNT, at_most("1000")] = 3
     hidden: Annotated[
         int,
         "units in each of a network's two hidden layers",
         COUNT,
-        Fits("4096 or less", lambda value: value <= 4096),
+        at_most("4096"),
     ] = 64
     features: Annotated[
         NumberFeatures,
@@ -82,7 +81,7 @@ class RewardConfig:
         float | None,
         "of AdamW (3e-3 without it, and 1e-3 where it reads images)",
         POSITIVE,
-        Fits("1e30 or less", lambda value: value <= 1e30),
+        at_most("1e30"),
     ] = None
     regularisation: Annotated[
         Regularisation,
@@ -201,7 +200,7 @@ class QueryConfig:
         int,
         "random pairs that each pair asked about is chosen from",
         COUNT,
-        Fits("10000 or less", lambda value: value <= 10_000),
+        at_most("10000"),
     ] = 10
     diversity: Annotated[
         int,

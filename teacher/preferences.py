@@ -56,14 +56,7 @@ class Preference:
                     "cut episodes into segments with a SegmentPool"
                 )
         if self.value is not None and not isinstance(self.value, numbers.Real | np.bool_):
-            raise self.no_probability()
-
-    def no_probability(self) -> DataError:
-        """What to raise for its value."""
-        return DataError(
-            f"comparison {self.uuid}: expected a value from 0 to 1, the probability that its first segment "
-            f"is the better one, or None, got {_shown(self.value)}"
-        )
+            raise _no_probability(self)
 
 
 def bootstrap_weights(ids: NDArray[np.uint64], members: int) -> NDArray[np.float32]:
@@ -288,7 +281,7 @@ class PreferenceDataset:
                 self._drop(row)
             return row is not None
         if not 0 <= preference.value <= 1:  # not so for a NaN
-            raise preference.no_probability()
+            raise _no_probability(preference)
         if row is not None:
             if self.values[row] == np.float32(preference.value):
                 return False
@@ -347,6 +340,14 @@ class PreferenceDataset:
         if row != last:
             self._uuids[row] = moved
             self._rows[moved] = row
+
+
+def _no_probability(preference: Preference) -> DataError:
+    """What to raise for its value."""
+    return DataError(
+        f"comparison {preference.uuid}: expected a value from 0 to 1, the probability that its first segment "
+        f"is the better one, or None, got {_shown(preference.value)}"
+    )
 
 
 def _shown(value: Any) -> str:

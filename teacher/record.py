@@ -15,8 +15,7 @@ from teacher.arguments import OneLineParser, as_whole_number, report_errors
 from teacher.checks import COUNT, SEED, whole_number
 from teacher.demonstrations import Demonstrations, record_demonstrations, save_demonstrations
 from teacher.envs.make import make_env
-from teacher.errors import ConfigError
-from teacher.files import require_new
+from teacher.files import require_folder, require_new
 from teacher.metrics import progress
 from teacher.saved_run import SavedRun
 
@@ -38,13 +37,6 @@ def record_run(run_dir: str | Path, n_episodes: int, seed: int, console: Console
         return record_demonstrations(agent, env, n_episodes, seed, show)
 
 
-def _check_free(path: Path) -> None:
-    """Refuse, before anything is played, a file that could not be written afterwards."""
-    require_new(path)
-    if not path.parent.is_dir():
-        raise ConfigError(f"expected a folder for the demonstrations {path}; make {path.parent} first")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``teach record``; returns the exit status."""
     parser = OneLineParser(
@@ -59,7 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> None:
         seed = whole_number(given.seed, "--seed", SEED)
         episodes = whole_number(given.episodes, "--episodes", COUNT)
-        _check_free(given.file)
+        # Before anything is played that could not be written afterwards.
+        require_new(given.file)
+        require_folder(given.file)
         recorded = record_run(given.run_dir, episodes, seed, console)
         save_demonstrations(given.file, recorded)
         console.print(f"{given.file}: {recorded.summary()}", highlight=False)

@@ -15,9 +15,11 @@ from teacher.segments import Segment, SegmentPool
 from teacher.wrapper.beginnings import schedule_of
 from teacher.wrapper.clips import Films
 from teacher.wrapper.settings import WrapperConfig
+from teacher.wrapper.warned import Warnings
 
 _ASKED_AT_ONCE = 10  # pairs
 _CANDIDATES = 2  # new segments for each that is asked about, once there is a predictor to choose by
+_FEW = "few segments"  # what a warning is about
 _LAST_ROUNDS = 20  # of questions in place of those that a teacher could tell nothing about
 
 _log = logging.getLogger("teacher.wrapper.preferences")
@@ -45,7 +47,7 @@ class Questions:
         self.pool = SegmentPool(config.segment_length, config.max_pref_interface_segs, config.seed)
         self.wanting = False
         self._unused = 0  # segments that came since the last question, less those in it
-        self._warned: set[str] = set()
+        self._warnings = Warnings()
 
     def add(self, segments: Sequence[Segment]) -> None:
         """Take in new segments, those that can be shown."""
@@ -90,7 +92,8 @@ class Questions:
         self._unused = 0
         missing = self._due(steps) - self._asked
         if missing > 0:
-            self._warn_once(
+            self._warnings.once(
+                _log,
                 "missing answers",
                 f"{counted(missing, 'answer')} of {self._due(steps)} missing in the end: no further pair of "
                 f"{counted(len(self.pool), 'segment')} could be told apart; a larger max_pref_interface_segs "
@@ -123,25 +126,21 @@ class Questions:
 
     def _warn_of_few(self, steps: int) -> None:
         """Say where segments that are new until the last step do not suffice for all answers."""
-        if self._last_step == math.inf:
+        if self._last_step == math.inf or _FEW in self._warnings:  # counting takes a look into the ledger
             return
         missing = self._due(self._last_step) - self._asked
         new = self._unused + int(max(0, self._last_step - steps) / self.pool.length)
         if missing <= new // 2:
             return
         others = "; the others are about segments of earlier questions, asked with the last step"
-        self._warn_once(
-            "few segments",
+        self._warnings.once(
+            _log,
+            _FEW,
             f"new segments are too few: {counted(missing, 'answer')} wanted until step "
             f"{self._last_step:.0f}, and {counted(new, 'segment')} for them, two for each"
             f"{others if self._config.synthetic_prefs else ''}; shorten segment_length, want fewer answers "
             "(n_prefs), or make more steps (total_timesteps)",
         )
-
-    def _warn_once(self, about: str, warning: str) -> None:
-        if about not in self._warned:
-            self._warned.add(about)
-            _log.warning(warning)
 
 
 def _last_step(schedule: LabelSchedule) -> float:

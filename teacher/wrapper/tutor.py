@@ -42,6 +42,7 @@ from teacher.wrapper.clips import Films
 from teacher.wrapper.questions import Questions
 from teacher.wrapper.recording import Source
 from teacher.wrapper.settings import WrapperConfig
+from teacher.wrapper.warned import Warnings
 
 LEDGER_NAME = "ledger.sqlite3"
 _CHECKPOINTS_KEPT = 5
@@ -88,7 +89,7 @@ class Tutor:
         self.predictor: RewardPredictor | None = None
         self.training_steps = self.steps = 0
         self.ended_early = False
-        self._warned: set[str] = set()  # names of logs
+        self._warnings = Warnings()
         self._parts = contextlib.ExitStack()
         self._lock = threading.Lock()  # for the dataset and the files that are written of it
         self._given: deque[Segment] = deque(maxlen=_SEGMENTS_QUEUED)
@@ -309,7 +310,7 @@ class Tutor:
         with self._lock:
             has_answers = self.learner.receive()
         if has_answers and self.learner.silence is not None:
-            self._warn_once(_preferences_log, self.learner.silence)
+            self._warnings.once(_preferences_log, "silence", self.learner.silence)
         if self.questions.over(steps):
             self._complete.set()
 
@@ -334,7 +335,7 @@ class Tutor:
         if self.learner.diverged:
             _predictor_log.warning("a fit came to numbers that are none; a smaller learning rate helps")
         if self.learner.undecided:
-            self._warn_once(_predictor_log, UNDECIDED)
+            self._warnings.once(_predictor_log, "undecided", UNDECIDED)
         if self.learner.settled:
             _predictor_log.info(SETTLED)
         before, self.training_steps = self.training_steps, self.training_steps + count
@@ -345,12 +346,6 @@ class Tutor:
             self._save(self.learner.predictor, self.training_steps)
         self._publish()
         return self._left > 0
-
-    def _warn_once(self, log: logging.Logger, warning: str) -> None:
-        """Warn, where this log was not warned in this way before."""
-        if log.name not in self._warned:
-            self._warned.add(log.name)
-            log.warning(warning)
 
     def _check_stop(self, updates: int) -> None:
         if self._stop.is_set():
