@@ -24,7 +24,8 @@ from uuid import UUID
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from teacher.bots import Bot
-from teacher.client import ClipReference, ExperimentSettings, FeedbackClient, FeedItem, Registration
+from teacher.client import ClipReference, ExperimentSettings, FeedbackClient, Registration
+from teacher.decisions import FeedItem
 from teacher.teachers import Manner
 
 # How often each errs; the last three are careless or say the opposite.

@@ -32,9 +32,9 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from benchmarks.results import append, load
 from teacher.assembly import build_run, check, prepared_directory
-from teacher.client import Decision
 from teacher.collectors.synthetic import SyntheticTeacher
 from teacher.config import TeachConfig
+from teacher.decisions import Decision
 from teacher.envs.episodes import Trajectory
 from teacher.envs.families import resolve_env_id
 from teacher.loop import train

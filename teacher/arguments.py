@@ -12,6 +12,10 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 from teacher.errors import TeacherError
 
 INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
+DATASET = "preferences, .npz or .parquet, as teach export writes them"
+PREDICTOR = "a predictor, .npz, as teach fit writes it"
+"""Help texts that several commands share."""
 _NEGATIVE_NUMBER = re.compile(r"-(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$", re.IGNORECASE)
 
 

@@ -13,13 +13,7 @@ from rich.console import Console
 from teacher.checkpoint import CHECKPOINT_NAME
 from teacher.client import ExperimentSettings
 from teacher.collectors.synthetic import SyntheticTeacher
-from teacher.config import (
-    CONFIG_NAME,
-    TeachConfig,
-    load_config,
-    read_redis_url,
-    save_config,
-)
+from teacher.config import TeachConfig, load_config, refuse_existing, save_config
 from teacher.crew import Crew
 from teacher.envs.exploration import Explorer
 from teacher.envs.random_episodes import (
@@ -32,19 +26,19 @@ from teacher.envs.tasks import TaskInfo, make_vector_env, task_of
 from teacher.errors import ConfigError
 from teacher.files import locked_folder
 from teacher.judges import Judge, ScriptedTeacher, goal_of, value_of
-from teacher.ledger import Ledger
+from teacher.ledger import LEDGER_NAME, Ledger
 from teacher.metrics import waiting
-from teacher.people import SiteOptions, about_rendering, ask_people, open_site, require_token
+from teacher.people import SiteOptions, about_rendering, ask_people, open_site
 from teacher.preferences import PreferenceDataset
 from teacher.reward.devices import working_device
 from teacher.run import Run, Teaching, make_agent, make_predictor, segment_length
 from teacher.schedules import make_schedule
 from teacher.segments import SegmentPool
 from teacher.teachers import RETURNS_REMEMBERED
+from teacher.variables import read_redis_url, require_token
 from teacher.warmstart import WarmStart, read_warm_start
 
 POOL_BYTES = 2**30  # reached by segments of images, and hardly ever by those of numbers
-LEDGER_NAME = "ledger.sqlite3"
 
 
 @contextlib.contextmanager
@@ -73,14 +67,6 @@ def open_run(source: TeachConfig | str | Path, console: Console | None = None) -
     ):
         yield run
         run.save()
-
-
-def refuse_existing(config: TeachConfig) -> None:
-    """Raise :class:`ConfigError` where there is a run of this name already."""
-    if (config.run_dir / CONFIG_NAME).exists():
-        raise ConfigError(
-            f"{config.run_dir} exists; go on with teach --resume {config.run_dir}, or choose another -n"
-        )
 
 
 def check(config: TeachConfig, console: Console) -> TaskInfo:
@@ -153,6 +139,7 @@ def prepared_directory(config: TeachConfig, run_id: uuid.UUID, *, resumed: bool)
         except OSError as error:
             raise ConfigError(f"cannot make the run directory {config.run_dir}: {error.strerror}") from error
         if not resumed:
+            refuse_existing(config)  # again: now nobody else can make one
             save_config(config, run_id)
         try:
             yield

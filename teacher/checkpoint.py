@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from teacher.errors import DataError, StorageError, described, one_line
@@ -125,7 +124,7 @@ def _read(
 
 
 def _pack(value: Any, path: str, arrays: dict[str, NDArray[Any]]) -> Any:
-    if isinstance(value, torch.Tensor):
+    if hasattr(value, "detach"):  # a tensor; reading a checkpoint does without torch
         value = value.detach().cpu().numpy()
     if isinstance(value, np.ndarray):
         arrays[path] = value

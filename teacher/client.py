@@ -15,6 +15,7 @@ from uuid import UUID
 import requests
 
 from teacher.bearer import BearerToken
+from teacher.decisions import FeedItem, Phase, SiteState
 from teacher.errors import SiteRefusedError, SiteUnreachableError
 
 MAX_COMPARISONS_PER_REQUEST = 200
@@ -24,12 +25,6 @@ _PAGE = 1000  # the most that one answer holds
 _MAX_DETAILS = 3  # of many errors of one kind
 
 T = TypeVar("T")
-
-Phase = Literal["pretraining", "training"]
-SiteState = Literal["running", "paused", "finished"]
-Decision = Literal["first", "second", "equal", "cant_tell"]
-CERTAIN: Mapping[str, float | None] = {"first": 1.0, "second": 0.0, "equal": 0.5, "cant_tell": None}
-"""How probable a decision makes it that the first segment is better, taken at its word."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,40 +122,6 @@ class Registered:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read the site's answer; raises KeyError, TypeError or ValueError where it is something else."""
         return cls(int(data["registered"]), int(data["existing"]))
-
-
-@dataclass(frozen=True)
-class FeedItem:
-    """One item of the feed: the outcome that a comparison has since ``seq``.
-
-    Attributes:
-        decision: None where it has none any more.
-        probability: of the first segment being preferred; None for ``cant_tell`` and for no decision.
-        prompt_version: the newest of those that the labels which count were given under.
-    """
-
-    seq: int
-    comparison: UUID
-    decision: Decision | None
-    probability: float | None
-    n_labels: int
-    prompt_version: int | None = None
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read one item; raises KeyError, TypeError or ValueError where it is something else."""
-        decision, probability = data["decision"], data["probability"]
-        prompt_version = data["prompt_version"]
-        if decision not in ("first", "second", "equal", "cant_tell", None):
-            raise ValueError(f"unknown decision {decision!r}")
-        return cls(
-            seq=int(data["seq"]),
-            comparison=UUID(data["comparison"]),
-            decision=decision,
-            probability=None if probability is None else float(probability),
-            n_labels=int(data["n_labels"]),
-            prompt_version=None if prompt_version is None else int(prompt_version),
-        )
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import re
 import uuid
 from collections.abc import Mapping
@@ -39,7 +38,6 @@ DEFAULT_PRETRAIN_LABELS = 175
 DEFAULT_PROMPT = "Choose the clip in which the agent does better."
 PARTS = {"reward": RewardConfig, "queries": QueryConfig}
 CONFIG_NAME = "config.json"
-REDIS_VARIABLE = "REDIS_URL"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _MAX_EXPERIMENT_NAME = 100  # the site's limit
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 (compared, not bound)
@@ -284,6 +282,10 @@ class TeachConfig:
         return f"{self.slug}-{self.name}"
 
 
+RunSettings = tuple[TeachConfig, uuid.UUID, bool]
+"""The settings of a run, its id, and whether it goes on from an earlier one."""
+
+
 def slug(text: str) -> str:
     """A text as a folder name and as a part of an address."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")
@@ -350,23 +352,12 @@ def _is_http_url(text: str) -> bool:
         return False
 
 
-def read_redis_url() -> str | None:
-    """The address of the render queue in ``REDIS_URL``, None where it is not set.
-
-    Raises:
-        ConfigError: it is none; the message leaves it out, because it may hold a password.
-    """
-    url = os.environ.get(REDIS_VARIABLE, "").strip()
-    if not url:
-        return None
-    try:
-        parts = urlsplit(url)
-        fits = parts.scheme == "redis" and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        fits = False
-    if not fits or not re.fullmatch(r"/?\d*", parts.path) or parts.query or parts.fragment:
-        raise ConfigError(f"{REDIS_VARIABLE}: expected redis://:password@host:6379/0, got another address")
-    return url
+def refuse_existing(config: TeachConfig) -> None:
+    """Raise :class:`ConfigError` where there is a run of this name already."""
+    if (config.run_dir / CONFIG_NAME).exists():
+        raise ConfigError(
+            f"{config.run_dir} exists; go on with teach --resume {config.run_dir}, or choose another -n"
+        )
 
 
 def save_config(config: TeachConfig, run_id: uuid.UUID) -> None:

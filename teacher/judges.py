@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from teacher.checks import SEED, whole_number
-from teacher.client import CERTAIN, Decision
+from teacher.decisions import CERTAIN, Decision
 from teacher.errors import BehaviourError, TeacherError, UndecidedError, described, one_line
 from teacher.functions import named_function
 from teacher.segments import Segment, SegmentPair

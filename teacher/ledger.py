@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
 
-from teacher.client import CERTAIN, FeedItem, Phase
+from teacher.decisions import CERTAIN, FeedItem, Phase
 from teacher.errors import DataError
 from teacher.preferences import Preference
 from teacher.segments import Segment, SegmentPair
@@ -18,6 +18,8 @@ Status = Literal["written", "registered", "failed", "cancelled"]
 Role = Phase | Literal["gold"]
 """When a comparison was asked, or that its answer is known: then it is no question, nor counted as one."""
 
+LEDGER_NAME = "ledger.sqlite3"
+"""In the folder of a run."""
 _APPLICATION_ID = 0x52_4C_54_4C  # "RLTL": tells a ledger from any other SQLite file
 _VERSION = 1
 _SCHEMA = (

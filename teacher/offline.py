@@ -18,7 +18,7 @@ from teacher.envs.episodes import terminations
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import ConfigError, DataError, counted
 from teacher.judges import Judge, answer_of
-from teacher.options import RewardConfig
+from teacher.options import MAX_UPDATES, RewardConfig
 from teacher.preferences import Preference, PreferenceDataset
 from teacher.queries import select_pairs
 from teacher.reward.idle import IN_A_SINGLE_FIT, refuse_idle_of_network
@@ -29,8 +29,6 @@ from teacher.steps import Episode
 
 Space = spaces.Space[Any]
 
-MAX_UPDATES = 10_000
-"""Of a fit, unless another number is asked for."""
 _MAX_ROUNDS = 10  # of questions, where a judge leaves some without an answer
 
 

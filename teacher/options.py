@@ -29,6 +29,8 @@ Regularisation = Literal["weight_decay", "l1", "l2"]
 NormalisedBy = Literal["preferences", "running", "none"]
 NumberFeatures = Literal["auto", "plain", "even"]
 
+MAX_UPDATES = 10_000
+"""Of a predictor in one fit, unless another number is given; it ends before where nothing is gained."""
 INPUTS = ("state", "action", "next_state", "terminated")
 """What a reward predictor may read of a step."""
 _MOST_WEIGHTS = 200_000_000

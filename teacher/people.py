@@ -13,17 +13,15 @@ from teacher.client import ExperimentSettings, FeedbackClient
 from teacher.clips import ClipRenderer
 from teacher.collectors.human import HumanCollector
 from teacher.collectors.publisher import Publication, Renderer
-from teacher.config import DEFAULT_PROMPT, REDIS_VARIABLE, read_redis_url, site_checks
+from teacher.config import DEFAULT_PROMPT, site_checks
 from teacher.embedded_site import ensure_site
-from teacher.errors import ConfigError
 from teacher.judges import Value, true_return
 from teacher.ledger import Ledger
 from teacher.storage import Storage, open_storage
+from teacher.variables import REDIS_VARIABLE, TOKEN_VARIABLE, read_redis_url, require_token
 
 if TYPE_CHECKING:
     from teacher.collectors.render_queue import RenderQueue
-
-TOKEN_VARIABLE = "TEACHER_TOKEN"  # noqa: S105 (the name of a variable)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +54,6 @@ class Site:
     def has_bucket(self) -> bool:
         """Whether clips lie where render workers on other hosts can put them."""
         return self.storage.startswith("s3://")
-
-
-def require_token(site_url: str | None) -> None:
-    """Raise :class:`ConfigError` where a site elsewhere is named and its token is missing."""
-    if site_url is not None and not os.environ.get(TOKEN_VARIABLE):
-        raise ConfigError(f"--site_url needs a token of that site in the variable {TOKEN_VARIABLE}")
 
 
 def open_site(options: SiteOptions, parts: contextlib.ExitStack) -> Site:

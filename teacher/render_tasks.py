@@ -29,11 +29,11 @@ from celery.backends.redis import RedisBackend
 from celery.signals import celeryd_init
 
 from teacher.clips import ClipJob, ClipRenderer, Shot
-from teacher.config import REDIS_VARIABLE, read_redis_url
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.transform import FLATTEN, KWARG, SHIPPED
 from teacher.errors import ConfigError, DataError, StorageError, TeacherError
 from teacher.storage import Storage, open_storage
+from teacher.variables import REDIS_VARIABLE, read_redis_url
 
 QUEUE = "render"
 TASK = "teacher.render_clip"

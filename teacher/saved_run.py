@@ -7,12 +7,11 @@ from functools import cached_property
 from pathlib import Path
 
 from agents.on_policy import OnPolicyAgent
-from teacher.assembly import LEDGER_NAME
 from teacher.checkpoint import CHECKPOINT_NAME, load_state, restoring
 from teacher.config import TeachConfig, load_config
 from teacher.envs.tasks import TaskInfo, make_vector_env, task_of
 from teacher.errors import DataError
-from teacher.ledger import Ledger
+from teacher.ledger import LEDGER_NAME, Ledger
 from teacher.preferences import PreferenceDataset
 from teacher.reward.predictor import RewardPredictor
 from teacher.run import make_agent, make_predictor

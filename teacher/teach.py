@@ -1,13 +1,14 @@
-"""The command line: ``teach -p human -e ShortHopper-v1 -n backflip``."""
+"""The command line: ``teach -p human -e ShortHopper-v1 -n backflip``.
+
+Everything that can be read, listed or refused without torch is done here without it.
+"""
 
 import argparse
-import contextlib
 import dataclasses
 import difflib
+import importlib
 import itertools
 import os
-import shlex
-import shutil
 import signal
 import sys
 import uuid
@@ -15,42 +16,24 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn, get_args
 
-from rich.console import Console
-
-from agents.distributed import Ranks, joined_ranks
-from agents.errors import AgentError
-from teacher import doctor, export, listing, offline_commands, play, record
 from teacher.arguments import INTERRUPTED, OneLineParser, add_options
-from teacher.assembly import build_run, check, prepared_directory, refuse_existing
-from teacher.config import PARTS, TeachConfig, from_options, load_config
-from teacher.crew import Crew
-from teacher.errors import (
-    ConfigError,
-    SiteRefusedError,
-    SiteUnreachableError,
-    StorageError,
-    TeacherError,
-    UndecidedError,
-    counted,
-)
-from teacher.follower import follow
+from teacher.config import PARTS, RunSettings, TeachConfig, from_options, load_config, refuse_existing
+from teacher.errors import ConfigError, TeacherError
 from teacher.help_text import ENVIRONMENTS, HELP, SECTIONS
-from teacher.loop import train
 from teacher.options import Preset
-from teacher.run import Run
 
-COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
-    "ls": listing.main,
-    "doctor": doctor.main,
-    "play": play.main,
-    "export": export.main,
-    "fit": offline_commands.fit,
-    "evaluate": offline_commands.evaluate_,
-    "relabel": offline_commands.relabel_,
-    "import": offline_commands.import_,
-    "record": record.main,
+COMMANDS: Mapping[str, str] = {
+    "ls": "teacher.cli.ls",
+    "doctor": "teacher.cli.doctor",
+    "play": "teacher.cli.play",
+    "export": "teacher.cli.export",
+    "fit": "teacher.cli.fit",
+    "evaluate": "teacher.cli.evaluate",
+    "relabel": "teacher.cli.relabel",
+    "import": "teacher.cli.import_files",
+    "record": "teacher.cli.record",
 }
-"""What ``teach`` does beside training, by its first word."""
+"""What ``teach`` does beside training, by its first word: the module whose ``main`` is called."""
 
 
 def build_parser() -> OneLineParser:
@@ -91,7 +74,7 @@ class _ShortHelp(argparse.Action):
         parser.exit()
 
 
-def parse_arguments(arguments: Sequence[str]) -> tuple[TeachConfig, uuid.UUID, bool]:
+def parse_arguments(arguments: Sequence[str]) -> RunSettings:
     """The run's settings, its id, and whether it goes on from an earlier one.
 
     Raises:
@@ -115,155 +98,46 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[TeachConfig, uuid.UUID, b
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, or one of the processes that ``torchrun`` starts; returns the exit status."""
     signal.signal(signal.SIGTERM, _interrupt)
-    first, *others = [*(sys.argv[1:] if arguments is None else arguments), ""]
+    try:
+        return _dispatch(sys.argv[1:] if arguments is None else arguments)
+    except TeacherError as error:
+        print(f"teach: {error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        print("teach: interrupted before anything began", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _dispatch(arguments: Sequence[str]) -> int:
+    """Call the command that the first word names, or train."""
+    first = arguments[0] if arguments else ""
     if first in COMMANDS:
-        return COMMANDS[first](others[:-1])
+        command: Callable[[Sequence[str]], int] = importlib.import_module(COMMANDS[first]).main
+        return command(arguments[1:])
     if first and not first.startswith("-"):
         close = difflib.get_close_matches(first, COMMANDS, n=1)
         hint = f"did you mean teach {close[0]}?" if close else "teach --help lists all"
-        print(f"teach: expected an option or a command, got {first!r}; {hint}", file=sys.stderr)
-        return ConfigError.exit_status
-    try:
-        with joined_ranks() as ranks:
-            return follow(ranks) if ranks.rank else _lead(arguments, Crew(ranks))
-    except AgentError as error:
-        print(f"teach: {error}", file=sys.stderr)
-        return 2
+        raise ConfigError(f"expected an option or a command, got {first!r}; {hint}")
+    # Of several processes only the one that leads reads the settings; a process alone does so before torch.
+    settings = None if "WORLD_SIZE" in os.environ else _read_settings(arguments)
+    from teacher.cli import train  # noqa: PLC0415 - torch and MuJoCo take seconds
+
+    return train.main(lambda: settings or _read_settings(arguments))
 
 
-def _lead(arguments: Sequence[str] | None, crew: Crew) -> int:
-    """Run the command line, and have the others end as it does."""
-    if crew.ranks.size > 1:
-        signal.signal(signal.SIGTERM, _interrupt_once)
-        signal.signal(signal.SIGINT, _interrupt_once)
-    status = 1
-    try:
-        status = _run(arguments, crew)
-    except SystemExit as exit_:
-        status = exit_.code if isinstance(exit_.code, int) else 1
-        raise
-    finally:
-        crew.dismiss(status)
-    return status
+def _read_settings(arguments: Sequence[str]) -> RunSettings:
+    """Parse the settings of a run, and refuse an environment that is not registered."""
+    settings = parse_arguments(arguments)
+    from teacher.envs.families import resolve_env_id  # noqa: PLC0415 - Gymnasium, which --help does without
+    from teacher.envs.registry import find_spec  # noqa: PLC0415
 
-
-def _run(arguments: Sequence[str] | None, crew: Crew) -> int:
-    console = Console(soft_wrap=True)
-    try:
-        config, run_id, resumed = parse_arguments(sys.argv[1:] if arguments is None else arguments)
-        task = check(config, console)
-        with (
-            prepared_directory(config, run_id, resumed=resumed),
-            build_run(config, run_id, task, console, crew) as run,
-        ):
-            return _teach(run, _resume_line(config, crew.ranks))
-    except (TeacherError, AgentError) as error:
-        print(f"teach: {error}", file=sys.stderr)
-        return error.exit_status if isinstance(error, TeacherError) else 1
-    except OSError as error:
-        print(f"teach: {error.filename or 'the system'}: {error.strerror or error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("teach: interrupted", file=sys.stderr)
-        return INTERRUPTED
-
-
-def _teach(run: Run, resume: str) -> int:
-    console = run.console
-    _greet(run)
-    try:
-        completed = _train_or_save(run, resume)
-    except KeyboardInterrupt as interrupt:
-        run.save()
-        if signal.SIGTERM in interrupt.args:
-            console.print("\nEnded by SIGTERM, as torchrun sends it when another process of a run has died.")
-        console.print(f"\nSaved at step {run.agent.total_steps:,}. To go on: [bold]{resume}[/]")
-        return INTERRUPTED
-    run.save()
-    if not completed:
-        page = run.teaching.page if run.teaching else ""
-        console.print(
-            f"Finished on the site; saved at step {run.agent.total_steps:,}. Everything is in "
-            f"{run.config.run_dir}\nTo go on: reopen it at {page} and then [bold]{resume}[/]"
-        )
-        return 0
-    labels = _labels_of(run)
-    console.print(
-        f"Done after {run.agent.total_steps:,} steps{labels}. Everything is in {run.config.run_dir}"
-    )
-    try:
-        run.finish()
-    except (SiteUnreachableError, SiteRefusedError) as error:
-        console.print(f"The site was not told: {error}. To tell it: {resume}", style="yellow")
-    return 0
-
-
-def _labels_of(run: Run) -> str:
-    """With how many labels it was made, of how many wanted, where that was a number."""
-    if run.teaching is None:
-        return ""
-    given, wanted = run.teaching.ledger.usable(), run.config.n_labels
-    return f" with {counted(given, 'label') if wanted is None else f'{given:,} of {wanted:,} labels'}"
-
-
-def _train_or_save(run: Run, resume: str) -> bool:
-    """Train; where that fails, save what there is and say how to go on."""
-    try:
-        return train(run)
-    except UndecidedError as error:  # going on would be with the same teacher
-        raise UndecidedError(
-            f"{error}; a run keeps its teacher, so begin another: another -n, with another --teacher"
-        ) from error
-    except Exception:  # whatever it is, what was learned is not to be lost
-        # torchrun sends SIGTERM when another process has died: no reason to lose the error that says so.
-        signal.signal(signal.SIGTERM, _disregard)
-        with contextlib.suppress(StorageError):
-            run.save()
-        run.console.print(f"To go on when that is mended: {resume}", style="yellow")
-        raise
-
-
-def _resume_line(config: TeachConfig, ranks: Ranks) -> str:
-    """The command that goes on with a run, on as many processes."""
-    python, module = shlex.quote(sys.executable), "-m teacher.teach"
-    if ranks.size == 1:
-        program = "teach" if shutil.which("teach") else f"{python} {module}"
-    else:
-        torchrun = "torchrun" if shutil.which("torchrun") else f"{python} -m torch.distributed.run"
-        on_each_host = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.size))
-        hosts = ranks.size // on_each_host
-        others = f"--nnodes {hosts} --node-rank ... --rdzv-endpoint ... " if hosts > 1 else ""
-        program = f"{torchrun} {others}--nproc-per-node {on_each_host} {module}"
-    return f"{program} --resume {shlex.quote(str(config.run_dir))}"
-
-
-def _greet(run: Run) -> None:
-    """Say once what runs, where people label, and where to look."""
-    config, print_ = run.config, run.console.print
-    verb = "Going on with" if run.agent.total_steps else "Training"
-    print_(
-        f"{verb} [bold]{config.env_id}[/] for {config.num_timesteps:,} steps; run directory {config.run_dir}"
-    )
-    print_(f"Curves: tensorboard --logdir {shlex.quote(config.runs_dir)}")
-    if run.teaching is not None:
-        for line in run.teaching.welcome:
-            print_(line)
+    find_spec(resolve_env_id(settings[0].env_id))
+    return settings
 
 
 def _interrupt(*_: object) -> None:
     """A polite kill is a Ctrl-C."""
     raise KeyboardInterrupt
-
-
-def _disregard(*_: object) -> None:
-    """Unlike SIG_IGN, not passed on to programs that are started later."""
-
-
-def _interrupt_once(number: int, _: object) -> None:
-    """The same where torchrun may send what the terminal has sent, perhaps in the midst of saving."""
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, signal.SIG_IGN)
-    raise KeyboardInterrupt(number)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def test_imports_keep_to_the_contracts() -> None:
     assert result.returncode == 0, result.stdout
 
 
-@pytest.mark.parametrize("module", ["agents.ppo", "teacher.teach"])
+@pytest.mark.parametrize("module", ["agents.ppo", "teacher.cli.train"])
 def test_the_trainer_starts_without_django(module: str) -> None:
     program = f"import sys, {module}; sys.exit('django' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)

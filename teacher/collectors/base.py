@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from teacher.client import SiteState
+from teacher.decisions import SiteState
 from teacher.ledger import Role
 from teacher.preferences import Preference
 from teacher.segments import Segment

@@ -16,9 +16,9 @@ from uuid import uuid4
 import numpy as np
 from PIL import Image
 
-from teacher.client import CERTAIN, Decision, FeedItem, SiteState
 from teacher.clips.encode import Frame
 from teacher.collectors.base import CollectorStatus
+from teacher.decisions import CERTAIN, Decision, FeedItem, SiteState
 from teacher.errors import ConfigError, TeacherError
 from teacher.ledger import Comparison, Ledger, Role
 from teacher.preferences import Preference

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from teacher.client import FeedItem
 from teacher.collectors.base import CollectorStatus
+from teacher.decisions import FeedItem
 from teacher.judges import Judge, ScriptedTeacher, answer_of, decision_of, oracle
 from teacher.ledger import Comparison, Ledger, Role
 from teacher.preferences import Preference

@@ -1,8 +1,6 @@
 """What a run must know about its environment, checked before anything starts, and how it is made."""
 
 import contextlib
-import difflib
-import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +14,12 @@ from teacher.config import TeachConfig
 from teacher.envs import batched_classic, batched_mujoco
 from teacher.envs.capture import CapturedResets, prepare_drawing
 from teacher.envs.episodes import EpisodeRecorder, SeededResets, episode_seeds
-from teacher.envs.families import old_names, resolve_env_id
+from teacher.envs.families import resolve_env_id
 from teacher.envs.make import make_env
+from teacher.envs.registry import find_spec, reason
 from teacher.envs.threads import ThreadedVectorEnv
 from teacher.envs.transform import KWARG
-from teacher.errors import EnvironmentUnsuitableError, TeacherError, described, one_line
-from teacher.extras import ENVIRONMENTS, extra_of
-from teacher.functions import look_here_too
+from teacher.errors import EnvironmentUnsuitableError, TeacherError, one_line
 
 DEFAULT_FPS = 30
 """Of an environment that names no frame rate."""
@@ -83,7 +80,7 @@ def describe_task(
         EnvironmentUnsuitableError: it is unknown, cannot be made, has unsupported spaces or no episode limit.
     """
     env_id = resolve_env_id(env_id)
-    spec = _find_spec(env_id)
+    spec = find_spec(env_id)
     given = {"max_episode_steps": max_episode_steps, KWARG: obs_transform}
     kwargs = {name: value for name, value in given.items() if value is not None}
     horizon = max_episode_steps or spec.max_episode_steps
@@ -97,7 +94,7 @@ def describe_task(
             why = "Box2D is not installed: pip install 'rl-teacher[box2d]'"
         raise EnvironmentUnsuitableError(f"{env_id} cannot be made: {why}") from error
     except (Exception, SystemExit) as error:  # an environment's constructor may raise anything
-        raise EnvironmentUnsuitableError(f"{env_id} cannot be made: {_reason(error)}") from error
+        raise EnvironmentUnsuitableError(f"{env_id} cannot be made: {reason(error)}") from error
     with contextlib.closing(env):
         observation_space, action_space = _supported_spaces(env_id, env)
         if horizon is None:
@@ -161,31 +158,6 @@ def make_vector_env(
     else:
         envs = SyncVectorEnv(makers, autoreset_mode=autoreset_mode)
     return EpisodeRecorder(envs, task.env_id, task.kwargs)
-
-
-def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
-    module, _, name = env_id.rpartition(":")
-    try:
-        if module:
-            look_here_too()
-            importlib.import_module(module)
-    except (Exception, SystemExit) as error:  # a module may do anything when imported
-        extra = extra_of(module)
-        remedy = f": pip install 'rl-teacher[{extra}]'" if extra else ""
-        raise EnvironmentUnsuitableError(f"{module} cannot be imported: {_reason(error)}{remedy}") from error
-    try:
-        return gym.spec(name)
-    except gym.error.Error as error:
-        known = [*gym.registry, *old_names()]
-        close = [f"{module}:{name}" for start, module in ENVIRONMENTS.items() if name.startswith(start)]
-        close = close or difflib.get_close_matches(name, known, n=3)
-        hint = f"did you mean {', '.join(close)}?" if close else "see gymnasium.registry for what there is"
-        raise EnvironmentUnsuitableError(f"no environment is registered as {env_id}; {hint}") from error
-
-
-def _reason(error: BaseException) -> str:
-    """What an exception says; one that ends the program says a number or nothing, so it is named as well."""
-    return described(error) if isinstance(error, SystemExit) else one_line(error)
 
 
 def _never_terminates(env: gym.Env[Any, Any]) -> bool:

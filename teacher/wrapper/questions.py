@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 
-from teacher.client import Phase
+from teacher.decisions import Phase
 from teacher.errors import UndecidedError, counted
 from teacher.learner import PreferenceLearner
 from teacher.queries import select_pairs

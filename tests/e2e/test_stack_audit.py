@@ -19,7 +19,7 @@ from django.db.models.functions import Now
 from human_feedback_site.feedback.models import Comparison, Decision, Experiment, Label, Labeler, Lease
 from stack.audit import Audit, Evidence, audit
 from stack.errors import StackError
-from teacher.client import FeedItem
+from teacher.decisions import FeedItem
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.ledger import Comparison as Asked
 from teacher.ledger import Ledger

@@ -10,12 +10,12 @@ import pytest
 import yaml
 from pyarrow import parquet
 
-from teacher.assembly import LEDGER_NAME, open_run
+from teacher.assembly import open_run
 from teacher.collectors.synthetic import SyntheticTeacher
 from teacher.config import TeachConfig, save_config
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
-from teacher.ledger import Ledger
+from teacher.ledger import LEDGER_NAME, Ledger
 from teacher.loop import train
 from teacher.options import RewardConfig
 from teacher.predictor_files import load_predictor

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
-from teacher.client import Decision, FeedItem, Phase
+from teacher.decisions import Decision, FeedItem, Phase
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError
 from teacher.ledger import Comparison, Ledger, Role, Status

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from teacher.client import FeedItem
+from teacher.decisions import FeedItem
 from teacher.errors import DataError
 from teacher.ledger import Comparison, Ledger
 from teacher.segments import Segment
@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 from uuid import uuid4
 import numpy as np
-from teacher.client import FeedItem
+from teacher.decisions import FeedItem
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.ledger import Comparison, Ledger
 from teacher.segments import Segment

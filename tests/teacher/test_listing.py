@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from teacher.assembly import open_run
+from teacher.cli.ls import summarise
 from teacher.config import TeachConfig, save_config
-from teacher.listing import summarise
 from teacher.loop import train
 from teacher.teach import main
 

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from teacher import loop, teach
+from teacher import loop
 from teacher.assembly import build_run, check, prepared_directory
-from teacher.client import Decision, FeedItem, SiteState
+from teacher.cli import train
 from teacher.collectors.base import CollectorStatus
 from teacher.config import TeachConfig
+from teacher.decisions import Decision, FeedItem, SiteState
 from teacher.judges import oracle
 from teacher.learner import MIN_OPEN_COMPARISONS
 from teacher.ledger import Comparison, Ledger, Role
@@ -282,7 +283,7 @@ def test_a_run_that_the_site_finished_is_saved_and_says_how_it_goes_on(make_run:
     said = run.console = Console(record=True, file=io.StringIO(), width=200)
     run.teaching.page = "http://site/experiments/x/"
     person.finish()
-    assert teach._teach(run, "teach --resume x") == 0
+    assert train._teach(run, "teach --resume x") == 0
     assert (run.config.run_dir / "checkpoint.npz").exists()
     text = said.export_text()
     assert "Finished on the site; saved at step 0." in text

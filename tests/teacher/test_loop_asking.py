@@ -18,8 +18,8 @@ from rich.console import Console
 from agents.rollout import Rollout
 from teacher import loop
 from teacher.assembly import build_run, check, prepared_directory
-from teacher.client import Phase
 from teacher.config import TeachConfig
+from teacher.decisions import Phase
 from teacher.envs.episodes import replay
 from teacher.errors import UndecidedError
 from teacher.options import QueryConfig, RewardConfig

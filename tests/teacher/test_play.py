@@ -137,8 +137,3 @@ def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pyte
     for write in (draw_rewards, film_rewards):
         with pytest.raises(ConfigError, match=r"pip install 'rl-teacher\[plots\]'"):
             write(tmp_path / "a.mp4", trace, [])
-
-
-def test_teach_starts_without_matplotlib() -> None:
-    program = "import sys, teacher.teach; sys.exit('matplotlib' in sys.modules)"
-    subprocess.run([sys.executable, "-c", program], check=True)

@@ -268,7 +268,7 @@ def test_sigterm_while_a_failure_is_saved_does_not_hide_the_failure(
 
     monkeypatch.chdir(tmp_path)
     save = Run.save
-    monkeypatch.setattr("teacher.teach.train", fail)
+    monkeypatch.setattr("teacher.cli.train.train", fail)
     monkeypatch.setattr(Run, "save", save_and_be_ended)
 
     status = main("-p rl -e ShortHopper-v1 -n x".split())
@@ -335,7 +335,7 @@ def test_a_run_that_ends_by_a_defect_is_saved_too(
         raise RuntimeError("nobody thought of this")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("teacher.teach.train", fail)
+    monkeypatch.setattr("teacher.cli.train.train", fail)
     with pytest.raises(RuntimeError, match="nobody thought of this"):
         main("-p rl -e Pendulum-v1 -n x -V".split())
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -17,7 +17,6 @@ from rich.console import Console
 
 from agents.ppo import PPO
 from agents.trpo import TRPO
-from teacher import record
 from teacher.assembly import build_run, check, prepared_directory
 from teacher.checkpoint import load_state, save_state
 from teacher.config import TeachConfig, load_config
@@ -225,7 +224,7 @@ def test_what_cannot_be_begun_from_is_refused_in_one_line_and_leaves_nothing(
 def test_a_run_is_recorded_by_one_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = json.loads((EXPERT / "config.json").read_text())
     (EXPERT / "config.json").write_text(json.dumps({**settings, "device": "cuda:7"}))  # of another machine
-    assert record.main(f"{EXPERT} clone.npz --episodes 3 --seed 5".split()) == 0
+    assert main(["record", *f"{EXPERT} clone.npz --episodes 3 --seed 5".split()]) == 0
     recorded = load_demonstrations(Path("clone.npz"))
     assert capsys.readouterr().out.splitlines()[-1] == f"clone.npz: {recorded.summary()}"
     assert len(recorded.episode_returns) == 3
@@ -236,18 +235,18 @@ def test_a_run_is_recorded_by_one_command(folder: Path, capsys: pytest.CaptureFi
         (f"{EXPERT} nowhere/other.npz --episodes 1", "make nowhere first"),
         (f"{EXPERT} {'x' * 300}.npz", "File name too long"),
     ):
-        assert record.main(line.split()) != 0
+        assert main(["record", *line.split()]) != 0
         said = capsys.readouterr().err
         assert said.startswith("teach record: ")
         assert message in said
         assert said.count("\n") == 1
     for line, message in (("", "required: run_dir, file"), (f"{EXPERT} other.npz --episodes x", "'x'")):
         with pytest.raises(SystemExit, match="2"):
-            record.main(line.split())
+            main(["record", *line.split()])
         said = capsys.readouterr().err
         assert said.startswith("teach record: ")
         assert message in said
         assert said.count("\n") == 1
     (EXPERT / "checkpoint.npz").unlink()
-    assert record.main(f"{EXPERT} other.npz".split()) != 0
+    assert main(["record", *f"{EXPERT} other.npz".split()]) != 0
     assert "checkpoint.npz does not exist" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from teacher.doctor import Finding, Machine, examine
+from teacher.cli.doctor import Finding, Machine, examine
 from teacher.embedded_site import SiteHandle
 from teacher.extras import EXTRAS
 from teacher.teach import main
@@ -84,7 +84,7 @@ def test_each_thing_that_is_missing_comes_with_a_remedy(
 
 def found(about: str, machine: Machine) -> Finding:
     """Of one check, without the others."""
-    from teacher import doctor
+    from teacher.cli import doctor
 
     return {"site": lambda: doctor._site(machine), "redis": lambda: doctor._redis(machine)}[about]()
 
@@ -145,7 +145,7 @@ def test_every_extra_is_known_and_none_that_is_missing_fails(monkeypatch: pytest
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(EXTRAS) == set(declared) - {"dev", "docs"}
     monkeypatch.setitem(EXTRAS, "atari", ("no_such_module", "Atari games"))
-    monkeypatch.setattr("teacher.doctor._opengl", lambda: Finding("OpenGL", "ok", ""))
+    monkeypatch.setattr("teacher.cli.doctor._opengl", lambda: Finding("OpenGL", "ok", ""))
     findings = {finding.about: finding for finding in examine(Machine("runs", "state", None, None))}
     assert findings["atari"].state == "optional"
     assert findings["atari"].remedy == "pip install 'rl-teacher[atari]'"

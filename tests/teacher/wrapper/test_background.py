@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from teacher.client import Decision
+from teacher.decisions import Decision
 from teacher.errors import BackgroundError
 from teacher.segments import Segment
 from teacher.wrapper import tutor

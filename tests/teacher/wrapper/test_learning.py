@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
-from teacher.client import Decision
+from teacher.decisions import Decision
 from teacher.envs.episodes import replay
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
 from teacher.options import RewardConfig

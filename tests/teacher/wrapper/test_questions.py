@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from teacher.client import Decision
+from teacher.decisions import Decision
 from teacher.errors import BackgroundError
 from teacher.preference_files import load_preferences
 from teacher.schedules import ConstantRate, ExponentialSchedule

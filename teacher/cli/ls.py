@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from teacher.arguments import OneLineParser, report_errors
-from teacher.assembly import LEDGER_NAME
 from teacher.checkpoint import CHECKPOINT_NAME, load_outline
 from teacher.config import CONFIG_NAME, TeachConfig, load_config
 from teacher.errors import ConfigError, TeacherError
-from teacher.ledger import Ledger
+from teacher.ledger import LEDGER_NAME, Ledger
 
 _TITLES = ("run", "rewards", "steps", "labels", "return", "saved", "state")
 _AGES = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))

@@ -16,17 +16,10 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-import numpy as np
-import redis
-import torch
 from rich.console import Console
 from rich.markup import escape
 
 from teacher.arguments import OneLineParser, report_errors
-from teacher.client import FeedbackClient
-from teacher.clips.encode import encode
-from teacher.config import REDIS_VARIABLE, read_redis_url
-from teacher.embedded_site import find_running_site
 from teacher.errors import (
     ConfigError,
     RenderError,
@@ -36,8 +29,7 @@ from teacher.errors import (
     one_line,
 )
 from teacher.extras import EXTRAS
-from teacher.people import TOKEN_VARIABLE
-from teacher.storage import open_storage
+from teacher.variables import REDIS_VARIABLE, TOKEN_VARIABLE, read_redis_url
 
 _GL_SECONDS = 120
 _LEAST_FREE = 2**30  # bytes
@@ -109,6 +101,8 @@ def examine(machine: Machine) -> Iterator[Finding]:
 
 
 def _python() -> Finding:
+    import torch  # noqa: PLC0415 - each check imports what it needs, so that the first is shown at once
+
     device = f"{torch.cuda.get_device_name()} (cuda)" if torch.cuda.is_available() else "the processor"
     version = ".".join(map(str, sys.version_info[:3]))
     return Finding("Python", "ok", f"{version}, with torch {torch.__version__} on {device}")
@@ -133,6 +127,10 @@ def _opengl() -> Finding:
 
 
 def _ffmpeg() -> Finding:
+    import numpy as np  # noqa: PLC0415
+
+    from teacher.clips.encode import encode  # noqa: PLC0415
+
     frame = np.zeros((16, 16, 3), np.uint8)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "clip.mp4"
@@ -161,6 +159,8 @@ def _folder(about: str, name: str, option: str) -> Finding:
 
 def _storage(url: str) -> Finding:
     """Whether a clip can be stored and is found then."""
+    from teacher.storage import open_storage  # noqa: PLC0415
+
     about, key = "storage", "doctor/check.mp4"
     where = (
         "set S3_ENDPOINT_URL (unless it is Amazon's), AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and make "
@@ -187,6 +187,8 @@ def _site(machine: Machine) -> Finding:
     """The site that the options name, or the one of this machine."""
     about = "labeling site"
     if machine.site_url is None:
+        from teacher.embedded_site import find_running_site  # noqa: PLC0415
+
         running = find_running_site(Path(machine.state_dir))
         if running is None:
             return Finding(about, "ok", "starts on this machine with the first run that asks people")
@@ -201,6 +203,8 @@ def _site(machine: Machine) -> Finding:
 
 
 def _answering(url: str, token: str) -> Finding:
+    from teacher.client import FeedbackClient  # noqa: PLC0415
+
     about = "labeling site"
     try:
         with contextlib.closing(FeedbackClient(url, token)) as client:
@@ -223,6 +227,8 @@ def _redis(machine: Machine) -> Finding:
         return Finding(
             about, "ok", f"not used: clips are drawn on this machine ({REDIS_VARIABLE} is not set)"
         )
+    import redis  # noqa: PLC0415
+
     host = urlsplit(url).hostname
     try:
         with redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5) as server:

@@ -1,0 +1,61 @@
+"""``teach evaluate PREDICTOR DATASET``: how well a predictor orders pairs that it was not fitted to."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from teacher.arguments import DATASET, PREDICTOR, OneLineParser, report_errors
+from teacher.errors import counted
+
+if TYPE_CHECKING:
+    from teacher.evaluation import Evaluation
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``teach evaluate``; returns the exit status."""
+    parser = OneLineParser(
+        prog="teach evaluate",
+        description="Say how well a predictor knows the answers of a dataset that it was not fitted to.",
+        epilog="example: teach evaluate reward.npz others.npz",
+        allow_abbrev=False,
+    )
+    parser.add_argument("predictor", type=Path, help=PREDICTOR)
+    parser.add_argument("dataset", type=Path, help=DATASET)
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    given = parser.parse_args(arguments)
+
+    def work() -> None:
+        from teacher.evaluation import evaluate  # noqa: PLC0415 - torch takes a second
+        from teacher.predictor_files import load_predictor  # noqa: PLC0415
+        from teacher.preference_files import load_preferences  # noqa: PLC0415
+
+        found = evaluate(load_predictor(given.predictor), load_preferences(given.dataset))
+        print(json.dumps(found.to_dict()) if given.json else "\n".join(described(found, given.dataset)))
+
+    return report_errors(parser, work)
+
+
+def described(found: "Evaluation", dataset: Path) -> Sequence[str]:
+    """An evaluation in lines for people."""
+    lines = [
+        (
+            f"{dataset}: {found.accuracy:.1%} of {counted(found.pairs, 'answer')} right (a coin: 50.0%), "
+            f"loss {found.loss:.3f} nats (a coin: 0.693)"
+        )
+    ]
+    if found.margins:
+        lines += ["", "by the difference of true returns    answers    right"]
+        lines += [
+            f"  {f'{group.low:.4g} to {group.high:.4g}':<32}{group.pairs:>10,}{group.accuracy:>9.1%}"
+            for group in found.margins
+        ]
+        lines.append(f"  rank correlation of predicted and true differences: {found.rank_correlation:.3f}")
+    lines += ["", "by how sure it is                    answers     says    holds"]
+    lines += [
+        f"  {f'{group.low:.0%} to {group.high:.0%}':<32}{group.pairs:>10,}{group.predicted:>9.1%}"
+        f"{group.answered:>9.1%}"
+        for group in found.certainties
+    ]
+    lines.append(f"  calibration error: {found.calibration_error:.3f}")
+    return lines

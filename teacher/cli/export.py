@@ -1,0 +1,61 @@
+"""``teach export RUN FILE``: take the labels and the predictor of a run elsewhere."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from teacher.arguments import OneLineParser, report_errors
+from teacher.config import load_config
+from teacher.errors import ConfigError, counted
+from teacher.files import require_folder, require_new
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``teach export``; returns the exit status."""
+    parser = OneLineParser(
+        prog="teach export",
+        description="Write the labels of a run into a file for other programs, and its predictor.",
+        epilog="example: teach export runs/ShortHopper-v1/backflip labels.npz --predictor reward.npz",
+        allow_abbrev=False,
+    )
+    parser.add_argument("run", type=Path, help="such as runs/ShortHopper-v1/backflip")
+    parser.add_argument(
+        "labels",
+        type=Path,
+        nargs="?",
+        help="the .npz or .parquet file to write, or a folder, which Hugging Face shows as a dataset",
+    )
+    parser.add_argument("--clips", action="store_true", help="film all pairs, and put the films into it")
+    parser.add_argument("--predictor", type=Path, metavar="FILE", help="write the predictor into this .npz")
+    given = parser.parse_args(arguments)
+
+    def work() -> None:
+        if given.labels is None and given.predictor is None:
+            raise ConfigError("expected a file for the labels, or --predictor FILE")
+        if given.predictor is not None and given.predictor.suffix != ".npz":
+            raise ConfigError(f"expected a file of a predictor named *.npz, got {given.predictor}")
+        if given.predictor is not None:
+            require_folder(given.predictor)
+            require_new(given.predictor)
+            if given.predictor == given.labels:
+                raise ConfigError(f"expected two files for labels and predictor, got {given.labels} for both")
+        load_config(given.run)
+        from teacher.export import export_preferences  # noqa: PLC0415 - torch takes a second
+        from teacher.predictor_files import save_predictor  # noqa: PLC0415
+        from teacher.saved_run import SavedRun  # noqa: PLC0415
+
+        if given.predictor is not None:
+            run = SavedRun(given.run)
+            predictor = run.load_predictor()  # before anything is written, because it may not be there
+        if given.labels is not None:
+            count = export_preferences(
+                given.run, given.labels, clips=given.clips, console=Console(soft_wrap=True)
+            )
+            print(f"{given.labels}: {counted(count, 'preference')}")
+        if given.predictor is not None:
+            spaces = run.task.observation_space, run.task.action_space
+            save_predictor(given.predictor, predictor, *spaces)
+            print(f"{given.predictor}: the predictor of {given.run}")
+
+    return report_errors(parser, work)

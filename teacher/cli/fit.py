@@ -1,0 +1,108 @@
+"""``teach fit DATASET PREDICTOR``: fit a reward predictor to exported preferences."""
+
+import argparse
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from teacher.arguments import DATASET, OneLineParser, add_options, as_whole_number, report_errors
+from teacher.checks import SEED, whole_number
+from teacher.cli.evaluate import described
+from teacher.errors import ConfigError, DataError, counted
+from teacher.files import require_folder, require_new
+from teacher.options import MAX_UPDATES, RewardConfig
+
+if TYPE_CHECKING:
+    from teacher.reward.report import FitReport
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``teach fit``; returns the exit status."""
+    parser = OneLineParser(
+        prog="teach fit",
+        description="Fit a reward predictor to exported preferences, without an agent or a site.",
+        epilog="example: teach fit labels.npz reward.npz --evaluate others.npz",
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    parser.add_argument("dataset", type=Path, help=DATASET)
+    parser.add_argument("predictor", type=Path, help="the .npz file to write")
+    parser.add_argument(
+        "--evaluate", type=Path, default=None, metavar="DATASET", help="then try it on these preferences"
+    )
+    parser.add_argument("--seed", type=as_whole_number, default=1, help="of everything random (default: 1)")
+    parser.add_argument(
+        "--max_updates",
+        type=as_whole_number,
+        default=MAX_UPDATES,
+        help=f"it ends before where nothing is gained any more (default: {MAX_UPDATES})",
+    )
+    group = parser.add_argument_group("reward", RewardConfig.__doc__)
+    add_options(group, RewardConfig, prefix="reward.")
+    given = parser.parse_args(arguments)
+    return report_errors(parser, lambda: _fit(given, Console(soft_wrap=True)))
+
+
+def _fit(given: argparse.Namespace, console: Console) -> None:
+    prefix = "reward."
+    settings = {
+        name.removeprefix(prefix): value for name, value in vars(given).items() if name.startswith(prefix)
+    }
+    config = RewardConfig(**settings)
+    seed = whole_number(given.seed, "--seed", SEED)
+    if given.max_updates < 1:
+        raise ConfigError(f"--max_updates: expected 1 or more; got {given.max_updates}")
+    if given.predictor.suffix != ".npz":
+        raise ConfigError(f"expected a file of a predictor named *.npz, got {given.predictor}")
+    require_folder(given.predictor)
+    require_new(given.predictor)
+    from teacher.metrics import progress  # noqa: PLC0415 - torch takes a second
+    from teacher.offline import check_single_fit, fit_once, require_updates  # noqa: PLC0415
+    from teacher.predictor_files import save_predictor  # noqa: PLC0415
+    from teacher.preference_files import load_preferences, saved_spaces  # noqa: PLC0415
+    from teacher.reward.idle import refuse_idle_of_network  # noqa: PLC0415
+    from teacher.reward.predictor import RewardPredictor  # noqa: PLC0415
+    from teacher.reward.report import SETTLED, UNDECIDED  # noqa: PLC0415
+
+    check_single_fit(config, given.max_updates, prefix="--")
+    dataset = load_preferences(given.dataset)
+    others = None if given.evaluate is None else load_preferences(given.evaluate, env_id=dataset.env_id)
+    spaces = saved_spaces(given.dataset)
+    refuse_idle_of_network(config, spaces[0], prefix="--reward.")
+    predictor = RewardPredictor(*spaces, config, seed)
+    with progress(console, "fitting the predictor", given.max_updates) as show:
+        report = fit_once(predictor, dataset, given.max_updates, show)
+    if report.diverged:
+        raise DataError(
+            "the fit came to numbers that are none; try a smaller --reward.learning_rate, and look for "
+            f"outliers in {given.dataset}"
+        )
+    require_updates(report, dataset)
+    save_predictor(given.predictor, predictor, *spaces)
+    console.print(
+        f"{given.predictor}: fitted to {counted(len(dataset), 'preference')} about {dataset.env_id} in "
+        f"{counted(report.updates, 'update')}; {_losses(report)}",
+        highlight=False,
+    )
+    if report.undecided:
+        console.print(UNDECIDED, style="yellow")
+    if report.settled:
+        console.print(SETTLED, highlight=False)
+    if others is not None:
+        from teacher.evaluation import evaluate  # noqa: PLC0415
+
+        for line in described(evaluate(predictor, others), given.evaluate):
+            console.print(line, highlight=False)
+
+
+def _losses(report: "FitReport") -> str:
+    """How a fit came out, in words."""
+    if math.isnan(report.accuracy):
+        return f"none was held out from any member to try it on (training loss {report.loss:.3f})"
+    return (
+        f"of those held out from each member {report.accuracy:.1%} right, loss {report.validation_loss:.3f} "
+        f"(training {report.loss:.3f})"
+    )

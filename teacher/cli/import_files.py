@@ -1,0 +1,53 @@
+"""``teach import SOURCE FILE``: read trajectories and labels of imitation, Minari and Uni-RLHF."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from teacher.arguments import OneLineParser, report_errors
+from teacher.errors import ConfigError, counted
+from teacher.files import require_new
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``teach import``; returns the exit status."""
+    parser = OneLineParser(
+        prog="teach import",
+        description="Read what other programs recorded: trajectories, which become demonstrations for teach "
+        "--demonstrations, or labels of Uni-RLHF, which become preferences for teach fit.",
+        epilog="example: teach import ~/.minari/datasets/hopper/expert-v0 expert.npz",
+        allow_abbrev=False,
+    )
+    parser.add_argument("source", type=Path, help="of imitation, Minari or Uni-RLHF: a folder, or an .npz")
+    parser.add_argument("file", type=Path, help="the file to write: .npz, for preferences .parquet, too")
+    group = parser.add_argument_group("labels of Uni-RLHF")
+    group.add_argument(
+        "--trajectories", type=Path, metavar="TABLE", help="the D4RL dataset they are about, .hdf5 or .npz"
+    )
+    group.add_argument("--env_id", help="name the environment so (without it: as the labels do)")
+    given = parser.parse_args(arguments)
+    return report_errors(parser, lambda: print(f"{given.file}: {_import(given)}"))
+
+
+def _import(given: argparse.Namespace) -> str:
+    """Write what was asked for; how much it is."""
+    require_new(given.file)
+    from teacher.demonstrations import save_demonstrations  # noqa: PLC0415 - torch takes a second
+    from teacher.preference_files import save_preferences, space_of  # noqa: PLC0415
+    from teacher.trajectories import as_demonstrations, load_trajectories  # noqa: PLC0415
+    from teacher.unirlhf import crowd_preferences, is_crowd_labels, load_crowd_labels  # noqa: PLC0415
+
+    if not is_crowd_labels(given.source):
+        demonstrations = as_demonstrations(load_trajectories(given.source))
+        save_demonstrations(given.file, demonstrations)
+        return demonstrations.summary()
+    if given.trajectories is None:
+        raise ConfigError(f"expected --trajectories, the dataset that the labels in {given.source} are about")
+    dataset = crowd_preferences(load_crowd_labels(given.source), given.trajectories, given.env_id)
+    columns = dataset.steps()
+    spaces = (
+        space_of({"kind": "Box", "shape": array.shape[3:], "dtype": str(array.dtype)})
+        for array in (columns.states, columns.actions)
+    )
+    save_preferences(given.file, dataset, *spaces)
+    return f"{counted(len(dataset), 'preference')} about {dataset.env_id}"

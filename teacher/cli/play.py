@@ -1,0 +1,68 @@
+"""``teach play RUN``: see what the policy of a run does, and what its predictor thinks of that."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agents.errors import AgentError
+from teacher.arguments import OneLineParser, as_whole_number, report_errors
+from teacher.checks import COUNT, SEED, whole_number
+from teacher.config import load_config
+from teacher.errors import ConfigError, counted
+
+FILE_NAME = "play.mp4"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``teach play``; returns the exit status."""
+    parser = OneLineParser(
+        prog="teach play",
+        description="Film what the policy of a run does now, and show what its predictor thinks of it.",
+        epilog="example: teach play runs/ShortHopper-v1/backflip flip.mp4 --rewards",
+        allow_abbrev=False,
+    )
+    parser.add_argument("run", type=Path, help="such as runs/ShortHopper-v1/backflip")
+    parser.add_argument(
+        "file", type=Path, nargs="?", help=f"an .mp4, or a .png with the rewards (RUN/{FILE_NAME} without it)"
+    )
+    parser.add_argument(
+        "--rewards", action="store_true", help="show the predicted and the true reward below each frame"
+    )
+    parser.add_argument(
+        "--episodes",
+        type=as_whole_number,
+        default=5,
+        help="to play; that in the middle by return is shown (default: 5)",
+    )
+    parser.add_argument("--seed", type=as_whole_number, default=0, help="of the episodes (default: 0)")
+    parser.add_argument(
+        "--sampled", action="store_true", help="draw actions as in training, not the likeliest"
+    )
+    parser.add_argument("--start", type=int, default=0, help="step to begin with (default: 0)")
+    parser.add_argument("--steps", type=int, help="how many to show (all without it)")
+    given = parser.parse_args(arguments)
+
+    def work() -> None:
+        seed = whole_number(given.seed, "--seed", SEED)
+        path: Path = given.file or given.run / FILE_NAME
+        if path.suffix not in (".mp4", ".png"):
+            raise ConfigError(f"expected a file named *.mp4 or *.png, got {path}")
+        count = whole_number(given.episodes, "--episodes", COUNT)
+        steps = None if given.steps is None else whole_number(given.steps, "--steps", COUNT)
+        load_config(given.run)
+        from teacher.play import cut, play_episodes, show  # noqa: PLC0415 - torch takes a second
+        from teacher.saved_run import SavedRun  # noqa: PLC0415
+
+        run = SavedRun(given.run)
+        episodes = play_episodes(run, count, seed, sampled=given.sampled)
+        chosen = episodes[len(episodes) // 2]
+        clip = cut(chosen, given.start, steps)
+        said = show(run, clip, path, rewards=given.rewards or path.suffix == ".png")
+        returns = [episode.true_return for episode in episodes]
+        print(
+            f"{path}: {counted(len(clip), 'step')} of an episode with return {chosen.true_return:.1f}; of "
+            f"{len(returns)} played {returns[0]:.1f} to {returns[-1]:.1f}"
+        )
+        if said:
+            print(f"  {said}")
+
+    return report_errors(parser, work, (AgentError,))

@@ -1,0 +1,49 @@
+"""``teach record RUN FILE``: record what a trained run does, as demonstrations for others to begin from."""
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from agents.errors import AgentError
+from teacher.arguments import OneLineParser, as_whole_number, report_errors
+from teacher.checks import COUNT, SEED, whole_number
+from teacher.config import load_config
+from teacher.files import require_folder, require_new
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``teach record``; returns the exit status."""
+    parser = OneLineParser(
+        prog="teach record", description="Record what a trained run does, as demonstrations to begin from."
+    )
+    parser.add_argument("run_dir", type=Path, help="such as runs/Hopper-v5/expert")
+    parser.add_argument("file", type=Path, help="the .npz file to write")
+    parser.add_argument("--episodes", type=as_whole_number, default=10, help="how many (default: 10)")
+    parser.add_argument("--seed", type=as_whole_number, default=0, help="of the episodes (default: 0)")
+    given = parser.parse_args(arguments)
+
+    def work() -> None:
+        seed = whole_number(given.seed, "--seed", SEED)
+        episodes = whole_number(given.episodes, "--episodes", COUNT)
+        # Before anything is played that could not be written afterwards.
+        require_new(given.file)
+        require_folder(given.file)
+        load_config(given.run_dir)
+        from teacher.demonstrations import record_demonstrations, save_demonstrations  # noqa: PLC0415 - torch
+        from teacher.envs.make import make_env  # noqa: PLC0415
+        from teacher.metrics import progress  # noqa: PLC0415
+        from teacher.saved_run import SavedRun  # noqa: PLC0415
+
+        run = SavedRun(given.run_dir)
+        agent, task, console = run.load_agent(), run.task, Console(soft_wrap=True)
+        with (
+            contextlib.closing(make_env(task.env_id, task.kwargs)) as env,
+            progress(console, "recording episodes", episodes) as show,
+        ):
+            recorded = record_demonstrations(agent, env, episodes, seed, show)
+        save_demonstrations(given.file, recorded)
+        console.print(f"{given.file}: {recorded.summary()}", highlight=False)
+
+    return report_errors(parser, work, (AgentError,))

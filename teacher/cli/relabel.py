@@ -1,0 +1,31 @@
+"""``teach relabel PREDICTOR TRAJECTORIES COPY``: copy trajectories with the rewards of a predictor."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from teacher.arguments import PREDICTOR, OneLineParser, report_errors
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``teach relabel``; returns the exit status."""
+    parser = OneLineParser(
+        prog="teach relabel",
+        description="Copy trajectories, with the rewards of a predictor in place of those recorded.",
+        epilog="example: teach relabel reward.npz ~/.minari/datasets/hopper/medium-v0 hopper-taught-v0",
+        allow_abbrev=False,
+    )
+    parser.add_argument("predictor", type=Path, help=PREDICTOR)
+    parser.add_argument(
+        "trajectories", type=Path, help="demonstrations (.npz), or a folder of imitation or Minari"
+    )
+    parser.add_argument("copy", type=Path, help="the file or folder to write, of the same kind")
+    given = parser.parse_args(arguments)
+
+    def work() -> None:
+        from teacher.predictor_files import load_predictor  # noqa: PLC0415 - torch takes a second
+        from teacher.trajectories import relabel  # noqa: PLC0415
+
+        relabel(load_predictor(given.predictor), given.trajectories, given.copy)
+        print(f"{given.copy}: {given.trajectories} with the rewards of {given.predictor}")
+
+    return report_errors(parser, work)

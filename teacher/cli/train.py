@@ -1,0 +1,173 @@
+"""Train an agent: what ``teach`` does once its settings are read. It imports torch, so it loads last."""
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+
+from rich.console import Console
+
+from agents.distributed import Ranks, joined_ranks
+from agents.errors import AgentError
+from teacher.arguments import INTERRUPTED
+from teacher.assembly import build_run, check, prepared_directory
+from teacher.config import RunSettings, TeachConfig
+from teacher.crew import Crew
+from teacher.errors import (
+    SiteRefusedError,
+    SiteUnreachableError,
+    StorageError,
+    TeacherError,
+    UndecidedError,
+    counted,
+)
+from teacher.follower import follow
+from teacher.loop import train
+from teacher.run import Run
+
+
+def main(read: Callable[[], RunSettings]) -> int:
+    """Train, alone or as one of the processes that ``torchrun`` started; returns the exit status.
+
+    Args:
+        read: gives the settings; called only in the process that leads.
+    """
+    try:
+        with joined_ranks() as ranks:
+            return follow(ranks) if ranks.rank else _lead(read, Crew(ranks))
+    except AgentError as error:
+        print(f"teach: {error}", file=sys.stderr)
+        return 2
+
+
+def _lead(read: Callable[[], RunSettings], crew: Crew) -> int:
+    """Train, and have the others end with the same exit status."""
+    if crew.ranks.size > 1:
+        signal.signal(signal.SIGTERM, _interrupt_once)
+        signal.signal(signal.SIGINT, _interrupt_once)
+    status = 1
+    try:
+        status = _run(read, crew)
+    except SystemExit as exit_:
+        status = exit_.code if isinstance(exit_.code, int) else 1
+        raise
+    finally:
+        crew.dismiss(status)
+    return status
+
+
+def _run(read: Callable[[], RunSettings], crew: Crew) -> int:
+    console = Console(soft_wrap=True)
+    try:
+        config, run_id, resumed = read()
+        task = check(config, console)
+        with (
+            prepared_directory(config, run_id, resumed=resumed),
+            build_run(config, run_id, task, console, crew) as run,
+        ):
+            return _teach(run, _resume_line(config, crew.ranks))
+    except (TeacherError, AgentError) as error:
+        print(f"teach: {error}", file=sys.stderr)
+        return error.exit_status if isinstance(error, TeacherError) else 1
+    except OSError as error:
+        print(f"teach: {error.filename or 'the system'}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("teach: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _teach(run: Run, resume: str) -> int:
+    console = run.console
+    _greet(run)
+    try:
+        completed = _train_or_save(run, resume)
+    except KeyboardInterrupt as interrupt:
+        run.save()
+        if signal.SIGTERM in interrupt.args:
+            console.print("\nEnded by SIGTERM, as torchrun sends it when another process of a run has died.")
+        console.print(f"\nSaved at step {run.agent.total_steps:,}. To go on: [bold]{resume}[/]")
+        return INTERRUPTED
+    run.save()
+    if not completed:
+        page = run.teaching.page if run.teaching else ""
+        console.print(
+            f"Finished on the site; saved at step {run.agent.total_steps:,}. Everything is in "
+            f"{run.config.run_dir}\nTo go on: reopen it at {page} and then [bold]{resume}[/]"
+        )
+        return 0
+    labels = _labels_of(run)
+    console.print(
+        f"Done after {run.agent.total_steps:,} steps{labels}. Everything is in {run.config.run_dir}"
+    )
+    try:
+        run.finish()
+    except (SiteUnreachableError, SiteRefusedError) as error:
+        console.print(f"The site was not told: {error}. To tell it: {resume}", style="yellow")
+    return 0
+
+
+def _labels_of(run: Run) -> str:
+    """With how many labels it was made, of how many wanted, where that was a number."""
+    if run.teaching is None:
+        return ""
+    given, wanted = run.teaching.ledger.usable(), run.config.n_labels
+    return f" with {counted(given, 'label') if wanted is None else f'{given:,} of {wanted:,} labels'}"
+
+
+def _train_or_save(run: Run, resume: str) -> bool:
+    """Train; where that fails, save what there is and say how to go on."""
+    try:
+        return train(run)
+    except UndecidedError as error:  # going on would be with the same teacher
+        raise UndecidedError(
+            f"{error}; a run keeps its teacher, so begin another: another -n, with another --teacher"
+        ) from error
+    except Exception:  # whatever it is, what was learned is not to be lost
+        # torchrun sends SIGTERM when another process has died: no reason to lose the error that says so.
+        signal.signal(signal.SIGTERM, _disregard)
+        with contextlib.suppress(StorageError):
+            run.save()
+        run.console.print(f"To go on when that is mended: {resume}", style="yellow")
+        raise
+
+
+def _resume_line(config: TeachConfig, ranks: Ranks) -> str:
+    """The command that goes on with a run, on as many processes."""
+    python, module = shlex.quote(sys.executable), "-m teacher.teach"
+    if ranks.size == 1:
+        program = "teach" if shutil.which("teach") else f"{python} {module}"
+    else:
+        torchrun = "torchrun" if shutil.which("torchrun") else f"{python} -m torch.distributed.run"
+        on_each_host = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.size))
+        hosts = ranks.size // on_each_host
+        others = f"--nnodes {hosts} --node-rank ... --rdzv-endpoint ... " if hosts > 1 else ""
+        program = f"{torchrun} {others}--nproc-per-node {on_each_host} {module}"
+    return f"{program} --resume {shlex.quote(str(config.run_dir))}"
+
+
+def _greet(run: Run) -> None:
+    """Say once what runs, where people label, and where to look."""
+    config, print_ = run.config, run.console.print
+    verb = "Going on with" if run.agent.total_steps else "Training"
+    print_(
+        f"{verb} [bold]{config.env_id}[/] for {config.num_timesteps:,} steps; run directory {config.run_dir}"
+    )
+    print_(f"Curves: tensorboard --logdir {shlex.quote(config.runs_dir)}")
+    if run.teaching is not None:
+        for line in run.teaching.welcome:
+            print_(line)
+
+
+def _disregard(*_: object) -> None:
+    """Unlike SIG_IGN, not passed on to programs that are started later."""
+
+
+def _interrupt_once(number: int, _: object) -> None:
+    """The same where torchrun may send what the terminal has sent, perhaps in the midst of saving."""
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt(number)

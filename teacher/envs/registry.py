@@ -1,0 +1,48 @@
+"""Which environment an id names, found out without making it: neither torch nor MuJoCo is imported."""
+
+import difflib
+import importlib
+
+import gymnasium as gym
+
+from teacher.envs.families import old_names
+from teacher.errors import EnvironmentUnsuitableError, described, one_line
+from teacher.extras import ENVIRONMENTS, extra_of
+from teacher.functions import look_here_too
+
+
+def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
+    """Find the registered specification of an environment.
+
+    Args:
+        env_id: as registered, or ``module:Env-v0``, whose module is imported first.
+
+    Raises:
+        EnvironmentUnsuitableError: the module cannot be imported, or nothing is registered under the id; the
+            message suggests similar ids.
+    """
+    module, _, name = env_id.rpartition(":")
+    try:
+        if module:
+            look_here_too()
+            importlib.import_module(module)
+    except (Exception, SystemExit) as error:  # a module may do anything when imported
+        extra = extra_of(module)
+        remedy = f": pip install 'rl-teacher[{extra}]'" if extra else ""
+        raise EnvironmentUnsuitableError(f"{module} cannot be imported: {reason(error)}{remedy}") from error
+    try:
+        return gym.spec(name)
+    except gym.error.Error as error:
+        known = [*gym.registry, *old_names()]
+        close = [f"{module}:{name}" for start, module in ENVIRONMENTS.items() if name.startswith(start)]
+        close = close or difflib.get_close_matches(name, known, n=3)
+        hint = f"did you mean {', '.join(close)}?" if close else "see gymnasium.registry for what there is"
+        raise EnvironmentUnsuitableError(f"no environment is registered as {env_id}; {hint}") from error
+
+
+def reason(error: BaseException) -> str:
+    """Describe why importing or making an environment failed.
+
+    :class:`SystemExit` is named, because its message is a number or nothing.
+    """
+    return described(error) if isinstance(error, SystemExit) else one_line(error)
