@@ -26,9 +26,7 @@ from teacher.errors import TeacherError
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = OneLineParser(
-        prog="python -m stack", description="The full stack on this machine.", allow_abbrev=False
-    )
+    parser = OneLineParser(prog="python -m stack", description="The full stack on this machine.")
     parser.add_argument("--dir", type=_folder, default=Path("state/stack"), help="its folder (%(default)s)")
     parser.add_argument("--workers", type=_at_least(1), default=2, help="render workers (%(default)s)")
     whole = parser.add_argument_group("a whole experiment with scripted labelers")

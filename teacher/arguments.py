@@ -2,14 +2,15 @@
 
 import argparse
 import dataclasses
+import difflib
 import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
-from teacher.errors import TeacherError
+from teacher.errors import TeacherError, one_line
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
@@ -20,9 +21,10 @@ _NEGATIVE_NUMBER = re.compile(r"-(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$", re.IGNORECASE)
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage text.
+    """Report a wrong command line in one line, without the usage text, and suggest the option that was meant.
 
-    The line begins with the name of the program, its command or the module, as ``prog`` has it.
+    The line begins with the name of the program, its command or the module, as ``prog`` has it. Options
+    cannot be abbreviated: ``--token SECRET`` must not pass for ``--token-file SECRET``.
 
     Args:
         all_settings: the option that lists them.
@@ -30,10 +32,30 @@ class OneLineParser(argparse.ArgumentParser):
     """
 
     def __init__(self, *, all_settings: str = "--help", **others: Any) -> None:
-        super().__init__(**others)
+        super().__init__(**others, allow_abbrev=False)
         self._all_settings = all_settings
         # argparse's own, private and without a public way to set it, takes -1e6 for an option.
         self._negative_number_matcher = _NEGATIVE_NUMBER
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> argparse.Namespace:
+        """Parse a command line; unknown options are refused, with the nearest one where there is one."""
+        given: argparse.Namespace
+        given, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            self.error(self._about_unknown(unknown))
+        return given
+
+    def _about_unknown(self, words: Sequence[str]) -> str:
+        """Name unknown options without their values, which may be secrets."""
+        options = [word.partition("=")[0] for word in words if word.startswith("-")]
+        if not options:
+            return f"unexpected argument {one_line(words[0])!r}"
+        known = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+        close = difflib.get_close_matches(options[0], known, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        return f"unknown option {' '.join(options)}{hint}"
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""

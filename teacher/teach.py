@@ -45,7 +45,6 @@ def build_parser() -> OneLineParser:
         epilog=ENVIRONMENTS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
-        allow_abbrev=False,
         add_help=False,
         all_settings="--help-all",
     )
@@ -110,11 +109,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: Sequence[str]) -> int:
     """Call the command that the first word names, or train."""
-    first = arguments[0] if arguments else ""
+    if not arguments:
+        print(HELP, end="")
+        return ConfigError.exit_status
+    first = arguments[0]
     if first in COMMANDS:
         command: Callable[[Sequence[str]], int] = importlib.import_module(COMMANDS[first]).main
         return command(arguments[1:])
-    if first and not first.startswith("-"):
+    if not first.startswith("-"):
         close = difflib.get_close_matches(first, COMMANDS, n=1)
         hint = f"did you mean teach {close[0]}?" if close else "teach --help lists all"
         raise ConfigError(f"expected an option or a command, got {first!r}; {hint}")

@@ -270,7 +270,6 @@ def main(arguments: Sequence[str]) -> int:
         prog="teach doctor",
         description="Say what is missing on this machine, and how to get it.",
         epilog="With a site elsewhere, give the same --site_url and --storage as to teach.",
-        allow_abbrev=False,
     )
     parser.add_argument("--site_url", help="the labeling site (without it: one on this machine)")
     parser.add_argument(

@@ -18,7 +18,6 @@ def main(arguments: Sequence[str]) -> int:
         prog="teach evaluate",
         description="Say how well a predictor knows the answers of a dataset that it was not fitted to.",
         epilog="example: teach evaluate reward.npz others.npz",
-        allow_abbrev=False,
     )
     parser.add_argument("predictor", type=Path, help=PREDICTOR)
     parser.add_argument("dataset", type=Path, help=DATASET)

@@ -17,7 +17,6 @@ def main(arguments: Sequence[str]) -> int:
         prog="teach export",
         description="Write the labels of a run into a file for other programs, and its predictor.",
         epilog="example: teach export runs/ShortHopper-v1/backflip labels.npz --predictor reward.npz",
-        allow_abbrev=False,
     )
     parser.add_argument("run", type=Path, help="such as runs/ShortHopper-v1/backflip")
     parser.add_argument(

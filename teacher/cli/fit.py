@@ -26,7 +26,6 @@ def main(arguments: Sequence[str]) -> int:
         description="Fit a reward predictor to exported preferences, without an agent or a site.",
         epilog="example: teach fit labels.npz reward.npz --evaluate others.npz",
         argument_default=argparse.SUPPRESS,
-        allow_abbrev=False,
     )
     parser.add_argument("dataset", type=Path, help=DATASET)
     parser.add_argument("predictor", type=Path, help="the .npz file to write")

@@ -16,7 +16,6 @@ def main(arguments: Sequence[str]) -> int:
         description="Read what other programs recorded: trajectories, which become demonstrations for teach "
         "--demonstrations, or labels of Uni-RLHF, which become preferences for teach fit.",
         epilog="example: teach import ~/.minari/datasets/hopper/expert-v0 expert.npz",
-        allow_abbrev=False,
     )
     parser.add_argument("source", type=Path, help="of imitation, Minari or Uni-RLHF: a folder, or an .npz")
     parser.add_argument("file", type=Path, help="the file to write: .npz, for preferences .parquet, too")

@@ -128,7 +128,6 @@ def main(arguments: Sequence[str]) -> int:
     parser = OneLineParser(
         prog="teach ls",
         description="List the runs in a folder, the one saved last at the end.",
-        allow_abbrev=False,
     )
     parser.add_argument("runs_dir", nargs="?", type=Path, default=Path("runs"), help="(default: runs)")
     given = parser.parse_args(arguments)

@@ -18,7 +18,6 @@ def main(arguments: Sequence[str]) -> int:
         prog="teach play",
         description="Film what the policy of a run does now, and show what its predictor thinks of it.",
         epilog="example: teach play runs/ShortHopper-v1/backflip flip.mp4 --rewards",
-        allow_abbrev=False,
     )
     parser.add_argument("run", type=Path, help="such as runs/ShortHopper-v1/backflip")
     parser.add_argument(

@@ -12,7 +12,6 @@ def main(arguments: Sequence[str]) -> int:
         prog="teach relabel",
         description="Copy trajectories, with the rewards of a predictor in place of those recorded.",
         epilog="example: teach relabel reward.npz ~/.minari/datasets/hopper/medium-v0 hopper-taught-v0",
-        allow_abbrev=False,
     )
     parser.add_argument("predictor", type=Path, help=PREDICTOR)
     parser.add_argument(

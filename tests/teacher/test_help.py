@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from teacher import bots
 from teacher.config import PARTS, TeachConfig
 from teacher.help_text import HELP, SECTIONS
 from teacher.teach import COMMANDS, main, parse_arguments
@@ -61,3 +62,46 @@ def test_all_options_are_listed_in_sections(
 def test_an_unknown_command_is_one_line(word: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([word, "runs/x"]) == 2
     assert capsys.readouterr().err == f"teach: expected an option or a command, got {word!r}; {says}\n"
+
+
+def test_without_arguments_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert capsys.readouterr().out == HELP
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("-p rl -e Pendulum-v1 -n x --sed 3", "teach: unknown option --sed; did you mean --seed?"),
+        ("-p rl -e Pendulum-v1 -n x --sed=3", "teach: unknown option --sed; did you mean --seed?"),
+        (
+            "--resume runs/x --reward.membrs 3",
+            "--reward.membrs; did you mean --reward.members?",
+        ),
+        ("play runs/x --reward", "teach play: unknown option --reward; did you mean --rewards?"),
+        ("record runs/x a.npz --episode 3", "unknown option --episode; did you mean --episodes?"),
+        ("doctor --zzz secret", "teach doctor: unknown option --zzz ("),
+        ("ls runs more", "teach ls: unexpected argument 'more'"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_one_that_was_meant(
+    line: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main(line.split())
+    said = capsys.readouterr().err
+    assert says in said
+    assert "secret" not in said
+    assert said.count("\n") == 1
+
+
+def test_an_abbreviated_option_is_refused_and_its_value_is_not_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "token").write_text("tt_x")
+    line = f"--site http://127.0.0.1:9 --experiment x --token-file {tmp_path / 'token'} --token tt_secret"
+    with pytest.raises(SystemExit, match=r"^2$"):
+        bots.main(line.split())
+    said = capsys.readouterr().err
+    assert "unknown option --token; did you mean --token-file?" in said
+    assert "secret" not in said

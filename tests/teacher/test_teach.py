@@ -64,7 +64,6 @@ def test_a_negative_number_may_be_written_in_any_way(
 @pytest.mark.parametrize(
     "line",
     [
-        "",
         "-p rl -e ShortHopper-v1",
         "-p rl -n x",
         "-e ShortHopper-v1 -n x",
