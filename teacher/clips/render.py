@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from teacher.clips.encode import Frame, encode
-from teacher.envs.capture import prepare_drawing
+from teacher.clips.overrides import draws_as_gymnasium
+from teacher.envs.capture import as_frame, prepare_drawing
 from teacher.envs.episodes import replay
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe, library_versions
@@ -134,6 +135,7 @@ class Stage:
         except Exception as error:
             raise RenderError(f"{env_id} cannot be made for rendering: {described(error)}") from error
         self._scene: Any = None
+        self._is_quick: bool | None = None  # whether our scene shows what the environment would
 
     def frames(self, shot: Shot) -> Iterator[Frame]:
         """Play the shot's episode and yield a picture after each step to be shown.
@@ -160,20 +162,17 @@ class Stage:
         self._env.close()
 
     def _draw(self) -> Frame:
+        if self._is_quick is None:
+            self._is_quick = draws_as_gymnasium(self._env)
+        if not self._is_quick:
+            return as_frame(self._env.render(), self._name)
         bare: Any = self._env.unwrapped
-        if hasattr(bare, "mujoco_renderer"):
-            if self._scene is None:
-                # Not at the top: a process that only trains must not touch OpenGL, which may be missing.
-                from teacher.clips.scene import MujocoScene  # noqa: PLC0415
+        if self._scene is None:
+            # Not at the top: a process that only trains must not touch OpenGL, which may be missing.
+            from teacher.clips.scene import MujocoScene  # noqa: PLC0415
 
-                self._scene = MujocoScene(bare.model, bare.mujoco_renderer.default_cam_config, self._size)
-            return cast(Frame, self._scene.draw(bare.data))
-        picture: Any = self._env.render()
-        if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
-            raise RenderError(
-                f"{self._name} drew {type(picture).__name__}; expected an RGB array from rgb_array mode"
-            )
-        return picture.astype(np.uint8, copy=False)
+            self._scene = MujocoScene(bare.model, bare.mujoco_renderer.default_cam_config, self._size)
+        return cast(Frame, self._scene.draw(bare.data))
 
 
 def render(job: ClipJob) -> None:

@@ -5,10 +5,11 @@ import os
 from typing import Any, SupportsFloat
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from teacher.envs.episodes import FRAME_KEY, SeededResets
-from teacher.errors import EnvironmentUnsuitableError, described
+from teacher.errors import EnvironmentUnsuitableError, RenderError, described
 
 LONGER_SIDE = 400
 """Pixels; larger pictures are made smaller."""
@@ -43,22 +44,48 @@ class CapturedResets(SeededResets):
             raise EnvironmentUnsuitableError(
                 f"--capture_frames: {self._name} cannot be drawn: {described(error)}"
             ) from error
-        return jpeg(picture)
+        return jpeg(picture, self._name)
 
 
-def jpeg(picture: Any) -> bytes:
+def as_frame(picture: Any, name: str = "the environment") -> NDArray[np.uint8]:
+    """Return what an environment drew as ``(height, width, 3)`` bytes.
+
+    Bytes are taken as they are; floats in [0, 1] are scaled to 0 to 255.
+
+    Args:
+        picture: what ``render()`` returned.
+        name: of the environment, for the message.
+
+    Raises:
+        RenderError: it is no RGB array, or its numbers are neither bytes nor floats in [0, 1].
+    """
+    if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
+        found = f"shape {picture.shape}" if isinstance(picture, np.ndarray) else type(picture).__name__
+        raise RenderError(
+            f"{name} drew {found}; expected an RGB array (height, width, 3) from render_mode rgb_array"
+        )
+    if picture.dtype == np.uint8:
+        return picture
+    low, high = (float(picture.min()), float(picture.max())) if picture.size else (0.0, 0.0)
+    if np.issubdtype(picture.dtype, np.integer) and low >= 0 and high <= 255:
+        return picture.astype(np.uint8)
+    if np.issubdtype(picture.dtype, np.floating) and low >= 0 and high <= 1:  # never so where one is NaN
+        return (picture * 255).round().astype(np.uint8)
+    raise RenderError(
+        f"{name} drew {picture.dtype} from {low:g} to {high:g}; expected bytes or floats from 0 to 1"
+    )
+
+
+def jpeg(picture: Any, name: str = "the environment") -> bytes:
     """An RGB picture ``(height, width, 3)`` as a file; small ones, as of Atari, keep every pixel.
 
     Raises:
-        EnvironmentUnsuitableError: it is none.
+        EnvironmentUnsuitableError: it is none, see :func:`as_frame`.
     """
-    if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
-        found = picture.shape if isinstance(picture, np.ndarray) else type(picture).__name__
-        raise EnvironmentUnsuitableError(
-            f"expected the environment to draw an RGB array (height, width, 3), got {found}; with its "
-            "render_mode rgb_array it should"
-        )
-    image = Image.fromarray(picture.astype(np.uint8, copy=False))
+    try:
+        image = Image.fromarray(as_frame(picture, name))
+    except RenderError as error:
+        raise EnvironmentUnsuitableError(str(error)) from error
     image.thumbnail((LONGER_SIDE, LONGER_SIDE), Image.Resampling.BOX)
     file = io.BytesIO()
     image.save(file, "JPEG", quality=_QUALITY, subsampling=0)

@@ -188,13 +188,3 @@ def test_people_are_asked_only_about_what_can_be_shown(
     assert main([*line.split(), "--allow_variable_horizon"]) == 2
     assert "pass --capture_frames" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize(
-    "drawn", [None, [np.zeros((4, 4, 3))], np.zeros((4, 4))], ids=["None", "list", "grey"]
-)
-def test_what_is_no_picture_is_refused(drawn: object) -> None:
-    with pytest.raises(
-        EnvironmentUnsuitableError, match=r"draw an RGB array .*, got (NoneType|list|\(4, 4\))"
-    ):
-        jpeg(drawn)
