@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 import requests
 
@@ -74,7 +74,7 @@ class Bot(threading.Thread):
         self.answered = 0
         self.stopped = False
         self.error: Exception | None = None
-        self._site = site.rstrip("/") + "/"
+        self._site = self._labeling_site = site.rstrip("/") + "/"
         self._path = f"api/v1/experiments/{experiment}"
         self._token = BearerToken(token)
         self._log = log
@@ -103,6 +103,9 @@ class Bot(threading.Thread):
         page = self._until_answered("GET", _json(answer)["invite_url"])
         _check(page)
         self._session.headers["Referer"] = page.url  # Django wants to see it where the site speaks HTTPS
+        # Cookies are good for the host that the invitation leads to, which may be another name of the site.
+        if urlsplit(page.url).hostname != urlsplit(self._site).hostname:
+            self._labeling_site = page.url.partition("experiments/")[0]
 
     def _label(self) -> bool:
         """Answer one pair, or wait where there is none; False once there will be no more."""
@@ -152,13 +155,16 @@ class Bot(threading.Thread):
 
     def _as_labeler(self, path: str, body: Mapping[str, Any]) -> requests.Response:
         """Post as the labeler, signing in again where the session has ended."""
-        while True:
-            cookies = [cookie for cookie in self._session.cookies if cookie.name.startswith("csrftoken")]
-            headers = {"X-CSRFToken": cookies[0].value or ""} if cookies else {}
-            answer = self._until_answered("POST", path, json=body, headers=headers)
-            if answer.status_code not in _SIGNED_OUT:
-                return answer
+        answer = self._post(path, body)
+        if answer.status_code in _SIGNED_OUT:
             self._sign_in()
+            answer = self._post(path, body)  # refused again, it is an error: asking on would never end
+        return answer
+
+    def _post(self, path: str, body: Mapping[str, Any]) -> requests.Response:
+        cookies = [cookie for cookie in self._session.cookies if cookie.name.startswith("csrftoken")]
+        headers = {"X-CSRFToken": cookies[0].value or ""} if cookies else {}
+        return self._until_answered("POST", self._labeling_site + path, json=body, headers=headers)
 
     def _until_answered(self, method: str, path: str, **request: Any) -> requests.Response:
         """Send the same request until the site answers it, whatever the answer is."""

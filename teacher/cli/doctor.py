@@ -43,7 +43,7 @@ mujoco.mj_forward(model, data)
 renderer = mujoco.Renderer(model, 16, 16)
 renderer.update_scene(data)
 assert renderer.render().any(), "the picture is black"
-print(backend)
+print(f"backend={backend}", flush=True)
 """
 _GL_REMEDY = "apt install libegl1 libgl1-mesa-dri libosmesa6, or their like, and leave MUJOCO_GL unset"
 _FFMPEG_REMEDY = (
@@ -118,8 +118,10 @@ def _opengl() -> Finding:
         )
     except subprocess.TimeoutExpired:
         return Finding(about, "missing", f"drew nothing within {_GL_SECONDS} s", _GL_REMEDY)
+    # Libraries may print before and after it.
+    backend = next((line for line in drawn.stdout.splitlines() if line.startswith("backend=")), "")
     if drawn.returncode == 0:
-        return Finding(about, "ok", f"draws MuJoCo with {drawn.stdout.split()[-1]}")
+        return Finding(about, "ok", f"draws MuJoCo with {backend.removeprefix('backend=')}")
     words = drawn.stderr.strip().splitlines() or [f"it was ended by signal {-drawn.returncode}"]
     why = next((line for line in reversed(words) if "Error" in line), words[-1])
     by = f"with MUJOCO_GL={chosen}: " if chosen else ""

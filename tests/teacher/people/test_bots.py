@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import requests
@@ -182,3 +182,53 @@ def test_a_bot_that_was_signed_out_signs_in_again(signed_out: tuple[Any, Bot], p
     asking.collector.submit(pairs[2:4], "training", 100)
     asking.receive(2)
     assert bot.error is None
+
+
+class TwoNames(BaseHTTPRequestHandler):
+    """A finished experiment on a site that calls itself localhost; ``shut`` lets nobody in."""
+
+    server: HTTPServer
+    shut: ClassVar[bool]
+    asked: ClassVar[int]
+
+    def do_GET(self) -> None:
+        """Open the invitation: a cookie, and the labeling page."""
+        self._send(200, {}, cookie="sessionid=a; Path=/")
+
+    def do_POST(self) -> None:
+        """Make an invitation, or say that the experiment is finished to those who are signed in."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path.endswith("/invites"):
+            self._send(201, {"invite_url": f"http://localhost:{self.server.server_port}/experiments/x/label"})
+            return
+        TwoNames.asked += 1
+        if self.shut or "sessionid" not in self.headers.get("Cookie", ""):
+            self._send(401, {"detail": "sign in"})
+        else:
+            self._send(200, {"notice": None, "state": "finished", "leases": []})
+
+    def _send(self, status: int, body: object, cookie: str = "") -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        if cookie:
+            self.send_header("Set-Cookie", cookie)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.parametrize("shut", [False, True])
+def test_a_bot_signs_in_where_its_invitation_leads_and_is_refused_once(shut: bool) -> None:
+    TwoNames.shut, TwoNames.asked = shut, 0
+    with HTTPServer(("127.0.0.1", 0), TwoNames) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        bot = Bot(f"http://127.0.0.1:{server.server_port}", "x", "tt_any", "bot-1")
+        bot.start()
+        bot.join(60)
+        server.shutdown()
+    assert not bot.is_alive()
+    assert ("401" in str(bot.error)) == shut
+    assert TwoNames.asked == (2 if shut else 1)

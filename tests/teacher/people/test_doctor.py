@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from teacher.cli import doctor
 from teacher.cli.doctor import Finding, Machine, examine
 from teacher.embedded_site import SiteHandle
 from teacher.extras import EXTRAS
@@ -49,6 +50,12 @@ def test_all_that_is_needed_is_tried_and_here(
     assert list(tmp_path.rglob("*.mp4")) == []
 
 
+def test_what_libraries_print_is_not_taken_for_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    noisy = f"import atexit; print('before'); atexit.register(print, 'after it')\n{doctor._DRAW}"
+    monkeypatch.setattr(doctor, "_DRAW", noisy)
+    assert doctor._opengl().detail in ("draws MuJoCo with egl", "draws MuJoCo with osmesa")
+
+
 def test_each_thing_that_is_missing_comes_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,8 +91,6 @@ def test_each_thing_that_is_missing_comes_with_a_remedy(
 
 def found(about: str, machine: Machine) -> Finding:
     """Of one check, without the others."""
-    from teacher.cli import doctor
-
     return {"site": lambda: doctor._site(machine), "redis": lambda: doctor._redis(machine)}[about]()
 
 
