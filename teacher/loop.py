@@ -89,6 +89,7 @@ def train(run: Run, on_round: Callable[[Round], None] | None = None) -> bool:
             on_round(Round(run.agent.total_steps, values, run))
     if teaching is not None:
         take_last_answers(run, teaching)
+    run.finish_videos()
     return True
 
 

@@ -266,6 +266,11 @@ class Run:
         self._paused = paused
         return paused
 
+    def finish_videos(self) -> None:
+        """Film the last episode and wait for it; Ctrl-C skips it."""
+        if self._videos is not None:
+            self._videos.finish()
+
     def finish(self) -> None:
         """Tell those who answer that training is complete."""
         if self.teaching is not None:

@@ -36,8 +36,7 @@ def encode(frames: Iterable[Frame], path: Path, fps: int, size: int) -> None:
     first = next(moving, None)
     if first is None:
         raise RenderError(f"nothing to show in {path.name}: expected at least one frame, got none")
-    # A fixed name: what a killed render leaves behind is overwritten by the next try.
-    temporary = path.with_name(f".{path.name}.part")
+    temporary = _partial(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _run_ffmpeg(_hold_last(itertools.chain([first], moving), fps), first.shape, temporary, fps, size)
@@ -45,8 +44,18 @@ def encode(frames: Iterable[Frame], path: Path, fps: int, size: int) -> None:
     except OSError as error:
         raise RenderError(f"cannot write the clip {path}: {error.strerror or error}") from error
     finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        remove_partial(path)
+
+
+def remove_partial(path: Path) -> None:
+    """Remove what a render that failed or was killed has left beside the clip ``path``."""
+    with contextlib.suppress(OSError):
+        _partial(path).unlink(missing_ok=True)
+
+
+def _partial(path: Path) -> Path:
+    """Where a clip is while it is made: a fixed name, which the next try overwrites."""
+    return path.with_name(f".{path.name}.part")
 
 
 def fit(width: int, height: int, size: int) -> tuple[int, int]:

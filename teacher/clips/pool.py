@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
+from teacher.clips.encode import remove_partial
 from teacher.clips.render import ClipJob
 from teacher.errors import RenderError, ReplayMismatchError
 
@@ -71,7 +72,7 @@ class ClipRenderer:
         return task.future
 
     def close(self) -> None:
-        """Stop at once: waiting jobs are cancelled, running ones raise :class:`RenderError`."""
+        """Stop at once: waiting jobs are cancelled, others raise :class:`RenderError` and leave no file."""
         with self._lock, contextlib.suppress(queue.Empty):
             self._closed = True
             while True:
@@ -100,7 +101,12 @@ class ClipRenderer:
             try:
                 worker.render(task)
             except Exception as error:  # whatever it is, someone waits for the future
-                if attempt == ATTEMPTS or self._closed:
+                remove_partial(task.job.path)  # a process that was killed could not
+                if self._closed:
+                    closed = f"{task.job.path.name} was not finished: the renderer was closed"
+                    task.future.set_exception(RenderError(closed))
+                    return
+                if attempt == ATTEMPTS:
                     task.future.set_exception(error)
                     return
             else:

@@ -1,5 +1,6 @@
 """People as teachers: comparisons go to the labeling site, decisions come back, all beside the training."""
 
+import contextlib
 import math
 import threading
 import time
@@ -127,6 +128,9 @@ class HumanCollector:
 
     def _tell_finished(self) -> None:
         self._post_points()
+        with contextlib.suppress(StorageError):  # the last video may have come after the last round
+            self._films.upload()
+        self._films.announce()
         self._client.put_experiment(self._settings, state="finished")
         while self._read_feed().items:
             pass  # the last answers came after the last poll

@@ -1,7 +1,9 @@
 import io
 from collections.abc import Iterator
+from concurrent.futures import wait
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -40,19 +42,50 @@ def videos(tmp_path: Path, task: TaskInfo, said: io.StringIO) -> Iterator[Episod
     videos.close()
 
 
-def test_the_first_episode_and_then_one_in_each_part_of_the_run_is_filmed(
+def films(folder: Path) -> list[str]:
+    """Everything in the folder of videos, unfinished files included."""
+    return sorted(path.name for path in folder.rglob("videos/*"))
+
+
+def test_the_first_episode_one_in_each_part_and_the_last_are_filmed(
     videos: EpisodeVideos, episode: Trajectory, tmp_path: Path, said: io.StringIO
 ) -> None:
     part = 1000 // CLIPS_PER_RUN
     for step in (20, 40, part + 10, part + 20):
         videos.offer(episode, step)
-    videos.close()
-    clips = sorted(path.name for path in tmp_path.rglob("*.mp4"))
-    assert clips == ["step-000000020.mp4", "step-000000060.mp4"]
-    assert said.getvalue() == ""
+        wait(videos._told)  # so that none is dropped for a newer one
+    videos.finish()
+    assert films(tmp_path) == ["step-000000020.mp4", "step-000000060.mp4", "step-000000070.mp4"]
+    videos.finish()
+    assert len(films(tmp_path)) == 3
+    assert "no videos" not in said.getvalue()
 
 
-def test_each_film_is_shown_when_it_is_made(
+def test_where_steps_are_slow_time_tells_when_a_video_is_due(
+    videos: EpisodeVideos, episode: Trajectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    videos.offer(episode, 1)
+    videos.offer(episode, 2)
+    wait(videos._told)
+    monkeypatch.setattr("teacher.videos.FILM_SECONDS", 0.0)
+    videos.offer(episode, 3)
+    wait(videos._told)
+    assert films(tmp_path) == ["step-000000001.mp4", "step-000000003.mp4"]
+
+
+def test_a_renderer_that_is_behind_drops_what_waits_and_keeps_the_newest(
+    videos: EpisodeVideos, episode: Trajectory, tmp_path: Path
+) -> None:
+    steps = range(20, 1000, 50)
+    for step in steps:
+        videos.offer(episode, step)
+    videos.finish()
+    made = films(tmp_path)
+    assert made[-1] == f"step-{steps[-1]:09d}.mp4"
+    assert len(made) < len(steps) / 2
+
+
+def test_each_video_is_shown_before_the_run_ends(
     task: TaskInfo, episode: Trajectory, tmp_path: Path, said: io.StringIO
 ) -> None:
     config = TeachConfig(
@@ -63,13 +96,39 @@ def test_each_film_is_shown_when_it_is_made(
     videos = EpisodeVideos(
         config, task, Console(file=said), lambda film, step: shown.append((film.name, step))
     )
-    for step in (20, 60):
-        videos.offer(episode, step)
+    videos.offer(episode, 20)
+    wait(videos._told)
+    videos.offer(episode, 40)
+    videos.finish()
+    assert shown == [("step-000000020.mp4", 20), ("step-000000040.mp4", 40)]
     videos.close()
-    assert shown == [("step-000000020.mp4", 20), ("step-000000060.mp4", 60)]
 
 
-def test_a_clip_that_cannot_be_made_is_reported_once(
+def test_stopping_it_is_silent_and_leaves_no_unfinished_file(
+    videos: EpisodeVideos, episode: Trajectory, tmp_path: Path, said: io.StringIO
+) -> None:
+    videos.offer(episode, 20)
+    videos.close()
+    assert not [name for name in films(tmp_path) if name != "step-000000020.mp4"]
+    assert said.getvalue() == ""
+
+
+def test_ctrl_c_skips_the_last_video(
+    videos: EpisodeVideos, episode: Trajectory, said: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: object, timeout: float | None = None) -> object:
+        if timeout is None:
+            raise KeyboardInterrupt
+        return SimpleNamespace(not_done={1})
+
+    monkeypatch.setattr("teacher.videos.wait", interrupted)
+    videos.offer(episode, 20)
+    videos.finish()
+    videos.close()
+    assert "no videos" not in said.getvalue()
+
+
+def test_a_video_that_cannot_be_made_is_reported_once(
     videos: EpisodeVideos,
     episode: Trajectory,
     tmp_path: Path,
@@ -79,6 +138,7 @@ def test_a_clip_that_cannot_be_made_is_reported_once(
     monkeypatch.setattr(episode, "_env_id", "teacher/Nothing-v1")
     for step in (20, 60, 110):
         videos.offer(episode, step)
-    videos.close()
-    assert said.getvalue().count("no clips of whole episodes") == 1
+        wait(videos._told)
+    videos.finish()
+    assert said.getvalue().count("no videos of whole episodes") == 1
     assert not list(tmp_path.rglob("*.mp4"))
