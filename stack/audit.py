@@ -215,7 +215,7 @@ def audit(evidence: Evidence) -> Audit:
     by_bots = {label.comparison for label in stored.values()} - {
         label.comparison for label in labels if label.uuid not in stored
     }
-    with contextlib.closing(Ledger(evidence.ledger)) as ledger:
+    with contextlib.closing(Ledger(evidence.ledger, read_only=True)) as ledger:
         decided = {uuid: decision for seq, uuid, decision in feed if seq <= ledger.cursor}
         due = {uuid: TARGETS[decision] for uuid, decision in decided.items() if decision in TARGETS}
         held = {preference.uuid: preference for preference in ledger.preferences()}

@@ -159,7 +159,7 @@ def _has_begun(config: TeachConfig) -> bool:
     path = config.run_dir / LEDGER_NAME
     if not path.exists():
         return False
-    with contextlib.closing(Ledger(path)) as ledger:
+    with contextlib.closing(Ledger(path, read_only=True)) as ledger:
         return ledger.total() > 0
 
 

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from teacher.decisions import CERTAIN, FeedItem, Phase
 from teacher.errors import DataError
+from teacher.ledger_file import explained, open_to_read, open_to_write
 from teacher.preferences import Preference
 from teacher.segments import Segment, SegmentPair
 
@@ -20,30 +21,6 @@ Role = Phase | Literal["gold"]
 
 LEDGER_NAME = "ledger.sqlite3"
 """In the folder of a run."""
-_APPLICATION_ID = 0x52_4C_54_4C  # "RLTL": tells a ledger from any other SQLite file
-_VERSION = 1
-_SCHEMA = (
-    """CREATE TABLE comparison (
-        id INTEGER PRIMARY KEY,
-        uuid BLOB NOT NULL UNIQUE,
-        phase TEXT NOT NULL,
-        step INTEGER NOT NULL,
-        status TEXT NOT NULL,
-        decision TEXT,
-        probability REAL,
-        seq INTEGER
-    ) STRICT""",
-    # Apart from comparison, so that a change of status rewrites no segment.
-    """CREATE TABLE pair (
-        comparison INTEGER PRIMARY KEY REFERENCES comparison (id),
-        first BLOB NOT NULL,
-        second BLOB NOT NULL
-    ) STRICT""",
-    "CREATE TABLE feed (cursor INTEGER NOT NULL) STRICT",
-    "INSERT INTO feed VALUES (0)",
-    f"PRAGMA application_id = {_APPLICATION_ID}",
-    f"PRAGMA user_version = {_VERSION}",
-)
 _USABLE = "(decision IN ('first', 'second', 'equal'))"
 _TARGETS = (
     "SELECT uuid, decision, probability, first, second, seq FROM comparison JOIN pair ON pair.comparison = id"
@@ -80,38 +57,19 @@ class Ledger:
         path: the file; made where it does not exist.
         hard_labels: give decisions as certain targets, 1, 0.5 or 0, whatever their probability; what is
             stored is the same.
+        read_only: look at a ledger that is there, also while a run writes it, and change nothing.
 
     Raises:
-        DataError: by every method, where the file is damaged, not a ledger, or cannot be written.
+        DataError: by every method, where the file is damaged, not a ledger, or cannot be written; or is to be
+            written and was opened to be read only.
     """
 
-    def __init__(self, path: Path, *, hard_labels: bool = False) -> None:
+    def __init__(self, path: Path, *, hard_labels: bool = False, read_only: bool = False) -> None:
         self.path = path
         self._hard_labels = hard_labels
+        self._read_only = read_only
         self._lock = threading.RLock()
-        with self._explained():
-            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        try:
-            self._open()
-        except DataError:
-            self._connection.close()
-            raise
-
-    def _open(self) -> None:
-        """Make the tables in an empty file; refuse, unchanged, what is not a ledger of this version."""
-        application_id = self._number("PRAGMA application_id")
-        version = self._number("PRAGMA user_version")
-        is_new = application_id == 0 and self._number("SELECT count(*) FROM sqlite_master") == 0
-        if not is_new and application_id != _APPLICATION_ID:
-            raise DataError(f"{self.path} is not a ledger of this program; expected one made by a run")
-        if not is_new and version != _VERSION:
-            raise DataError(f"{self.path} has version {version}; this program reads version {_VERSION}")
-        for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
-            self._rows(f"PRAGMA {setting}")
-        if is_new:
-            with self._transaction() as connection:
-                for statement in _SCHEMA:
-                    connection.execute(statement)
+        self._connection = open_to_read(path) if read_only else open_to_write(path)
 
     def close(self) -> None:
         """Close the file; the ledger cannot be used any more."""
@@ -266,33 +224,18 @@ class Ledger:
         return int(self._rows(query, parameters)[0][0])
 
     def _rows(self, query: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        with self._lock, self._explained():
+        with self._lock, explained(self.path):
             return self._connection.execute(query, parameters).fetchall()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """All or nothing, on the disk when it ends."""
-        with self._lock, self._explained():
+        if self._read_only:
+            raise DataError(f"{self.path} was opened to be read only; nothing can be written into it")
+        with self._lock, explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """SQLite's errors as one line that names the file."""
-        try:
-            yield
-        except sqlite3.OperationalError as error:
-            raise DataError(
-                f"{self.path} cannot be used: {error}; free space or repair its folder, then resume"
-            ) from error
-        except sqlite3.DatabaseError as error:
-            raise DataError(f"{self.path} is damaged or not a ledger: {error}") from error
+            with self._connection as connection:
+                yield connection
 
 
 def _probability(item: FeedItem) -> float | None:

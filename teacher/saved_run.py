@@ -77,7 +77,7 @@ class SavedRun:
         hard_labels, path = self.config.hard_labels, self.folder / LEDGER_NAME
         if not path.exists():
             raise DataError(f"{self.folder} has no labels; expected a run with -p synth or -p human")
-        return Ledger(path, hard_labels=hard_labels)
+        return Ledger(path, hard_labels=hard_labels, read_only=True)
 
     def load_preferences(self) -> PreferenceDataset:
         """All labels that give a target. Raises :class:`DataError` where they are damaged."""

@@ -209,7 +209,7 @@ def test_the_demo_with_bots_reaches_joint_training_and_label_40_unaided(
             assert time.monotonic() < deadline, (tmp_path / "demo.log").read_text()
             time.sleep(1)
             for path in tmp_path.glob("runs/*/*/ledger.sqlite3"):
-                ledger = Ledger(path)
+                ledger = Ledger(path, read_only=True)
                 answered = ledger.usable()
                 assert ledger.asked("pretraining") <= 20
                 ledger.close()

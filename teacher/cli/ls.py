@@ -51,7 +51,7 @@ def summarise(folder: Path) -> RunSummary:
     steps = int(outline["agent"]["total_steps"]) if outline else 0
     labels = 0
     if (folder / LEDGER_NAME).exists():
-        with contextlib.closing(Ledger(folder / LEDGER_NAME)) as ledger:
+        with contextlib.closing(Ledger(folder / LEDGER_NAME, read_only=True)) as ledger:
             labels = ledger.usable()
     if _is_held(folder / "lock"):
         state = "running"

@@ -271,7 +271,7 @@ def test_an_embedded_site_comes_back_with_its_runs_while_both_are_in_use(
     assert files_below(state / "media") == media
     assert (state / "secret_key").read_text() == secret
     assert (state / "site.sqlite3").stat().st_mode & 0o077 == 0
-    with closing(Ledger(run_dir / "ledger.sqlite3")) as restored:
+    with closing(Ledger(run_dir / "ledger.sqlite3", read_only=True)) as restored:
         assert restored.cursor == 7
     assert load_config(run_dir)[0].name == "x"
     assert (run_dir / "checkpoint").read_bytes() == b"weights"

@@ -5,6 +5,7 @@ A kind needs a row here. A ledger's ``-wal`` file is in ``test_ledger_durability
 and ``test_stack_audit.py``, benchmarks' in ``test_results.py``.
 """
 
+import contextlib
 import csv
 import functools
 import json
@@ -182,11 +183,20 @@ def read_ledger(path: Path) -> object:
     opened = Ledger(path)
     try:
         opened.write([])
-        return opened.cursor, opened.unfinished(), opened.preferences(), opened.decided_pairs(9)
+        return contents(opened)
     finally:
         opened.close()
         for rest in path.parent.glob("ledger.sqlite3-*"):  # the next damage is not this one's
             rest.unlink()
+
+
+def look_at_ledger(path: Path) -> object:
+    with contextlib.closing(Ledger(path, read_only=True)) as opened:
+        return contents(opened)
+
+
+def contents(ledger: Ledger) -> object:
+    return ledger.cursor, ledger.unfinished(), ledger.preferences(), ledger.decided_pairs(9)
 
 
 def segment(folder: Path, make_segment: MakeSegment) -> Path:
@@ -238,6 +248,7 @@ KINDS = [
     Kind("configuration", settings, lambda path: load_config(path.parent)),
     Kind("run id of a wrapper", run_id, lambda path: run_id_in(path.parent)),
     Kind("ledger", ledger, read_ledger),
+    Kind("ledger that is only read", ledger, look_at_ledger),
     Kind("segment", segment, lambda path: Segment.from_bytes(path.read_bytes())),
     Kind("recipe", recipe, lambda path: EpisodeRecipe.from_json(path.read_text(errors="replace"))),
     *(

@@ -55,7 +55,7 @@ def test_an_export_holds_what_the_ledger_does(
         observation_space=task.observation_space,
         action_space=task.action_space,
     )
-    with contextlib.closing(Ledger(run_dir / LEDGER_NAME)) as ledger:
+    with contextlib.closing(Ledger(run_dir / LEDGER_NAME, read_only=True)) as ledger:
         held = ledger.preferences()
     assert dataset.values.tolist() == [preference.value for preference in held]
     for row, preference in enumerate(held):

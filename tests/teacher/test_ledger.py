@@ -380,7 +380,7 @@ def test_hard_labels_make_each_decision_certain(tmp_path: Path, ledger: Ledger, 
     ]
     ledger.record(items, cursor=3)
     assert [preference.value for preference in ledger.targets()] == [0.8, 0.55, 0.4]
-    hard = Ledger(tmp_path / "ledger.sqlite3", hard_labels=True)
+    hard = Ledger(tmp_path / "ledger.sqlite3", hard_labels=True, read_only=True)
     assert [preference.value for preference in hard.targets()] == [1.0, 0.5, 0.0]
     assert [preference.value for preference in hard.preferences([asked[1].uuid])] == [0.5]
     hard.close()

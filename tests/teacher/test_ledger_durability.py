@@ -17,6 +17,7 @@ from teacher.ledger import Comparison, Ledger
 from teacher.segments import Segment
 
 MakeSegment = Callable[..., Segment]
+BOTH_WAYS = pytest.mark.parametrize("read_only", [False, True], ids=["to be written", "to be read"])
 ROOT = Path(__file__).parents[2]
 WRITER = """
 import resource
@@ -135,33 +136,38 @@ def test_a_full_disk_is_one_line_and_leaves_what_was_written(tmp_path: Path) -> 
     ledger.close()
 
 
-def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+@BOTH_WAYS
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, read_only: bool) -> None:
     path = tmp_path / "ledger.sqlite3"
     path.write_text("these are the labels of last summer, " * 50)
     with pytest.raises(DataError, match="is damaged or not a ledger"):
-        Ledger(path)
+        Ledger(path, read_only=read_only)
     assert path.read_text().startswith("these are the labels")
+    assert list(tmp_path.iterdir()) == [path]
 
 
-def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+@BOTH_WAYS
+def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path, read_only: bool) -> None:
     path = tmp_path / "ledger.sqlite3"
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE comparison (id INTEGER)")
     other.close()
     before = path.read_bytes()
     with pytest.raises(DataError, match="is not a ledger of this program"):
-        Ledger(path)
+        Ledger(path, read_only=read_only)
     assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_newer_ledger_is_refused(tmp_path: Path, make_segment: MakeSegment) -> None:
+@BOTH_WAYS
+def test_a_newer_ledger_is_refused(tmp_path: Path, make_segment: MakeSegment, read_only: bool) -> None:
     path = tmp_path / "ledger.sqlite3"
     written(path, make_segment).close()
     with sqlite3.connect(path) as newer:
         newer.execute("PRAGMA user_version = 2")
     newer.close()
     with pytest.raises(DataError, match="has version 2; this program reads version 1"):
-        Ledger(path)
+        Ledger(path, read_only=read_only)
 
 
 def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:

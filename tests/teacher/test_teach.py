@@ -192,7 +192,7 @@ def test_ctrl_c_saves_and_the_printed_command_goes_on(
     monkeypatch.chdir(tmp_path)
     assert main(["--resume", "runs/ShortHopper-v1/x"]) == 0
     assert load_state(run_dir / "checkpoint.npz")["agent"]["total_steps"] >= 14000
-    assert Ledger(run_dir / "ledger.sqlite3").asked() == 40
+    assert Ledger(run_dir / "ledger.sqlite3", read_only=True).asked() == 40
 
 
 def test_a_killed_run_goes_on_and_asks_no_label_twice(
@@ -204,13 +204,13 @@ def test_a_killed_run_goes_on_and_asks_no_label_twice(
     wait_for_events(run_dir)
     trainer.kill()
     trainer.wait()
-    with_killed = Ledger(run_dir / "ledger.sqlite3")
+    with_killed = Ledger(run_dir / "ledger.sqlite3", read_only=True)
     before = {preference.uuid: preference.value for preference in with_killed.preferences()}
     with_killed.close()
 
     monkeypatch.chdir(tmp_path)
     assert main(["--resume", "runs/ShortHopper-v1/x"]) == 0
-    ledger = Ledger(run_dir / "ledger.sqlite3")
+    ledger = Ledger(run_dir / "ledger.sqlite3", read_only=True)
     after = {preference.uuid: preference.value for preference in ledger.preferences()}
     assert ledger.asked() == ledger.usable() == 60
     assert before.items() <= after.items()
@@ -222,7 +222,7 @@ def test_its_end_says_of_how_many_labels_wanted_there_was_something_to_ask_about
     monkeypatch.chdir(tmp_path)
     line = "-p synth -e Pendulum-v1 -n x -l 400 -L 5 -t 500 --segment_steps 190 -V"
     assert main(line.split()) == 0
-    ledger = Ledger(tmp_path / "runs" / "Pendulum-v1" / "x" / "ledger.sqlite3")
+    ledger = Ledger(tmp_path / "runs" / "Pendulum-v1" / "x" / "ledger.sqlite3", read_only=True)
     assert 5 < ledger.usable() < 400
     assert f" steps with {ledger.usable()} of 400 labels." in capsys.readouterr().out
 

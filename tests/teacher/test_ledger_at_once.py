@@ -1,0 +1,248 @@
+"""A ledger that several open in the same moment, and one that somebody looks at while a run writes it."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from teacher import ledger_file
+from teacher.errors import DataError
+from teacher.ledger import Comparison, Ledger
+from teacher.segments import Segment
+
+MakeSegment = Callable[..., Segment]
+ROOT = Path(__file__).parents[2]
+OPENERS = """
+import multiprocessing, sys, threading
+from contextlib import closing
+from pathlib import Path
+from teacher.ledger import Ledger
+
+ROUNDS, THREADS, WRITERS, READERS = 20, 2, 3, 2
+processes = multiprocessing.get_context("fork")
+begin = processes.Barrier(WRITERS + READERS)
+failures = processes.SimpleQueue()
+
+def open_all(work):
+    for number in range(ROUNDS):
+        path = Path(sys.argv[1]) / f"{number}.sqlite3"
+        begin.wait()
+        threads = [threading.Thread(target=tried, args=(work, path)) for _ in range(THREADS)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+
+def tried(work, path):
+    try:
+        work(path)
+    except BaseException as error:
+        failures.put(repr(error))
+
+def write(path):
+    with closing(Ledger(path)) as ledger:
+        ledger.record([], cursor=1)
+
+def read(path):
+    cursor = 0
+    while cursor == 0:  # until the first has written
+        if path.exists():
+            with closing(Ledger(path, read_only=True)) as ledger:
+                cursor = ledger.cursor
+
+works = [write] * WRITERS + [read] * READERS
+started = [processes.Process(target=open_all, args=(work,)) for work in works]
+[process.start() for process in started]
+[process.join() for process in started]
+while not failures.empty():
+    print(failures.get())
+"""
+LOOK = """
+import sys
+from pathlib import Path
+from teacher.ledger import Ledger
+print(Ledger(Path(sys.argv[1]), read_only=True).total())
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.sqlite3"
+
+
+@pytest.fixture
+def ask(make_segment: MakeSegment) -> Callable[[Ledger], None]:
+    """Writes one comparison."""
+
+    def ask(ledger: Ledger) -> None:
+        ledger.write([Comparison(uuid4(), make_segment(1), make_segment(2), "training", 0)])
+
+    return ask
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    """What lies there, but for SQLite's index of its log, which is memory that processes share."""
+    return {each.name: each.read_bytes() for each in path.parent.iterdir() if not each.name.endswith("-shm")}
+
+
+def run(program: str, *arguments: object, prefix: tuple[str, ...] = ()) -> str:
+    command = [*prefix, sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+def test_processes_and_threads_may_make_a_ledger_and_look_at_it_in_the_same_moment(tmp_path: Path) -> None:
+    assert run(OPENERS, tmp_path) == ""
+
+
+def test_a_ledger_is_looked_at_and_made_in_one_transaction(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = ledger_file._is_empty
+
+    def look_while_another_opens_it(connection: sqlite3.Connection, path: Path) -> bool:
+        with closing(sqlite3.connect(path, timeout=0)) as other, pytest.raises(sqlite3.OperationalError):
+            other.execute("BEGIN IMMEDIATE")
+        return look(connection, path)
+
+    monkeypatch.setattr(ledger_file, "_is_empty", look_while_another_opens_it)
+    Ledger(path).close()
+
+
+def test_a_ledger_waits_for_whoever_reads_it_while_it_is_made(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite itself would fail at once: the reader may be about to write."""
+    make = ledger_file._make_tables
+    pauses: list[float] = []
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+
+        def let_another_write_next(connection: sqlite3.Connection) -> None:
+            make(connection)
+            connection.execute("COMMIT")
+            other.execute("BEGIN IMMEDIATE")
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            other.execute("ROLLBACK")
+
+        monkeypatch.setattr(ledger_file, "_make_tables", let_another_write_next)
+        monkeypatch.setattr("teacher.ledger_file.time.sleep", pause)
+        with closing(Ledger(path)):
+            assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert len(pauses) == 1
+
+
+def test_a_reader_sees_what_a_run_has_just_written_and_changes_nothing(
+    path: Path, ask: Callable[[Ledger], None]
+) -> None:
+    with closing(Ledger(path)) as ledger:
+        for count in (1, 2):
+            ask(ledger)
+            before = files_of(path)
+            assert before["ledger.sqlite3-wal"]
+            with closing(Ledger(path, read_only=True)) as reader:
+                assert reader.total() == count
+                assert files_of(path) == before
+            assert files_of(path) == before
+
+
+def test_a_reader_leaves_nothing_beside_a_ledger_that_nobody_holds(
+    path: Path, ask: Callable[[Ledger], None]
+) -> None:
+    with closing(Ledger(path)) as ledger:
+        ask(ledger)
+    before = files_of(path)
+    with closing(Ledger(path, read_only=True)) as reader:
+        assert reader.total() == 1
+    assert files_of(path) == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_reader_leaves_what_a_killed_run_wrote_last_where_it_is(
+    path: Path, tmp_path: Path, ask: Callable[[Ledger], None]
+) -> None:
+    with closing(Ledger(path)) as ledger:
+        ask(ledger)
+        left = files_of(path)
+    killed = tmp_path / "killed" / path.name
+    killed.parent.mkdir()
+    for name, content in left.items():
+        killed.with_name(name).write_bytes(content)
+    for _ in range(2):
+        with closing(Ledger(killed, read_only=True)) as reader:
+            assert reader.total() == 1
+        assert files_of(killed) == left
+
+
+def test_a_file_that_a_run_is_about_to_fill_is_an_empty_ledger(
+    path: Path, ask: Callable[[Ledger], None]
+) -> None:
+    path.touch()
+    with closing(Ledger(path, read_only=True)) as reader:
+        assert (reader.total(), reader.cursor, reader.preferences(), reader.unfinished()) == (0, 0, [], [])
+        assert files_of(path) == {path.name: b""}
+        with closing(Ledger(path)) as ledger:
+            ask(ledger)
+    with closing(Ledger(path, read_only=True)) as reader:
+        assert reader.total() == 1
+
+
+def test_a_ledger_that_is_not_there_is_not_made(path: Path) -> None:
+    with pytest.raises(DataError, match=r"ledger\.sqlite3 does not exist; expected the ledger of a run$"):
+        Ledger(path, read_only=True)
+    assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda ledger: ledger.write([]),
+        lambda ledger: ledger.set_status([], "failed"),
+        lambda ledger: ledger.record([], 1),
+    ],
+    ids=["write", "set_status", "record"],
+)
+def test_a_reader_writes_nothing(path: Path, write: Callable[[Ledger], None]) -> None:
+    Ledger(path).close()
+    with (
+        closing(Ledger(path, read_only=True)) as reader,
+        pytest.raises(DataError, match=r"ledger\.sqlite3 was opened to be read only; nothing can be"),
+    ):
+        write(reader)
+
+
+@pytest.mark.parametrize("name", ["what?mode=memory#1", "100%41 of it", "übung & mehr"])
+def test_a_path_may_hold_what_means_something_in_an_address(
+    tmp_path: Path, name: str, ask: Callable[[Ledger], None]
+) -> None:
+    path = tmp_path / name / f"{name}.sqlite3"
+    path.parent.mkdir()
+    with closing(Ledger(path)) as ledger:
+        ask(ledger)
+    assert list(path.parent.iterdir()) == [path]
+    with closing(Ledger(path, read_only=True)) as reader:
+        assert reader.total() == 1
+
+
+def test_a_folder_that_cannot_be_written_is_read_with_and_without_a_run(
+    path: Path, ask: Callable[[Ledger], None]
+) -> None:
+    unprivileged = ("setpriv", "--bounding-set=-dac_override") if os.geteuid() == 0 else ()
+    with closing(Ledger(path)) as ledger:
+        ask(ledger)
+        path.parent.chmod(0o500)
+        try:
+            assert run(LOOK, path, prefix=unprivileged) == "1\n"
+        finally:
+            path.parent.chmod(0o700)
+    path.chmod(0o400)
+    path.parent.chmod(0o500)
+    try:
+        assert run(LOOK, path, prefix=unprivileged) == "1\n"
+        assert list(path.parent.iterdir()) == [path]
+    finally:
+        path.parent.chmod(0o700)
