@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +23,7 @@ from teacher.envs.random_episodes import (
 )
 from teacher.envs.tasks import TaskInfo, make_vector_env, task_of
 from teacher.errors import ConfigError
-from teacher.files import locked_folder
+from teacher.files import locked_folder, remove_held
 from teacher.judges import Judge, ScriptedTeacher, goal_of, value_of
 from teacher.ledger import LEDGER_NAME, Ledger
 from teacher.metrics import waiting
@@ -128,7 +127,7 @@ def prepared_directory(config: TeachConfig, run_id: uuid.UUID, *, resumed: bool)
     turned out not to work can be mended and the same command given again.
 
     Raises:
-        ConfigError: another process runs in it, or it cannot be made.
+        ConfigError: another process runs in it, it cannot be made, or it is to be resumed and is no run's.
     """
     missing = [folder for folder in (config.run_dir, *config.run_dir.parents) if not folder.exists()]
     with contextlib.ExitStack() as held:
@@ -142,10 +141,12 @@ def prepared_directory(config: TeachConfig, run_id: uuid.UUID, *, resumed: bool)
             refuse_existing(config)  # again: now nobody else can make one
             save_config(config, run_id)
         try:
+            if resumed:
+                load_config(config.run_dir)  # again: it may have gone, with what it failed at
             yield
         except BaseException:
             if config.run_dir in missing and not _has_begun(config):
-                shutil.rmtree(config.run_dir, ignore_errors=True)
+                remove_held(config.run_dir)
                 with contextlib.suppress(OSError):  # another run may be in one of them
                     for folder in missing[1:]:
                         folder.rmdir()

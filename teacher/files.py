@@ -1,8 +1,14 @@
 """Files that appear whole or not at all, and what those are worth that others made."""
 
 import contextlib
+import errno
 import fcntl
+import glob
+import itertools
 import os
+import secrets
+import shutil
+import time
 import tokenize
 import zipfile
 import zlib
@@ -20,29 +26,150 @@ DAMAGED_ARCHIVE = (
 )  # fmt: skip
 """What reading a damaged ``.npz`` may raise besides OSError; an ``.npy`` file is no context manager."""
 
+_TRIES, _PAUSE_SECONDS = 20, 0.01  # to hold a folder
+
 
 @contextlib.contextmanager
-def written_whole(path: Path) -> Iterator[IO[bytes]]:
+def written_whole(path: Path, *, new: bool = False) -> Iterator[IO[bytes]]:
     """A file to write into; it takes the name ``path`` at the end, and outlives a loss of power.
 
-    Where writing fails, ``path`` stays as it was. One process at a time may write a path.
+    Where writing fails, ``path`` stays as it was. Of several who write it at once, each writes a file of its
+    own.
+
+    Args:
+        path: its name.
+        new: take nobody's place, also where somebody has taken the name meanwhile.
+
+    Raises:
+        ConfigError: with ``new``, the name is taken.
     """
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with part.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
+    with part_of(path, new=new) as part, part.open("wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)  # the name, too
     finally:
         os.close(folder)
+
+
+@contextlib.contextmanager
+def part_of(path: Path, *, new: bool = False) -> Iterator[Path]:
+    """The same for another program: the name of the file that it is to write."""
+    part, descriptor = _free_part(path, os.O_WRONLY | os.O_CREAT)
+    try:
+        yield part
+        if new:
+            _take_new_name(part, path)
+        else:
+            part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _take_new_name(part: Path, path: Path) -> None:
+    """Rename a file to what nothing is called yet."""
+    try:
+        try:
+            path.hardlink_to(part)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links, where the name is of an empty file for a moment
+            path.touch(exist_ok=False)
+            part.replace(path)
+        else:
+            part.unlink()
+    except FileExistsError as error:
+        raise _taken(path) from error
+
+
+@contextlib.contextmanager
+def folder_made_whole(path: Path) -> Iterator[Path]:
+    """An empty folder to fill; it takes the name ``path`` at the end, or goes again.
+
+    Raises:
+        ConfigError: something has taken the name.
+    """
+    part, descriptor = _free_part(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _empty(part)  # of what a process left that was killed
+        yield part
+        try:
+            part.rename(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise
+            raise _taken(path) from error
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _free_part(path: Path, flags: int) -> tuple[Path, int]:
+    """A file or folder beside ``path`` that nobody else fills, and its descriptor, by which it is held."""
+    for number in itertools.count(1):
+        part = path.with_name(f".{path.name}.part{'' if number == 1 else number}")
+        if flags & os.O_DIRECTORY:
+            part.mkdir(exist_ok=True)
+        try:
+            descriptor = _hold(part, flags, strict=False)
+        except FileNotFoundError:
+            if flags & os.O_CREAT:  # there is no folder for it
+                raise
+            continue  # it was renamed in this moment
+        if descriptor is not None:
+            return part, descriptor
+    raise AssertionError("numbers are endless")
+
+
+def _hold(path: Path, flags: int, *, strict: bool) -> int | None:
+    """Open and lock; None where somebody else holds it, or it has lost its name meanwhile.
+
+    Args:
+        strict: fail on a file system that has no locks.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(descriptor), path.stat()):
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except OSError:
+        if not strict:
+            return descriptor
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def remove_abandoned_parts(path: Path) -> None:
+    """Remove what writers of ``path`` that were killed have left beside it."""
+    for part in path.parent.glob(f".{glob.escape(path.name)}.part*"):
+        with contextlib.suppress(OSError):
+            descriptor = _hold(part, os.O_WRONLY, strict=False)
+            if descriptor is not None:
+                part.unlink()
+                os.close(descriptor)
 
 
 def require_new(path: Path) -> None:
@@ -56,7 +183,11 @@ def require_new(path: Path) -> None:
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}; choose another name") from error
     if exists:
-        raise ConfigError(f"{path} exists; choose another name or remove it")
+        raise _taken(path)
+
+
+def _taken(path: Path) -> ConfigError:
+    return ConfigError(f"{path} exists; choose another name or remove it")
 
 
 def require_folder(path: Path) -> None:
@@ -94,7 +225,32 @@ def locked_folder(folder: Path) -> Iterator[None]:
         BlockingIOError: another one does.
         OSError: it cannot be made.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    descriptor = _held_folder(folder)
+    try:
         yield
+    finally:
+        os.close(descriptor)
+
+
+def _held_folder(folder: Path) -> int:
+    """Try more than once: who only asks whether it is held, as ``teach ls`` does, holds it for a moment."""
+    for last in [False] * (_TRIES - 1) + [True]:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            descriptor = _hold(folder / "lock", os.O_RDWR | os.O_CREAT, strict=True)
+        except FileNotFoundError:  # who held it has removed it
+            if last:
+                raise
+            descriptor = None
+        if descriptor is not None:
+            return descriptor
+        time.sleep(_PAUSE_SECONDS)
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(folder))
+
+
+def remove_held(folder: Path) -> None:
+    """Remove a folder that this process holds. Who waits for it finds none, and never one half removed."""
+    gone = folder.with_name(f".{secrets.token_hex(8)}")
+    with contextlib.suppress(OSError):
+        folder.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)

@@ -7,7 +7,6 @@ own. A file without it, from Stable Baselines 2 or a camera, is read as ``(H, W,
 
 import json
 import math
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from PIL import Image, UnidentifiedImageError
 from PIL.PngImagePlugin import PngInfo
 
 from teacher.errors import DataError, StorageError, one_line
+from teacher.files import folder_made_whole, require_new
 
 _SHAPE_KEY = "shape"
 _CHANNELS = (1, 3, 4)
@@ -35,25 +35,20 @@ def write_images(folder: Path, images: NDArray[np.uint8]) -> list[str]:
     """Write images ``(n, *shape)`` into a new folder, all or none; their names in it.
 
     Raises:
-        StorageError: the folder exists, or cannot be written.
+        ConfigError: the folder exists.
+        StorageError: it cannot be written.
     """
-    if folder.exists():
-        raise StorageError(f"cannot write images into {folder}: it exists; choose another name or remove it")
-    part = folder.with_name(f".{folder.name}.part")
+    require_new(folder)
     digits = len(str(len(images)))
     names = [f"{number:0{digits}}.png" for number in range(len(images))]
     about = PngInfo()
     about.add_text(_SHAPE_KEY, json.dumps(images.shape[1:]))
     try:
-        shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
-        part.mkdir()
-        for name, image in zip(names, images, strict=True):
-            Image.fromarray(_plane(image)).save(part / name, pnginfo=about)
-        part.rename(folder)
+        with folder_made_whole(folder) as part:
+            for name, image in zip(names, images, strict=True):
+                Image.fromarray(_plane(image)).save(part / name, pnginfo=about)
     except OSError as error:
         raise StorageError(f"cannot write images into {folder}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
     return names
 
 

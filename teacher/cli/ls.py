@@ -144,7 +144,8 @@ def main(arguments: Sequence[str]) -> int:
             try:
                 runs.append(summarise(folder))
             except TeacherError as error:
-                damaged.append(str(error))
+                if (folder / CONFIG_NAME).exists():  # no longer where the run has just come to nothing
+                    damaged.append(str(error))
         if runs:
             runs.sort(key=lambda run: run.saved or 0.0)
             print(table([_TITLES, *map(_row, runs)]))

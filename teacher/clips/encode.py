@@ -1,6 +1,5 @@
 """Frames to H.264 that every browser plays, with the ffmpeg that imageio-ffmpeg brings."""
 
-import contextlib
 import itertools
 import math
 import subprocess
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from teacher.errors import RenderError
+from teacher.files import part_of
 
 Frame = NDArray[np.uint8]
 
@@ -36,26 +36,12 @@ def encode(frames: Iterable[Frame], path: Path, fps: int, size: int) -> None:
     first = next(moving, None)
     if first is None:
         raise RenderError(f"nothing to show in {path.name}: expected at least one frame, got none")
-    temporary = _partial(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _run_ffmpeg(_hold_last(itertools.chain([first], moving), fps), first.shape, temporary, fps, size)
-        temporary.replace(path)
+        with part_of(path) as part:
+            _run_ffmpeg(_hold_last(itertools.chain([first], moving), fps), first.shape, part, fps, size)
     except OSError as error:
         raise RenderError(f"cannot write the clip {path}: {error.strerror or error}") from error
-    finally:
-        remove_partial(path)
-
-
-def remove_partial(path: Path) -> None:
-    """Remove what a render that failed or was killed has left beside the clip ``path``."""
-    with contextlib.suppress(OSError):
-        _partial(path).unlink(missing_ok=True)
-
-
-def _partial(path: Path) -> Path:
-    """Where a clip is while it is made: a fixed name, which the next try overwrites."""
-    return path.with_name(f".{path.name}.part")
 
 
 def fit(width: int, height: int, size: int) -> tuple[int, int]:

@@ -16,9 +16,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
-from teacher.clips.encode import remove_partial
 from teacher.clips.render import ClipJob
 from teacher.errors import RenderError, ReplayMismatchError
+from teacher.files import remove_abandoned_parts
 
 ATTEMPTS = 2
 """How often a job is tried: a second time in case the first met a passing trouble."""
@@ -101,7 +101,7 @@ class ClipRenderer:
             try:
                 worker.render(task)
             except Exception as error:  # whatever it is, someone waits for the future
-                remove_partial(task.job.path)  # a process that was killed could not
+                remove_abandoned_parts(task.job.path)  # a process that was killed could not
                 if self._closed:
                     closed = f"{task.job.path.name} was not finished: the renderer was closed"
                     task.future.set_exception(RenderError(closed))

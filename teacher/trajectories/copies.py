@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from teacher.errors import DataError, StorageError, one_line
-from teacher.files import DAMAGED_ARCHIVE
+from teacher.files import DAMAGED_ARCHIVE, folder_made_whole
 
 
 @contextlib.contextmanager
@@ -19,19 +19,16 @@ def copied(source: Path, target: Path) -> Iterator[Path]:
     """A copy of a folder to change, which takes the name ``target`` at the end, or goes again.
 
     Raises:
+        ConfigError: something has taken the name meanwhile.
         StorageError: it cannot be written.
     """
-    part = target.with_name(f".{target.name}.part")
     try:
-        shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
-        shutil.copytree(source, part)
-        yield part
-        part.rename(target)
+        with folder_made_whole(target) as part:
+            shutil.copytree(source, part, dirs_exist_ok=True)
+            yield part
     except (OSError, shutil.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise StorageError(f"cannot write the trajectories {target}: {reason}") from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def changed_json(path: Path, change: Callable[[Any], None]) -> str:

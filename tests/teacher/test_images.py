@@ -21,7 +21,7 @@ from teacher.demonstrations import (
     record_demonstrations,
     save_demonstrations,
 )
-from teacher.errors import DataError, StorageError
+from teacher.errors import ConfigError, DataError, StorageError
 
 SHAPES = [(8, 6), (8, 6, 1), (8, 6, 3), (8, 6, 4), (4, 8, 6), (8, 6, 2), (2, 8, 6, 3)]
 
@@ -167,7 +167,7 @@ def test_images_that_cannot_be_saved_leave_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["taken.npz"]
     save_demonstrations(tmp_path / "expert.npz", recorded)
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(StorageError, match=r"expert-images: it exists; choose another name or remove it"):
+    with pytest.raises(ConfigError, match=r"expert-images exists; choose another name or remove it"):
         save_demonstrations(tmp_path / "expert.npz", recorded)
     assert sorted(tmp_path.rglob("*")) == before
     with pytest.raises(StorageError, match=r"cannot write images into .*nowhere"):

@@ -1,6 +1,7 @@
 """The list of runs says how far each came, and changes none."""
 
 import fcntl
+import shutil
 import uuid
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from teacher.assembly import open_run
 from teacher.cli.ls import summarise
-from teacher.config import TeachConfig, save_config
+from teacher.config import TeachConfig, load_config, save_config
 from teacher.loop import train
 from teacher.teach import main
 
@@ -68,6 +69,26 @@ def test_a_damaged_run_does_not_hide_the_others(runs: Path, capsys: pytest.Captu
     assert len(said) == 4
     assert said[-1].startswith("damaged: ")
     assert "not a readable checkpoint" in said[-1]
+
+
+def test_a_run_that_came_to_nothing_while_it_was_looked_at_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def load_what_goes(folder: Path) -> tuple[TeachConfig, uuid.UUID]:
+        if folder.name == "goes":
+            shutil.rmtree(folder)
+        return load_config(folder)
+
+    for name in ("goes", "stays"):
+        new = config(tmp_path, name, predictor="rl")
+        new.run_dir.mkdir(parents=True)
+        save_config(new, uuid.uuid4())
+    monkeypatch.setattr("teacher.cli.ls.load_config", load_what_goes)
+    assert main(["ls", str(tmp_path)]) == 0
+    assert [line.split()[0].rpartition("/")[2] for line in capsys.readouterr().out.splitlines()] == [
+        "run",
+        "stays",
+    ]
 
 
 def test_no_runs_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

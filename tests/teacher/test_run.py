@@ -136,6 +136,17 @@ def test_a_run_opened_from_python_is_saved_and_opened_again(tmp_path: Path) -> N
         pass
 
 
+def test_a_run_that_has_gone_before_it_was_held_is_not_resumed(tmp_path: Path) -> None:
+    """Another process may have begun it, and removed its folder when it came to nothing."""
+    config = TeachConfig(env_id="Pendulum-v1", predictor="rl", name="x", runs_dir=str(tmp_path / "runs"))
+    with (
+        pytest.raises(ConfigError, match=r"config\.json does not exist$"),
+        prepared_directory(config, uuid.uuid4(), resumed=True),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_run_that_has_trained_outlives_an_error_before_its_first_half_minute(tmp_path: Path) -> None:
     def stop(_: Round) -> None:
         raise ZeroDivisionError

@@ -1,6 +1,7 @@
 """The same promises from both stores, and a one-line error for everything that can be wrong with them."""
 
 import resource
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -94,6 +95,26 @@ def test_a_folder_holds_the_clip_and_nothing_else(tmp_path: Path, clip: Path) ->
     assert files == [tmp_path / "store" / KEY]
     assert files[0].read_bytes() == clip.read_bytes()
     assert files[0].stat().st_mode & 0o777 == 0o644
+
+
+def test_two_workers_may_put_one_clip_in_the_same_moment(
+    tmp_path: Path, clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that is given out twice is done twice."""
+    store, other = tmp_path / "store", tmp_path / "other.mp4"
+    other.write_bytes(b"the same, made elsewhere")
+    copy = shutil.copyfileobj
+
+    def put_the_other_first(*files: Any) -> None:
+        monkeypatch.undo()
+        FolderStorage(store).put(KEY, other)
+        assert (store / KEY).read_bytes() == other.read_bytes()
+        copy(*files)
+
+    monkeypatch.setattr("teacher.storage.shutil.copyfileobj", put_the_other_first)
+    FolderStorage(store).put(KEY, clip)
+    assert (store / KEY).read_bytes() == clip.read_bytes()
+    assert list((store / KEY).parent.iterdir()) == [store / KEY]
 
 
 def test_a_full_disk_leaves_the_old_clip(tmp_path: Path, clip: Path) -> None:

@@ -5,7 +5,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from teacher.clips import CLIP_SIZE, ClipJob, Shot, render
+from teacher.clips.encode import Frame, encode
 from teacher.envs.recipe import library_versions
 from teacher.errors import RenderError, ReplayMismatchError
 from teacher.segments import Segment
@@ -138,6 +139,22 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_clip(record: Record, clip: P
     failed = render_elsewhere(segment, clip, full)
     assert "RenderError: ffmpeg could not write" in failed.splitlines()[-1]
     assert clip.read_bytes() == before
+    assert list(clip.parent.iterdir()) == [clip]
+
+
+def test_a_clip_that_another_process_makes_too_is_whole_all_the_same(
+    clip: Path, inspect_mp4: Inspect
+) -> None:
+    shades = [np.full((32, 48, 3), 25 * number, np.uint8) for number in range(9)]
+
+    def while_another_makes_it() -> Iterator[Frame]:
+        yield from shades[:4]
+        encode(shades[:2], clip, 10, 48)
+        assert len(inspect_mp4(clip).pictures) == 2 + 2
+        yield from shades[4:]
+
+    encode(while_another_makes_it(), clip, 10, 48)
+    assert len(inspect_mp4(clip).pictures) == 9 + 2
     assert list(clip.parent.iterdir()) == [clip]
 
 

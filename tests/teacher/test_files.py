@@ -1,0 +1,223 @@
+"""Files and folders that several processes want at once."""
+
+import contextlib
+import fcntl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from teacher import files
+from teacher.errors import ConfigError
+from teacher.files import folder_made_whole, locked_folder, remove_held, written_whole
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_two_who_write_one_path_each_write_a_file_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "labels"
+    with written_whole(path) as last:
+        last.write(b"last, ")
+        with written_whole(path) as first:
+            first.write(b"first")
+        assert path.read_bytes() == b"first"
+        with written_whole(path) as second:  # the part of the first has a name again that was free
+            second.write(b"second")
+            last.write(b"and whole")
+        assert path.read_bytes() == b"second"
+    assert path.read_bytes() == b"last, and whole"
+    assert names_in(tmp_path) == ["labels"]
+
+
+def test_what_a_killed_writer_left_is_written_over(tmp_path: Path) -> None:
+    (tmp_path / ".labels.part").write_bytes(b"half of a checkpoint")
+    with written_whole(tmp_path / "labels") as file:
+        file.write(b"mine")
+    assert (tmp_path / "labels").read_bytes() == b"mine"
+    assert names_in(tmp_path) == ["labels"]
+
+
+def test_a_part_that_its_writer_has_just_renamed_is_not_written_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opened under the one name, locked under the other: it is somebody's finished file now."""
+    path, lock = tmp_path / "labels", fcntl.flock
+    (tmp_path / ".labels.part").write_bytes(b"theirs")
+
+    def rename_and_lock(file: int, how: int) -> None:
+        monkeypatch.undo()
+        (tmp_path / ".labels.part").rename(path)
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", rename_and_lock)
+    with written_whole(path) as file:
+        file.write(b"mine")
+        assert path.read_bytes() == b"theirs"
+    assert path.read_bytes() == b"mine"
+    assert names_in(tmp_path) == ["labels"]
+
+
+def without_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_new_file_takes_nobodys_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    if not has_links:
+        without_links(monkeypatch)
+    path = tmp_path / "labels"
+    with written_whole(path, new=True) as file:
+        file.write(b"first")
+    assert path.read_bytes() == b"first"
+    with (
+        pytest.raises(ConfigError, match=r"labels exists; choose another name or remove it$"),
+        written_whole(path, new=True) as file,
+    ):
+        file.write(b"second")
+    assert path.read_bytes() == b"first"
+    assert names_in(tmp_path) == ["labels"]
+
+
+def test_a_file_system_without_locks_is_written_to_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with written_whole(tmp_path / "labels") as file:
+        file.write(b"mine")
+    with folder_made_whole(tmp_path / "pictures") as folder:
+        (folder / "1.png").touch()
+    assert names_in(tmp_path) == ["labels", "pictures"]
+    with pytest.raises(OSError, match="not supported"), locked_folder(tmp_path / "run"):
+        pass
+
+
+def test_two_who_fill_one_folder_each_fill_their_own_and_the_first_has_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "pictures"
+    filling = contextlib.ExitStack()
+    last = filling.enter_context(folder_made_whole(path))
+    (last / "last.png").touch()
+    with folder_made_whole(path) as first:
+        (first / "first.png").touch()
+    with pytest.raises(ConfigError, match=r"pictures exists; choose another name or remove it$"):
+        filling.close()
+    assert names_in(path) == ["first.png"]
+    assert names_in(tmp_path) == ["pictures"]
+
+
+def test_a_folder_takes_no_files_place(tmp_path: Path) -> None:
+    path = tmp_path / "pictures"
+    with pytest.raises(ConfigError, match="pictures exists"), folder_made_whole(path):
+        path.write_text("theirs")
+    assert path.read_text() == "theirs"
+    assert names_in(tmp_path) == ["pictures"]
+
+
+def test_what_a_killed_process_left_of_a_folder_does_not_come_into_it(tmp_path: Path) -> None:
+    part = tmp_path / ".pictures.part"
+    (part / "deeper").mkdir(parents=True)
+    (part / "old.png").touch()
+    with folder_made_whole(tmp_path / "pictures") as folder:
+        (folder / "new.png").touch()
+    assert names_in(tmp_path / "pictures") == ["new.png"]
+    assert names_in(tmp_path) == ["pictures"]
+
+
+def test_a_folder_that_cannot_be_filled_goes_again(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), folder_made_whole(tmp_path / "pictures") as folder:
+        (folder / "deeper" / "1.png").touch()
+    assert names_in(tmp_path) == []
+
+
+def test_a_folder_is_held_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("teacher.files.time.sleep", pauses.append)
+    with locked_folder(tmp_path), pytest.raises(BlockingIOError), locked_folder(tmp_path):
+        pass
+    assert 0.1 < sum(pauses) < 1
+    with locked_folder(tmp_path):
+        pass
+
+
+def test_who_only_asks_whether_a_folder_is_held_does_not_keep_a_run_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``teach ls`` holds the lock for as long as it takes to let it go again."""
+    lock = (tmp_path / "lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    monkeypatch.setattr("teacher.files.time.sleep", lambda _: lock.close())
+    with locked_folder(tmp_path):
+        assert lock.closed
+
+
+def remove_while_another_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hold a folder, and remove it when somebody has opened its lock to hold it, too."""
+    holding = contextlib.ExitStack()
+    holding.enter_context(locked_folder(folder))
+    lock = fcntl.flock
+
+    def remove_and_lock(file: IO[str] | int, how: int) -> None:
+        monkeypatch.undo()
+        remove_held(folder)
+        holding.close()
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", remove_and_lock)
+
+
+def test_a_folder_that_its_holder_removes_is_made_again_for_who_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "runs" / "a"
+    remove_while_another_waits(folder, monkeypatch)
+    with locked_folder(folder):
+        assert names_in(folder) == ["lock"]
+        with pytest.raises(BlockingIOError), locked_folder(folder):
+            pass
+    assert names_in(folder.parent) == ["a"]
+
+
+@pytest.fixture
+def folder_that_comes_and_goes(tmp_path: Path) -> Iterator[Path]:
+    """A folder that another thread holds and removes again and again."""
+    folder, end = tmp_path / "runs" / "a", threading.Event()
+
+    def come_and_go() -> None:
+        while not end.is_set():
+            with contextlib.suppress(BlockingIOError), locked_folder(folder):
+                remove_held(folder)
+                with contextlib.suppress(OSError):
+                    folder.parent.rmdir()
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    yield folder
+    end.set()
+    thread.join()
+
+
+def test_who_holds_a_folder_has_it_however_often_others_remove_theirs(
+    folder_that_comes_and_goes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_PAUSE_SECONDS", 0.0)
+    held = 0
+    while held < 50:
+        with (
+            contextlib.suppress(BlockingIOError, FileNotFoundError),
+            locked_folder(folder_that_comes_and_goes),
+        ):
+            (folder_that_comes_and_goes / "config.json").touch()
+            held += 1
+            assert names_in(folder_that_comes_and_goes) == ["config.json", "lock"]
+            (folder_that_comes_and_goes / "config.json").unlink()
