@@ -28,14 +28,20 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 State = dict[str, Any]
 
 
-def save_state(path: Path, state: State) -> None:
+def save_state(path: Path, state: State, *, new: bool = False) -> None:
     """Write ``state`` to ``path`` so that a crash at any moment leaves the old file or the new one.
 
+    Args:
+        path: the file.
+        state: what is to be in it.
+        new: replace no file, also where somebody has written one meanwhile.
+
     Raises:
+        ConfigError: with ``new``, there is such a file.
         StorageError: the disk is full or the folder cannot be written; the old file is intact.
     """
     try:
-        with written_whole(path) as file:
+        with written_whole(path, new=new) as file:
             _write(file, state)
     except OSError as error:
         remedy = "free space" if error.errno in _FULL else "mend that"

@@ -54,8 +54,10 @@ With [RL-Teacher](https://pypi.org/project/rl-teacher/), `teach fit {file} rewar
 _CLIPS = "| `first_clip`, `second_clip` | what was to be compared, as mp4 |\n"
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(folder: Path) -> bool:
     """Make the folder of a dataset, or refuse one that holds something else than an earlier export.
+
+    Returns whether there was no earlier one, so that what is written now must replace nothing.
 
     Raises:
         ConfigError: there is another card in it, or none beside other files, or it cannot be made.
@@ -72,9 +74,12 @@ def check_folder(folder: Path) -> None:
         raise ConfigError(f"{card} is none that was written here; choose another folder")
     if holds_files and not has_card:
         require_new(folder)
+    return not has_card
 
 
-def write_card(folder: Path, dataset: PreferenceDataset, question: str, *, with_clips: bool) -> None:
+def write_card(
+    folder: Path, dataset: PreferenceDataset, question: str, *, with_clips: bool, new: bool = False
+) -> None:
     """Write the card of the dataset in ``folder``.
 
     Args:
@@ -82,8 +87,10 @@ def write_card(folder: Path, dataset: PreferenceDataset, question: str, *, with_
         dataset: what it holds.
         question: a sentence on who was asked what.
         with_clips: whether it holds films.
+        new: replace no other card.
 
     Raises:
+        ConfigError: with ``new``, there is one.
         StorageError: it cannot be written.
     """
     text = _CARD.format(
@@ -96,7 +103,7 @@ def write_card(folder: Path, dataset: PreferenceDataset, question: str, *, with_
         clips=_CLIPS if with_clips else "",
     )
     try:
-        with written_whole(folder / CARD_NAME) as file:
+        with written_whole(folder / CARD_NAME, new=new) as file:
             file.write(text.encode())
     except OSError as error:
         raise StorageError(f"cannot write {folder / CARD_NAME}: {error.strerror}") from error

@@ -42,8 +42,9 @@ def export_preferences(
     run, path = SavedRun(Path(run_dir)), Path(path)
     dataset = run.load_preferences()
     is_folder = not path.suffix
+    is_new = True
     if is_folder:
-        check_folder(path)
+        is_new = check_folder(path)
     else:
         require_folder(path)
         require_new(path)
@@ -53,9 +54,9 @@ def export_preferences(
     spaces = run.task.observation_space, run.task.action_space
     with contextlib.ExitStack() as parts:
         films = parts.enter_context(_filmed(run, console or Console(quiet=True))) if clips else None
-        save_preferences(file, dataset, *spaces, clips=films)
+        save_preferences(file, dataset, *spaces, clips=films, new=is_new)
     if is_folder:
-        write_card(path, dataset, _question(run), with_clips=clips)
+        write_card(path, dataset, _question(run), with_clips=clips, new=is_new)
     return len(dataset)
 
 

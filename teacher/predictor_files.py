@@ -25,11 +25,24 @@ _SAID = ("version", "observation_space", "action_space", "reward")
 
 
 def save_predictor(
-    path: str | Path, predictor: RewardPredictor, observation_space: Space, action_space: Space
+    path: str | Path,
+    predictor: RewardPredictor,
+    observation_space: Space,
+    action_space: Space,
+    *,
+    new: bool = False,
 ) -> None:
     """Write a predictor of these spaces into a ``.npz`` file, whole or not at all.
 
+    Args:
+        path: the file.
+        predictor: what is to be in it.
+        observation_space: of one environment.
+        action_space: of one environment.
+        new: replace no file, also where somebody has written one meanwhile.
+
     Raises:
+        ConfigError: with ``new``, there is such a file.
         StorageError: the file cannot be written.
     """
     about = {
@@ -41,7 +54,7 @@ def save_predictor(
         "env_id": predictor.env_id,
         "own_network": predictor.own_network is not None,
     }
-    save_state(Path(path), {"about": about, "predictor": predictor.state_dict()})
+    save_state(Path(path), {"about": about, "predictor": predictor.state_dict()}, new=new)
 
 
 def load_predictor(

@@ -54,6 +54,7 @@ def save_preferences(
     action_space: Space,
     *,
     clips: parquet.Clips | None = None,
+    new: bool = False,
 ) -> None:
     """Write a dataset into a new or existing ``.npz`` or ``.parquet`` file, whole or not at all.
 
@@ -63,10 +64,11 @@ def save_preferences(
         observation_space: of one environment.
         action_space: of one environment.
         clips: give the films of both segments of a preference, to be put into a ``.parquet`` file.
+        new: replace no file, also where somebody has written one meanwhile.
 
     Raises:
         ConfigError: the file's name ends in neither, or in ``.npz`` with clips; or pyarrow, which Parquet
-            needs, is not installed.
+            needs, is not installed; or with ``new``, there is such a file.
         DataError: there is no preference, or they are not of these spaces.
         StorageError: the file cannot be written.
     """
@@ -77,7 +79,7 @@ def save_preferences(
         write = partial(parquet.write, clips=clips)
     about = json.dumps(_description(dataset, observation_space, action_space))
     try:
-        with written_whole(path) as file:
+        with written_whole(path, new=new) as file:
             write(file, about, dataset.columns, dataset.by_decision)
     except OSError as error:
         raise StorageError(f"cannot write the preferences {path}: {error.strerror or error}") from error

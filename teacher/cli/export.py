@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
             print(f"{given.labels}: {counted(count, 'preference')}")
         if given.predictor is not None:
             spaces = run.task.observation_space, run.task.action_space
-            save_predictor(given.predictor, predictor, *spaces)
+            save_predictor(given.predictor, predictor, *spaces, new=True)
             print(f"{given.predictor}: the predictor of {given.run}")
 
     return report_errors(parser, work)

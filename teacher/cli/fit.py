@@ -80,7 +80,7 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
             f"outliers in {given.dataset}"
         )
     require_updates(report, dataset)
-    save_predictor(given.predictor, predictor, *spaces)
+    save_predictor(given.predictor, predictor, *spaces, new=True)
     console.print(
         f"{given.predictor}: fitted to {counted(len(dataset), 'preference')} about {dataset.env_id} in "
         f"{counted(report.updates, 'update')}; {_losses(report)}",

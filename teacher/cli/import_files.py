@@ -38,7 +38,7 @@ def _import(given: argparse.Namespace) -> str:
 
     if not is_crowd_labels(given.source):
         demonstrations = as_demonstrations(load_trajectories(given.source))
-        save_demonstrations(given.file, demonstrations)
+        save_demonstrations(given.file, demonstrations, new=True)
         return demonstrations.summary()
     if given.trajectories is None:
         raise ConfigError(f"expected --trajectories, the dataset that the labels in {given.source} are about")
@@ -48,5 +48,5 @@ def _import(given: argparse.Namespace) -> str:
         space_of({"kind": "Box", "shape": array.shape[3:], "dtype": str(array.dtype)})
         for array in (columns.states, columns.actions)
     )
-    save_preferences(given.file, dataset, *spaces)
+    save_preferences(given.file, dataset, *spaces, new=True)
     return f"{counted(len(dataset), 'preference')} about {dataset.env_id}"

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
             progress(console, "recording episodes", episodes) as show,
         ):
             recorded = record_demonstrations(agent, env, episodes, seed, show)
-        save_demonstrations(given.file, recorded)
+        save_demonstrations(given.file, recorded, new=True)
         console.print(f"{given.file}: {recorded.summary()}", highlight=False)
 
     return report_errors(parser, work, (AgentError,))

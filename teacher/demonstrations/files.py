@@ -29,11 +29,17 @@ ENDED = "terminated"
 """One more array, without which nobody knows whether the environment ended each episode."""
 
 
-def save_demonstrations(path: str | Path, demonstrations: Demonstrations) -> None:
+def save_demonstrations(path: str | Path, demonstrations: Demonstrations, *, new: bool = False) -> None:
     """Write the file, whole or not at all; images into a new folder ``<name>-images`` beside it.
 
+    Args:
+        path: the file.
+        demonstrations: what is to be in it.
+        new: replace no file, also where somebody has written one meanwhile.
+
     Raises:
-        StorageError: it cannot be written, or there is such a folder already.
+        ConfigError: there is such a folder already, or with ``new`` such a file.
+        StorageError: it cannot be written.
     """
     path = Path(path)
     arrays = {key: getattr(demonstrations, key) for key in KEYS}
@@ -47,7 +53,7 @@ def save_demonstrations(path: str | Path, demonstrations: Demonstrations) -> Non
             paths = np.array([f"{folder.name}/{name}" for name in names])
             arrays |= dict(zip(seen, np.split(paths, [len(demonstrations)]), strict=False))
         try:
-            with written_whole(path) as file:
+            with written_whole(path, new=new) as file:
                 np.savez(file, **arrays)
         except OSError as error:
             raise StorageError(f"cannot write the demonstrations {path}: {error.strerror}") from error

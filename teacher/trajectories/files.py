@@ -98,7 +98,7 @@ def _relabel_demonstrations(source: Path, target: Path, predictor: RewardPredict
     steps = Transitions(obs, actions, None if after is None else after.reshape(obs.shape), ends)
     rewards = predictor.step_rewards(steps)
     returns = np.add.reduceat(rewards, np.flatnonzero(old.episode_starts))
-    save_demonstrations(target, replace(old, rewards=rewards, episode_returns=returns))
+    save_demonstrations(target, replace(old, rewards=rewards, episode_returns=returns), new=True)
 
 
 def _is_old_imitation(path: Path) -> bool:

@@ -119,6 +119,20 @@ def test_they_are_imported_by_command(
     assert load_preferences(Path(path), env_id="Hopper-v5").values.tolist() == VALUES
 
 
+def test_an_import_writes_over_no_file_that_was_written_meanwhile(
+    files: Path,
+    raw: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "labels.npz"
+    monkeypatch.setattr("teacher.cli.import_files.require_new", lambda path: path.write_text("theirs"))
+    assert main(["import", str(files), str(path), "--trajectories", str(raw)]) == 2
+    assert capsys.readouterr().err == f"teach import: {path} exists; choose another name or remove it\n"
+    assert path.read_text() == "theirs"
+
+
 def test_a_pickle_is_never_loaded(files: Path) -> None:
     class Trap:
         def __reduce__(self) -> tuple[object, tuple[str]]:
