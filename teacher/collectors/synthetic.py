@@ -64,14 +64,18 @@ class SyntheticTeacher:
         return uuid5(NAMESPACE_URL, f"synthetic/{self._seed}/{index}")
 
     def _answer(self, comparisons: Sequence[Comparison]) -> None:
-        start = self._ledger.cursor + 1
-        decisions = [self._decide(comparison, seq) for seq, comparison in enumerate(comparisons, start)]
-        if decisions:
-            self._ledger.record(decisions, cursor=decisions[-1].seq)
-            self._answered += [
-                Preference(comparison.uuid, comparison.first, comparison.second, decision.probability)
-                for comparison, decision in zip(comparisons, decisions, strict=True)
-            ]
+        """Answer them, and keep the answers given before the judge fails."""
+        decisions: list[FeedItem] = []
+        try:
+            for seq, comparison in enumerate(comparisons, self._ledger.cursor + 1):
+                decisions.append(self._decide(comparison, seq))
+        finally:
+            if decisions:
+                self._ledger.record(decisions, cursor=decisions[-1].seq)
+                self._answered += [
+                    Preference(comparison.uuid, comparison.first, comparison.second, decision.probability)
+                    for comparison, decision in zip(comparisons, decisions, strict=False)
+                ]
 
     def _decide(self, comparison: Comparison, seq: int) -> FeedItem:
         probability = answer_of(self._judge, comparison.first, comparison.second)

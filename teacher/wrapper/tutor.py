@@ -304,11 +304,13 @@ class Tutor:
                 self.learner.predictor.follow(segment)
 
     def _ask(self) -> None:
-        """Submit what is due, and take in what was answered."""
+        """Submit what is due, and take in what was answered, also where asking fails."""
         steps = self.steps  # as they are now: more are made meanwhile
-        self.questions.ask(steps, choose=self.predictor is not None)
-        with self._lock:
-            has_answers = self.learner.receive()
+        try:
+            self.questions.ask(steps, choose=self.predictor is not None)
+        finally:
+            with self._lock:
+                has_answers = self.learner.receive()
         if has_answers and self.learner.silence is not None:
             self._warnings.once(_preferences_log, "silence", self.learner.silence)
         if self.questions.over(steps):

@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 
 from teacher.collectors.synthetic import SyntheticTeacher
+from teacher.errors import BehaviourError
 from teacher.judges import Judge, ScriptedTeacher
 from teacher.ledger import Comparison, Ledger
 from teacher.segments import Segment
@@ -93,6 +94,16 @@ def test_a_resumed_teacher_answers_as_if_it_had_gone_on(tmp_path: Path, make_seg
             given.append(values)
     assert given[0] == given[1]
     assert set(given[0]) == {0.0, 0.5, 1.0, None}
+
+
+def test_answers_before_a_judge_fails_are_kept(ledger: Ledger, make_segment: MakeSegment) -> None:
+    answers = iter(["first", "cant_tell"])
+    judge: Judge = lambda *_: next(answers)  # type: ignore[assignment]  # noqa: E731
+    teacher = SyntheticTeacher(ledger, seed=1, judge=judge)
+    with pytest.raises(BehaviourError, match="failed: StopIteration"):
+        teacher.submit([(make_segment(seed), make_segment(seed + 1)) for seed in range(4)], "training", 0)
+    assert [answer.value for answer in teacher.receive()] == [1.0, None]
+    assert (ledger.cursor, ledger.open(), ledger.usable()) == (2, 2, 1)
 
 
 def test_it_is_never_paused_or_finished(ledger: Ledger) -> None:

@@ -1,5 +1,6 @@
 """How many answers come in all: as many as were wanted, whatever segments come."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import gymnasium as gym
 import pytest
 
 from teacher.decisions import Decision
-from teacher.errors import BackgroundError
+from teacher.errors import BackgroundError, BehaviourError
 from teacher.preference_files import load_preferences
 from teacher.schedules import ConstantRate, ExponentialSchedule
 from teacher.segments import Segment
@@ -105,23 +106,31 @@ def test_saving_does_not_wait_for_ever(
     assert "saving before the last questions are answered" in caplog.text
 
 
-def test_a_judge_that_fails_in_the_end_holds_nobody_up(wrap: Wrap, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("background", "steps", "error"),
+    [(True, 600, BackgroundError), (False, 600, BehaviourError), (False, 60, BehaviourError)],
+)
+def test_a_judge_that_fails_loses_no_answer_and_holds_nobody_up(
+    wrap: Wrap, tmp_path: Path, background: bool, steps: int, error: type[Exception]
+) -> None:
+    """In the thread, in a batch of the run, and in the last one, which asks for all that is missing."""
     told = 0
 
     def fails_late(first: Segment, second: Segment) -> Decision:
         nonlocal told
         told += 1
-        if told > 10:
+        if told > 13:
             raise KeyError("enough")
         return "first"
 
-    env = wrap(**COLLECT, background=True, judge=fails_late)
-    with pytest.raises(BackgroundError, match="fails_late failed"):
+    env = wrap(**COLLECT, total_timesteps=steps, background=background, judge=fails_late)
+    with pytest.raises(error, match="fails_late failed"):
         play(env, 10**6)
-    env.save_prefs()
-    with pytest.raises(BackgroundError, match="fails_late failed"):
+    assert len(load_preferences(env.save_prefs())) == 13
+    with pytest.raises(BackgroundError, match="fails_late failed") if background else nullcontext():
         env.close()
-    wrap(log_dir=tmp_path / "logs").close()  # the folder is free
+    env = wrap(log_dir=tmp_path / "logs", collect_prefs=False, train_reward=False)  # the folder is free
+    assert env.tutor.answers == 13
 
 
 def test_answers_that_no_pair_is_left_for_are_told_of(wrap: Wrap, caplog: pytest.LogCaptureFixture) -> None:
