@@ -1,5 +1,6 @@
 """The loop around people: how much it asks, when it waits, and what it obeys."""
 
+import dataclasses
 import io
 import math
 import threading
@@ -30,16 +31,23 @@ from teacher.run import Run, Teaching, predicted_rewards
 from teacher.segments import Segment, SegmentPair
 
 QUIET = Console(quiet=True)
+SMALL = RewardConfig(members=2, hidden=16)
 PROBABILITIES: dict[Decision, float] = {"first": 1.0, "equal": 0.5, "second": 0.0}
 
 
 class Person:
-    """Answers ``patience`` questions in all, one at each look; what is asked is in the ledger at once."""
+    """Answers ``patience`` questions in all, one at each look; what is asked is in the ledger at once.
+
+    Attributes:
+        looks: how often it was asked for answers.
+        paused_looks: how often the experiment is still found paused before it runs again.
+    """
 
     def __init__(self, ledger: Ledger, patience: float) -> None:
         self.patience = patience
         self.judge: Callable[[Segment, Segment], Decision] = oracle
         self.state: SiteState = "running"
+        self.looks = self.paused_looks = 0
         self.active_labelers: int | None = 1
         self.asked: list[Comparison] = []
         self.gold: list[Comparison] = []
@@ -50,7 +58,9 @@ class Person:
 
     @property
     def status(self) -> CollectorStatus:
-        return CollectorStatus(state=self.state, active_labelers=self.active_labelers)
+        paused = self.paused_looks > 0
+        self.paused_looks -= paused
+        return CollectorStatus(state="paused" if paused else self.state, active_labelers=self.active_labelers)
 
     def submit(self, pairs: Sequence[SegmentPair], phase: Role, step: int) -> None:
         comparisons = [Comparison(uuid.uuid4(), *pair, phase, step) for pair in pairs]
@@ -63,6 +73,7 @@ class Person:
         self.most_open = max(self.most_open, self._ledger.open("training"))
 
     def receive(self) -> list[Preference]:
+        self.looks += 1
         if not self._questions or self.patience < 1:
             return []
         self.patience -= 1
@@ -95,7 +106,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRun]:
-    """A run with a person who answers; ``human`` by its settings, but without a site."""
+    """A run of short rollouts with a person who answers; ``human`` by its settings, but without a site."""
     monkeypatch.setattr(loop, "POLL_SECONDS", 0.002)
     with ExitStack() as parts:
 
@@ -107,8 +118,10 @@ def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRu
                     "name": "x",
                     "n_labels": 60,
                     "pretrain_labels": 12,
-                    "num_timesteps": 8000,
+                    "num_timesteps": 2000,
+                    "segment_steps": 8,
                     "pretrain_iters": 20,
+                    "reward": SMALL,
                     "no_videos": True,
                     "runs_dir": str(tmp_path),
                     **settings,
@@ -121,6 +134,7 @@ def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRu
             run.config = TeachConfig(
                 **{**vars(config), "predictor": "human", "gold": settings.get("gold", 0.0)}
             )
+            run.agent.config = dataclasses.replace(run.agent.config, num_steps=64)
             assert run.teaching is not None
             person = Person(run.teaching.ledger, patience)
             run.teaching.collector = person
@@ -129,12 +143,16 @@ def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRu
         yield make
 
 
-def test_a_person_who_keeps_up_is_asked_exactly_all_labels(make_run: MakeRun) -> None:
+def test_a_person_who_keeps_up_is_asked_exactly_all_labels_and_waited_for(make_run: MakeRun) -> None:
     run, person = make_run(pace="labels")
     assert loop.train(run)
     assert len(person.asked) == 60
     assert [comparison.phase for comparison in person.asked].count("pretraining") == 12
     assert person.most_open <= MIN_OPEN_COMPARISONS
+    assert run.teaching is not None
+    assert run.teaching.ledger.usable() == 60
+    assert len(run.teaching.dataset) == 60
+    assert person.waited_for[-1] is None
 
 
 def test_a_share_of_gold_is_mixed_in_and_takes_no_place(make_run: MakeRun) -> None:
@@ -151,20 +169,9 @@ def test_a_share_of_gold_is_mixed_in_and_takes_no_place(make_run: MakeRun) -> No
     assert len(run.teaching.dataset) == 60
 
 
-def test_the_last_answers_are_waited_for_when_training_is_over(make_run: MakeRun) -> None:
-    run, person = make_run(pace="labels")
-    assert loop.train(run)
-    assert run.teaching is not None
-    assert run.teaching.ledger.usable() == 60
-    assert len(run.teaching.dataset) == 60
-    assert person.waited_for[-1] is None
-
-
 def test_nobody_is_waited_for_who_answers_no_more(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "LAST_ANSWERS_SECONDS", 0.2)
-    monkeypatch.setattr(
-        loop, "LAST_CLIPS_SECONDS", 0.4
-    )  # of this person's comparisons none is ever registered
+    monkeypatch.setattr(loop, "LAST_ANSWERS_SECONDS", 0.0)
+    monkeypatch.setattr(loop, "LAST_CLIPS_SECONDS", 0.0)  # this person's comparisons are never registered
     run, person = make_run(pace="labels")
     person.patience = 50
     assert loop.train(run)
@@ -198,17 +205,14 @@ def test_training_holds_for_a_person_and_goes_on_by_itself(make_run: MakeRun) ->
     run, person = make_run(patience=12, pace="labels")
     trainer = threading.Thread(target=loop.train, args=(run,))
     trainer.start()
-    deadline = time.monotonic() + 240
-    while not any(person.waited_for[-1:]) or run.agent.total_steps == 0:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    held_at = run.agent.total_steps
-    time.sleep(0.5)
-    assert run.agent.total_steps == held_at < 8000
+    wait_until(lambda: any(person.waited_for[-1:]) and run.agent.total_steps > 0)
+    held_at, looks = run.agent.total_steps, person.looks
+    wait_until(lambda: person.looks >= looks + 20)
+    assert run.agent.total_steps == held_at < 2000
     assert run.labels_due() - run.teaching.ledger.usable() > MIN_OPEN_COMPARISONS  # type: ignore[union-attr]
     person.patience = float("inf")
     trainer.join(240)
-    assert run.agent.total_steps >= 8000
+    assert run.agent.total_steps >= 2000
     assert person.waited_for[-1] is None
 
 
@@ -232,14 +236,10 @@ def test_cant_tell_gives_its_place_in_the_budget_back(make_run: MakeRun) -> None
 
 def assert_waits_through_a_pause(person: Person, wait: Callable[[Run, Teaching], object], run: Run) -> None:
     """A stage of the loop begins while the site has paused the run, and ends once that goes on."""
-    person.state = "paused"
-    waiting = threading.Thread(target=wait, args=(run, run.teaching))
-    waiting.start()
-    waiting.join(0.3)
-    assert waiting.is_alive()
-    person.state = "running"
-    waiting.join(240)
-    assert not waiting.is_alive()
+    assert run.teaching is not None
+    person.paused_looks = 20
+    wait(run, run.teaching)
+    assert person.paused_looks == 0
 
 
 def test_a_paused_experiment_holds_training_until_it_runs_again(make_run: MakeRun) -> None:
@@ -251,17 +251,13 @@ def test_a_paused_experiment_holds_training_until_it_runs_again(make_run: MakeRu
 
 def test_a_pause_is_said_once_and_so_is_its_end(make_run: MakeRun) -> None:
     run, person = make_run()
+    assert run.teaching is not None
     said = run.console = Console(record=True, file=io.StringIO(), width=200)
-    person.state, person.patience = "paused", 0
-    training = threading.Thread(target=loop.train, args=(run,))
-    training.start()
-    wait_until(lambda: "Paused on the site." in said.export_text(clear=False))
+    person.paused_looks = 20
+    assert loop.pretrain(run, run.teaching)
     assert run.agent.total_steps == 0
-    person.state = "running"
-    wait_until(lambda: "No longer paused." in said.export_text(clear=False))
-    person.finish()
-    training.join(240)
-    assert said.export_text().count("Paused on the site.") == 1
+    text = said.export_text()
+    assert text.count("Paused on the site.") == text.count("No longer paused.") == 1
 
 
 def test_the_last_answers_are_waited_for_through_a_pause(
@@ -290,14 +286,19 @@ def test_a_run_that_the_site_finished_is_saved_and_says_how_it_goes_on(make_run:
     assert "reopen it at http://site/experiments/x/ and then teach --resume x" in text
 
 
-@pytest.mark.parametrize("stage", ["pretraining", "training"])
-def test_a_finished_experiment_ends_the_run(make_run: MakeRun, stage: str) -> None:
-    run, person = make_run(patience=3 if stage == "pretraining" else 12)
-    finisher = threading.Timer(0.5, person.finish)
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_finished_experiment_ends_the_run(make_run: MakeRun, trained: bool) -> None:
+    run, person = make_run(patience=12 if trained else 3)
+
+    def finish_in_time() -> None:
+        wait_until(lambda: (run.agent.total_steps > 0) is trained and any(person.waited_for[-1:]))
+        person.finish()
+
+    finisher = threading.Thread(target=finish_in_time)
     finisher.start()
     assert not loop.train(run)
     finisher.join()
-    assert run.agent.total_steps < 8000
+    assert run.agent.total_steps < 2000
 
 
 def test_a_run_without_questions_left_does_not_wait_for_answers_that_cannot_come(make_run: MakeRun) -> None:
@@ -305,7 +306,7 @@ def test_a_run_without_questions_left_does_not_wait_for_answers_that_cannot_come
     assert run.teaching is not None
     loop.pretrain(run, run.teaching)
     person.patience = 0
-    run.agent.total_steps = 7000  # as after a resume: much is due, and the pool is empty
+    run.agent.total_steps = 1750  # as after a resume: much is due, and the pool is empty
     left_over = [comparison.uuid for comparison in person.asked]
     run.teaching.ledger.set_status(left_over, "cancelled")
     assert loop.hold(run, run.teaching)
@@ -372,10 +373,10 @@ def test_time_spent_waiting_does_not_count_for_labels_by_time(make_run: MakeRun)
     run, person = make_run()
     assert run.teaching is not None
     loop.pretrain(run, run.teaching)
-    person.state = "paused"
+    person.paused_looks = 20
     before = run.teaching.seconds
-    threading.Timer(0.5, lambda: setattr(person, "state", "running")).start()
     loop.hold(run, run.teaching)
+    assert person.paused_looks == 0
     assert run.teaching.seconds == before
     loop.iterate(run, correlate=True)
     assert run.teaching.seconds > before
@@ -404,15 +405,14 @@ def test_answers_that_come_while_training_holds_are_learned_from(make_run: MakeR
 
 
 def test_the_predictor_is_fitted_again_when_enough_new_answers_have_come(make_run: MakeRun) -> None:
-    run, person = make_run(pace="free", reward=RewardConfig(refit_after=0.3))
+    run, person = make_run(pace="free", reward=dataclasses.replace(SMALL, refit_after=0.3))
     teaching = run.teaching
     assert teaching is not None
     loop.pretrain(run, teaching)
     before = len(teaching.dataset)
     while not teaching.stale:
         person.submit(loop.first_pairs(run, 1), "training", 0)
-        while not teaching.receive():
-            time.sleep(0.01)
+        assert teaching.receive()
     new = len(teaching.dataset) - before
     assert new == teaching.unfitted == math.ceil(0.3 * (before + new))
     teaching.fit()
@@ -420,13 +420,13 @@ def test_the_predictor_is_fitted_again_when_enough_new_answers_have_come(make_ru
 
 
 def test_a_fit_that_diverges_is_told_in_a_line_and_training_goes_on(make_run: MakeRun) -> None:
-    reward = RewardConfig(learning_rate=1e30, regularisation="l2", strength=0.0)
-    run, _ = make_run(pace="free", reward=reward, num_timesteps=4000)
+    reward = dataclasses.replace(SMALL, learning_rate=1e30, regularisation="l2", strength=0.0)
+    run, _ = make_run(pace="free", reward=reward, num_timesteps=1000)
     run.console = Console(file=io.StringIO(), soft_wrap=True)
     assert loop.train(run)
     said = run.console.file.getvalue()  # type: ignore[attr-defined]
     assert said.count("--reward.learning_rate") == 1
-    assert run.agent.total_steps >= 4000
+    assert run.agent.total_steps >= 1000
 
 
 @pytest.mark.parametrize(
@@ -439,7 +439,7 @@ def test_a_fit_that_diverges_is_told_in_a_line_and_training_goes_on(make_run: Ma
 def test_answers_that_tell_nothing_are_told_of_once(
     make_run: MakeRun, answers: list[Decision], says: str
 ) -> None:
-    run, person = make_run(pace="free", num_timesteps=4000)
+    run, person = make_run(pace="free", num_timesteps=1000)
     run.console = Console(file=io.StringIO(), soft_wrap=True)
     if answers == ["equal"]:
         person.judge = lambda *_: "equal"
@@ -454,7 +454,8 @@ def test_squares_and_logarithms_are_told_once_where_they_are_read(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, gain: float, times: int
 ) -> None:
     monkeypatch.setattr(predictor, "_CLEAR_GAIN", gain)
-    run, _ = make_run(pretrain_labels=54, pace="free")
+    reward = dataclasses.replace(SMALL, patience=5)
+    run, _ = make_run(pretrain_labels=54, pace="free", num_timesteps=600, reward=reward)
     run.console = Console(file=io.StringIO(), soft_wrap=True)
     assert loop.train(run)
     said = run.console.file.getvalue()  # type: ignore[attr-defined]

@@ -30,11 +30,12 @@ from teacher.segments import Segment, SegmentPair, SegmentPool
 
 MakeRun = Callable[..., tuple[Run, Teaching]]
 PRETRAINING = 12
+SMALL = RewardConfig(hidden=16)
 
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> Iterator[MakeRun]:
-    """A short run whose teacher is the true reward."""
+    """A short run, of short rollouts, whose teacher is the true reward."""
     with ExitStack() as parts:
 
         def make(**settings: Any) -> tuple[Run, Teaching]:
@@ -45,8 +46,10 @@ def make_run(tmp_path: Path) -> Iterator[MakeRun]:
                     "name": "x",
                     "n_labels": 60,
                     "pretrain_labels": PRETRAINING,
-                    "num_timesteps": 1900,  # one round
+                    "num_timesteps": 470,  # one round
+                    "segment_steps": 4,
                     "pretrain_iters": 20,
+                    "reward": SMALL,
                     "no_videos": True,
                     "runs_dir": str(tmp_path),
                     **settings,
@@ -56,6 +59,7 @@ def make_run(tmp_path: Path) -> Iterator[MakeRun]:
             task = check(config, console)
             parts.enter_context(prepared_directory(config, uuid.uuid4(), resumed=False))
             run = parts.enter_context(build_run(config, uuid.uuid4(), task, console))
+            run.agent.config = dataclasses.replace(run.agent.config, num_steps=64)
             assert run.teaching is not None
             return run, run.teaching
 
@@ -79,17 +83,17 @@ def known_by(segment: Segment) -> tuple[int, int]:
 
 
 def test_each_round_is_told_when_it_is_over(make_run: MakeRun) -> None:
-    run, _ = make_run(num_timesteps=3900)
+    run, _ = make_run(num_timesteps=980)
     rounds: list[loop.Round] = []
     assert loop.train(run, rounds.append)
-    assert [told.step for told in rounds] == [1976, 3944]  # without those between two episodes
+    assert [told.step for told in rounds] == [496, 992]  # without those between two episodes
     assert all(told.run is run for told in rounds)
     assert [told.values["labels/asked"] for told in rounds] == [55, 60]
     assert {"predictor/accuracy", "predictor/rank_correlation", "agent/value_loss"} <= set(rounds[1].values)
 
 
 def test_no_pair_of_a_run_is_asked_about_twice(make_run: MakeRun) -> None:
-    run, teaching = make_run(n_labels=150, num_timesteps=3900, schedule="constant", segment_steps=25)
+    run, teaching = make_run(n_labels=150, num_timesteps=980, schedule="constant", segment_steps=25)
     assert loop.train(run)
     pairs = [frozenset(map(known_by, pair)) for pair in asked(teaching)]
     assert len(pairs) == len(set(pairs)) == 150 - PRETRAINING
@@ -126,7 +130,7 @@ def test_explored_steps_are_asked_about_and_never_trained_on(make_run: MakeRun) 
 
     run.envs.drain = watching  # type: ignore[method-assign]
     assert loop.train(run)
-    assert run.agent.total_steps == 1976
+    assert run.agent.total_steps == 496
     segments = [segment for pair in asked(teaching) for segment in pair]
     explored = [segment for segment in segments if segment.recipe.seed not in trained_on]
     assert 0.35 < len(explored) / len(segments) < 0.65
@@ -135,7 +139,7 @@ def test_explored_steps_are_asked_about_and_never_trained_on(make_run: MakeRun) 
 
 
 def test_without_a_mix_nothing_is_explored(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, teaching = make_run(num_timesteps=2000)
+    run, teaching = make_run(num_timesteps=470)
     monkeypatch.delattr(type(teaching.explorer), "explore")
     assert loop.train(run)
 
@@ -144,7 +148,7 @@ def test_without_a_mix_nothing_is_explored(make_run: MakeRun, monkeypatch: pytes
 def test_segments_too_few_for_the_comparisons_are_told_once(
     make_run: MakeRun, labels: int, warnings: int
 ) -> None:
-    run, _ = make_run(n_labels=labels, num_timesteps=3900, schedule="constant")
+    run, _ = make_run(n_labels=labels, num_timesteps=980, schedule="constant")
     assert loop.train(run)
     lines = [line for line in said(run).splitlines() if "segments are few" in line]
     assert len(lines) == warnings
@@ -183,13 +187,14 @@ def test_the_critic_learns_new_rewards_where_the_predictor_was_fitted(make_run: 
     run.agent.update = watching  # type: ignore[method-assign]
     loop.pretrain(run, teaching)
     loop.iterate(run, correlate=False)
-    teaching.schedule = RateSchedule(60, 60, 1900, lambda progress: 1.0)  # which asks for no more
+    teaching.schedule = RateSchedule(60, 60, 470, lambda progress: 1.0)  # which asks for no more
     loop.iterate(run, correlate=False)
     assert epochs == [3, 0]
 
 
 def test_running_statistics_are_of_steps_really_made(make_run: MakeRun) -> None:
-    run, teaching = make_run(reward=RewardConfig(normalisation="running", inputs="state,action,next_state"))
+    reward = dataclasses.replace(SMALL, normalisation="running", inputs="state,action,next_state")
+    run, teaching = make_run(reward=reward)
     loop.pretrain(run, teaching)
     scales: list[list[float]] = []
     update = run.agent.update
@@ -234,7 +239,7 @@ def test_a_resumed_run_goes_on_asking_of_new_segments(make_run: MakeRun) -> None
     run, _ = make_run(n_labels=40, queries=queries)
     assert loop.train(run)
     run.save()
-    config = dataclasses.replace(run.config, num_timesteps=3900, n_labels=60)
+    config = dataclasses.replace(run.config, num_timesteps=980, n_labels=60)
     resumed = build_run(config, uuid.uuid4(), run.task, run.console)
     with resumed:
         assert loop.train(resumed)

@@ -36,9 +36,9 @@ def sum_of(states: NDArray[Any]) -> NDArray[Any]:
 
 
 def predictor(features: Any = "auto", **settings: Any) -> RewardPredictor:
-    return RewardPredictor(
-        *SPACES, RewardConfig(inputs="state", features=features, **{"patience": 100, **settings}), seed=1
-    )
+    """Small, and left at its best soon, so that a fit to convergence is short."""
+    settings = {"inputs": "state", "hidden": 16, "patience": 20, **settings}
+    return RewardPredictor(*SPACES, RewardConfig(features=features, **settings), seed=1)
 
 
 @pytest.fixture
@@ -73,19 +73,19 @@ def test_the_first_fit_to_enough_answers_settles_on_what_orders_held_out_pairs_b
     assert reports[0] == replace(reports[1], settled=expected == "even")
     for _ in range(2):  # from then on it is as if that had been asked for
         np.testing.assert_array_equal(chosen.rewards(states, actions), given.rewards(states, actions))
-        chosen.fit(more)
-        given.fit(more)
+        chosen.fit(more, max_epochs=2)
+        given.fit(more, max_epochs=2)
     assert np.corrcoef(chosen.rewards(states, actions), goal(states))[0, 1] > 0.8
 
 
 def test_it_is_settled_once(ask: Ask) -> None:
     model = predictor()
     model.fit(ask(sum_of, range(80)), max_updates=UPDATES)
-    model.fit(ask(distance, range(80, 200)), max_updates=UPDATES)
+    model.fit(ask(distance, range(80, 200)), max_epochs=2)
     assert model.features == "plain"
 
 
-def test_what_was_settled_is_saved(ask: Ask, tmp_path: Path) -> None:
+def test_what_was_settled_is_saved_and_is_no_other_choice(ask: Ask, tmp_path: Path) -> None:
     model, answers = predictor(), ask(distance, range(80))
     model.fit(answers, max_updates=UPDATES)
     save_predictor(tmp_path / "a.npz", model, *SPACES)
@@ -94,8 +94,10 @@ def test_what_was_settled_is_saved(ask: Ask, tmp_path: Path) -> None:
     states, actions = np.random.default_rng(0).normal(size=(500, 8)), np.zeros((500, 2))
     for _ in range(2):
         np.testing.assert_array_equal(again.rewards(states, actions), model.rewards(states, actions))
-        again.fit(answers)
-        model.fit(answers)
+        again.fit(answers, max_epochs=2)
+        model.fit(answers, max_epochs=2)
+    with pytest.raises(DataError, match="with these --reward settings"):
+        predictor("plain").load_state_dict(model.state_dict())
 
 
 def test_a_state_brings_along_what_was_settled(ask: Ask) -> None:
@@ -113,13 +115,6 @@ def test_a_state_brings_along_what_was_settled(ask: Ask) -> None:
 def test_a_damaged_choice_is_refused(ask: Ask, damaged: Any) -> None:
     with pytest.raises(DataError, match="with these --reward settings"):
         predictor().load_state_dict(predictor().state_dict() | {"features": damaged})
-
-
-def test_what_was_asked_for_is_no_other_choice(ask: Ask) -> None:
-    model = predictor()
-    model.fit(ask(distance, range(80)), max_updates=UPDATES)
-    with pytest.raises(DataError, match="with these --reward settings"):
-        predictor("plain").load_state_dict(model.state_dict())
 
 
 @pytest.mark.parametrize(("count", "expected"), [(39, "plain"), (40, "even")])
@@ -144,7 +139,7 @@ def test_a_short_fit_settles_it_as_a_long_one_would(
 
 
 def test_very_many_answers_are_not_all_tried(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers, sizes = ask(distance, range(120)), list[int]()
+    answers, sizes = ask(distance, range(100)), list[int]()
     fit = RewardPredictor._fit
 
     def recorded(self: RewardPredictor, some: PreferenceDataset, *limits: Any) -> FitReport:
@@ -156,7 +151,7 @@ def test_very_many_answers_are_not_all_tried(ask: Ask, monkeypatch: pytest.Monke
     chosen, given = predictor(), predictor("even")
     chosen.fit(answers, max_updates=UPDATES)
     given.fit(answers, max_updates=UPDATES)
-    assert sizes == [80, 80, 120, 120]  # both, then what was settled, and what it is compared with
+    assert sizes == [80, 80, 100, 100]  # both, then what was settled, and what it is compared with
     states, actions = np.random.default_rng(0).normal(size=(500, 8)), np.zeros((500, 2))
     np.testing.assert_array_equal(chosen.rewards(states, actions), given.rewards(states, actions))
 
@@ -208,5 +203,6 @@ def test_fit_says_what_it_settled_on(
 ) -> None:
     save_preferences(tmp_path / "labels.npz", ask(goal, range(80)), *SPACES)
     line = ["fit", str(tmp_path / "labels.npz"), str(tmp_path / "reward.npz"), "--max_updates", str(UPDATES)]
-    assert main([*line, "--reward.inputs", "state"]) == 0
+    small = ["--reward.hidden", "16", "--reward.patience", "20"]
+    assert main([*line, "--reward.inputs", "state", *small]) == 0
     assert ("reads squares and logarithms" in capsys.readouterr().out) == expected

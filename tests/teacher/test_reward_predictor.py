@@ -97,13 +97,13 @@ def test_swapping_segments_and_answers_gives_the_same_predictor(make_segment: Ma
 def test_it_learns_the_order_of_returns_and_goes_on_learning(make_segment: MakeSegment) -> None:
     model = predictor()
     answers = dataset(truthful(make_segment, range(60)))
-    report = model.fit(answers, max_updates=2000)
+    report = model.fit(answers, max_updates=200)
     early = spearman(model, make_segment)
     assert early > 0.8
     assert report.accuracy > 0.7
     assert report.loss < 0.4
-    answers.upsert(truthful(make_segment, range(60, 300)))
-    for _ in range(5):
+    answers.upsert(truthful(make_segment, range(60, 150)))
+    for _ in range(2):
         model.fit(answers)
     assert spearman(model, make_segment) > max(early, 0.97)
 
@@ -114,8 +114,8 @@ def test_every_regularisation_is_as_strong_as_learning_bears(
     make_segment: MakeSegment, regularisation: str, adapt: bool
 ) -> None:
     model = predictor(regularisation=regularisation, adapt=adapt)
-    model.fit(dataset(truthful(make_segment, range(60))), max_updates=1000)
-    assert spearman(model, make_segment) > 0.8
+    model.fit(dataset(truthful(make_segment, range(40))), max_updates=60)
+    assert spearman(model, make_segment) > 0.9
 
 
 def test_a_held_out_answer_never_reaches_the_member(make_segment: MakeSegment) -> None:
@@ -139,7 +139,7 @@ def test_a_held_out_answer_never_reaches_the_member(make_segment: MakeSegment) -
 def test_fitting_to_convergence_ends_by_itself_at_the_best_held_out_loss(make_segment: MakeSegment) -> None:
     answers = dataset(truthful(make_segment, range(80)))
     seen: list[int] = []
-    model = predictor()
+    model = predictor(patience=50)
     report = model.fit(answers, max_updates=100_000, progress=seen.append)
     assert seen == sorted(seen)
     assert seen[-1] == report.updates < 100_000
