@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID, uuid4
 
 import imageio_ffmpeg
@@ -26,7 +26,9 @@ from teacher.storage import open_storage
 if TYPE_CHECKING:
     from tests.conftest import S3Server
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+# The first has no window to draw and takes a third of the processor time.
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 CHROMIUM_ARGUMENTS = [
     "--headless",
     "--no-sandbox",
@@ -40,16 +42,12 @@ CHROMIUM_ARGUMENTS = [
 PASSWORD = "a-long-enough-password"
 LONG_ENOUGH_MS = 450
 PAIR = "main[data-state=judging], main[data-state=practice]"
-PATIENCE_MS = 180_000  # for what comes, however busy the machine is
+PATIENCE_MS = 60_000  # for what comes, however busy the machine is
+SIZES = {"wide": ViewportSize(width=1280, height=800), "narrow": ViewportSize(width=360, height=740)}
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+CLIPS_HAVE_NO_SOUND = {"video-caption": {"enabled": False}}
+ABOUT_COLORS = ["color-contrast", "link-in-text-block"]
 RED, BLUE = (200, 40, 40), (40, 40, 200)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give what drives real browsers or processes time, and a second chance that the summary tells of."""
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.flaky(reruns=1))
-            item.add_marker(pytest.mark.timeout(1200))
 
 
 @dataclass(frozen=True)
@@ -297,7 +295,7 @@ def new_page(browser: Browser, site: Site) -> Iterator[Callable[..., Page]]:
     faults: list[str] = []
 
     def new_page(locale: str, *, touch: bool = False) -> Page:
-        size: ViewportSize = {"width": 360, "height": 740} if touch else {"width": 1280, "height": 800}
+        size = SIZES["narrow" if touch else "wide"]
         context = browser.new_context(locale=locale, viewport=size, has_touch=touch, is_mobile=touch)
         contexts.append(context)
         context.set_default_timeout(PATIENCE_MS)
@@ -331,29 +329,47 @@ def page(new_page: Callable[[str], Page]) -> Page:
 
 @pytest.fixture
 def faults() -> Callable[[Page], list[str]]:
-    """Tell what axe finds serious, and whether a page is wider than its window, or a card's contents than it.
+    """Tell what is wrong with a page, wide and narrow, light and dark.
 
-    Clips have no sound, so they need no captions.
+    That is what axe finds serious, and where a page is wider than its window, or a card's contents than it.
+    In the dark axe looks at colors alone: all else is as in the light.
     """
 
     def faults(page: Page) -> list[str]:
-        found = Axe().run(page, options={"rules": {"video-caption": {"enabled": False}}})
-        serious = [
-            f"{each['id']}: {node['target']} {node['failureSummary']}"
-            for each in found.response["violations"]
-            if each["impact"] in {"serious", "critical"}
-            for node in each["nodes"]
+        page.evaluate(Axe().axe_script)
+        return [
+            f"{size}, {scheme}: {fault}"
+            for size in SIZES
+            for scheme in SCHEMES
+            for fault in _faults_in_look(page, size, scheme)
         ]
-        too_wide: int = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        burst: list[str] = page.evaluate(
-            """[...document.querySelectorAll(".card")]
-                .filter((card) => getComputedStyle(card).overflowX === "visible")
-                .filter(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth)
-                .map((card) => `it does not fit: ${card.innerText}`)"""
-        )
-        return [*serious, *burst, *([f"{too_wide} pixels are cut off"] if too_wide > 0 else [])]
 
     return faults
+
+
+def _faults_in_look(page: Page, size: str, scheme: Literal["light", "dark"]) -> list[str]:
+    page.set_viewport_size(SIZES[size])
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    rules = {"rules": CLIPS_HAVE_NO_SOUND} if scheme == "light" else {"runOnly": ABOUT_COLORS}
+    violations: list[dict[str, Any]] = page.evaluate(
+        "(options) => axe.run(options).then(({ violations }) => violations)",
+        {"resultTypes": ["violations"], **rules},
+    )
+    serious = [
+        f"{each['id']}: {node['target']} {node['failureSummary']}"
+        for each in violations
+        if each["impact"] in {"serious", "critical"}
+        for node in each["nodes"]
+    ]
+    too_wide: int = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    burst: list[str] = page.evaluate(
+        """[...document.querySelectorAll(".card")]
+            .filter((card) => getComputedStyle(card).overflowX === "visible")
+            .filter(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth)
+            .map((card) => `it does not fit: ${card.innerText}`)"""
+    )
+    return [*serious, *burst, *([f"{too_wide} pixels are cut off"] if too_wide > 0 else [])]
 
 
 @pytest.fixture
