@@ -10,6 +10,12 @@ def forget_stale_runs() -> str:
     return chores.forget_stale_runs()
 
 
+@app.task(name="chores.waiting_labels")
+def settle_labels() -> str:
+    """See :func:`.chores.settle_labels`."""
+    return chores.settle_labels()
+
+
 @app.task(name="chores.labelers")
 def weigh_labelers() -> str:
     """See :func:`.chores.weigh_labelers`."""

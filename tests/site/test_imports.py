@@ -210,7 +210,7 @@ def test_a_label_too_many_is_surplus(
     assert list(Label.objects.order_by("pk").values_list("status", flat=True)) == [
         "counted",
         "surplus",
-        "surplus",
+        "void",
     ]
     assert Comparison.objects.get().n_labels == 1
     assert Labeler.objects.get(name="zoe").invited_by == trainer.user

@@ -18,7 +18,7 @@ from human_feedback_site.feedback.api import serializers as s
 from human_feedback_site.feedback.api.schema import endpoint
 from human_feedback_site.feedback.api.views import LabelerView, user_of, valid
 from human_feedback_site.feedback.media import media_store
-from human_feedback_site.feedback.services import accounts, answers, claims, leases
+from human_feedback_site.feedback.services import accounts, answers, claims, leases, settling
 from human_feedback_site.feedback.services.places import Offer
 
 
@@ -53,6 +53,8 @@ class LeasesView(LabelerView):
             who = claims.participant(user_of(request), name)
         body = valid(s.LeasesRequestSerializer, request.data)
         grant = leases.lease_comparisons(who, leases.LeaseRequest(**body))
+        if grant.settle:
+            settling.settle(who.experiment)
         return Response(
             {
                 "leases": [_lease(offer) for offer in grant.new],

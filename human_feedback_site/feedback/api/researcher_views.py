@@ -15,7 +15,7 @@ from human_feedback_site.feedback.api.schema import endpoint
 from human_feedback_site.feedback.api.views import ResearcherView, user_of, valid
 from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.models import Experiment, TrainingPoint, validate_name
-from human_feedback_site.feedback.services import accounts, experiments, invites
+from human_feedback_site.feedback.services import accounts, experiments, invites, settling
 
 
 class TrainerView(ResearcherView):
@@ -152,6 +152,7 @@ class DecisionsView(TrainerView):
         """Read decisions after a cursor, and how the experiment stands."""
         experiment = self.experiment(name)
         page = valid(s.PageSerializer, request.query_params)
+        settling.settle(experiment.pk)
         feed = selectors.decisions_after(experiment, page["after"], page["limit"])
         waiting, waiting_in_training = selectors.waiting(experiment)
         answer = {

@@ -60,12 +60,13 @@ class Label(models.Model):
         CANT_TELL = "cant_tell"
 
     class Status(models.TextChoices):
-        """Whether it had room among the labels wanted when it arrived, or what else it was for."""
+        """Whether it fills one of its comparison's places, waits for one, or what else it was for."""
 
         COUNTED = "counted"
-        SURPLUS = "surplus"
+        SURPLUS = "surplus"  # it counts as soon as a place is free
         GOLD = "gold"
         REPEAT = "repeat"
+        VOID = "void"  # it counts for nothing: a second answer, or that of a labeler who was stopped
 
     uuid = models.UUIDField(
         unique=True, help_text="Chosen by the browser, so that sending again changes nothing."
@@ -89,6 +90,7 @@ class Label(models.Model):
         indexes = (
             models.Index(fields=("labeler", "created_at"), name="label_of_labeler"),
             models.Index(fields=("comparison", "labeler"), name="label_judge"),
+            models.Index(fields=("comparison",), name="label_waiting", condition=Q(status="surplus")),
         )
 
     def __str__(self) -> str:

@@ -49,7 +49,7 @@ class Participation(models.Model):
 
     labeler = models.ForeignKey(Labeler, models.CASCADE, related_name="participations")
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="participations")
-    answers = models.PositiveIntegerField(default=0, help_text="Labels ever given.")
+    answers = models.PositiveIntegerField(default=0, help_text="Labels ever given that are not void.")
     undone = models.PositiveIntegerField(default=0, help_text="Those of them that were withdrawn.")
     gold_checks = models.CharField(
         max_length=CHECKS_KEPT,

@@ -1,8 +1,7 @@
 """Weighing labelers again, from what they said, and revising the decisions that this changes."""
 
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -24,6 +23,7 @@ from human_feedback_site.feedback.services.decisions import (
     announce_all,
     confusions_in,
     count_anew,
+    labels_of,
 )
 from human_feedback_site.feedback.services.leases import lock, standing
 
@@ -100,27 +100,9 @@ def revise(experiment: Experiment, comparisons: Iterable[int]) -> int:
             Comparison.objects.bulk_update(rows, COUNTED_FIELDS)
             told = _told(rows)
             changed = [(row, verdict) for row, verdict in verdicts if _differs(verdict, told.get(row.pk))]
-            if changed:
-                announce_all(experiment, changed)
+            announce_all(experiment, changed)
         revised += len(changed)
     return revised
-
-
-def decide_all_anew(experiment: Experiment, rows: Sequence[Comparison]) -> None:
-    """Append what the standing labels of locked comparisons now say; a known answer is not told anew."""
-    labels, confusions = labels_of(rows), confusions_in(experiment)
-    verdicts = [(row, count_anew(experiment, row, labels[row.pk], confusions)) for row in rows]
-    Comparison.objects.bulk_update(rows, COUNTED_FIELDS)
-    announce_all(experiment, [(row, verdict) for row, verdict in verdicts if row.gold is None])
-
-
-def labels_of(rows: Sequence[Comparison]) -> Mapping[int, list[Label]]:
-    """Return the labels that count, by comparison; none for one that has none."""
-    labels = Label.objects.filter(standing(), comparison__in=rows, status=Label.Status.COUNTED)
-    found: dict[int, list[Label]] = defaultdict(list)
-    for label in labels.order_by("pk"):
-        found[label.comparison_id].append(label)
-    return found
 
 
 def _told(rows: Sequence[Comparison]) -> dict[int, tuple[str | None, float | None]]:

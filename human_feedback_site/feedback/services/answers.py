@@ -1,4 +1,7 @@
-"""Answers of labelers: appended, counted where there is room, withdrawn by appending too.
+"""Answers of labelers: appended, counted where a place is free, withdrawn by appending too.
+
+A labeler's second standing answer to the same pair is void, and so is what a stopped labeler says: it is kept
+and counts for nothing. ``docs/architecture.md`` has the rules in one table.
 
 Each transaction takes its locks in the same order: the comparison, what belongs to the labeler, and last the
 experiment's sequence counter, whose lock is held until the commit.
@@ -24,8 +27,9 @@ from human_feedback_site.feedback.models import (
     verdict_of,
 )
 from human_feedback_site.feedback.services.claims import Claim
-from human_feedback_site.feedback.services.decisions import announce, decide_anew, score_of, verdict_on
+from human_feedback_site.feedback.services.decisions import announce, score_of, verdict_on
 from human_feedback_site.feedback.services.leases import grant, live
+from human_feedback_site.feedback.services.settling import fill
 from human_feedback_site.feedback.services.sql import key, rows, run
 
 
@@ -45,7 +49,7 @@ class Recorded:
     """What became of an answer.
 
     Attributes:
-        status: ``counted`` or ``surplus``; answers to checks look like others.
+        status: ``counted`` or ``surplus``; answers to checks look like others, void ones like surplus.
         answered: the labeler's answers that stand in this experiment.
         created: whether it is new.
     """
@@ -71,28 +75,33 @@ def record_answer(claim: Claim, answer: Answer) -> Recorded:
         raise ConflictError(
             _("The label %(uuid)s is already recorded with other content.") % {"uuid": answer.uuid}
         )
-    answered = Participation.objects.get(pk=claim.participation).answered
-    return Recorded(answer.uuid, _shown(known.status), answered, created=False)
+    return Recorded(answer.uuid, _shown(known.status), _answered(claim), created=False)
 
 
 def _shown(status: str) -> str:
     """Return a label's status as labelers may know it."""
-    return Label.Status.SURPLUS if status == Label.Status.SURPLUS else Label.Status.COUNTED
+    counts_for_nothing = status in {Label.Status.SURPLUS, Label.Status.VOID}
+    return Label.Status.SURPLUS if counts_for_nothing else Label.Status.COUNTED
 
 
 def _record(claim: Claim, answer: Answer) -> Recorded:
     outcome = verdict_of(answer.choice, swapped=claim.swapped)
     score = score_of(outcome, claim.confusion, weighs_labelers=claim.weighs_labelers)
     judges = claim.purpose == Lease.Purpose.JUDGE and not claim.stopped
-    counted = _take_place(claim, score) if judges else None
-    n_labels, scores = counted or (None, None)
-    status = _append(claim, answer, n_labels)
-    if counted is not None and status != Label.Status.COUNTED:
-        _leave_place(claim, score)
-    answered = _note(claim, outcome, _watched_ms(claim, answer))
-    if n_labels is not None and scores is not None and status == Label.Status.COUNTED:
+    taken = _take_place(claim, score) if judges else None
+    status = _append(claim, answer, taken[0] if taken else None)
+    if status == Label.Status.VOID:
+        answered = _answered(claim)
+    else:
+        answered = _note(claim, outcome, _watched_ms(claim, answer))
+    if taken and status == Label.Status.COUNTED:
+        n_labels, scores = taken
         verdict = verdict_on(scores, n_labels, claim.class_prior, weighs_labelers=claim.weighs_labelers)
         announce(claim.experiment, claim.comparison, verdict)
+    elif taken:
+        _leave_place(claim, score)
+        if answer.uuid in fill([claim.comparison]):  # behind others that wait for as many places
+            status = Label.Status.COUNTED
     return Recorded(answer.uuid, _shown(status), answered, created=True)
 
 
@@ -129,32 +138,38 @@ def _leave_place(claim: Claim, score: Triple) -> None:
     )
 
 
-# A label counts where it takes nobody's place and is the labeler's only one.
+# A labeler gives one standing answer to a pair, and one to it as a check.
 _APPEND = """
     INSERT INTO feedback_label (uuid, lease_id, comparison_id, labeler_id, choice, swapped, prompt_version,
                                 response_ms, shown_ms, created_at, status)
     SELECT %s, l.id, c.id, l.labeler_id, %s, l.swapped, l.prompt_version, %s, %s, {now},
-           CASE WHEN {counts} THEN %s ELSE 'surplus' END
-    FROM feedback_lease l JOIN feedback_comparison c ON c.id = l.comparison_id
+           CASE WHEN p.stopped_at IS NOT NULL OR {given} THEN 'void' WHEN {counts} THEN %s ELSE 'surplus' END
+    FROM feedback_lease l
+    JOIN feedback_comparison c ON c.id = l.comparison_id
+    JOIN feedback_participation p ON p.labeler_id = l.labeler_id AND p.experiment_id = c.experiment_id
     WHERE l.id = %s
     RETURNING status"""
-_HAS_ROOM = """NOT {judged_by} AND %s + (
-        SELECT COUNT(*) FROM feedback_lease l
-        WHERE l.comparison_id = c.id AND l.purpose = 'judge' AND l.labeler_id <> %s AND {live}) < c.wanted"""
-_IS_FIRST = """NOT EXISTS (
-        SELECT 1 FROM feedback_label a LEFT JOIN feedback_undo u ON u.label_id = a.id
-        WHERE a.lease_id = l.id AND u.id IS NULL)"""
-_APPEND_LABEL = _APPEND.replace("{counts}", _HAS_ROOM)
-_APPEND_CHECK = _APPEND.replace("{counts}", _IS_FIRST)
-_APPEND_SURPLUS = _APPEND.replace("{counts}", "1 = 0")
+_HELD = """(SELECT COUNT(*) FROM feedback_lease l
+        WHERE l.comparison_id = c.id AND l.purpose = 'judge' AND l.labeler_id {whose} %s AND {live})"""
+_HELD_BY_OTHERS, _HELD_BY_LABELER = (_HELD.replace("{whose}", whose) for whose in ("<>", "="))
+# A live lease of the labeler is a place; without one, labels that wait go first.
+_HAS_PLACE = f"""%s + {_HELD_BY_OTHERS}
+        + CASE WHEN {_HELD_BY_LABELER} > 0 THEN 0 ELSE {{waiting}} END < c.wanted"""
+_CHECKED = """0 < (
+        SELECT COUNT(*) FROM feedback_label a LEFT JOIN feedback_undo u ON u.label_id = a.id
+        WHERE a.comparison_id = c.id AND a.labeler_id = %s AND a.status = l.purpose AND u.id IS NULL)"""
+_JUDGMENT = _APPEND.replace("{given}", "{judged_by}")
+_APPEND_LABEL = _JUDGMENT.replace("{counts}", _HAS_PLACE)
+_APPEND_SURPLUS = _JUDGMENT.replace("{counts}", "1 = 0")
+_APPEND_CHECK = _APPEND.replace("{given}", _CHECKED).replace("{counts}", "1 = 1")
 
 
 def _append(claim: Claim, answer: Answer, n_labels: int | None) -> str:
-    """Append the label; ``n_labels`` counts it already, None where it cannot count.
+    """Append the label; ``n_labels`` counts it already, None where no place is wanted.
 
     Returns its status; raises :class:`NotFoundError` where the lease was forgotten in this moment.
     """
-    facts = [key(answer.uuid), answer.choice, answer.response_ms, answer.shown_ms]
+    facts = [key(answer.uuid), answer.choice, answer.response_ms, answer.shown_ms, claim.labeler]
     if n_labels is None:
         _lock(claim.comparison)  # so that two answers find one another, and the lease is not being forgotten
     if claim.purpose != Lease.Purpose.JUDGE:
@@ -162,8 +177,8 @@ def _append(claim: Claim, answer: Answer, n_labels: int | None) -> str:
     elif n_labels is None:
         appended = rows(_APPEND_SURPLUS, [*facts, Label.Status.SURPLUS, claim.lease])
     else:
-        room = [claim.labeler, n_labels - 1, claim.labeler]
-        appended = rows(_APPEND_LABEL, [*facts, *room, Label.Status.COUNTED, claim.lease])
+        place = [n_labels - 1, claim.labeler, claim.labeler]
+        appended = rows(_APPEND_LABEL, [*facts, *place, Label.Status.COUNTED, claim.lease])
     if not appended:
         raise NotFoundError(_("There is no lease %(uuid)s any more.") % {"uuid": answer.lease})
     [[status]] = appended
@@ -203,6 +218,11 @@ def _note(claim: Claim, outcome: str, watched_ms: int) -> int:
     return int(answered)
 
 
+def _answered(claim: Claim) -> int:
+    """Return how many of the labeler's answers stand."""
+    return Participation.objects.get(pk=claim.participation).answered
+
+
 def _with_check(checks: str, *, passed: bool) -> str:
     """SQL for a column of checks and one more, the oldest of too many left out."""
     first = f"CASE WHEN LENGTH({checks}) < {Participation.CHECKS_KEPT} THEN 1 ELSE 2 END"
@@ -215,17 +235,23 @@ def _failures(checks: str) -> str:
 
 
 @transaction.atomic
-def record_undo(labeler: Labeler, label_uuid: UUID, undo_uuid: UUID) -> tuple[Undo, Lease | None, bool]:
+def record_undo(
+    labeler: Labeler, label_uuid: UUID, undo_uuid: UUID, *, keep_place: bool = False
+) -> tuple[Undo, Lease | None, bool]:
     """Withdraw an answer and give the pair back to its labeler.
+
+    ``keep_place`` gives it back where no work is given, too, for an answer in the same transaction.
 
     Returns the undo, the lease by which the labeler now has the pair again (None where there is none, or none
     any more), and whether the undo is new. Raises :class:`NotFoundError` for a label that is not the
     labeler's, :class:`ConflictError` where the label is undone already or the UUID has another use.
     """
-    label = Label.objects.select_related("lease").filter(uuid=label_uuid, labeler=labeler).first()
+    own = Label.objects.select_related("lease").filter(uuid=label_uuid, labeler=labeler)
+    label = own.first()
     if label is None:
         raise NotFoundError(_("There is no label %(uuid)s of yours.") % {"uuid": label_uuid})
     comparison = _lock(label.comparison_id)
+    label = own.get()  # one that waited may count since
     known = Undo.objects.filter(label=label).first()
     if known is not None and known.uuid == undo_uuid:
         still = Lease.objects.select_related("comparison").filter(live(), pk=known.lease_id or 0)
@@ -234,21 +260,23 @@ def record_undo(labeler: Labeler, label_uuid: UUID, undo_uuid: UUID) -> tuple[Un
         raise ConflictError(
             _("The label %(uuid)s is undone already, or this UUID is taken.") % {"uuid": label_uuid}
         )
-    lease = None if label.status == Label.Status.SURPLUS else _give_back(comparison, label)
+    left_place = label.status not in {Label.Status.SURPLUS, Label.Status.VOID}
+    lease = _give_back(comparison, label, always=keep_place) if left_place else None
     undo = Undo.objects.create(uuid=undo_uuid, label=label, lease=lease)
-    Participation.objects.filter(labeler=labeler, experiment=comparison.experiment_id).update(
-        undone=F("undone") + 1
-    )
+    if label.status != Label.Status.VOID:
+        Participation.objects.filter(labeler=labeler, experiment=comparison.experiment_id).update(
+            undone=F("undone") + 1
+        )
     if label.status == Label.Status.COUNTED:
-        decide_anew(comparison)
+        fill([comparison.pk], changed=[comparison.pk])
     return undo, lease, True
 
 
-def _give_back(comparison: Comparison, label: Label) -> Lease | None:
+def _give_back(comparison: Comparison, label: Label, *, always: bool) -> Lease | None:
     """Lease the pair, on the same sides, to the labeler whose label left its place."""
     experiment = comparison.experiment
     stopped = experiment.participations.filter(labeler=label.labeler_id, stopped_at__isnull=False)
-    if experiment.state != Experiment.State.RUNNING or stopped.exists():
+    if stopped.exists() or not (always or experiment.state == Experiment.State.RUNNING):
         return None
     return grant(comparison, label.labeler, swapped=label.swapped, purpose=label.lease.purpose)
 

@@ -20,7 +20,7 @@ from django.utils import timezone
 from human_feedback_site.feedback.errors import MediaStoreError
 from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.models import Comparison, Experiment, Lease, Undo
-from human_feedback_site.feedback.services import aggregate, limits
+from human_feedback_site.feedback.services import aggregate, limits, settling
 from human_feedback_site.feedback.services.experiments import trainer_away
 from human_feedback_site.feedback.services.leases import lock
 
@@ -155,13 +155,20 @@ def weigh_labelers() -> str:
     return f"{aggregate.weigh_all(time.monotonic() + WORK_SECONDS)} decisions revised"
 
 
+def settle_labels() -> str:
+    """Let labels that wait count where a place became free, as by a lease that expired."""
+    until = time.monotonic() + WORK_SECONDS
+    return f"{sum(settling.settle(each, until) for each in settling.experiments_to_settle())} counted"
+
+
 CHORES: Mapping[str, Callable[[], str]] = {
     "stale runs": forget_stale_runs,
+    "waiting labels": settle_labels,
     "labelers": weigh_labelers,
     "expired leases": forget_leases,
     "expired clips": expire_media,
     "expired sessions": forget_sessions,
     "attempts to sign in": forget_attempts,
 }
-EVERY_MINUTE = frozenset({forget_stale_runs, weigh_labelers})
+EVERY_MINUTE = frozenset({forget_stale_runs, settle_labels, weigh_labelers})
 """The others are done every hour."""

@@ -59,7 +59,7 @@ class Participant:
     """Somebody who asks an experiment for work.
 
     Attributes:
-        answers: labels ever given here; ``answered`` are those that stand.
+        answered: answers that stand.
         notice: what the labeler is told about its checks, or that it has done its part.
         wanted: answers asked of the labeler by its invitation, if any.
         empty: there was nothing to judge when it asked last.
@@ -77,7 +77,6 @@ class Participant:
     waiting_for: int | None
     gold_rate: float
     repeat_rate: float
-    answers: int
     answered: int
     wanted: int | None
     empty: bool
@@ -89,7 +88,7 @@ class Participant:
 _PARTICIPANT = """
     SELECT p.id, b.id, e.id, e.state, e.prompt, e.prompt_version, e.fps, e.waiting_for,
            e.gold_rate, e.repeat_rate,
-           COALESCE(p.answers, 0), COALESCE(p.answers - p.undone, 0), v.answers_wanted,
+           COALESCE(p.answers - p.undone, 0), v.answers_wanted,
            p.empty_since IS NOT NULL, (e.consent_id IS NULL OR e.consent_id = p.consented_to_id),
            COALESCE(p.gold_checks, ''), COALESCE(p.watch_checks, ''), p.stopped_at IS NOT NULL,
            e.warn_failures,
@@ -141,14 +140,14 @@ def _begin(labeler: int, experiment: int) -> int | None:
 
 
 def _participant(row: Sequence[Any], *, is_new: bool = False) -> Participant:
-    answered, wanted, empty, consented = row[11:15]
-    gold_checks, watch_checks, stopped, warn_failures = row[15:19]
+    answered, wanted, empty, consented = row[10:14]
+    gold_checks, watch_checks, stopped, warn_failures = row[14:18]
     failures = max(gold_checks.count("0"), watch_checks.count("0"))
     notice = notice_of(failures, warn_failures, stopped=bool(stopped))
     if notice != "stopped" and wanted is not None and answered >= wanted:
         notice = "done"
     names = [field.name for field in fields(Participant)]
-    values = [*row[:13], bool(empty), bool(consented), notice, is_new]
+    values = [*row[:12], bool(empty), bool(consented), notice, is_new]
     return Participant(**dict(zip(names, values, strict=True)))
 
 

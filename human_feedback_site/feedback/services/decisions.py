@@ -4,6 +4,7 @@ Numbers of the feed come from the experiment's counter, raised as the last thing
 until it commits. So decisions become visible in the order of their numbers.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -49,6 +50,8 @@ def announce(experiment: int, comparison: int, verdict: Verdict) -> None:
 
 def announce_all(experiment: Experiment, verdicts: Sequence[tuple[Comparison, Verdict]]) -> None:
     """Append several verdicts under the experiment's next numbers, as :func:`announce` does one."""
+    if not verdicts:
+        return
     numbers = next_numbers(experiment, len(verdicts))
     Decision.objects.bulk_create(
         Decision(experiment=experiment, comparison=comparison, seq=seq, **vars(verdict))
@@ -103,11 +106,18 @@ def count_anew(
 COUNTED_FIELDS = ("n_labels", "score_first", "score_equal", "score_second", "status")
 
 
-def decide_anew(comparison: Comparison) -> None:
-    """Append what the standing labels of a locked comparison now say; a known answer is not told anew."""
-    experiment = comparison.experiment
-    labels = list(comparison.labels.filter(undo=None, status=Label.Status.COUNTED))
-    verdict = count_anew(experiment, comparison, labels, confusions_in(experiment))
-    comparison.save(update_fields=COUNTED_FIELDS)
-    if comparison.gold is None:
-        announce(experiment.pk, comparison.pk, verdict)
+def decide_anew(experiment: Experiment, rows: Sequence[Comparison]) -> None:
+    """Append what the standing labels of locked comparisons now say; a known answer is not told anew."""
+    labels, confusions = labels_of(rows), confusions_in(experiment)
+    verdicts = [(row, count_anew(experiment, row, labels[row.pk], confusions)) for row in rows]
+    Comparison.objects.bulk_update(rows, COUNTED_FIELDS)
+    announce_all(experiment, [(row, verdict) for row, verdict in verdicts if row.gold is None])
+
+
+def labels_of(rows: Sequence[Comparison]) -> Mapping[int, list[Label]]:
+    """Return the labels that count, by comparison; none for one that has none."""
+    labels = Label.objects.filter(undo=None, comparison__in=rows, status=Label.Status.COUNTED)
+    found: dict[int, list[Label]] = defaultdict(list)
+    for label in labels.order_by("pk"):
+        found[label.comparison_id].append(label)
+    return found

@@ -24,7 +24,7 @@ from human_feedback_site.feedback.models import (
     SequenceCounter,
     TrainingPoint,
 )
-from human_feedback_site.feedback.services import prompts
+from human_feedback_site.feedback.services import prompts, settling
 
 _MEDIA_CONNECTIONS = 8
 _NO_CLIP = f"missing, empty or larger than {MAX_CLIP_BYTES // 2**20} MiB"
@@ -180,17 +180,19 @@ def unreadable(keys: Sequence[str]) -> set[str]:
         return {key for key, found in zip(keys, readable, strict=True) if not found}
 
 
-@transaction.atomic
 def cancel_comparisons(experiment: Experiment, uuids: Sequence[UUID]) -> int:
     """Stop asking for labels of these, except where there is one already; return how many were open."""
-    return _cancel(Comparison.objects.filter(experiment=experiment, uuid__in=uuids))
+    settling.settle(experiment.pk)
+    return _cancel(Comparison.objects.filter(experiment=experiment, uuid__in=uuids), [experiment.pk])
 
 
-def _cancel(comparisons: QuerySet[Comparison]) -> int:
-    """Close those that are open and have no label; return how many these were."""
+@transaction.atomic
+def _cancel(comparisons: QuerySet[Comparison], experiments: Iterable[int]) -> int:
+    """Close those that are open and have no label, not even one that waits; return how many these were."""
     rows = comparisons.filter(status=Comparison.Status.OPEN, n_labels=0)
     list(rows.select_for_update(no_key=True).order_by("id").values_list("pk"))  # no answer in between
-    return rows.update(status=Comparison.Status.CANCELLED)
+    answered = {row for each in experiments for row in settling.with_waiting(each)}
+    return rows.exclude(pk__in=answered).update(status=Comparison.Status.CANCELLED)
 
 
 def store_points(experiment: Experiment, points: Iterable[TrainingPoint]) -> int:
@@ -234,6 +236,7 @@ def set_overlap(experiment: Experiment, overlap: int, more: int = 1, share: floa
     if experiment.media_deleted_at is not None:
         lacking = lacking.filter(created_at__gt=experiment.media_deleted_at)
     lacking.update(status=Comparison.Status.OPEN)
+    settling.settle(experiment.pk)
 
 
 def want_labels(experiment: Experiment, comparisons: QuerySet[Comparison]) -> None:
@@ -256,15 +259,17 @@ def resume(chosen: QuerySet[Experiment]) -> int:
     return chosen.order_by().filter(state=Experiment.State.PAUSED).update(state=Experiment.State.RUNNING)
 
 
-@transaction.atomic
 def finish(chosen: QuerySet[Experiment]) -> int:
     """End experiments: labelers are told so, trainers stop, and what nobody answered is asked no more.
 
     Returns how many.
     """
     unfinished = chosen.order_by().exclude(state=Experiment.State.FINISHED)
-    _cancel(Comparison.objects.filter(experiment__in=list(unfinished)))
-    return unfinished.update(state=Experiment.State.FINISHED, finished_at=Now())
+    ending = list(unfinished.values_list("pk", flat=True))
+    settling.settle_all(ending)
+    with transaction.atomic():
+        _cancel(Comparison.objects.filter(experiment__in=ending), ending)
+        return unfinished.filter(pk__in=ending).update(state=Experiment.State.FINISHED, finished_at=Now())
 
 
 def reopen(chosen: QuerySet[Experiment]) -> int:

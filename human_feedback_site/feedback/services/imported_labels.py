@@ -24,9 +24,9 @@ from human_feedback_site.feedback.table_reader import Problems, Row
 _AS_TOLD = ("choice", "swapped", "prompt_version", "response_ms", "shown_ms", "created_at")
 _JUDGED = {Comparison.Status.OPEN, Comparison.Status.ANSWERED}
 _STATUSES = {
-    Lease.Purpose.JUDGE: {Label.Status.COUNTED, Label.Status.SURPLUS},
-    Lease.Purpose.GOLD: {Label.Status.GOLD, Label.Status.SURPLUS},
-    Lease.Purpose.REPEAT: {Label.Status.REPEAT, Label.Status.SURPLUS},
+    Lease.Purpose.JUDGE: {Label.Status.COUNTED, Label.Status.SURPLUS, Label.Status.VOID},
+    Lease.Purpose.GOLD: {Label.Status.GOLD, Label.Status.SURPLUS, Label.Status.VOID},
+    Lease.Purpose.REPEAT: {Label.Status.REPEAT, Label.Status.SURPLUS, Label.Status.VOID},
 }
 
 
@@ -35,11 +35,13 @@ class AddedLabels:
 
     Attributes:
         touched: comparisons of which another set of labels counts now.
-        answers: labels that are new, by labeler; ``undone`` likewise those that were taken back.
+        added: labels that are new; ``withdrawn`` likewise those that were taken back.
+        answers: those that are new and not void, by labeler; ``undone`` likewise.
     """
 
     def __init__(self, experiment: Experiment, problems: Problems) -> None:
         self.touched: set[int] = set()
+        self.added = self.withdrawn = 0
         self.answers: Counter[Labeler] = Counter()
         self.undone: Counter[Labeler] = Counter()
         self._experiment = experiment
@@ -147,8 +149,8 @@ class AddedLabels:
 
     def _label(self, row: Row, lease: Lease, room: "_Room", *, trusted: bool) -> Label:
         status = row["status"]
-        if status == Label.Status.COUNTED and row["undo"] is None and not room.take(lease, trusted=trusted):
-            status = Label.Status.SURPLUS
+        if status == Label.Status.COUNTED and row["undo"] is None:
+            status = room.take(lease, trusted=trusted)
         return Label(
             uuid=row["label"],
             lease=lease,
@@ -160,7 +162,8 @@ class AddedLabels:
 
     def _note(self, labels: Iterable[Label]) -> None:
         for label in labels:
-            self.answers[label.labeler] += 1
+            self.added += 1
+            self.answers[label.labeler] += label.status != Label.Status.VOID
             if label.status == Label.Status.COUNTED:
                 self.touched.add(label.comparison_id)
 
@@ -177,7 +180,8 @@ class AddedLabels:
             Undo(uuid=uuid, label=label, created_at=row["undone_at"]) for uuid, (row, label) in new.items()
         )
         for _, label in new.values():
-            self.undone[label.labeler] += 1
+            self.withdrawn += 1
+            self.undone[label.labeler] += label.status != Label.Status.VOID
             if label.status == Label.Status.COUNTED:
                 self.touched.add(label.comparison_id)
 
@@ -188,26 +192,29 @@ class _Room:
     def __init__(self, comparisons: Iterable[Comparison]) -> None:
         """``comparisons`` are locked."""
         self._comparisons = {comparison.pk: comparison for comparison in comparisons}
-        counted = Label.objects.filter(
-            standing(), comparison__in=self._comparisons, status=Label.Status.COUNTED
-        )
-        self._judged = set(counted.values_list("comparison", "labeler"))
+        given = Label.objects.filter(standing(), comparison__in=self._comparisons)
+        counted = given.filter(status=Label.Status.COUNTED)
+        judged = given.filter(status__in=(Label.Status.COUNTED, Label.Status.SURPLUS))
+        self._judged = set(judged.values_list("comparison", "labeler"))
         held = Lease.objects.filter(live(), comparison__in=self._comparisons, purpose=Lease.Purpose.JUDGE)
         self._labelers: dict[int, set[int]] = defaultdict(set)
-        for comparison, labeler in self._judged | set(held.values_list("comparison", "labeler")):
-            self._labelers[comparison].add(labeler)
+        for taken in (counted, held):
+            for comparison, labeler in taken.values_list("comparison", "labeler"):
+                self._labelers[comparison].add(labeler)
 
-    def take(self, lease: Lease, *, trusted: bool) -> bool:
-        """Say whether one label more counts; it does without asking for room where it is ``trusted``."""
+    def take(self, lease: Lease, *, trusted: bool) -> Label.Status:
+        """Return what one label more is; it counts without asking for room where it is ``trusted``."""
         comparison = self._comparisons[lease.comparison_id]
         place = (comparison.pk, lease.labeler_id)
         others = self._labelers[comparison.pk] - {lease.labeler_id}
         has_room = comparison.status in _JUDGED and len(others) < comparison.wanted
-        if place in self._judged or not (has_room or trusted):
-            return False
+        if place in self._judged:
+            return Label.Status.VOID
+        if not (has_room or trusted):
+            return Label.Status.SURPLUS
         self._judged.add(place)
         self._labelers[comparison.pk].add(lease.labeler_id)
-        return True
+        return Label.Status.COUNTED
 
 
 def _content(label: Label) -> tuple[object, ...]:

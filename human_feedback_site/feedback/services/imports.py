@@ -11,11 +11,12 @@ from django.db import transaction
 
 from human_feedback_site.feedback.media import is_key_of
 from human_feedback_site.feedback.models import Comparison, Decision, Experiment
-from human_feedback_site.feedback.services.aggregate import decide_all_anew, labels_of
 from human_feedback_site.feedback.services.decisions import (
     COUNTED_FIELDS,
     confusions_in,
     count_anew,
+    decide_anew,
+    labels_of,
     next_numbers,
 )
 from human_feedback_site.feedback.services.experiments import unreadable
@@ -80,7 +81,7 @@ def import_tables(experiment: Experiment, comparisons: Path, labels: Path) -> Im
         for rows in _batches(read_table(COMPARISONS, comparisons, problems)):
             _decide_made(work, rows)
         problems.complain()
-    work.done.labels, work.done.undone = work.added.answers.total(), work.added.undone.total()
+    work.done.labels, work.done.undone = work.added.added, work.added.withdrawn
     return work.done
 
 
@@ -160,7 +161,7 @@ def _without_clips(experiment: Experiment, rows: Sequence[Row]) -> set[UUID]:
 def _decide_known(work: _Import) -> None:
     """Let the feed tell what the labels of known comparisons say now."""
     for batch in _batches(sorted(work.added.touched - set(work.made.values()))):
-        decide_all_anew(work.experiment, lock(Comparison.objects.filter(pk__in=batch)))
+        decide_anew(work.experiment, lock(Comparison.objects.filter(pk__in=batch)))
 
 
 def _decide_made(work: _Import, rows: Sequence[Row]) -> None:

@@ -1,8 +1,9 @@
 """Who may judge what, for how long: claims on comparisons that expire.
 
-Labels that count plus live leases of a comparison never exceed the labels it wants. Whoever adds a lease,
-brings an expired one back or counts a label holds the comparison's row lock while looking and writing (on
-SQLite every transaction is alone), and "live" is judged by the database's clock.
+Labels that count plus live leases of a comparison never exceed the labels it wants, and a free place belongs
+to a label that waits for one before it is leased. Whoever adds a lease, brings an expired one back or counts
+a label holds the comparison's row lock while looking and writing (on SQLite every transaction is alone), and
+"live" is judged by the database's clock.
 
 Nor does a labeler hold more than it may because it asks many times at once: its requests take turns.
 """
@@ -58,11 +59,16 @@ class LeaseRequest:
 
 @dataclass(frozen=True)
 class LeaseGrant:
-    """``new`` leases to fetch, ``renewed`` ones to keep, and those that were ``lost``."""
+    """``new`` leases to fetch, ``renewed`` ones to keep, and those that were ``lost``.
+
+    ``settle``: nothing was given, and within the bound on statements there is one left to look for labels
+    that wait.
+    """
 
     new: Sequence[Offer] = ()
     renewed: Sequence[UUID] = ()
     lost: Sequence[UUID] = ()
+    settle: bool = False
 
 
 def live() -> Q:
@@ -71,9 +77,9 @@ def live() -> Q:
 
 
 def unanswered() -> Q:
-    """Leases without an answer; one under an older lease of the same pair ends the newer one, too."""
+    """Leases without an answer; one under an older lease of the same pair ends the newer one, unless void."""
     answers = Label.objects.filter(
-        Q(lease=OuterRef("pk")) | Q(created_at__gte=OuterRef("created_at")),
+        Q(lease=OuterRef("pk")) | Q(created_at__gte=OuterRef("created_at")) & ~Q(status=Label.Status.VOID),
         comparison=OuterRef("comparison"),
         labeler=OuterRef("labeler"),
     )
@@ -108,7 +114,7 @@ def lease_comparisons(who: Participant, request: LeaseRequest) -> LeaseGrant:
         raise NoConsentError("Agree to the experiment's consent text first, on its page: it is shown there.")
     if who.notice in {"stopped", "done"}:
         expire_leases(who.labeler, who.experiment)
-        return LeaseGrant(lost=list(request.held))
+        return LeaseGrant(lost=list(request.held), settle=True)
     if who.wanted is not None:
         request = replace(request, count=min(request.count, who.wanted - who.answered))
     left = _STATEMENTS - who.is_new
@@ -120,7 +126,8 @@ def lease_comparisons(who: Participant, request: LeaseRequest) -> LeaseGrant:
     if empty != who.empty and left > 0:
         since = Now() if empty else None
         Participation.objects.filter(pk=who.participation).update(empty_since=since)
-    return given
+        left -= 1
+    return replace(given, settle=empty and left > 0)
 
 
 def _wait_for_turn(who: Participant) -> None:
@@ -210,9 +217,7 @@ def _renew(who: Participant, request: LeaseRequest, found: Found) -> dict[UUID, 
 _GRANT = """
     SELECT %s, c.id, %s, %s, {false}, %s, %s, {after}, {now} FROM feedback_comparison c
     WHERE c.id = %s AND NOT {held_by}"""
-_GRANT_JUDGE = (
-    _GRANT + " AND NOT {judged_by} AND c.status = 'open' AND c.n_labels + {places_taken} < c.wanted"
-)
+_GRANT_JUDGE = _GRANT + " AND NOT {judged_by} AND c.status = 'open' AND {is_free}"
 _INSERT = """
     INSERT INTO feedback_lease
         (uuid, comparison_id, labeler_id, swapped, shown, purpose, prompt_version, expires_at, created_at)
@@ -251,7 +256,7 @@ _YIELD = """
         JOIN feedback_lease l ON l.labeler_id = p.labeler_id
         JOIN feedback_comparison c ON c.id = l.comparison_id AND c.experiment_id = p.experiment_id
         WHERE p.experiment_id = %s AND c.status = 'open' AND l.purpose = 'judge' AND NOT l.shown AND {live}
-          AND NOT {judged_by} AND NOT {held_by}
+          AND NOT {judged_by} AND NOT {held_by} AND c.n_labels + {places_taken} + {waiting} <= c.wanted
           AND 1 < (
             SELECT COUNT(*) FROM feedback_lease o JOIN feedback_comparison d ON d.id = o.comparison_id
             WHERE o.labeler_id = l.labeler_id AND o.expires_at > {now} AND d.status = 'open'

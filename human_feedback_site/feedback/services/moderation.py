@@ -1,4 +1,7 @@
-"""What researchers ask of comparisons (labels again, or no more), and whom they do not believe."""
+"""What researchers ask of comparisons (labels again, or no more), and whom they do not believe.
+
+Where a place becomes free, a label that waits for one takes it.
+"""
 
 from uuid import uuid4
 
@@ -9,8 +12,8 @@ from django.db.models.functions import Now
 
 from human_feedback_site.feedback.models import Comparison, Label, Lease, Participation, Undo
 from human_feedback_site.feedback.services import quality
-from human_feedback_site.feedback.services.aggregate import decide_all_anew
 from human_feedback_site.feedback.services.leases import live, lock, standing
+from human_feedback_site.feedback.services.settling import fill, settle_all
 
 _AT_ONCE = 200
 _Status = Comparison.Status
@@ -31,13 +34,16 @@ def request_label(chosen: QuerySet[Comparison]) -> int:
         row.wanted = max(row.wanted, row.n_labels) + 1
         row.status = _Status.OPEN
     Comparison.objects.bulk_update(rows, ["wanted", "status"])
+    fill([row.pk for row in rows])
     return len(rows)
 
 
 @transaction.atomic
 def close(chosen: QuerySet[Comparison]) -> int:
     """Want no more labels of open comparisons; the labels that there are have to do. Returns how many."""
-    rows = lock(chosen.filter(status=_Status.OPEN))
+    chosen_open = [row.pk for row in lock(chosen.filter(status=_Status.OPEN))]
+    fill(chosen_open, leases_end=True)
+    rows = list(Comparison.objects.filter(pk__in=chosen_open))
     for row in rows:
         row.status = _Status.ANSWERED if row.n_labels else _Status.CANCELLED
         row.wanted = row.n_labels or row.wanted
@@ -52,14 +58,16 @@ def reopen(chosen: QuerySet[Comparison]) -> int:
     for row in rows:
         row.status = _Status.OPEN if row.gold is None else _Status.GOLD
     Comparison.objects.bulk_update(rows, ["status"])
+    fill([row.pk for row in rows])
     return len(rows)
 
 
 def end_claims(chosen: QuerySet[Lease]) -> int:
     """Give to others what these labelers hold; return how many claims ended."""
-    return Lease.objects.filter(live(), pk__in=list(chosen.values_list("pk", flat=True))).update(
-        expires_at=Now()
-    )
+    found = dict(chosen.order_by().values_list("pk", "comparison__experiment"))
+    ended = Lease.objects.filter(live(), pk__in=list(found)).update(expires_at=Now())
+    settle_all(found.values())
+    return ended
 
 
 def block(chosen: QuerySet[Participation], researcher: User) -> int:
@@ -86,9 +94,9 @@ def _retract(participation: Participation, researcher: User) -> int:
             Undo.objects.bulk_create(
                 Undo(uuid=uuid4(), label=label, retracted_by=researcher) for label in found
             )
-            own = Participation.objects.filter(pk=participation.pk)
-            own.update(undone=F("undone") + len(found))
+            given = sum(label.status != Label.Status.VOID for label in found)
+            Participation.objects.filter(pk=participation.pk).update(undone=F("undone") + given)
             counted = {label.comparison_id for label in found if label.status == Label.Status.COUNTED}
-            decide_all_anew(participation.experiment, [row for row in rows if row.pk in counted])
+            fill([row.pk for row in rows], changed=counted)
         retracted += len(found)
     return retracted

@@ -107,7 +107,7 @@ _EXPIRED = """
 # In the order in which they should be judged. Rows that others look at in this moment are passed over.
 _QUEUE = """
     SELECT 'judge' AS kind, {no_lease}, {pair} FROM feedback_comparison c
-    WHERE c.experiment_id = %s AND c.status = 'open' AND c.n_labels + {places_taken} < c.wanted
+    WHERE c.experiment_id = %s AND c.status = 'open' AND {is_free}
       AND NOT {judged_by} AND NOT {held_by} {but_held}
     ORDER BY c.priority DESC, c.n_labels DESC, c.id DESC
     LIMIT {count} {lock}"""
@@ -133,7 +133,7 @@ def look(who: Participant, held: Sequence[UUID], count: int) -> Found:
     check = None
     if count > 0:
         asked.append((_QUEUE, [who.experiment, who.labeler, who.labeler, *keys]))
-        first = who.answers + len(held)
+        first = who.answered + len(held)
         check = due_check(who, range(first, first + count))
         if check is not None:
             asked.append(check_pair(who, check.purpose))

@@ -6,8 +6,9 @@ from django.db.models.functions import Now
 
 from human_feedback_site.feedback.aggregation import Verdict, majority, vote
 from human_feedback_site.feedback.models import Comparison, Outcome, Participation
-from human_feedback_site.feedback.services.decisions import announce, decide_anew
+from human_feedback_site.feedback.services.decisions import announce
 from human_feedback_site.feedback.services.leases import expire_leases, lock
+from human_feedback_site.feedback.services.settling import fill, settle_all
 
 
 @transaction.atomic
@@ -41,13 +42,24 @@ def make_ordinary(chosen: QuerySet[Comparison]) -> int:
         comparison.status = Comparison.Status.OPEN if asked else Comparison.Status.CANCELLED
         comparison.save(update_fields=["gold", "status"])
         if asked:
-            decide_anew(comparison)
+            fill([comparison.pk], changed=[comparison.pk])
     return len(rows)
 
 
-@transaction.atomic
 def stop(chosen: QuerySet[Participation]) -> int:
     """Give these labelers nothing more; what they hold goes to others. Returns how many were stopped."""
+    experiments = _experiments_of(chosen)
+    stopped = _stop(chosen)
+    settle_all(experiments)
+    return stopped
+
+
+def _experiments_of(chosen: QuerySet[Participation]) -> list[int]:
+    return list(chosen.order_by().values_list("experiment", flat=True).distinct())
+
+
+@transaction.atomic
+def _stop(chosen: QuerySet[Participation]) -> int:
     going_on = list(chosen.order_by("pk").filter(stopped_at=None))
     for participation in going_on:
         expire_leases(participation.labeler_id, participation.experiment_id)
@@ -56,4 +68,7 @@ def stop(chosen: QuerySet[Participation]) -> int:
 
 def readmit(chosen: QuerySet[Participation]) -> int:
     """Give stopped or warned labelers work again; their checks begin anew. Returns how many there are."""
-    return chosen.order_by().update(stopped_at=None, gold_checks="", watch_checks="")
+    experiments = _experiments_of(chosen)
+    readmitted = chosen.order_by().update(stopped_at=None, gold_checks="", watch_checks="")
+    settle_all(experiments)
+    return readmitted

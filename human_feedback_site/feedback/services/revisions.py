@@ -37,7 +37,7 @@ def revise_answer(labeler: Labeler, revision: Revision) -> Label:
         raise NotFoundError(_("There is no label %(uuid)s of yours.") % {"uuid": revision.label})
     if old.choice == revision.choice and not hasattr(old, "undo"):
         return old
-    record_undo(labeler, old.uuid, uuid5(_WITHDRAWAL, str(revision.uuid)))
+    record_undo(labeler, old.uuid, uuid5(_WITHDRAWAL, str(revision.uuid)), keep_place=True)
     Lease.objects.filter(pk=old.lease_id).update(prompt_version=old.comparison.experiment.prompt_version)
     # By the old lease, which fixes the sides and the place in the history; the new one ends with the answer.
     answer = Answer(revision.uuid, old.lease.uuid, revision.choice, response_ms=None)

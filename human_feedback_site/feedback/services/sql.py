@@ -32,26 +32,41 @@ _WORDS = {
 # Parts of statements; ``c`` is a comparison, ``l`` a lease. They count instead of asking if there is one,
 # because PostgreSQL turns EXISTS into joins, and then may read all that a labeler ever did.
 _PARTS = {
-    # An answer under an older lease of the same pair ends this one too.
+    # An answer under an older lease of the same pair ends this one too, unless it is void.
     "unanswered": """0 = (
         SELECT COUNT(*) FROM feedback_label a
         WHERE a.comparison_id = l.comparison_id AND a.labeler_id = l.labeler_id
-          AND (a.lease_id = l.id OR a.created_at >= l.created_at))""",
+          AND (a.lease_id = l.id OR a.created_at >= l.created_at AND a.status <> 'void'))""",
     "live": "l.expires_at > {now} AND {unanswered}",
     "still_asked": """CASE l.purpose WHEN 'judge' THEN c.status = 'open' WHEN 'gold' THEN c.status = 'gold'
         ELSE c.status <> 'cancelled' END""",
     "judged_by": """0 < (
         SELECT COUNT(*) FROM feedback_label a LEFT JOIN feedback_undo u ON u.label_id = a.id
-        WHERE a.comparison_id = c.id AND a.labeler_id = %s AND u.id IS NULL)""",
+        WHERE a.comparison_id = c.id AND a.labeler_id = %s AND u.id IS NULL
+          AND a.status IN ('counted', 'surplus'))""",
     "held_by": """0 < (
         SELECT COUNT(*) FROM feedback_lease l
         WHERE l.comparison_id = c.id AND l.labeler_id = %s AND {live})""",
     "places_taken": """(
         SELECT COUNT(*) FROM feedback_lease l
         WHERE l.comparison_id = c.id AND l.purpose = 'judge' AND {live})""",
+    # A label ``a`` that takes the next free place of ``c``: the first of its labeler that waits.
+    "eligible": """a.status = 'surplus'
+        AND 0 = (SELECT COUNT(*) FROM feedback_undo u WHERE u.label_id = a.id)
+        AND 0 = (
+            SELECT COUNT(*) FROM feedback_label b LEFT JOIN feedback_undo v ON v.label_id = b.id
+            WHERE b.comparison_id = a.comparison_id AND b.labeler_id = a.labeler_id AND v.id IS NULL
+              AND (b.status = 'counted' OR b.status = 'surplus' AND b.id < a.id))
+        AND 0 = (
+            SELECT COUNT(*) FROM feedback_participation w
+            WHERE w.labeler_id = a.labeler_id AND w.experiment_id = c.experiment_id
+              AND w.stopped_at IS NOT NULL)""",
+    "waiting": "(SELECT COUNT(*) FROM feedback_label a WHERE a.comparison_id = c.id AND {eligible})",
+    # Labels that wait go before whoever wants to judge now.
+    "is_free": "c.n_labels + {places_taken} + {waiting} < c.wanted",
     # An expired lease may be brought back; only one to judge needs a place.
     "has_place": """{still_asked} AND (l.purpose <> 'judge'
-        OR c.n_labels + {places_taken} < c.wanted AND NOT {judged_by} AND NOT {held_by})""",
+        OR {is_free} AND NOT {judged_by} AND NOT {held_by})""",
     "pair": "c.id AS comparison, c.uuid AS pair, c.first_key, c.second_key",
     # In the place of a lease, where one statement finds leases and pairs.
     "no_lease": """CAST(NULL AS bigint) AS lease, CAST(NULL AS uuid) AS uuid, {false} AS swapped,

@@ -80,7 +80,7 @@ class LabelSerializer(serializers.Serializer[Any]):
     uuid = serializers.UUIDField()
     status = serializers.ChoiceField(
         [Label.Status.COUNTED.value, Label.Status.SURPLUS.value],
-        help_text="`surplus`: kept, but enough others were there.",
+        help_text="`surplus`: kept, but enough others were there; it counts if a place becomes free.",
     )
     answered = serializers.IntegerField()
 
