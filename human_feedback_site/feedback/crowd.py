@@ -1,7 +1,7 @@
 """Reads: how the labelers of an experiment do, each and together.
 
 Each number is one statement over the experiment's labels, counted by the database; what comes back is a row
-for each labeler. Withdrawn answers are left out.
+for each labeler. Withdrawn and void answers are left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,7 +65,7 @@ _SAID = """
         FROM feedback_comparison c
         JOIN feedback_label a ON a.comparison_id = c.id
         LEFT JOIN feedback_undo u ON u.label_id = a.id
-        WHERE c.experiment_id = %s AND u.id IS NULL)"""
+        WHERE c.experiment_id = %s AND u.id IS NULL AND a.status <> 'void')"""
 _VOTES = """
     votes AS (
         SELECT comparison_id, labeler_id, CASE WHEN outcome = 'first' THEN 1 ELSE 0 END AS f,

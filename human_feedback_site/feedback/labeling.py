@@ -82,9 +82,8 @@ def answered_by_all(experiment: Experiment) -> int:
 
 def answers_of(labeler: Labeler, experiment: Experiment) -> QuerySet[Label]:
     """Return the labeler's answers that stand, newest first; a changed one keeps its place."""
-    return Label.objects.filter(standing(), labeler=labeler, comparison__experiment=experiment).order_by(
-        "-lease", "-pk"
-    )
+    own = Label.objects.filter(standing(), labeler=labeler, comparison__experiment=experiment)
+    return own.exclude(status=Label.Status.VOID).order_by("-lease", "-pk")
 
 
 def recent_answers(labeler: Labeler, experiment: Experiment) -> list[UUID]:

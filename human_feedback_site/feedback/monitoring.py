@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.core.cache import cache
+from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from human_feedback_site.feedback import crowd, selectors
 from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.models import Experiment, Label
+from human_feedback_site.feedback.services.leases import standing
 
 RATE_MINUTES = 10
 FILMS = 6
@@ -46,7 +48,7 @@ class Moment:
     """An experiment just now.
 
     Attributes:
-        rate: answers per minute in the last :data:`RATE_MINUTES`, or since it began.
+        rate: answers per minute, of those that stand, in the last :data:`RATE_MINUTES`, or since it began.
         minutes_left: until all labels wanted are there, at that rate; None where it cannot be told.
         queue_minutes: for how long the oldest open pair has been waiting.
         points: the values of each curve, (step, value), thinned.
@@ -87,6 +89,8 @@ def look_at(experiment: Experiment) -> Moment:
 def _rate(experiment: Experiment) -> float:
     """Look only at the labelers of the experiment: labels are found by labeler and time."""
     given = Label.objects.filter(
+        standing(),
+        ~Q(status=Label.Status.VOID),
         comparison__experiment=experiment,
         labeler__participations__experiment=experiment,
         created_at__gt=Now() - timedelta(minutes=RATE_MINUTES),

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from django.contrib import admin, messages
 from django.contrib.auth.models import User
-from django.db.models import Count, ForeignKey, QuerySet
+from django.db.models import Count, ForeignKey, Q, QuerySet
 from django.forms import ModelChoiceField, ModelForm
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
@@ -38,7 +38,7 @@ class LabelerAdmin(Audited, ModelAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[models.Labeler]:
         """Count answers on the way."""
         found: QuerySet[models.Labeler] = super().get_queryset(request)
-        return found.annotate(answers=Count("labels"))
+        return found.annotate(answers=Count("labels", filter=~Q(labels__status=models.Label.Status.VOID)))
 
     @admin.action(description="Block everywhere: stop them, and withdraw all their labels")
     def block(self, request: HttpRequest, chosen: QuerySet[models.Labeler]) -> None:
