@@ -136,9 +136,9 @@ def active_labelers(experiment: Experiment) -> QuerySet[Participation]:
 
 
 def answers_given(labeler: Labeler, experiment: Experiment) -> int:
-    """Count the labeler's answers that stand."""
+    """Count the labeler's answers that stand, of those for its present invitation."""
     known = Participation.objects.filter(labeler=labeler, experiment=experiment).first()
-    return known.answered if known else 0
+    return known.part_answered if known else 0
 
 
 def notice_for(participation: Participation) -> str | None:

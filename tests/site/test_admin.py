@@ -53,6 +53,8 @@ def story(trainer: Trainer, browser: Browser) -> None:
     browser.undo(browser.answer(browser.lease()[0]))
     invite = invites.invite_by_name(trainer.experiment, "mia")
     invites.admit(invite, invites.Participant("a" * 24, "b" * 24, "c" * 24))
+    mia = models.Participation.objects.get(labeler__name="mia")
+    models.InvitePart.objects.create(participation=mia, invite=invite, answered=1)
     text = consent.set_text(trainer.experiment, "1 sentence")
     assert text is not None
     consent.answer(models.Labeler.objects.get(name="mia"), text, agreed=True)

@@ -30,6 +30,16 @@ class InviteAdmin(ReadOnly, Audited, ModelAdmin):
         self.act(request, chosen, invites.revoke, "{} revoked.")
 
 
+@admin.register(models.InvitePart)
+class InvitePartAdmin(ReadOnly, ModelAdmin):
+    """Parts of labelers who came by another link since."""
+
+    list_display = ("participation", "invite", "answered", "completed_at", "completed_answers")
+    list_filter = ("participation__experiment",)
+    list_select_related = ("participation", "invite")
+    search_fields = ("participation__labeler__name", "participation__experiment__name")
+
+
 @admin.register(models.Arrival)
 class ArrivalAdmin(ReadOnly, Audited, ModelAdmin):
     """Whom a platform sent, to be forgotten; their numbers are on the experiment's list of participants."""

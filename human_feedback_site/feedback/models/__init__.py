@@ -22,7 +22,7 @@ from human_feedback_site.feedback.models.experiments import (
     TrainingPoint,
     validate_name,
 )
-from human_feedback_site.feedback.models.invites import PLATFORM_ID_PATTERN, Arrival, Invite
+from human_feedback_site.feedback.models.invites import PLATFORM_ID_PATTERN, Arrival, Invite, InvitePart
 from human_feedback_site.feedback.models.labels import (
     Decision,
     Label,
@@ -58,6 +58,7 @@ __all__ = [
     "Example",
     "Experiment",
     "Invite",
+    "InvitePart",
     "Label",
     "Labeler",
     "Lease",

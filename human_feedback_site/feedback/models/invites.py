@@ -1,12 +1,13 @@
-"""Links that let people in, and who came by them from a platform."""
+"""Links that let people in, who came by them from a platform, and how far those are who came by several."""
 
+from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator, RegexValidator, URLValidator
 from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from human_feedback_site.feedback.models.experiments import Experiment
-from human_feedback_site.feedback.models.people import Labeler
+from human_feedback_site.feedback.models.people import Labeler, Participation
 
 PLATFORM_ID_PATTERN = r"\A[0-9a-f]{24}\Z"
 _one_or_more = (MinValueValidator(1),)
@@ -69,6 +70,32 @@ class Invite(models.Model):
     def __str__(self) -> str:
         return f"{self.kind} {self.pk}"
 
+    def clean(self) -> None:
+        """Refuse one code for two ends: the platform could not tell who is to be paid."""
+        if self.completion_code and self.completion_code.casefold() == self.screen_out_code.casefold():
+            message = _("Those who are stopped need another code: by this one the platform pays.")
+            raise ValidationError({"screen_out_code": message})
+
+
+class InvitePart(models.Model):
+    """A labeler's part by a link, while it is there by another; see ``services/parts.py``."""
+
+    participation = models.ForeignKey(Participation, models.CASCADE, related_name="parts")
+    invite = models.ForeignKey(Invite, models.CASCADE, related_name="parts")
+    answered = models.IntegerField(default=0, help_text="Answers that stand.")
+    completed_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the labeler was told that this part is done."
+    )
+    completed_answers = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Answers that stood then; with fewer the part is not done any more."
+    )
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("participation", "invite"), name="part_of_invite"),)
+
+    def __str__(self) -> str:
+        return f"{self.participation_id} by {self.invite_id}"
+
 
 class Arrival(models.Model):
     """Whom a platform sent, under the platform's numbers: the only place where these are kept."""
@@ -83,9 +110,7 @@ class Arrival(models.Model):
 
     class Meta:
         ordering = ("-id",)
-        constraints = (
-            models.UniqueConstraint(fields=("experiment", "participant"), name="arrival_of_participant"),
-        )
+        constraints = (models.UniqueConstraint(fields=("invite", "participant"), name="arrival_by_invite"),)
 
     def __str__(self) -> str:
         return f"arrival {self.pk}"

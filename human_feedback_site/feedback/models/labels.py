@@ -35,6 +35,15 @@ class Lease(models.Model):
     prompt_version = models.PositiveIntegerField(
         default=1, db_default=1, help_text="Of the prompt that came with it, or with its last renewal."
     )
+    invite = models.ForeignKey(
+        "feedback.Invite",
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        db_index=False,
+        related_name="+",
+        help_text="Of the request that brought it, or renewed it last: its answer belongs to that part.",
+    )
     expires_at = models.DateTimeField()
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
@@ -42,6 +51,7 @@ class Lease(models.Model):
         indexes = (
             models.Index(fields=("comparison", "expires_at"), name="lease_of_comparison"),
             models.Index(fields=("labeler", "expires_at"), name="lease_by_labeler"),
+            models.Index(fields=("invite",), name="lease_of_invite", condition=Q(invite__isnull=False)),
         )
 
     def __str__(self) -> str:

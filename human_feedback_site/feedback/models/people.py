@@ -85,8 +85,20 @@ class Participation(models.Model):
     empty_since = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="Since then there was nothing to judge."
     )
+    elsewhere = models.IntegerField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="Answers that stand for other invitations; empty: the labeler came by no other.",
+    )
     completed_at = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="When the labeler was told that its part is done."
+    )
+    completed_answers = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="Answers that stood then; with fewer the part is not done any more.",
     )
     confusion = models.JSONField(
         null=True,
@@ -107,6 +119,11 @@ class Participation(models.Model):
     def answered(self) -> int:
         """Answers that stand."""
         return self.answers - self.undone
+
+    @property
+    def part_answered(self) -> int:
+        """Those of them that belong to the invitation by which the labeler came last."""
+        return self.answered - (self.elsewhere or 0)
 
     @property
     def failures(self) -> int:

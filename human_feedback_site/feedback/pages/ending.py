@@ -17,6 +17,6 @@ from human_feedback_site.feedback.services import accounts, completion
 def done(request: HttpRequest, name: str) -> HttpResponse:
     """Thank a labeler who has done its part; tell any other what is still to do."""
     labeler, experiment = labeler_in(request, name)
-    ending = completion.settle(accounts.participation_of(labeler, experiment))
+    ending = completion.conclude(accounts.participation_of(labeler, experiment))
     context = {"experiment": experiment, "ending": ending, "unsaved": sender_data(labeler.user)}
     return render(request, "pages/done.html", context)

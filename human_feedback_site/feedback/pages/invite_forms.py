@@ -66,7 +66,10 @@ class AnonymousForm(InviteForm):
         )
 
     def clean(self) -> dict[str, object]:
-        """Ask for a completion code where people come from a platform, which pays by it."""
+        """Ask for a completion code where people come from a platform, which pays by it.
+
+        That it is not that of those who are stopped, the invitation itself sees to.
+        """
         cleaned: dict[str, object] = super().clean() or {}
         if cleaned.get("platform") and cleaned.get("completion_code") == "":
             self.add_error("completion_code", _("The platform asks for a code: it pays by it."))

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods
 from human_feedback_site.feedback import errors
 from human_feedback_site.feedback.models import Experiment, Invite, Labeler
 from human_feedback_site.feedback.pages.views import message
-from human_feedback_site.feedback.services import accounts, invites
+from human_feedback_site.feedback.services import accounts, invites, parts
 
 _EXPIRED = (410, _("This invitation has expired"), _("Ask the researcher who sent it for a new one."))
 _INVALID = (404, _("This invitation is not valid"), _("The address may be incomplete: copy the whole link."))
@@ -73,23 +73,24 @@ def _join(request: HttpRequest, token: str) -> HttpResponseBase:
     number = accounts.kept_invite(token)
     if number is None:
         labeler, experiment = accounts.accept_invite(token)
-        return _obstacle(request, labeler, experiment) or _enter(request, labeler, experiment)
+        return _obstacle(request, labeler, experiment) or _go_on(request, labeler, experiment)
     invite = invites.open_invite(number)
     sent = None
     if invite.platform == Invite.Platform.PROLIFIC:
         sent = invites.sent_by_prolific(request.POST if request.method == "POST" else request.GET)
     user = request.user if isinstance(request.user, User) else None
-    came = invites.labeler_who_came(invite, user, sent)
-    known = came or invite.labeler
+    known = invites.known_labeler(invite, user, sent)
     context = {"experiment": invite.experiment, "invite": invite, "sent": _fields(sent)}
     obstacle = _obstacle(request, known, invite.experiment, context) if known else None
     if obstacle is not None:
         return obstacle
     at_once = invite.kind == Invite.Kind.NAMED and invite.limit is None
-    if came is None and request.method == "GET" and not at_once:
+    if known is not None and invites.let_in_before(invite, known, user, sent):
+        return _go_on(request, known, invite.experiment, invite)
+    if request.method == "GET" and not at_once:
         invites.refuse_if_closed(invite, sent)
         return render(request, "pages/start.html", context)
-    return _enter(request, came or invites.admit(invite, sent), invite.experiment)
+    return _enter(request, invites.admit(invite, sent), invite.experiment)
 
 
 def _fields(sent: invites.Participant | None) -> Mapping[str, str]:
@@ -113,6 +114,14 @@ def _obstacle(
             request, "pages/join.html", {**(context or {}), "labeler": labeler, "experiment": experiment}
         )
     return None
+
+
+def _go_on(
+    request: HttpRequest, labeler: Labeler, experiment: Experiment, invite: Invite | None = None
+) -> HttpResponse:
+    """Sign in who came by this link before, or by a run's own, and go on with the part that belongs to it."""
+    parts.come_by(labeler, experiment, invite)
+    return _enter(request, labeler, experiment)
 
 
 def _enter(request: HttpRequest, labeler: Labeler, experiment: Experiment) -> HttpResponse:

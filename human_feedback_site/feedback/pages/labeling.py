@@ -65,7 +65,7 @@ def _script_data(participation: Participation) -> dict[str, Any]:
     return {
         "experiment": experiment.name,
         "account": account_key(labeler.user),
-        "answered": participation.answered,
+        "answered": participation.part_answered,
         "recent": [str(each) for each in labeling.recent_answers(labeler, experiment)],
         "fps": experiment.fps,
         "lessons": experiment.examples.aggregate(

@@ -14,7 +14,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from human_feedback_site.feedback.addresses import base_url
-from human_feedback_site.feedback.models import Arrival, Invite, Participation
+from human_feedback_site.feedback.models import Arrival, Invite
 from human_feedback_site.feedback.pages.invite_forms import AnonymousForm, NamedForm
 from human_feedback_site.feedback.pages.views import managed
 from human_feedback_site.feedback.services import completion
@@ -106,19 +106,11 @@ def participants(request: HttpRequest, name: str) -> HttpResponse:
     page = Paginator(experiment.arrivals.select_related("labeler"), PARTICIPANTS_PER_PAGE).get_page(
         request.GET.get("page")
     )
-    doing = {
-        each.labeler_id: each
-        for each in experiment.participations.select_related("invite").filter(
-            labeler__in=[arrival.labeler_id for arrival in page]
-        )
-    }
-    rows = [_came(arrival, doing[arrival.labeler_id]) for arrival in page]
+    rows = [
+        Came(arrival, answered, _PARTS[part], _BADGES.get(part, ""))
+        for arrival, (answered, part) in zip(page, completion.parts_of(list(page)), strict=True)
+    ]
     return render(request, "pages/participants.html", {"experiment": experiment, "page": page, "rows": rows})
-
-
-def _came(arrival: Arrival, participation: Participation) -> Came:
-    part = completion.part_of(participation)
-    return Came(arrival, participation.answered, _PARTS[part], _BADGES.get(part, ""))
 
 
 @require_POST

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
-from django.db.models import F
 from django.utils.translation import gettext as _
 
 from human_feedback_site.feedback.aggregation import Triple
@@ -26,9 +25,10 @@ from human_feedback_site.feedback.models import (
     Undo,
     verdict_of,
 )
+from human_feedback_site.feedback.services import parts
 from human_feedback_site.feedback.services.claims import Claim
 from human_feedback_site.feedback.services.decisions import announce, score_of, verdict_on
-from human_feedback_site.feedback.services.leases import grant, live
+from human_feedback_site.feedback.services.leases import grant_again, live
 from human_feedback_site.feedback.services.settling import fill
 from human_feedback_site.feedback.services.sql import key, rows, run
 
@@ -50,7 +50,7 @@ class Recorded:
 
     Attributes:
         status: ``counted`` or ``surplus``; answers to checks look like others, void ones like surplus.
-        answered: the labeler's answers that stand in this experiment.
+        answered: the labeler's answers that stand, of those for its present invitation.
         created: whether it is new.
     """
 
@@ -201,26 +201,32 @@ def _note(claim: Claim, outcome: str, watched_ms: int) -> int:
         gold = _with_check(gold, passed=outcome == claim.gold)
     if claim.min_watch_ms and not claim.again:
         watch = _with_check(watch, passed=watched_ms >= claim.min_watch_ms)
-    [[answered]] = rows(
+    invite = claim.invite or 0
+    [[answered, belongs_elsewhere]] = rows(
         """
         UPDATE feedback_participation
-        SET answers = answers + 1, gold_checks = {gold}, watch_checks = {watch},
+        SET answers = answers + 1,
+            elsewhere = elsewhere + CASE WHEN COALESCE(invite_id, 0) = %s THEN 0 ELSE 1 END,
+            gold_checks = {gold}, watch_checks = {watch},
             stopped_at = CASE WHEN {gold_failures} >= %s OR {watch_failures} >= %s
                 THEN COALESCE(stopped_at, {now}) ELSE stopped_at END
         WHERE id = %s
-        RETURNING answers - undone""",
-        [claim.stop_failures, claim.stop_failures, claim.participation],
+        RETURNING answers - undone - COALESCE(elsewhere, 0),
+            elsewhere IS NOT NULL AND COALESCE(invite_id, 0) <> %s""",
+        [invite, claim.stop_failures, claim.stop_failures, claim.participation, invite],
         gold=gold,
         watch=watch,
         gold_failures=_failures(gold),
         watch_failures=_failures(watch),
     )
+    if belongs_elsewhere:
+        parts.add_elsewhere(claim.participation, claim.invite, 1)
     return int(answered)
 
 
 def _answered(claim: Claim) -> int:
-    """Return how many of the labeler's answers stand."""
-    return Participation.objects.get(pk=claim.participation).answered
+    """Return how many answers of the labeler's part stand."""
+    return Participation.objects.get(pk=claim.participation).part_answered
 
 
 def _with_check(checks: str, *, passed: bool) -> str:
@@ -261,24 +267,16 @@ def record_undo(
             _("The label %(uuid)s is undone already, or this UUID is taken.") % {"uuid": label_uuid}
         )
     left_place = label.status not in {Label.Status.SURPLUS, Label.Status.VOID}
-    lease = _give_back(comparison, label, always=keep_place) if left_place else None
+    participation = Participation.objects.get(labeler=labeler, experiment=comparison.experiment_id)
+    gives_work = keep_place or comparison.experiment.state == Experiment.State.RUNNING
+    goes_on = gives_work and participation.stopped_at is None
+    lease = grant_again(comparison, label, participation.invite_id) if left_place and goes_on else None
     undo = Undo.objects.create(uuid=undo_uuid, label=label, lease=lease)
     if label.status != Label.Status.VOID:
-        Participation.objects.filter(labeler=labeler, experiment=comparison.experiment_id).update(
-            undone=F("undone") + 1
-        )
+        parts.add(participation.pk, label.lease.invite_id, undone=1)
     if label.status == Label.Status.COUNTED:
         fill([comparison.pk], changed=[comparison.pk])
     return undo, lease, True
-
-
-def _give_back(comparison: Comparison, label: Label, *, always: bool) -> Lease | None:
-    """Lease the pair, on the same sides, to the labeler whose label left its place."""
-    experiment = comparison.experiment
-    stopped = experiment.participations.filter(labeler=label.labeler_id, stopped_at__isnull=False)
-    if stopped.exists() or not (always or experiment.state == Experiment.State.RUNNING):
-        return None
-    return grant(comparison, label.labeler, swapped=label.swapped, purpose=label.lease.purpose)
 
 
 def _lock(comparison_id: int) -> Comparison:

@@ -32,6 +32,7 @@ class Claim:
     Attributes:
         age_ms: since the lease was given, on the database's clock; no clip of it was watched for longer.
         again: it was given back by an undo, so its labeler has watched it before.
+        invite: to whose part the answer belongs.
         confusion: the labeler's matrix, None where there is none yet.
         weighs_labelers: whether decisions are those of Dawid and Skene, with ``class_prior``.
     """
@@ -41,6 +42,7 @@ class Claim:
     swapped: bool
     age_ms: int
     again: bool
+    invite: int | None
     comparison: int
     gold: str | None
     experiment: int
@@ -59,9 +61,10 @@ class Participant:
     """Somebody who asks an experiment for work.
 
     Attributes:
-        answered: answers that stand.
+        judged: answers that stand.
+        answered: those of them that belong to the invitation by which it came last, if any: ``invite``.
         notice: what the labeler is told about its checks, or that it has done its part.
-        wanted: answers asked of the labeler by its invitation, if any.
+        wanted: answers asked of the labeler by that invitation.
         empty: there was nothing to judge when it asked last.
         consented: it agreed to the consent text, or there is none.
         is_new: this is its first request, and a statement went into noting that.
@@ -77,8 +80,10 @@ class Participant:
     waiting_for: int | None
     gold_rate: float
     repeat_rate: float
+    judged: int
     answered: int
     wanted: int | None
+    invite: int | None
     empty: bool
     consented: bool
     notice: str | None
@@ -88,7 +93,8 @@ class Participant:
 _PARTICIPANT = """
     SELECT p.id, b.id, e.id, e.state, e.prompt, e.prompt_version, e.fps, e.waiting_for,
            e.gold_rate, e.repeat_rate,
-           COALESCE(p.answers - p.undone, 0), v.answers_wanted,
+           COALESCE(p.answers - p.undone, 0),
+           COALESCE(p.answers - p.undone - COALESCE(p.elsewhere, 0), 0), v.answers_wanted, v.id,
            p.empty_since IS NOT NULL, (e.consent_id IS NULL OR e.consent_id = p.consented_to_id),
            COALESCE(p.gold_checks, ''), COALESCE(p.watch_checks, ''), p.stopped_at IS NOT NULL,
            e.warn_failures,
@@ -140,14 +146,14 @@ def _begin(labeler: int, experiment: int) -> int | None:
 
 
 def _participant(row: Sequence[Any], *, is_new: bool = False) -> Participant:
-    answered, wanted, empty, consented = row[10:14]
-    gold_checks, watch_checks, stopped, warn_failures = row[14:18]
+    answered, wanted, _invite, empty, consented = row[11:16]
+    gold_checks, watch_checks, stopped, warn_failures = row[16:20]
     failures = max(gold_checks.count("0"), watch_checks.count("0"))
     notice = notice_of(failures, warn_failures, stopped=bool(stopped))
     if notice != "stopped" and wanted is not None and answered >= wanted:
         notice = "done"
     names = [field.name for field in fields(Participant)]
-    values = [*row[:12], bool(empty), bool(consented), notice, is_new]
+    values = [*row[:14], bool(empty), bool(consented), notice, is_new]
     return Participant(**dict(zip(names, values, strict=True)))
 
 
@@ -167,7 +173,7 @@ def _user(row: Sequence[Any]) -> User:
 
 _CLAIM = """
     SELECT l.id, l.purpose, l.swapped, {age_ms},
-           EXISTS (SELECT 1 FROM feedback_undo u WHERE u.lease_id = l.id),
+           EXISTS (SELECT 1 FROM feedback_undo u WHERE u.lease_id = l.id), l.invite_id,
            c.id, c.gold, e.id, e.min_watch_ms, e.stop_failures,
            e.aggregation, e.overlap, e.overlap_share, e.overlap_more, e.class_prior,
            l.labeler_id, p.id, p.stopped_at IS NOT NULL, p.confusion
@@ -225,11 +231,10 @@ def is_session_of(user: User, session: Mapping[str, Any]) -> bool:
 
 
 def _claim(row: Sequence[Any]) -> Claim:
-    lease, purpose, swapped, age_ms, again, comparison, gold, experiment, min_watch_ms, stop_failures = row[
-        :10
-    ]
-    aggregation, overlap, overlap_share, overlap_more, class_prior = row[10:15]
-    labeler, participation, stopped, confusion = row[15:]
+    lease, purpose, swapped, age_ms, again, invite = row[:6]
+    comparison, gold, experiment, min_watch_ms, stop_failures = row[6:11]
+    aggregation, overlap, overlap_share, overlap_more, class_prior = row[11:16]
+    labeler, participation, stopped, confusion = row[16:]
     rule = Experiment(
         aggregation=aggregation, overlap=overlap, overlap_share=overlap_share, overlap_more=overlap_more
     )
@@ -239,6 +244,7 @@ def _claim(row: Sequence[Any]) -> Claim:
         swapped=bool(swapped),
         age_ms=max(0, age_ms),
         again=bool(again),
+        invite=invite,
         comparison=comparison,
         gold=gold,
         experiment=experiment,

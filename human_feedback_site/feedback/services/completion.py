@@ -4,14 +4,16 @@ Nobody sees a code that is not earned: by the answers that the invitation asks f
 empty queue for as long as the labeling page asks to, or because the experiment ended.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from urllib.parse import urlencode, urlsplit
 
+from django.db.models import Q
 from django.db.models.functions import Now
 
-from human_feedback_site.feedback.models import Experiment, Invite, Participation
+from human_feedback_site.feedback.models import Arrival, Experiment, Invite, InvitePart, Participation
 from human_feedback_site.feedback.services.claims import participant
 from human_feedback_site.feedback.services.leases import has_work
 
@@ -37,34 +39,63 @@ class Ending:
     url: str = ""
 
 
-def part_of(participation: Participation) -> Part:
-    """Say how far a labeler is, as far as it was found out; what was complete once stays so."""
-    if participation.completed_at is not None:
+def parts_of(arrivals: Sequence[Arrival]) -> list[tuple[int, Part]]:
+    """Return how many answers each of these gave for its invitation that stand, and how far it is with that.
+
+    They are arrivals in one experiment.
+    """
+    labelers = [arrival.labeler_id for arrival in arrivals]
+    experiments = {arrival.experiment_id for arrival in arrivals}
+    doing = Participation.objects.filter(labeler__in=labelers, experiment__in=experiments)
+    present = {each.labeler_id: each for each in doing.select_related("invite")}
+    kept = InvitePart.objects.select_related("participation", "invite").filter(participation__in=doing)
+    others = {(part.participation.labeler_id, part.invite_id): part for part in kept}
+    found = []
+    for arrival in arrivals:
+        own = present[arrival.labeler_id]
+        if own.invite_id == arrival.invite_id:
+            found.append((own.part_answered, _part_of(own)))
+        else:
+            other = others.get((arrival.labeler_id, arrival.invite_id))
+            found.append((other.answered, _part_of(own, other)) if other else (0, Part.GOING_ON))
+    return found
+
+
+def _part_of(participation: Participation, other: InvitePart | None = None) -> Part:
+    """Say how far a labeler is with its present part, or with another, as far as it was found out."""
+    part = other or participation
+    answered = other.answered if other else participation.part_answered
+    if part.completed_at is not None and answered >= (part.completed_answers or 0):
         return Part.COMPLETE
     if participation.stopped_at is not None:
         return Part.SCREENED_OUT
-    wanted = participation.invite.answers_wanted if participation.invite else None
-    return Part.COMPLETE if wanted is not None and participation.answered >= wanted else Part.GOING_ON
+    wanted = part.invite.answers_wanted if part.invite else None
+    return Part.COMPLETE if wanted is not None and answered >= wanted else Part.GOING_ON
 
 
-def settle(participation: Participation) -> Ending:
-    """Find out whether a labeler has done its part, keep it if so, and return what it is told."""
-    part = part_of(participation)
+def conclude(participation: Participation) -> Ending:
+    """Find out whether a labeler has done its part, keep it if so, and return what it is told.
+
+    It stays done for as long as no answer of those is taken back that stood then.
+    """
+    part, answered = _part_of(participation), participation.part_answered
     if part == Part.GOING_ON and (_ended(participation) or _waited(participation)):
         part = Part.COMPLETE
     if part == Part.COMPLETE:
-        Participation.objects.filter(pk=participation.pk, completed_at=None).update(completed_at=Now())
+        unknown = Q(completed_at=None) | Q(completed_answers__gt=answered)
+        own = Participation.objects.filter(unknown, pk=participation.pk, invite=participation.invite_id)
+        own.update(completed_at=Now(), completed_answers=answered)
     invite = participation.invite
     if invite is None:
-        return Ending(part, participation.answered, None)
+        return Ending(part, answered, None)
     codes = {Part.COMPLETE: invite.completion_code, Part.SCREENED_OUT: invite.screen_out_code}
     code = codes.get(part, "")
-    return Ending(part, participation.answered, invite.answers_wanted, code, _way_back(invite, code))
+    return Ending(part, answered, invite.answers_wanted, code, _way_back(invite, code))
 
 
 def _ended(participation: Participation) -> bool:
     finished = participation.experiment.state == Experiment.State.FINISHED
-    return finished and participation.answered > 0
+    return finished and participation.part_answered > 0
 
 
 def _waited(participation: Participation) -> bool:

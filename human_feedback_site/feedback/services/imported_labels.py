@@ -2,9 +2,8 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import TypeAlias
 from uuid import UUID
-
-from django.db.models import F
 
 from human_feedback_site.feedback.models import (
     MAX_LABELER_NAME,
@@ -13,16 +12,17 @@ from human_feedback_site.feedback.models import (
     Label,
     Labeler,
     Lease,
-    Participation,
     Undo,
     verdict_of,
 )
+from human_feedback_site.feedback.services import parts
 from human_feedback_site.feedback.services.accounts import labeler_named, participation_of
 from human_feedback_site.feedback.services.leases import live, lock, standing
 from human_feedback_site.feedback.table_reader import Problems, Row
 
 _AS_TOLD = ("choice", "swapped", "prompt_version", "response_ms", "shown_ms", "created_at")
 _JUDGED = {Comparison.Status.OPEN, Comparison.Status.ANSWERED}
+_Part: TypeAlias = tuple[Labeler, int | None]
 _STATUSES = {
     Lease.Purpose.JUDGE: {Label.Status.COUNTED, Label.Status.SURPLUS, Label.Status.VOID},
     Lease.Purpose.GOLD: {Label.Status.GOLD, Label.Status.SURPLUS, Label.Status.VOID},
@@ -36,14 +36,14 @@ class AddedLabels:
     Attributes:
         touched: comparisons of which another set of labels counts now.
         added: labels that are new; ``withdrawn`` likewise those that were taken back.
-        answers: those that are new and not void, by labeler; ``undone`` likewise.
+        answers: those that are new and not void, by labeler and invitation; ``undone`` likewise.
     """
 
     def __init__(self, experiment: Experiment, problems: Problems) -> None:
         self.touched: set[int] = set()
         self.added = self.withdrawn = 0
-        self.answers: Counter[Labeler] = Counter()
-        self.undone: Counter[Labeler] = Counter()
+        self.answers: Counter[_Part] = Counter()
+        self.undone: Counter[_Part] = Counter()
         self._experiment = experiment
         self._problems = problems
         self._labelers: dict[str, Labeler] = {}
@@ -56,7 +56,7 @@ class AddedLabels:
         }
         known = {
             label.uuid: label
-            for label in Label.objects.select_related("comparison", "labeler", "undo").filter(
+            for label in Label.objects.select_related("comparison", "labeler", "lease", "undo").filter(
                 uuid__in=[row["label"] for row in rows]
             )
         }
@@ -77,11 +77,10 @@ class AddedLabels:
 
     def note_in_participations(self) -> None:
         """Count what was added in how the labelers do."""
-        for labeler in self.answers | self.undone:
-            participation = participation_of(labeler, self._experiment)
-            Participation.objects.filter(pk=participation.pk).update(
-                answers=F("answers") + self.answers[labeler], undone=F("undone") + self.undone[labeler]
-            )
+        for part in self.answers | self.undone:
+            labeler, invite = part
+            own = participation_of(labeler, self._experiment)
+            parts.add(own.pk, invite, answers=self.answers[part], undone=self.undone[part])
 
     def _fits(
         self,
@@ -163,7 +162,7 @@ class AddedLabels:
     def _note(self, labels: Iterable[Label]) -> None:
         for label in labels:
             self.added += 1
-            self.answers[label.labeler] += label.status != Label.Status.VOID
+            self.answers[_part_of(label)] += label.status != Label.Status.VOID
             if label.status == Label.Status.COUNTED:
                 self.touched.add(label.comparison_id)
 
@@ -181,7 +180,7 @@ class AddedLabels:
         )
         for _, label in new.values():
             self.withdrawn += 1
-            self.undone[label.labeler] += label.status != Label.Status.VOID
+            self.undone[_part_of(label)] += label.status != Label.Status.VOID
             if label.status == Label.Status.COUNTED:
                 self.touched.add(label.comparison_id)
 
@@ -215,6 +214,10 @@ class _Room:
         self._judged.add(place)
         self._labelers[comparison.pk].add(lease.labeler_id)
         return Label.Status.COUNTED
+
+
+def _part_of(label: Label) -> _Part:
+    return label.labeler, label.lease.invite_id
 
 
 def _content(label: Label) -> tuple[object, ...]:

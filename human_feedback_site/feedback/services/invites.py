@@ -34,9 +34,9 @@ from human_feedback_site.feedback.models import (
     Experiment,
     Invite,
     Labeler,
-    Participation,
 )
 from human_feedback_site.feedback.services import accounts
+from human_feedback_site.feedback.services.parts import come_by
 from human_feedback_site.feedback.services.pseudonyms import pseudonym
 
 PROLIFIC_RETURN_URL = "https://app.prolific.com/submissions/complete"
@@ -107,19 +107,34 @@ def open_invite(pk: int) -> Invite:
     return invite
 
 
-def labeler_who_came(invite: Invite, user: User | None, sent: Participant | None) -> Labeler | None:
-    """Return who opens the invitation, if it is one it let in before; raises :class:`WithdrawnError`."""
+def known_labeler(invite: Invite, user: User | None, sent: Participant | None) -> Labeler | None:
+    """Return who opens the invitation, if it was here by any link before; raises :class:`WithdrawnError`."""
     if invite.kind == Invite.Kind.NAMED:
-        return invite.labeler if user is not None and invite.labeler and invite.labeler.user == user else None
-    came = Labeler.objects.select_related("user")
-    if sent is not None:
-        found = came.filter(arrivals__experiment=invite.experiment, arrivals__participant=sent.participant)
-    else:
-        found = came.filter(user=user, participations__invite=invite)
-    labeler = found.first()
+        return invite.labeler
+    labeler = _who_was_sent(invite.experiment, sent) if sent is not None else _who_came(invite, user)
     if labeler is not None and not _may_label(labeler, invite.experiment):
         raise WithdrawnError("This invitation was withdrawn.")
     return labeler
+
+
+def _who_was_sent(experiment: Experiment, sent: Participant) -> Labeler | None:
+    arrived = Arrival.objects.filter(experiment=experiment, participant=sent.participant)
+    return Labeler.objects.select_related("user").filter(arrivals__in=arrived).first()
+
+
+def _who_came(invite: Invite, user: User | None) -> Labeler | None:
+    came = Q(participations__invite=invite) | Q(participations__parts__invite=invite)
+    return Labeler.objects.select_related("user").filter(came, user=user).first()
+
+
+def let_in_before(invite: Invite, labeler: Labeler, user: User | None, sent: Participant | None) -> bool:
+    """Say whether this invitation let the labeler in before: it does so again, whatever became of it.
+
+    By a link with a name, who is not signed in any more signs in once more.
+    """
+    if sent is not None:
+        return invite.arrivals.filter(participant=sent.participant).exists()
+    return labeler.user == user and _who_came(invite, user) is not None
 
 
 def _may_label(labeler: Labeler, experiment: Experiment) -> bool:
@@ -152,23 +167,22 @@ def admit(invite: Invite, sent: Participant | None = None) -> Labeler:
     Raises :class:`ExpiredError`, :class:`UsedUpError`, :class:`ClosedError`, and :class:`OtherStudyError`.
     """
     refuse_if_closed(invite, sent)
-    try:
+    with transaction.atomic():
         return _admit(invite, sent)
-    except IntegrityError:  # the same participant came in the same moment, with another browser
-        labeler = labeler_who_came(invite, None, sent)
-        if labeler is None:
-            raise
-        return labeler
 
 
-@transaction.atomic
 def _admit(invite: Invite, sent: Participant | None) -> Labeler:
+    labeler = invite.labeler
+    if sent is not None:
+        # A participant may come with two browsers, or by two links, in the same moment.
+        Experiment.objects.select_for_update(no_key=True).get(pk=invite.experiment_id)
+        labeler = labeler or _who_was_sent(invite.experiment, sent)
+        if labeler is not None and invite.arrivals.filter(participant=sent.participant).exists():
+            return labeler
     if not usable(Invite.objects.filter(pk=invite.pk)).update(uses=F("uses") + 1):
         raise _reason(invite)
-    labeler = invite.labeler or _newcomer(invite.experiment)
-    Participation.objects.update_or_create(
-        labeler=labeler, experiment=invite.experiment, defaults={"invite": invite}
-    )
+    labeler = labeler or _newcomer(invite.experiment)
+    come_by(labeler, invite.experiment, invite)
     if sent is not None:
         Arrival.objects.create(experiment=invite.experiment, invite=invite, labeler=labeler, **vars(sent))
     return labeler
@@ -187,5 +201,7 @@ def _newcomer(experiment: Experiment) -> Labeler:
 
 
 def forget_participants(arrivals: QuerySet[Arrival]) -> int:
-    """Delete the platform's numbers of these; labels stay, under pseudonyms. Returns how many they were."""
-    return arrivals.order_by().delete()[0]
+    """Delete the platform's numbers of these; labels stay, under pseudonyms. Returns how many people."""
+    people = arrivals.order_by().values("experiment", "participant").distinct().count()
+    arrivals.order_by().delete()
+    return people

@@ -25,7 +25,6 @@ from human_feedback_site.feedback.models import (
     Comparison,
     Experiment,
     Label,
-    Labeler,
     Lease,
     Participation,
 )
@@ -176,7 +175,8 @@ def _give(who: Participant, request: LeaseRequest, left: int) -> tuple[LeaseGran
 
 
 _RENEW = """
-    UPDATE feedback_lease AS l SET expires_at = {after}, shown = (shown OR uuid = %s), prompt_version = %s
+    UPDATE feedback_lease AS l
+    SET expires_at = {after}, shown = (shown OR uuid = %s), prompt_version = %s, invite_id = %s
     WHERE l.id IN ({leases}) AND {unanswered} AND (l.expires_at > {after} OR {comes_back})
     RETURNING id"""
 # The pairs of these are locked.
@@ -199,8 +199,8 @@ def _renew(who: Participant, request: LeaseRequest, found: Found) -> dict[UUID, 
     leases = dict([*found.live.items()][:most]) | expired
     if not leases:
         return {}
-    values = [seconds(settings.LEASE_SECONDS), key(request.shown or _NO_LEASE), who.prompt_version]
-    values += [*leases, seconds(NEARLY_OVER_SECONDS)]
+    values = [seconds(settings.LEASE_SECONDS), key(request.shown or _NO_LEASE)]
+    values += [who.prompt_version, who.invite, *leases, seconds(NEARLY_OVER_SECONDS)]
     if expired:
         values += [*expired, who.labeler, who.labeler]
     back = rows(
@@ -215,12 +215,13 @@ def _renew(who: Participant, request: LeaseRequest, found: Found) -> dict[UUID, 
 
 # The queue was read before its rows were locked: a place may have gone in between. Only now is it certain.
 _GRANT = """
-    SELECT %s, c.id, %s, %s, {false}, %s, %s, {after}, {now} FROM feedback_comparison c
+    SELECT %s, c.id, %s, %s, {false}, %s, %s, CAST(%s AS bigint), {after}, {now} FROM feedback_comparison c
     WHERE c.id = %s AND NOT {held_by}"""
 _GRANT_JUDGE = _GRANT + " AND NOT {judged_by} AND c.status = 'open' AND {is_free}"
 _INSERT = """
     INSERT INTO feedback_lease
-        (uuid, comparison_id, labeler_id, swapped, shown, purpose, prompt_version, expires_at, created_at)
+        (uuid, comparison_id, labeler_id, swapped, shown, purpose, prompt_version, invite_id,
+         expires_at, created_at)
 """
 
 
@@ -238,10 +239,10 @@ def _grant_all(who: Participant, pairs: Sequence[Pair]) -> list[Offer]:
     values: list[object] = []
     for pair in pairs:
         offer = offers[pair.comparison]
-        lease = [key(offer.uuid), who.labeler, offer.swapped, pair.purpose, who.prompt_version]
         judges = pair.purpose == Lease.Purpose.JUDGE
         grants.append(_GRANT_JUDGE if judges else _GRANT)
-        values += [*lease, seconds(settings.LEASE_SECONDS), pair.comparison]
+        values += [key(offer.uuid), who.labeler, offer.swapped, pair.purpose, who.prompt_version, who.invite]
+        values += [seconds(settings.LEASE_SECONDS), pair.comparison]
         values += [who.labeler] * (2 if judges else 1)
     given = rows(_INSERT + " UNION ALL ".join(grants) + " RETURNING comparison_id", values)
     granted = {comparison for (comparison,) in given}
@@ -286,13 +287,14 @@ def has_work(who: Participant) -> bool:
     return held.exists() or is_waiting(who)
 
 
-def grant(comparison: Comparison, labeler: Labeler, *, swapped: bool, purpose: str) -> Lease:
-    """Give back to ``labeler``, on screen at once, a place on a locked comparison that it left."""
+def grant_again(comparison: Comparison, label: Label, invite: int | None) -> Lease:
+    """Give back to a labeler, on screen at once, the place on a locked comparison that its label leaves."""
     return Lease.objects.create(
         comparison=comparison,
-        labeler=labeler,
-        swapped=swapped,
-        purpose=purpose,
+        labeler_id=label.labeler_id,
+        swapped=label.swapped,
+        purpose=label.lease.purpose,
+        invite_id=invite,
         shown=True,
         prompt_version=comparison.experiment.prompt_version,
         expires_at=fresh_expiry(),

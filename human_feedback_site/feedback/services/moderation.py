@@ -3,15 +3,16 @@
 Where a place becomes free, a label that waits for one takes it.
 """
 
+from collections import Counter
 from uuid import uuid4
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from human_feedback_site.feedback.models import Comparison, Label, Lease, Participation, Undo
-from human_feedback_site.feedback.services import quality
+from human_feedback_site.feedback.services import parts, quality
 from human_feedback_site.feedback.services.leases import live, lock, standing
 from human_feedback_site.feedback.services.settling import fill, settle_all
 
@@ -90,12 +91,13 @@ def _retract(participation: Participation, researcher: User) -> int:
     for start in range(0, len(comparisons), _AT_ONCE):
         with transaction.atomic():
             rows = lock(Comparison.objects.filter(pk__in=comparisons[start : start + _AT_ONCE]))
-            found = list(labels.filter(comparison__in=rows))
+            found = list(labels.filter(comparison__in=rows).select_related("lease"))
             Undo.objects.bulk_create(
                 Undo(uuid=uuid4(), label=label, retracted_by=researcher) for label in found
             )
-            given = sum(label.status != Label.Status.VOID for label in found)
-            Participation.objects.filter(pk=participation.pk).update(undone=F("undone") + given)
+            given = Counter(label.lease.invite_id for label in found if label.status != Label.Status.VOID)
+            for invite, undone in given.items():
+                parts.add(participation.pk, invite, undone=undone)
             counted = {label.comparison_id for label in found if label.status == Label.Status.COUNTED}
             fill([row.pk for row in rows], changed=counted)
         retracted += len(found)

@@ -57,7 +57,7 @@ class Found:
     """What one look found.
 
     Attributes:
-        promised: answers of the labeler that stand, and live leases, in one moment.
+        promised: answers of the labeler's part that stand, and live leases, in one moment.
         live: leases of the labeler by id, in the order in which they should be kept: those that its page
             holds, what is on screen, the oldest.
         expired: leases that its page holds, one for each pair, whose places nobody seems to have taken.
@@ -113,7 +113,8 @@ _QUEUE = """
     LIMIT {count} {lock}"""
 # Even where nothing is found, how many answers there are is.
 _LOOK = """
-    SELECT p.answers - p.undone, part.* FROM feedback_participation p LEFT JOIN ({look}) AS part ON 1 = 1
+    SELECT p.answers - p.undone - COALESCE(p.elsewhere, 0), part.*
+    FROM feedback_participation p LEFT JOIN ({look}) AS part ON 1 = 1
     WHERE p.id = %s"""
 # What is brought back is not to be given, too.
 _BUT_HELD = "AND c.id NOT IN (SELECT h.comparison_id FROM feedback_lease h WHERE h.uuid IN ({held}))"
@@ -133,7 +134,7 @@ def look(who: Participant, held: Sequence[UUID], count: int) -> Found:
     check = None
     if count > 0:
         asked.append((_QUEUE, [who.experiment, who.labeler, who.labeler, *keys]))
-        first = who.answered + len(held)
+        first = who.judged + len(held)
         check = due_check(who, range(first, first + count))
         if check is not None:
             asked.append(check_pair(who, check.purpose))
