@@ -194,10 +194,11 @@ def _watched_ms(claim: Claim, answer: Answer) -> int:
 def _note(claim: Claim, outcome: str, watched_ms: int) -> int:
     """Count the answer and what it says about its labeler; return how many of the labeler's answers stand.
 
-    Checks are added to what the row has in this moment: a labeler's answers may come many at once.
+    A pair is checked by its first answer. Checks are added to what the row has in this moment: a labeler's
+    answers may come many at once.
     """
     gold, watch = "gold_checks", "watch_checks"
-    if claim.purpose == Lease.Purpose.GOLD:
+    if claim.purpose == Lease.Purpose.GOLD and not claim.again:
         gold = _with_check(gold, passed=outcome == claim.gold)
     if claim.min_watch_ms and not claim.again:
         watch = _with_check(watch, passed=watched_ms >= claim.min_watch_ms)

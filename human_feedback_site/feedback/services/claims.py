@@ -31,7 +31,7 @@ class Claim:
 
     Attributes:
         age_ms: since the lease was given, on the database's clock; no clip of it was watched for longer.
-        again: it was given back by an undo, so its labeler has watched it before.
+        again: its labeler has answered the pair before and taken that back, so it is no new check.
         invite: to whose part the answer belongs.
         confusion: the labeler's matrix, None where there is none yet.
         weighs_labelers: whether decisions are those of Dawid and Skene, with ``class_prior``.
@@ -173,7 +173,11 @@ def _user(row: Sequence[Any]) -> User:
 
 _CLAIM = """
     SELECT l.id, l.purpose, l.swapped, {age_ms},
-           EXISTS (SELECT 1 FROM feedback_undo u WHERE u.lease_id = l.id), l.invite_id,
+           0 < (
+               SELECT COUNT(*) FROM feedback_label a JOIN feedback_lease k ON k.id = a.lease_id
+               WHERE a.comparison_id = l.comparison_id AND a.labeler_id = l.labeler_id
+                 AND a.status <> 'void' AND k.purpose = l.purpose),
+           l.invite_id,
            c.id, c.gold, e.id, e.min_watch_ms, e.stop_failures,
            e.aggregation, e.overlap, e.overlap_share, e.overlap_more, e.class_prior,
            l.labeler_id, p.id, p.stopped_at IS NOT NULL, p.confusion
