@@ -36,7 +36,8 @@ class OnPolicyConfig:
         gamma: discount factor per step.
         gae_lambda: bias against variance in the advantages: 0 is one-step, 1 Monte Carlo.
         normalize_observations: bring each component of a vector to mean 0 and variance 1, by what was seen so
-            far; images are left as they are.
+            far; images are left as they are. Without it, observations are cast to single precision as they
+            are, which tells those far from 0 apart no more.
         normalize_rewards: divide rewards by the running standard deviation of the discounted return; for true
             rewards, whose scale is the environment's own.
         ent_coef: weight of the mean entropy of the policy (nats) beside advantages of standard deviation 1.

@@ -82,8 +82,19 @@ class Column:
         for start in range(0, len(rows), self.rows_at_once):
             yield self.take(rows[start : start + self.rows_at_once])
 
+    def all_parts(self) -> Iterator[NDArray[Any]]:
+        """Copies of all rows, in turn, as :meth:`parts`."""
+        return self.parts(np.arange(len(self)))
+
+    def as_type(self, dtype: np.dtype[Any]) -> "Column":
+        """The same rows as numbers of another type."""
+        column = Column(self.rows.shape[1:], dtype)
+        for part in self.all_parts():
+            column.extend(part)
+        return column
+
     def extend(self, rows: NDArray[Any]) -> None:
-        """Append rows; see :meth:`reserve`."""
+        """Append rows, cast to the column's type; see :meth:`reserve`."""
         stop = self._length + len(rows)
         self.reserve(stop)
         self._room[self._length : stop] = rows

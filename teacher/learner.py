@@ -22,6 +22,7 @@ class PreferenceLearner:
         diverged: whether the last fit came to numbers that are none.
         settled: whether the last fit settled that squares and logarithms are read.
         undecided: whether no answer of the last fit said which of two segments is the better one.
+        doubt: what keeps the predictor from telling the steps of the answers apart; empty where all is well.
         changed: whether the predictor was fitted since the agent was last trained on its rewards.
     """
 
@@ -33,6 +34,7 @@ class PreferenceLearner:
     diverged: bool = field(default=False, kw_only=True)
     settled: bool = field(default=False, kw_only=True)
     undecided: bool = field(default=False, kw_only=True)
+    doubt: str = field(default="", kw_only=True)
     changed: bool = field(default=False, kw_only=True)
 
     def receive(self) -> bool:
@@ -68,7 +70,7 @@ class PreferenceLearner:
         report = self.predictor.fit(self.dataset, **limits)
         self.unfitted, self.changed = 0, True
         self.diverged, self.settled = report.diverged, report.settled
-        self.undecided = report.undecided
+        self.undecided, self.doubt = report.undecided, report.doubt
         return {
             "predictor/loss": report.loss,
             "predictor/validation_loss": report.validation_loss,

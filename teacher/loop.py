@@ -162,6 +162,8 @@ def learn(run: Run, teaching: Teaching, **limits: Any) -> dict[str, float]:
         )
     if teaching.undecided:
         run.warn_once(UNDECIDED, about="undecided")
+    if teaching.doubt:
+        run.warn_once(teaching.doubt, about="doubt")
     if teaching.settled:
         run.console.print(SETTLED)
     return values

@@ -179,8 +179,9 @@ def learn_reward(
         BehaviourError: the judge failed, or said what is no answer.
         ConfigError: a setting of the lesson is of another kind of network.
 
-    Warns where the fit diverged, where no answer says which segment is the better one, and where there are so
-    few segments that some are asked about several times.
+    Warns where the fit diverged, where no answer says which segment is the better one, where steps cannot be
+    told apart by what is read of them, and where there are so few segments that some are asked about several
+    times.
     """
     refuse_idle_of_network(lesson.reward, observation_space)
     pool = SegmentPool(lesson.segment_steps, capacity=10**9, seed=lesson.seed)
@@ -191,6 +192,8 @@ def learn_reward(
     require_updates(report, dataset)
     if report.undecided:
         warnings.warn(UNDECIDED, stacklevel=2)
+    if report.doubt:
+        warnings.warn(report.doubt, stacklevel=2)
     if report.diverged:
         warnings.warn(
             "the fit came to numbers that are none, and the predictor is what it was before; a smaller "

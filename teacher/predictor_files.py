@@ -19,7 +19,7 @@ from teacher.reward.predictor import RewardPredictor
 Space = spaces.Space[Any]
 
 _FORMAT = "rl-teacher predictor"
-_VERSION = 1
+_VERSION = 2  # with a center, which versions before would leave out in silence
 _EXPECTED = "a predictor, as teach fit, teach export --predictor and save_predictor write it"
 _SAID = ("version", "observation_space", "action_space", "reward")
 
@@ -47,7 +47,7 @@ def save_predictor(
     """
     about = {
         "format": _FORMAT,
-        "version": _VERSION,
+        "version": _VERSION if predictor.is_centered else 1,
         "observation_space": describe_space(observation_space),
         "action_space": describe_space(action_space),
         "reward": dataclasses.asdict(predictor.config),

@@ -15,11 +15,14 @@ from teacher.columns import Column, ids_of, uuids_of
 from teacher.envs.episodes import terminations
 from teacher.envs.families import same_environment
 from teacher.errors import DataError, one_line
+from teacher.precision import FINE, Spread
 from teacher.segments import NOTHING_AFTER, Segment
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _SIZE = Fits("1 or more, or None to keep all", COUNT.holds)
+_SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+_MEASURED = ("observations", "actions")
 _MAX_POISSON_WEIGHT = 12  # P(Poisson(1) > 12) is 6e-11
 
 
@@ -145,7 +148,8 @@ class PreferenceDataset:
     """All preferences that count now, as arrays that grow in place; one row per comparison.
 
     Segments are copied in, so the dataset keeps no episode alive; a large one lies on the disk (see
-    :class:`Column`). Floating-point observations and actions are stored as float32, others as they are.
+    :class:`Column`). Floating-point observations and actions are stored as float32, or as float64 while some
+    of them are so far from 0 that float32 could not tell them apart; others are stored as they are.
 
     Args:
         max_size: preferences kept; the one decided longest ago goes first.
@@ -162,6 +166,7 @@ class PreferenceDataset:
         self._rows: dict[UUID, int] = {}  # in the order of decision
         self._uuids: list[UUID] = []
         self._columns: dict[str, Column] = {}
+        self._spreads: dict[str, Spread] = {}  # of what came in double precision
         self.max_size = max_size
 
     @classmethod
@@ -300,8 +305,8 @@ class PreferenceDataset:
     def _append(self, preference: Preference, value: float) -> None:
         pair = _alike(preference.first, preference.second)
         entries = {
-            "observations": np.stack([_compact(_states(segment)) for segment in pair]),
-            "actions": np.stack([_compact(segment.actions) for segment in pair]),
+            "observations": np.stack([_states(segment) for segment in pair]),
+            "actions": np.stack([segment.actions for segment in pair]),
             "terminated": np.array([segment.terminated for segment in pair]),
             "complete": np.array(all(segment.last_observation is not None for segment in pair)),
             "values": np.array(value, np.float32),
@@ -310,23 +315,43 @@ class PreferenceDataset:
         }
         env_id = preference.first.recipe.env_id
         expected = env_id if self.env_id is None else self.env_id
-        columns = self._columns or {name: Column(each.shape, each.dtype) for name, each in entries.items()}
+        columns = self._columns or {
+            name: Column(each.shape, _compact(each.dtype)) for name, each in entries.items()
+        }
         is_same = env_id == expected or same_environment(env_id, expected)
         for name, entry in entries.items():
             kept = columns[name].rows
-            if not is_same or (entry.shape, entry.dtype) != (kept.shape[1:], kept.dtype):
+            found, wanted = (entry.shape, _compact(entry.dtype)), (kept.shape[1:], _compact(kept.dtype))
+            if not is_same or found != wanted:
                 raise DataError(
-                    f"comparison {preference.uuid} has {name} of shape {entry.shape} and {entry.dtype} from "
-                    f"{env_id}, the others have {kept.shape[1:]} and {kept.dtype} from {expected}; all "
+                    f"comparison {preference.uuid} has {name} of shape {found[0]} and {found[1]} from "
+                    f"{env_id}, the others have {wanted[0]} and {wanted[1]} from {expected}; all "
                     "segments of a run have one length and one environment"
                 )
         self.env_id, self._columns = expected, columns
+        for name in _MEASURED:
+            self._suit(name, entries[name])
         for column in self._columns.values():
             column.reserve(len(self) + 1)  # of all, before any is changed
         for name, entry in entries.items():
             self._columns[name].extend(entry[None])
         self._rows[preference.uuid] = len(self)
         self._uuids.append(preference.uuid)
+
+    def _suit(self, name: str, entry: NDArray[Any]) -> None:
+        """Store a column in double precision while single precision could not tell its numbers apart."""
+        if entry.dtype.kind != "f" or entry.dtype.itemsize <= _SINGLE.itemsize:
+            return
+        column = self._columns[name]
+        if name not in self._spreads:
+            self._spreads[name] = Spread.of(column.all_parts(), entry.shape[2:])
+        spread = self._spreads[name]
+        spread.add(entry)
+        # Twice as fine to go back, so that no column goes to and fro.
+        levels = FINE if column.rows.dtype == _SINGLE else 2 * FINE
+        wanted = _DOUBLE if spread.is_coarse(_SINGLE, levels).any() else _SINGLE
+        if column.rows.dtype != wanted:
+            self._columns[name] = column.as_type(wanted)
 
     def _drop(self, row: int) -> None:
         """Remove a row by moving the last one into its place."""
@@ -370,5 +395,5 @@ def _states(segment: Segment) -> NDArray[Any]:
     return np.concatenate([segment.observations, last[None]])
 
 
-def _compact(array: NDArray[Any]) -> NDArray[Any]:
-    return array.astype(np.float32) if array.dtype.kind == "f" else array
+def _compact(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return _SINGLE if dtype.kind == "f" else dtype

@@ -197,7 +197,7 @@ def _table(path: Path) -> dict[str, NDArray[Any]]:
 def _d4rl(path: Path) -> dict[str, NDArray[Any]]:
     """A file of D4RL as its ``qlearning_dataset`` gives it: the steps at time limits are left out.
 
-    What came after them is not in the file, where the next episode follows.
+    What came after them is not in the file, where the next episode follows. Double precision is kept.
     """
     h5py = needed("h5py", f"the table {path}", "minari")
     with h5py.File(path, "r") as file:
@@ -207,12 +207,17 @@ def _d4rl(path: Path) -> dict[str, NDArray[Any]]:
                 "d4rl.qlearning_dataset gives with numpy.savez instead"
             )
         kept = ~np.asarray(file["timeouts"], np.bool_)[:-1]
-        observations = np.asarray(file["observations"], np.float32)
+        observations, actions = (_floats(file[name]) for name in ("observations", "actions"))
         columns: dict[str, NDArray[Any]] = {
             "observations": observations[:-1][kept],
             "next_observations": observations[1:][kept],
-            "actions": np.asarray(file["actions"], np.float32)[:-1][kept],
+            "actions": actions[:-1][kept],
         }
         for name, kind in (("rewards", np.float32), ("terminals", np.bool_)):
             columns[name] = np.asarray(file[name], kind)[:-1][kept]
     return columns
+
+
+def _floats(array: Any) -> NDArray[np.floating[Any]]:
+    numbers = np.asarray(array)
+    return numbers if numbers.dtype.kind == "f" else numbers.astype(np.float32)

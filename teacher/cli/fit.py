@@ -88,6 +88,8 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
     )
     if report.undecided:
         console.print(UNDECIDED, style="yellow")
+    if report.doubt:
+        console.print(report.doubt, style="yellow")
     if report.settled:
         console.print(SETTLED, highlight=False)
     if others is not None:

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,11 +12,18 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
-from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, one_line
+from teacher.columns import Column
+from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, counted, one_line
 from teacher.options import INPUTS
+from teacher.precision import SMALLEST_STD, Spread
+from teacher.preferences import PreferenceDataset
 from teacher.steps import Steps
 
 Space = spaces.Space[Any]
+
+_SINGLE = np.dtype(np.float32)
+_EXACT_IN_SINGLE = 2  # bytes; whole numbers of so many are
+_BLURRED = 4  # numbers of a type within a standard deviation below which hardly anything can be learned
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +53,13 @@ def _given(name: str, what: str, array: NDArray[Any] | None) -> NDArray[Any]:
 
 
 class Reader(Protocol):
-    """Turns steps into what a network's ``standardise`` takes."""
+    """Turns steps into what a network's ``standardise`` takes.
+
+    Attributes:
+        doubt: what keeps a predictor from telling the steps of the last answers apart, in words; or empty.
+    """
+
+    doubt: str
 
     @property
     def inputs(self) -> frozenset[str]:
@@ -63,12 +76,26 @@ class Reader(Protocol):
             DataError: the steps are not of the reader's environment.
         """
 
+    def center_on(self, dataset: PreferenceDataset) -> Tensor | None:
+        """Get ready to read preferences.
+
+        Returns:
+            ``(size,)``, what is subtracted from each number more than before; None where nothing is.
+        """
+
+    def state_dict(self) -> dict[str, NDArray[np.float64]]:
+        """What it subtracts; empty where that is nothing."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over :meth:`state_dict`. Raises ValueError where that is of another environment."""
+
 
 class Features:
     """Turns batches of raw steps into float32 vectors, of one or more parts in the order of ``INPUTS``.
 
     Boxes are flattened, discrete values become one-hot vectors (several of them one beside the other), ends
-    of episodes 0 and 1.
+    of episodes 0 and 1. Numbers that are too far from 0 for float32 are centered before they are cast: see
+    :meth:`center_on`.
 
     Args:
         observation_space: of one environment.
@@ -86,6 +113,7 @@ class Features:
     def __init__(self, observation_space: Space, action_space: Space, inputs: str | None) -> None:
         self.inputs = frozenset((inputs or "state,action").split(","))
         states, actions = _Vectors("observations", observation_space), _Vectors("actions", action_space)
+        sources = {"state": states, "action": actions, "next_state": states}
         readers: dict[str, tuple[int, Callable[[Steps], NDArray[Any]]]] = {
             "state": (states.size, lambda steps: states(steps.observations)),
             "action": (actions.size, lambda steps: actions(steps.actions)),
@@ -98,6 +126,8 @@ class Features:
         self.size = ends[-1]
         self.bytes_per_step = self.size * np.dtype(np.float32).itemsize
         self._readers = [reader for _, reader in read.values()]
+        self._sources = {name: source for name, source in sources.items() if name in self.inputs}
+        self.doubt = ""
 
     def __call__(self, steps: Steps) -> Tensor:
         """``(*batch, size)``; see :class:`Reader`."""
@@ -105,9 +135,51 @@ class Features:
         with np.errstate(over="ignore"):  # the network limits its inputs
             return torch.from_numpy(np.concatenate(parts, axis=-1, dtype=np.float32, casting="same_kind"))
 
+    def center_on(self, dataset: PreferenceDataset) -> Tensor | None:
+        """Center in double precision what is kept so because float32 could not tell it apart; see `Reader`.
+
+        A center moves only where what is left is too far from 0 again, as when a clock goes on.
+        """
+        before = self._center()
+        sources = list({source.what: source for source in self._sources.values()}.values())
+        doubts = [source.center_on(dataset.columns[source.what]) for source in sources]
+        if "terminated" not in self.inputs and not any(source.varies for source in sources):
+            doubts.append(
+                f"nothing that the predictor reads varies by more than {SMALLEST_STD:g} among the answers, "
+                "so they can teach it nothing; scale the observations, or let it read something else (inputs)"
+            )
+        self.doubt = next(filter(None, doubts), "")
+        moved = self._center() - before
+        return torch.from_numpy(moved) if moved.any() else None
+
+    def _center(self) -> NDArray[np.float64]:
+        center = np.zeros(self.size)
+        for name, source in self._sources.items():
+            center[self.columns[name]] = source.center
+        return center
+
+    def state_dict(self) -> dict[str, NDArray[np.float64]]:
+        """See :class:`Reader`."""
+        return {source.what: source.center for source in self._sources.values() if source.center.any()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See :class:`Reader`."""
+        for source in self._sources.values():
+            center = np.asarray(state.get(source.what, np.zeros(source.size)), np.float64)
+            if center.shape != (source.size,) or not np.isfinite(center).all():
+                raise ValueError(f"expected the center of {source.size} {source.what}, got {center.shape}")
+            source.center = center
+
 
 class _Vectors:
-    """Arrays of one space as vectors."""
+    """Arrays of one space as vectors.
+
+    Attributes:
+        what: these are.
+        size: of a vector.
+        center: ``(size,)``, subtracted in double precision from the numbers of a Box.
+        varies: whether they did among the last preferences.
+    """
 
     def __init__(self, what: str, space: Space) -> None:
         if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete):
@@ -115,11 +187,13 @@ class _Vectors:
                 "expected a Box, Discrete or MultiDiscrete space for the predictor, got "
                 f"{one_line(space)}; wrap it"
             )
-        self._what = what
+        self.what = what
         self._space = space
         self._shape: tuple[int, ...] = space.shape or ()
         self._counts = _counts(space)
         self.size = int(self._counts.sum())
+        self.center = np.zeros(self.size)
+        self.varies = True
 
     def __call__(self, array: NDArray[Any]) -> NDArray[Any]:
         array = np.asarray(array)
@@ -127,16 +201,44 @@ class _Vectors:
         if array.shape[len(batch) :] != self._shape:
             raise self._refusal(f"shape {array.shape}")
         if isinstance(self._space, spaces.Box):
-            return array.reshape(*batch, self.size)
+            flat: NDArray[Any] = array.reshape(*batch, self.size)
+            return flat - self.center if self.center.any() else flat
         indices = (array - self._space.start).reshape(*batch, len(self._counts))
         if not ((indices >= 0) & (indices < self._counts)).all():
             raise self._refusal(f"{array.min()} to {array.max()}")
         one_hot = [indices[..., [i]] == np.arange(count) for i, count in enumerate(self._counts)]
         return np.concatenate(one_hot, axis=-1)
 
+    def center_on(self, column: Column) -> str:
+        """Move the center where that is needed; what cannot be told apart even so, in words."""
+        spread = Spread.of(column.all_parts(), self._shape or (1,))
+        self.varies = bool(spread.varies.any())
+        dtype = column.rows.dtype
+        if not isinstance(self._space, spaces.Box):
+            return ""
+        mean, center = spread.mean.ravel(), self.center
+        if dtype.itemsize > (_SINGLE.itemsize if dtype.kind == "f" else _EXACT_IN_SINGLE):
+            is_far = spread.is_coarse(_SINGLE, center=center.reshape(spread.mean.shape)).ravel()
+            self.center = np.where(is_far, mean, center)
+        return self._doubt(spread, dtype) if dtype.kind == "f" else ""
+
+    def _doubt(self, spread: Spread, dtype: np.dtype[Any]) -> str:
+        blurred = np.flatnonzero(spread.is_coarse(dtype, _BLURRED))
+        if blurred.size == 0:
+            return ""
+        first = int(blurred[0])
+        mean, std, spacing = (array.flat[first] for array in (spread.mean, spread.std, spread.spacing(dtype)))
+        others = f" ({counted(blurred.size, 'number')} in all)" if blurred.size > 1 else ""
+        remedy = "give float64, or subtract" if dtype == _SINGLE else "subtract"
+        return (
+            f"number {first} of the {self.what} is about {mean:.3g} with a standard deviation of {std:.3g} "
+            f"among the answers, and {dtype} steps by {spacing:.2g} there, so the predictor can hardly tell "
+            f"steps apart by it{others}; {remedy} what the values have in common"
+        )
+
     def _refusal(self, found: str) -> DataError:
         return DataError(
-            f"expected {self._what} of {one_line(self._space)}, got {found}; use data of the environment"
+            f"expected {self.what} of {one_line(self._space)}, got {found}; use data of the environment"
         )
 
 

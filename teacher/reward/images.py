@@ -4,7 +4,7 @@ Images stay bytes until they are in a minibatch.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
 from teacher.options import RewardConfig
+from teacher.preferences import PreferenceDataset
 from teacher.reward.modules import ModuleEnsemble
 from teacher.steps import Steps
 
@@ -66,6 +67,7 @@ class Images:
         channels, *sides = self._arranged(np.empty(space.shape, np.uint8)).shape
         self.shape: tuple[int, ...] = (channels * len(self.inputs), *sides)
         self.bytes_per_step = math.prod(self.shape)
+        self.doubt = ""
 
     def __call__(self, steps: Steps) -> Tensor:
         """``(*batch, *shape)`` of uint8; see :class:`Reader`."""
@@ -75,6 +77,16 @@ class Images:
         if "next_state" in self.inputs:
             read.append(self._channels(steps.next_observations))
         return torch.from_numpy(np.concatenate(read, axis=-3))
+
+    def center_on(self, dataset: PreferenceDataset) -> None:
+        """Nothing: bytes are never far from 0."""
+
+    def state_dict(self) -> dict[str, NDArray[np.float64]]:
+        """Nothing."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Nothing."""
 
     def _channels(self, images: NDArray[Any]) -> NDArray[np.uint8]:
         """``(*batch, channels, height, width)``."""

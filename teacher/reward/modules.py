@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
 from teacher.errors import ConfigError, described
-from teacher.reward.network import RewardNetwork, mean_and_std, signed_weights
+from teacher.precision import SMALLEST_STD
+from teacher.reward.network import FARTHEST_SHIFT, RewardNetwork, mean_and_std, signed_weights
 
 _ROWS_AT_ONCE = 256  # where nothing has to be kept for gradients
-_SMALLEST_STD = 1e-6
 
 MakeNetwork = Callable[[tuple[int, ...]], nn.Module]
 """From the shape of what is read of a step to a module, ``(n, *shape)`` numbers to ``(n,)`` or ``(n, 1)``."""
@@ -170,8 +170,16 @@ class OwnEnsemble(ModuleEnsemble):
             return
         mean, std = mean_and_std(features)
         self.input_mean.copy_(mean)
-        self.input_std.copy_(torch.where(std > _SMALLEST_STD, std, 1.0))
+        self.input_std.copy_(torch.where(std > SMALLEST_STD, std, 1.0))
         self.adapted.fill_(1.0)
+
+    @torch.no_grad()
+    def recenter(self, moved: Tensor) -> None:
+        """See :meth:`RewardNetwork.recenter`; from far beyond all it saw it begins anew."""
+        if self.adapted:
+            mean = self.input_mean.double() - moved
+            is_beyond = (moved != 0) & (mean.abs() > FARTHEST_SHIFT * self.input_std)
+            self.input_mean.copy_(torch.where(is_beyond, 0.0, mean))
 
     def flatten(self) -> None:
         """Raise :class:`ConfigError`: which layer comes last is not known."""

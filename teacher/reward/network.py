@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from teacher.precision import SMALLEST_STD
+
 _INPUT_LIMIT = 10.0
-_SMALLEST_STD = 1e-6
-_FARTHEST_MEAN = 100.0  # that untrained biases take up; with 10,000 they outweigh what varies for good
+FARTHEST_SHIFT = 100.0  # deviations that biases take up; with 10,000 they outweigh what varies for good
 _ROWS_AT_ONCE = 2**15  # so that what hidden layers hold of them stays small
 _EVEN_STRENGTH = 10.0  # three times as many inputs go along with a few answers by chance more easily
 _SMALLEST_SQUARE = 1e-2  # of a feature in deviations, below which its logarithm does not fall on
@@ -37,6 +38,9 @@ class RewardNetwork(nn.Module, ABC):
     @abstractmethod
     def adapt(self, features: Iterable[Tensor]) -> None:
         """Get ready to be fitted to features, given in parts, and compute the same function as before."""
+
+    def recenter(self, moved: Tensor) -> None:
+        """Compute the same function of features from which that much more is subtracted from now on."""
 
     @abstractmethod
     def flatten(self) -> None:
@@ -184,7 +188,14 @@ class RewardEnsemble(RewardNetwork):
     def adapt(self, features: Iterable[Tensor]) -> None:
         """Standardise inputs with the statistics of these features."""
         mean, std = mean_and_std(features)
-        self.restandardise(mean, torch.where(std > _SMALLEST_STD, std, 1.0))
+        self.restandardise(mean, torch.where(std > SMALLEST_STD, std, 1.0))
+
+    @torch.no_grad()
+    def recenter(self, moved: Tensor) -> None:
+        """See :meth:`RewardNetwork.recenter`; what is untrained has no function to keep."""
+        if (self.input_mean == 0).all() and (self.input_std == 1).all():
+            return
+        self.input_mean.copy_(self.input_mean.double() - moved)
 
     @torch.no_grad()
     def restandardise(self, mean: Tensor, std: Tensor) -> None:
@@ -192,11 +203,13 @@ class RewardEnsemble(RewardNetwork):
 
         The first layer takes up the change of coordinates, so what was learned stays learned (up to the limit
         on inputs, and for logarithms nearly, where a feature is nearly 0): a warm start means the same before
-        and after. Only what is untrained is moved to features that are far from 0 first.
+        and after. Where features are farther than biases can take up, far beyond the limit on inputs, the
+        network is moved nearer to them first: it knows nothing of these, untrained or not.
         """
-        if (self.input_mean == 0).all() and (self.input_std == 1).all():
-            self.input_mean.copy_(mean - mean.clamp(-_FARTHEST_MEAN, _FARTHEST_MEAN))
         shift, scale = (mean - self.input_mean) / self.input_std, std / self.input_std
+        nearer = mean - shift.sign() * FARTHEST_SHIFT * self.input_std
+        self.input_mean.copy_(torch.where(shift.abs() > FARTHEST_SHIFT, nearer, self.input_mean))
+        shift = (mean - self.input_mean) / self.input_std
         bias = self.biases[0]
         linear, *even = torch.split(self.weights[0], len(mean), dim=1)
         bias += shift[None, None] @ linear

@@ -28,6 +28,7 @@ from teacher.reward.report import FitReport, report_of
 from teacher.segments import Segment
 from teacher.steps import Steps
 
+_CENTER = "input_center"  # of the state; files without it are of inputs that need none
 _TO_CONVERGENCE = Effort(updates=10_000)  # at most
 _CLEAR_GAIN = 0.06  # nats per held-out answer; chance brings nearly as much where answers are few or err
 _TELLING = 40  # answers; with fewer chance often brings more
@@ -161,6 +162,7 @@ class RewardPredictor:
         is_asked_for = len(some) == len(dataset) and report.updates <= (effort.updates or 0)
         start = chosen if is_asked_for else self._untrained(self.features)
         self._network, self._fitter, self._generator = start._network, start._fitter, start._generator
+        self._read = start._read
         self._normalise = start._normalise  # what was followed before was judged by another network
         if not is_asked_for:
             report = self._fit(dataset, effort, _counting_from(made, progress))
@@ -184,10 +186,16 @@ class RewardPredictor:
             self._fitter.load_state_dict(before["fitter"])
         if not learned:
             self._network.load_state_dict(before["network"])
-            return FitReport(updates, diverged=True)
+            self._read.load_state_dict(before.get(_CENTER, {}))
+            return FitReport(updates, diverged=True, doubt=self._read.doubt)
         self._normalise.fit(evaluation.outputs)
         report = report_of(updates, evaluation, pairs, self.config.label_noise)
-        return replace(report, diverged=not sound)
+        return replace(report, diverged=not sound, doubt=self._read.doubt)
+
+    @property
+    def is_centered(self) -> bool:
+        """Whether it subtracts something from what it reads, as versions without centers do not."""
+        return bool(self._read.state_dict())
 
     def _require_few(self, dataset: PreferenceDataset) -> None:
         most = self.config.max_preferences
@@ -335,6 +343,9 @@ class RewardPredictor:
 
     def _pairs(self, dataset: PreferenceDataset) -> Pairs:
         """The dataset as tensors; inputs are standardised anew with its statistics."""
+        moved = self._read.center_on(dataset)
+        if moved is not None:
+            self._network.recenter(moved.to(self._device))
         pairs = Pairs(dataset, self._read, self.config.members, self._device)
         self._network.adapt(pairs.chunks())
         pairs.standardise(self._network.standardise)
@@ -360,6 +371,7 @@ class RewardPredictor:
             if features != self.features and self.config.features == "auto":
                 self.features = cast(NumberFeatures, features)
                 self._begin()
+            self._read.load_state_dict(state.get(_CENTER, {}))
             self._network.load_state_dict(tensors_like(self._network.state_dict(), state["network"]))
             self._fitter.load_state_dict(state["fitter"])
             self._generator.set_state(torch.as_tensor(state["generator"]))
@@ -372,7 +384,9 @@ class RewardPredictor:
 
     def _fitted_state(self) -> dict[str, Any]:
         """A copy of all that a fit changes before it is known to have gone well."""
+        center = self._read.state_dict()
         return {
+            **({_CENTER: center} if center else {}),
             "network": {name: value.clone() for name, value in self._network.state_dict().items()},
             "fitter": self._fitter.state_dict(),
         }

@@ -37,6 +37,7 @@ class FitReport:
         diverged: the fit came to numbers that are none, and its last good parameters were kept.
         settled: in this fit it was settled that squares and logarithms are read.
         undecided: no answer that a member was fitted to prefers a side, so the predictor means nothing.
+        doubt: what keeps the predictor from telling the steps of the answers apart; empty where all is well.
     """
 
     updates: int = 0
@@ -48,6 +49,7 @@ class FitReport:
     diverged: bool = False
     settled: bool = False
     undecided: bool = False
+    doubt: str = ""
 
 
 def report_of(updates: int, evaluation: Evaluation, pairs: Pairs, noise: float) -> FitReport:

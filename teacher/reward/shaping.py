@@ -56,6 +56,11 @@ class ShapedEnsemble(RewardNetwork):
         self.reward.adapt(features)
         self.potential.restandardise(self.reward.input_mean[self._state], self.reward.input_std[self._state])
 
+    def recenter(self, moved: Tensor) -> None:
+        """See :meth:`RewardNetwork.recenter`."""
+        self.reward.recenter(moved)
+        self.potential.recenter(moved[self._state])
+
     def flatten(self) -> None:
         """See :meth:`RewardNetwork.flatten`."""
         self.reward.flatten()

@@ -338,6 +338,8 @@ class Tutor:
             _predictor_log.warning("a fit came to numbers that are none; a smaller learning rate helps")
         if self.learner.undecided:
             self._warnings.once(_predictor_log, "undecided", UNDECIDED)
+        if self.learner.doubt:
+            self._warnings.once(_predictor_log, "doubt", self.learner.doubt)
         if self.learner.settled:
             _predictor_log.info(SETTLED)
         before, self.training_steps = self.training_steps, self.training_steps + count
