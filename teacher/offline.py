@@ -25,7 +25,7 @@ from teacher.reward.idle import IN_A_SINGLE_FIT, refuse_idle_of_network
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import UNDECIDED, FitReport
 from teacher.segments import SegmentPool
-from teacher.steps import Episode
+from teacher.steps import LARGEST, Episode, fits_float32, readable_steps
 
 Space = spaces.Space[Any]
 
@@ -65,6 +65,24 @@ class RecordedEpisode:
                 f"expected one state more than actions and true rewards, that after the last step, got "
                 f"{len(self.states)} states, {lengths[1]} actions and {lengths[2]} true rewards"
             )
+
+    def require_finite(self) -> None:
+        """Raise :class:`DataError`, which names the step, unless all but a last step can be learned from.
+
+        That may have led to what is no number: see :func:`~teacher.steps.readable_steps`.
+        """
+        steps = readable_steps(self)
+        parts = {
+            "observations": self.states[: steps + 1],
+            "actions": self.actions[:steps],
+            "true rewards": self.true_rewards[:steps],
+        }
+        for name, part in parts.items():
+            bad = np.argwhere(~fits_float32(part))
+            if bad.size:
+                step, found = int(bad[0, 0]), part[tuple(bad[0])]
+                place = "after the last step" if step == len(self) else f"at step {step}"
+                raise DataError(f"expected finite {name} of at most {LARGEST:.1e}, got {found} {place}")
 
     def _require_numbers(self, name: str) -> None:
         array = getattr(self, name)
@@ -185,7 +203,8 @@ def learn_reward(
     """
     refuse_idle_of_network(lesson.reward, observation_space)
     pool = SegmentPool(lesson.segment_steps, capacity=10**9, seed=lesson.seed)
-    pool.extend(episodes if lesson.allow_variable_horizon else _of_one_length(episodes))
+    finite = _finite(episodes)
+    pool.extend(finite if lesson.allow_variable_horizon else _of_one_length(finite))
     dataset = ask(pool, judge, lesson.n_labels)
     predictor = RewardPredictor(observation_space, action_space, lesson.reward, lesson.seed)
     report = fit_once(predictor, dataset, lesson.max_updates)
@@ -237,6 +256,17 @@ def fit_once(
     if predictor.config.initial_epochs is not None:
         return predictor.fit(dataset, progress=progress)
     return predictor.fit(dataset, max_updates=max_updates, progress=progress)
+
+
+def _finite(episodes: Iterable[Episode]) -> Iterator[Episode]:
+    """The same; recorded ones with what is no number are refused by their place among them, from 0."""
+    for number, episode in enumerate(episodes):
+        if isinstance(episode, RecordedEpisode):
+            try:
+                episode.require_finite()
+            except DataError as error:
+                raise DataError(f"episode {number}: {error}; mend or leave out the episode") from error
+        yield episode
 
 
 def _of_one_length(episodes: Iterable[Episode]) -> Iterator[Episode]:

@@ -27,11 +27,13 @@ from teacher.extras import needed
 from teacher.files import DAMAGED_ARCHIVE, opened_archive
 from teacher.preferences import Preference, PreferenceDataset
 from teacher.segments import Segment
+from teacher.steps import fits_float32
 
 _TABLE_VALUES = {0: 1.0, 1: 0.5, 2: 0.0}
 _FILE_VALUES = {0: 1.0, 1: 0.0, -1: 0.5}
 _LENGTH = re.compile(r"_env_(?P<env_id>.+)_num_\d+_len_(?P<length>\d+)_")
-_NAMES = ("observations", "actions", "rewards", "next_observations", "terminals")
+_AFTER = "next_observations"
+_NAMES = ("observations", "actions", "rewards", _AFTER, "terminals")
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,16 +155,33 @@ def crowd_preferences(labels: CrowdLabels, table: str | Path, env_id: str | None
     name = env_id or labels.env_id
     dataset = PreferenceDataset()
     for number, (starts, value) in enumerate(zip(labels.starts.tolist(), labels.values, strict=True)):
+        for start in starts:
+            _require_finite(columns, slice(start, start + labels.length), number, table)
+        if not 0 <= value <= 1:  # not so for a NaN
+            raise DataError(f"label {number} of {labels.env_id}: expected a number from 0 to 1, got {value}")
         first, second = (_segment(columns, name, start, labels.length) for start in starts)
         uuid = uuid5(NAMESPACE_URL, f"uni-rlhf/{labels.env_id}/{number}")
         dataset.upsert([Preference(uuid, first, second, float(value))])
     return dataset
 
 
+def _require_finite(columns: Mapping[str, NDArray[Any]], rows: slice, number: int, table: str | Path) -> None:
+    """Raise :class:`DataError` for what is no number in the rows of a segment that a label is about."""
+    last = slice(rows.stop - 1, rows.stop)  # what came after the others is among the observations
+    for name, part in (("observations", rows), ("actions", rows), ("rewards", rows), (_AFTER, last)):
+        numbers = columns[name][part] if name in columns else np.empty(0)
+        bad = np.argwhere(~fits_float32(numbers))
+        if bad.size:
+            raise DataError(
+                f"{table} holds {numbers[tuple(bad[0])]} among the {name} of row {part.start + bad[0, 0]}, "
+                f"which label {number} is about; mend the table, or leave out the label"
+            )
+
+
 def _segment(columns: Mapping[str, NDArray[Any]], env_id: str, start: int, length: int) -> Segment:
     steps = slice(start, start + length)
     actions = columns["actions"][steps]
-    after = columns["next_observations"][start + length - 1] if "next_observations" in columns else None
+    after = columns[_AFTER][start + length - 1] if _AFTER in columns else None
     return Segment(
         EpisodeRecipe(env_id, {}, 0, actions),  # it cannot be played: the tables hold no seeds
         0,

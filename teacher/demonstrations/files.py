@@ -39,11 +39,16 @@ def save_demonstrations(path: str | Path, demonstrations: Demonstrations, *, new
 
     Raises:
         ConfigError: there is such a folder already, or with ``new`` such a file.
+        DataError: :func:`load_demonstrations` would refuse it.
         StorageError: it cannot be written.
     """
     path = Path(path)
     arrays = {key: getattr(demonstrations, key) for key in KEYS}
     arrays |= {key: array for key in (LAST, ENDED) if (array := getattr(demonstrations, key)) is not None}
+    try:
+        _checked(arrays)
+    except DataError as error:
+        raise DataError(f"{path} is not written, because nothing could read it: {error}") from error
     with contextlib.ExitStack() as undo:
         if are_images(demonstrations.obs):
             folder = path.with_name(f"{path.stem}-images")
@@ -102,9 +107,16 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
 def _require_numbers(key: str, array: NDArray[Any]) -> None:
     if array.dtype.kind not in "fiub":
         raise DataError(f"expected numbers in {key}, got {array.dtype}")
+
+
+def _require_finite(key: str, array: NDArray[Any], starts: NDArray[np.bool_]) -> None:
     rows = np.argwhere(~fits_float32(array))[:, 0]
     if rows.size:
-        raise DataError(f"{key} holds a NaN, an infinity or a number beyond 3.4e38 in row {rows[0]}")
+        row, firsts, place = int(rows[0]), np.flatnonzero(starts), f"that of episode {rows[0]}"
+        if key not in ("episode_returns", LAST) and starts[0]:
+            episode = int(np.searchsorted(firsts, row, side="right")) - 1
+            place = f"step {row - firsts[episode]} of episode {episode}"
+        raise DataError(f"{key} holds a NaN, an infinity or a number beyond 3.4e38 in row {row}, {place}")
 
 
 def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
@@ -132,6 +144,8 @@ def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
     if len(obs) == 0:
         raise DataError("expected at least one episode, got no step")
     starts = starts.astype(bool)
+    for key, array in zip(KEYS, (obs, actions, rewards, returns), strict=False):
+        _require_finite(key, array, starts)
     if not starts[0] or starts.sum() != len(returns):
         raise DataError(
             f"expected episode_starts to begin with True and to mark {len(returns)} episodes, one for each "
@@ -143,6 +157,7 @@ def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
         if last.shape != shape or last.dtype != obs.dtype:
             raise DataError(f"expected {LAST} as {obs.dtype} {shape}, got {last.dtype} {last.shape}")
         _require_numbers(LAST, last)
+        _require_finite(LAST, last, starts)
     ended = None if arrays.get(ENDED) is None else np.asarray(arrays[ENDED])
     if ended is not None and (ended.shape != returns.shape or ended.dtype != np.bool_):
         raise DataError(f"expected {ENDED} as bool {returns.shape}, got {ended.dtype} {ended.shape}")

@@ -119,8 +119,9 @@ def _play(controller: Controller, env: gym.Env[Any, Any], seed: int) -> tuple[ND
         actions.append(np.array(action))
         observation, reward, terminated, truncated, _ = env.step(action)
         rewards.append(float(reward))
-        _require_finite("reward", rewards[-1], seed, len(rewards))
         ended = terminated or truncated
+        if not ended:
+            _require_finite("reward", rewards[-1], seed, len(rewards))
     last = np.array(observation, env.observation_space.dtype)
     # An environment may end an episode because its state is no number any more.
     if not fits_float32(last).all():
@@ -128,6 +129,8 @@ def _play(controller: Controller, env: gym.Env[Any, Any], seed: int) -> tuple[ND
             _require_finite("observation", last, seed, 1)
         last, terminated = obs.pop(), False
         del actions[-1], rewards[-1]
+    else:
+        _require_finite("reward", rewards[-1], seed, len(rewards))
     starts = np.zeros(len(rewards), bool)
     starts[0] = True
     return (

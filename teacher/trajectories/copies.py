@@ -4,14 +4,17 @@ import contextlib
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from teacher.errors import DataError, StorageError, one_line
 from teacher.files import DAMAGED_ARCHIVE, folder_made_whole
+from teacher.offline import RecordedEpisode
+from teacher.reward.predictor import RewardPredictor
 
 
 @contextlib.contextmanager
@@ -29,6 +32,36 @@ def copied(source: Path, target: Path) -> Iterator[Path]:
     except (OSError, shutil.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise StorageError(f"cannot write the trajectories {target}: {reason}") from error
+
+
+@contextlib.contextmanager
+def about_episode(number: int, source: Path | str) -> Iterator[None]:
+    """Name the episode, counted from 0, in a :class:`DataError` of the block."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"episode {number} of {source}: {error}") from error
+
+
+def predicted(
+    predictor: RewardPredictor, episodes: Iterable[RecordedEpisode], source: Path, first: int = 0
+) -> list[NDArray[np.float64]]:
+    """The rewards of each episode by a predictor.
+
+    Args:
+        predictor: predicts them.
+        episodes: in the order of the file.
+        source: where they are from, to be named.
+        first: number of the first of them there.
+
+    Raises:
+        DataError: an episode is of other spaces, or holds what is no number.
+    """
+    rewards = []
+    for number, episode in enumerate(episodes, first):
+        with about_episode(number, source):
+            rewards.append(predictor.step_rewards(episode))
+    return rewards
 
 
 def changed_json(path: Path, change: Callable[[Any], None]) -> str:

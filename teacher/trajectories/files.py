@@ -67,7 +67,7 @@ def _read_demonstrations(path: Path) -> Recording:
         space_of({"kind": "Box", "shape": array.shape[1:], "dtype": str(array.dtype)})
         for array in (demonstrations.obs, demonstrations.actions)
     )
-    return Recording(list(demonstrated_episodes(demonstrations, *spaces)))
+    return Recording(list(demonstrated_episodes(demonstrations, *spaces)), source=str(path))
 
 
 def _relabel_demonstrations(source: Path, target: Path, predictor: RewardPredictor) -> None:

@@ -19,7 +19,7 @@ from teacher.extras import needed
 from teacher.files import DAMAGED_ARCHIVE, opened_archive
 from teacher.offline import RecordedEpisode
 from teacher.reward.predictor import RewardPredictor
-from teacher.trajectories.copies import changed_json, copied, numbers_of
+from teacher.trajectories.copies import about_episode, changed_json, copied, numbers_of, predicted
 from teacher.trajectories.recording import Recording
 
 _STATE, _INFO = "state.json", "dataset_info.json"
@@ -39,8 +39,10 @@ def read(folder: Path) -> Recording:
         ConfigError: pyarrow is not installed.
         DataError: it is damaged, or of other observations than arrays of numbers.
     """
-    tables = [_table(path) for path in _data_files(folder)]
-    return Recording([episode for table in tables for episode in _episodes(table, folder)])
+    episodes: list[RecordedEpisode] = []
+    for path in _data_files(folder):
+        episodes += _episodes(_table(path), folder, len(episodes))
+    return Recording(episodes, source=str(folder))
 
 
 def read_archive(path: Path) -> Recording:
@@ -57,8 +59,12 @@ def read_archive(path: Path) -> Recording:
             rews = (
                 np.split(archive["rews"], cuts) if "rews" in archive.files else map(np.zeros, map(len, acts))
             )
-            parts = zip(obs, acts, rews, strict=True)
-            return Recording([RecordedEpisode(o, a, np.asarray(r, np.float64), None) for o, a, r in parts])
+            episodes = []
+            for number, (states, actions, rewards) in enumerate(zip(obs, acts, rews, strict=True)):
+                with about_episode(number, path):
+                    given = np.asarray(rewards, np.float64)
+                    episodes.append(RecordedEpisode(states, actions, given, None))
+            return Recording(episodes, source=str(path))
     except (OSError, *DAMAGED_ARCHIVE) as error:
         raise DataError(f"{path} is damaged: {one_line(error)}") from error
 
@@ -71,8 +77,10 @@ def relabel(source: Path, target: Path, predictor: RewardPredictor) -> None:
         StorageError: the copy cannot be written.
     """
     info = changed_json(source / _INFO, lambda info: _declare_rewards(info["features"]))
-    files = _data_files(source)
-    rewards = [[predictor.step_rewards(one) for one in _episodes(_table(path), source)] for path in files]
+    files, rewards, known = _data_files(source), [], 0
+    for path in files:
+        rewards.append(predicted(predictor, _episodes(_table(path), source, known), source, known))
+        known += len(rewards[-1])
     with copied(source, target) as folder:
         for file, changed in zip(files, rewards, strict=True):
             _write(folder / file.name, _with_rewards(_table(file), changed, file))
@@ -114,7 +122,8 @@ def _write(path: Path, table: Any) -> None:
         stream.write_table(table)
 
 
-def _episodes(table: Any, folder: Path) -> Iterator[RecordedEpisode]:
+def _episodes(table: Any, folder: Path, first: int) -> Iterator[RecordedEpisode]:
+    """The episodes of one table, the first of which is number ``first`` of the folder."""
     names = table.column_names
     for row in range(table.num_rows):
         try:
@@ -124,10 +133,12 @@ def _episodes(table: Any, folder: Path) -> Iterator[RecordedEpisode]:
             timed_out = _timed_out(table["infos"][row].values) if "infos" in names else None
         except (AttributeError, *DAMAGED_ARCHIVE, _arrow().ArrowException) as error:
             raise DataError(
-                f"trajectory {row} of {folder} is none of arrays of numbers: {one_line(error)}"
+                f"episode {first + row} of {folder} is none of arrays of numbers: {one_line(error)}"
             ) from error
         terminated = None if ended and timed_out is None else ended and not timed_out
-        yield RecordedEpisode(states, actions, rewards.astype(np.float64), terminated)
+        with about_episode(first + row, folder):
+            episode = RecordedEpisode(states, actions, rewards.astype(np.float64), terminated)
+        yield episode
 
 
 def _timed_out(infos: Any) -> bool | None:

@@ -20,7 +20,7 @@ from teacher.extras import needed
 from teacher.files import DAMAGED_ARCHIVE
 from teacher.offline import RecordedEpisode
 from teacher.reward.predictor import RewardPredictor
-from teacher.trajectories.copies import changed_json, copied, numbers_of
+from teacher.trajectories.copies import about_episode, changed_json, copied, numbers_of, predicted
 from teacher.trajectories.recording import Recording
 
 _METADATA = Path("data", "metadata.json")
@@ -48,7 +48,7 @@ def read(folder: Path) -> Recording:
         DataError: it is damaged, or of spaces other than Box and Discrete.
     """
     about = _metadata(folder)
-    return Recording(list(_episodes(folder, about)), _env_id(about))
+    return Recording(list(_episodes(folder, about)), _env_id(about), str(folder))
 
 
 def relabel(source: Path, target: Path, predictor: RewardPredictor) -> None:
@@ -59,7 +59,7 @@ def relabel(source: Path, target: Path, predictor: RewardPredictor) -> None:
         StorageError: the copy cannot be written.
     """
     about = _metadata(source)
-    rewards = [predictor.step_rewards(episode) for episode in _episodes(source, about)]
+    rewards = predicted(predictor, _episodes(source, about), source)
     texts = {_METADATA: changed_json(source / _METADATA, lambda said: _rename(said, target.name))}
     if about["data_format"] != _HDF5:
         for episode, changed in enumerate(rewards):
@@ -115,8 +115,10 @@ def _episodes(folder: Path, about: Mapping[str, Any]) -> Iterator[RecordedEpisod
                 f"episode {number} of {folder} holds no arrays of numbers; read pictures that Minari has "
                 "encoded with minari itself, and make a teacher.offline.RecordedEpisode of each"
             )
-        ended = terminations[-1:].any()
-        yield RecordedEpisode(states, actions, rewards.astype(np.float64), bool(ended))
+        with about_episode(number, folder):
+            ended = bool(terminations[-1:].any())
+            episode = RecordedEpisode(states, actions, rewards.astype(np.float64), ended)
+        yield episode
 
 
 def _hdf5_arrays(folder: Path, about: Mapping[str, Any]) -> Iterator[list[NDArray[Any]]]:

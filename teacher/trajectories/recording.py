@@ -11,6 +11,7 @@ from teacher.demonstrations import Demonstrations
 from teacher.errors import DataError
 from teacher.offline import RecordedEpisode
 from teacher.steps import readable_steps
+from teacher.trajectories.copies import about_episode
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,20 +21,29 @@ class Recording:
     Attributes:
         episodes: in the order of the file; what rewards it does not hold are 0.
         env_id: of Gymnasium; None where the file does not say.
+        source: the file or folder, to be named.
     """
 
     episodes: Sequence[RecordedEpisode]
     env_id: str | None = None
+    source: str = "the recording"
 
 
 def as_demonstrations(recording: Recording) -> Demonstrations:
     """The same episodes for behaviour cloning, each without a last step that led to what is no number.
 
     Raises:
-        DataError: there are none.
+        DataError: there are none, or one has observations or actions of another shape than the others, or
+            what is no number elsewhere.
     """
-    episodes = [_readable(episode) for episode in recording.episodes]
-    episodes = [episode for episode in episodes if len(episode)]
+    episodes: list[RecordedEpisode] = []
+    for number, episode in enumerate(recording.episodes):
+        with about_episode(number, recording.source):
+            episode.require_finite()
+            readable = _readable(episode)
+            if len(readable):
+                _require_alike(readable, (episodes or [readable])[0])
+                episodes.append(readable)
     if not episodes:
         raise DataError("expected at least one episode of one step, got none")
     ended = [episode.terminated for episode in episodes]
@@ -49,6 +59,15 @@ def as_demonstrations(recording: Recording) -> Demonstrations:
         _columns([episode.states[-1:] for episode in episodes]),
         None if None in ended else np.array(ended, np.bool_),
     )
+
+
+def _require_alike(episode: RecordedEpisode, first: RecordedEpisode) -> None:
+    """Raise :class:`DataError` unless both are of the same spaces."""
+    for name in ("states", "actions"):
+        found, expected = getattr(episode, name).shape[1:], getattr(first, name).shape[1:]
+        if found != expected:
+            what = "observations" if name == "states" else name
+            raise DataError(f"expected {what} of shape {expected} as in the first, got {found}")
 
 
 def _readable(episode: RecordedEpisode) -> RecordedEpisode:

@@ -160,4 +160,4 @@ def note_early_end(tutor: Tutor) -> None:
 
 def reward_before_predictor(config: WrapperConfig, true: Any) -> Any:
     """What is returned where predicted rewards are wanted and there is no predictor yet."""
-    return true * 0 if config.predicts and config.initial_reward == "zero" else true
+    return np.zeros_like(true)[()] if config.predicts and config.initial_reward == "zero" else true
