@@ -354,7 +354,7 @@ def test_an_overlap_that_shrinks_during_answers_leaves_nothing_open_that_has_eno
         assert trainer.decisions()["open"] == 0
 
 
-def test_a_name_invited_twice_at_once_makes_one_labeler(
+def test_a_name_invited_twice_at_once_makes_one_labeler_with_one_link(
     trainer: Trainer, race: Callable[..., list[Any]]
 ) -> None:
     for number in range(ROUNDS):
@@ -362,3 +362,4 @@ def test_a_name_invited_twice_at_once_makes_one_labeler(
         invite = lambda name=name: trainer.send("POST", f"{trainer.path}/invites", {"labeler": name})  # noqa: E731
         assert [response.status_code for response in race(*[invite] * 4)] == [200] * 4
         assert Labeler.objects.filter(name=name, experiments=trainer.experiment).count() == 1
+        assert Invite.objects.filter(labeler__name=name).count() == 1

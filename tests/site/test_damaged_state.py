@@ -2,18 +2,20 @@
 
 import io
 import json
+import os
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from pytest_django import Settings
 
-from human_feedback_site.embedded import _last_port
+from human_feedback_site.embedded import EmbeddedSite, _last_port
 from human_feedback_site.environment import read_secret_key
 
 Damaged = Callable[[bytes], Iterator[bytes]]
@@ -51,6 +53,30 @@ def test_a_damaged_announcement_of_the_site_before_has_no_port(tmp_path: Path, d
         assert port is None or 0 < port < 65536
     lock.write_text('{"port": 8000}')
     assert _last_port(lock) == 8000
+
+
+def test_the_announcement_of_a_site_is_empty_at_no_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who joins a site or looks for one reads it at any time."""
+    lock = tmp_path / "lock"
+    lock.write_text('{"port": 8000, "url": "http://[2001:db8::7]:8000", "storage": "s3://clips/of/many"}')
+    site = EmbeddedSite(tmp_path, 0, {"port": 8000, "url": "http://127.0.0.1:8000"})
+    found: list[str] = []
+    open_ = Path.open
+
+    def open_and_look(path: Path, mode: str, **how: Any) -> IO[Any]:
+        file = open_(path, mode, **how)
+        found.append(os.pread(reader.fileno(), 1000, 0).decode())
+        return file
+
+    with lock.open() as reader:
+        monkeypatch.setattr(Path, "open", open_and_look)
+        site._announce()
+        site._announce(url=None)
+        monkeypatch.undo()
+    said = [json.loads(text)["url"] for text in (*found, lock.read_text())]
+    assert said == ["http://[2001:db8::7]:8000", "http://127.0.0.1:8000", None]
 
 
 @pytest.mark.parametrize("page", [0, 1], ids=["header", "schema"])

@@ -13,6 +13,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import transaction
 
+from human_feedback_site.feedback.management.commands import import_labels
 from human_feedback_site.feedback.media import FolderMedia, media_store
 from human_feedback_site.feedback.models import (
     Comparison,
@@ -327,6 +328,22 @@ def test_a_new_experiment_needs_an_owner(trainer: Trainer, bring_back: Callable[
         bring_back(exported, owner="nobody")
     bring_back(exported, owner="ada")
     assert Experiment.objects.get().name == "hopper"
+
+
+def test_an_experiment_that_another_import_makes_in_the_same_moment_is_filled_once(
+    story: Exported, bring_back: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = import_labels._new_experiment
+    forget()
+
+    def make_after_another(options: dict[str, Any]) -> Experiment:
+        monkeypatch.undo()
+        bring_back(story, owner="ada")
+        return made(options)
+
+    monkeypatch.setattr(import_labels, "_new_experiment", make_after_another)
+    assert bring_back(story, owner="ada") == "0 comparisons; 0 labels; 0 taken back."
+    assert export() == story
 
 
 @pytest.mark.parametrize("kind", [export, as_parquet], ids=["csv", "parquet"])

@@ -13,6 +13,7 @@ from django.db import connections
 from django.test import Client
 from django.utils import timezone
 
+from human_feedback_site.feedback.errors import UsedUpError
 from human_feedback_site.feedback.models import Arrival, Invite, Labeler
 from human_feedback_site.feedback.services import invites
 
@@ -136,6 +137,27 @@ def test_one_participant_in_many_browsers_at_once_is_one_labeler(invite: Invite)
         assert len(set(pool.map(come, range(12)))) == 1
     invite.refresh_from_db()
     assert (invite.uses, Arrival.objects.count(), invite.participations.count()) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("step", ["refuse_if_closed", "_admit"])
+def test_a_participant_who_comes_in_two_browsers_as_the_last_is_let_in_by_both(
+    invite: Invite, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    Invite.objects.update(limit=1)
+    take = getattr(invites, step)
+    came: list[Labeler] = []
+
+    def take_after_the_other(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        came.append(invites.admit(invite, invites.Participant(PID, STUDY, SESSION)))
+        return take(*arguments)
+
+    monkeypatch.setattr(invites, step, take_after_the_other)
+    assert [invites.admit(invite, invites.Participant(PID, STUDY, SESSION))] == came
+    with pytest.raises(UsedUpError):
+        invites.admit(invite, invites.Participant(OTHER, STUDY, SESSION))
+    invite.refresh_from_db()
+    assert (invite.uses, Arrival.objects.count()) == (1, 1)
 
 
 def test_the_address_with_the_number_is_told_to_no_other_page(invite: Invite) -> None:

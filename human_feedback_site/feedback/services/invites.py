@@ -61,12 +61,14 @@ def sent_by_prolific(parameters: Mapping[str, str]) -> Participant:
     return Participant(*values)
 
 
+@transaction.atomic
 def invite_by_name(experiment: Experiment, labeler_name: str) -> Invite:
     """Invite a labeler, made where there is none, by a link that works for a month, again and again.
 
     A link of that kind which there is already is given out once more, with a new month.
     """
     labeler = accounts.invite(experiment, labeler_name)
+    Labeler.objects.select_for_update(no_key=True).get(pk=labeler.pk)  # one at a time
     plain = {"kind": Invite.Kind.NAMED, "limit": None, "answers_wanted": None, "note": ""}
     expires_at = timezone.now() + timedelta(seconds=settings.INVITE_MAX_AGE_SECONDS)
     known = usable(experiment.invites.filter(labeler=labeler, **plain)).first()

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 from django.template.defaultfilters import pluralize
 
-from human_feedback_site.feedback.errors import BadFileError, NotInstalledError
+from human_feedback_site.feedback.errors import BadFileError, ConflictError, NotInstalledError
 from human_feedback_site.feedback.models import Experiment, validate_name
 from human_feedback_site.feedback.services.experiments import put_experiment
 from human_feedback_site.feedback.services.imports import import_tables
@@ -69,5 +69,8 @@ def _new_experiment(options: dict[str, Any]) -> Experiment:
         "has_true_reward": False,
         "state": Experiment.State.PAUSED,
     }
-    experiment, _ = put_experiment(owner, name, uuid4(), values)
+    try:
+        experiment, _ = put_experiment(owner, name, uuid4(), values)
+    except ConflictError:  # another import has made it in this moment
+        return Experiment.objects.get(name=name)
     return experiment

@@ -15,6 +15,7 @@ from django.utils import timezone
 from human_feedback_site.environment import write_private
 from human_feedback_site.feedback.models import ApiToken
 from human_feedback_site.feedback.services.accounts import TOKEN_DAYS, create_token, token_of
+from human_feedback_site.feedback.setup_lock import setting_up
 
 ADMIN = "admin"
 
@@ -35,9 +36,10 @@ class Command(BaseCommand):
         """Do it; doing it again changes nothing."""
         call_command("migrate", interactive=False, verbosity=0)
         password_file, token_file = settings.STATE_DIR / "admin_password", settings.STATE_DIR / "token"
-        admin = User.objects.filter(username=ADMIN).first() or _make_admin(password_file)
-        if not _is_good(token_of(_read(token_file)), admin):
-            write_private(token_file, create_token(admin, "embedded site") + "\n")
+        with setting_up():
+            admin = User.objects.filter(username=ADMIN).first() or _make_admin(password_file)
+            if not _is_good(token_of(_read(token_file)), admin):
+                write_private(token_file, create_token(admin, "embedded site") + "\n")
         if show:
             self.stdout.write(
                 f"admin password: {_read(password_file) or 'not kept here'}\ntoken: {_read(token_file)}"
