@@ -22,6 +22,8 @@ import requests
 from teacher.errors import ConfigError, SiteUnreachableError
 from teacher.files import read_token
 
+# What serves a state folder.
+COMMAND = (sys.executable, "-m", "human_feedback_site.embedded")
 START_SECONDS = 180.0
 _POLL_SECONDS = 0.2
 _RETRY_SECONDS = 1.0
@@ -165,13 +167,7 @@ class _StateFolder:
         options = [f"--{name.replace('_', '-')}={value}" for name, value in self.wanted.items()]
         with self._log.open("ab") as log:
             child = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "human_feedback_site.embedded",
-                    f"--state-dir={self.state_dir}",
-                    *options,
-                ],
+                [*COMMAND, f"--state-dir={self.state_dir}", *options],
                 cwd=Path(__file__).resolve().parents[1],  # where the packages are, installed or not
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from teacher.errors import SiteUnreachableError
 
+FIRST_SECONDS = 1.0
 LONGEST_SECONDS = 30.0
 
 T = TypeVar("T")
@@ -39,7 +40,7 @@ class Backoff:
         if self.away is None:
             self._since = f"{datetime.now().astimezone():%H:%M:%S}"
         self.away = f"{error} (since {self._since})"
-        seconds = min(self._longest, 2.0**self._failures)
+        seconds = min(self._longest, FIRST_SECONDS * 2.0**self._failures)
         self._next_try = time.monotonic() + seconds * self._random.uniform(0.5, 1.0)
         self._failures += 1
 

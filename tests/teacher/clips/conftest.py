@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from teacher.clips import ClipRenderer
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.segments import Segment
@@ -93,14 +94,27 @@ gymnasium.register("Troubled-v0", Troubled, max_episode_steps=100)
 '''
 
 
-@pytest.fixture
-def troubled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The id of an environment whose ``trouble`` (hang, crash, abort, fail) comes at step ``at``."""
-    folder = tmp_path / "modules"
-    folder.mkdir()
+@pytest.fixture(scope="session")
+def modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder of modules that can be imported here and in processes that are started from here."""
+    folder = tmp_path_factory.mktemp("modules")
     (folder / "troubled_environment.py").write_text(_TROUBLED_ENVIRONMENT)
-    monkeypatch.syspath_prepend(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield folder
+
+
+@pytest.fixture
+def troubled(modules: Path) -> str:
+    """The id of an environment whose ``trouble`` (hang, crash, abort, fail) comes at step ``at``."""
     return "troubled_environment:Troubled-v0"
+
+
+@pytest.fixture(scope="session")
+def renderer(modules: Path) -> Iterator[ClipRenderer]:
+    """One renderer for all tests that leave it as they find it."""
+    with ClipRenderer(workers=1) as renderer:
+        yield renderer
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,7 +21,7 @@ import pytest
 import redis
 
 from teacher.clips import ClipJob, ClipRenderer, Shot
-from teacher.collectors import render_queue
+from teacher.collectors import backoff, render_queue
 from teacher.collectors.backoff import Backoff
 from teacher.collectors.render_queue import RenderQueue, WorkersStore
 from teacher.errors import RenderError, ReplayMismatchError
@@ -45,13 +46,20 @@ class Redis:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        """Start it, unless it runs."""
+        if self._process is None or self._process.poll() is not None:
+            self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
         wait_until(self._answers)
 
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+    def forget_everything(self) -> None:
+        """Lose what an earlier test left."""
+        with redis.Redis.from_url(self.url) as client:
+            client.flushdb()
 
     def waiting(self) -> int:
         """Tasks that no worker has."""
@@ -76,14 +84,17 @@ class Redis:
 
 
 class Worker:
-    """A render worker with one process in its pool."""
+    """A render worker with one process in its pool; it goes on from test to test."""
 
     def __init__(self, log: Path, environment: dict[str, str]) -> None:
         self._log, self._environment = log, environment
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, app: str = "teacher.render_tasks") -> None:
-        command = [sys.executable, "-m", "celery", "--app", app, "worker"]
+    def start(self) -> None:
+        """Start it, unless it runs."""
+        if self.processes():
+            return
+        command = [sys.executable, "-m", "celery", "--app", "teacher.render_tasks", "worker"]
         self._log.touch()
         starts = self._log.read_text().count(" ready.")
         with self._log.open("ab") as log:
@@ -115,7 +126,7 @@ class Worker:
 
 @dataclass
 class Scene:
-    """A trainer's queue, its Redis and store, and a render worker that is not started yet."""
+    """A trainer's queue, its Redis and store, and a render worker that may not have started yet."""
 
     redis: Redis
     worker: Worker
@@ -149,46 +160,95 @@ class Scene:
         wait_until(lambda: self.makes(self.job()) == "worker", pause=0.5)
 
 
+@pytest.fixture(scope="module")
+def redis_server(free_port: Callable[[], int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    server = Redis(tmp_path_factory.mktemp("queue") / "redis", free_port())
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def worker(
+    redis_server: Redis, s3_server: Any, modules: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Worker]:
+    worker = Worker(
+        tmp_path_factory.mktemp("worker") / "log",
+        {
+            **os.environ,
+            **s3_server.environment(),
+            "PYTHONPATH": os.pathsep.join([str(Path.cwd()), str(modules)]),
+            "REDIS_URL": redis_server.url,
+            "TEACHER_STORAGE": f"s3://{s3_server.bucket}",
+            "TEACHER_RENDER_MODULES": "troubled_environment",
+        },
+    )
+    yield worker
+    worker.stop()
+
+
 @pytest.fixture
 def scene(
+    redis_server: Redis,
+    worker: Worker,
+    renderer: ClipRenderer,
     s3_server: Any,
-    free_port: Callable[[], int],
+    *,
     tmp_path: Path,
-    troubled: str,
     record: Callable[..., Segment],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Scene]:
     for name, value in s3_server.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(render_queue, "POLL_SECONDS", 0.05)
-    bucket = f"s3://{s3_server.bucket}"
-    url = f"{bucket}/{tmp_path.name}"
-    server = Redis(tmp_path / "redis", free_port())
-    worker = Worker(
-        tmp_path / "worker.log",
-        {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(Path.cwd()), str(tmp_path / "modules")]),
-            "REDIS_URL": server.url,
-            "TEACHER_STORAGE": bucket,
-            "TEACHER_RENDER_MODULES": "troubled_environment",
-        },
-    )
-    with contextlib.ExitStack() as parts:
-        parts.callback(server.kill)
-        server.start()
-        parts.callback(worker.stop)
-        storage = open_storage(url)
-        renderer = parts.enter_context(ClipRenderer(workers=1))
-        queue = RenderQueue(server.url, WorkersStore(storage, url), renderer)
-        parts.enter_context(contextlib.closing(queue))
-        yield Scene(server, worker, queue, storage, record, tmp_path)
+    monkeypatch.setattr(backoff, "FIRST_SECONDS", 0.1)
+    redis_server.start()
+    redis_server.forget_everything()
+    url = f"s3://{s3_server.bucket}/{tmp_path.name}"
+    storage = open_storage(url)
+    with contextlib.closing(RenderQueue(redis_server.url, WorkersStore(storage, url), renderer)) as queue:
+        yield Scene(redis_server, worker, queue, storage, record, tmp_path)
 
 
 @pytest.fixture
 def notices(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     caplog.set_level(logging.WARNING, "teacher")
     return lambda: [entry.getMessage() for entry in caplog.records if entry.name.startswith("teacher")]
+
+
+def test_workers_that_are_not_there_are_not_waited_for(
+    scene: Scene, notices: Notices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.worker.stop()
+    monkeypatch.setattr(render_queue, "PATIENCE", 1.0)
+    monkeypatch.setattr(Backoff, "seconds_left", lambda self: 60.0 if self.away else 0.0)
+    assert scene.makes(scene.job()) == "trainer"
+    assert notices() == ["no render worker answered for 1 s: clips are rendered here until one does"]
+    assert scene.makes(scene.job()) == "trainer"
+    assert scene.redis.waiting() == 1  # the second was not even sent
+
+
+def test_closing_cancels_what_is_on_its_way(scene: Scene) -> None:
+    scene.worker.stop()
+    clip = scene.queue.submit(scene.job())
+    wait_until(lambda: scene.redis.waiting() == 1)
+    scene.queue.close()
+    assert clip.cancelled()
+    with pytest.raises(RenderError, match="closed"):
+        scene.queue.submit(scene.job())
+
+
+def test_what_cannot_be_made_here_waits_for_the_workers_and_says_so(scene: Scene, notices: Notices) -> None:
+    scene.worker.stop()
+    scene.redis.kill()
+    job = scene.job(trouble="fail_here", at=9)
+    clip = scene.queue.submit(job)
+    wait_until(lambda: len(notices()) == 2)
+    assert "cannot be rendered here either, it waits for render workers" in notices()[1]
+    assert "this machine cannot draw" in notices()[1]
+    assert not clip.done()
+    scene.redis.start()
+    scene.worker.start()
+    assert scene.maker(job, clip) == "worker"
 
 
 def test_workers_put_clips_into_the_store(scene: Scene) -> None:
@@ -226,17 +286,6 @@ def test_a_redis_killed_at_work_loses_no_clip(scene: Scene) -> None:
     scene.until_a_worker_makes_them()
 
 
-def test_workers_that_are_not_there_are_not_waited_for(
-    scene: Scene, notices: Notices, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(render_queue, "PATIENCE", 1.0)
-    monkeypatch.setattr(Backoff, "seconds_left", lambda self: 60.0 if self.away else 0.0)
-    assert scene.makes(scene.job()) == "trainer"
-    assert notices() == ["no render worker answered for 1 s: clips are rendered here until one does"]
-    assert scene.makes(scene.job()) == "trainer"
-    assert scene.redis.waiting() == 1  # the second was not even sent
-
-
 def test_a_clip_whose_task_is_gone_is_made_though_others_flow(scene: Scene, notices: Notices) -> None:
     scene.worker.start()
     main, *_ = scene.worker.processes()
@@ -270,10 +319,25 @@ def test_a_clip_goes_to_another_process_when_one_is_killed(scene: Scene) -> None
     assert not any(process.is_running() for process in others)
 
 
-def test_a_worker_killed_as_a_whole_leaves_nothing_and_is_replaced(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+def test_a_task_is_killed_after_its_time(
+    scene: Scene, notices: Notices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(render_queue, "PATIENCE", 6.0)
+    """As Celery does it to all of them, in the end; to one here, after a second."""
+    scene.worker.start()
+    send = scene.queue._celery.send_task
+    monkeypatch.setattr(scene.queue._celery, "send_task", partial(send, time_limit=1.0))
+    clip = scene.queue.submit(job := scene.job(trouble="hang_there", at=9))
+    wait_until(lambda: clip.done() or scene.queue._sent)
+    monkeypatch.setattr(scene.queue._celery, "send_task", send)
+    assert scene.maker(job, clip) == "trainer"
+    (notice,) = notices()
+    assert notice.startswith(
+        "a render worker could not make a clip, so it is rendered here: TimeLimitExceeded"
+    )
+    scene.until_a_worker_makes_them()
+
+
+def test_a_worker_killed_as_a_whole_leaves_nothing_and_is_replaced(scene: Scene) -> None:
     scene.worker.start()
     hangs = scene.folder / "hangs"
     job = scene.job(trouble="hang_there", at=9, once=str(hangs))
@@ -281,20 +345,9 @@ def test_a_worker_killed_as_a_whole_leaves_nothing_and_is_replaced(
     wait_until(hangs.exists)
     scene.worker.stop()  # kills the main process, and checks that the others follow
     scene.worker.start()
+    (sent,) = scene.queue._sent.values()
+    sent.sent_at -= render_queue.PATIENCE  # so long ago
     assert scene.maker(job, clip) == "trainer"
-    scene.until_a_worker_makes_them()
-
-
-def test_a_task_is_killed_after_its_time(scene: Scene, notices: Notices) -> None:
-    (scene.folder / "modules" / "impatient.py").write_text(
-        "from teacher.render_tasks import app\napp.conf.task_time_limit = 10\n"
-    )
-    scene.worker.start("impatient")
-    assert scene.makes(scene.job(trouble="hang_there", at=9)) == "trainer"
-    (notice,) = notices()
-    assert notice.startswith(
-        "a render worker could not make a clip, so it is rendered here: TimeLimitExceeded"
-    )
     scene.until_a_worker_makes_them()
 
 
@@ -306,28 +359,6 @@ def test_what_neither_a_worker_nor_the_trainer_can_make_is_given_up(scene: Scene
     different = replace(job.shot, digests=("0" * 16,) * len(job.shot.digests or ()))
     with pytest.raises(ReplayMismatchError, match="differs from the recorded"):
         scene.makes(replace(job, shot=different))
-
-
-def test_what_cannot_be_made_here_waits_for_the_workers_and_says_so(scene: Scene, notices: Notices) -> None:
-    scene.redis.kill()
-    job = scene.job(trouble="fail_here", at=9)
-    clip = scene.queue.submit(job)
-    wait_until(lambda: len(notices()) == 2)
-    assert "cannot be rendered here either, it waits for render workers" in notices()[1]
-    assert "this machine cannot draw" in notices()[1]
-    assert not clip.done()
-    scene.redis.start()
-    scene.worker.start()
-    assert scene.maker(job, clip) == "worker"
-
-
-def test_closing_cancels_what_is_on_its_way(scene: Scene) -> None:
-    clip = scene.queue.submit(scene.job())
-    wait_until(lambda: scene.redis.waiting() == 1)
-    scene.queue.close()
-    assert clip.cancelled()
-    with pytest.raises(RenderError, match="closed"):
-        scene.queue.submit(scene.job())
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 240.0, pause: float = 0.05) -> None:

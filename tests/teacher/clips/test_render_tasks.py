@@ -24,10 +24,19 @@ from teacher.storage import open_storage
 Request = dict[str, Any]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _one_renderer(modules: Path) -> Iterator[None]:
+    """The renderer that a worker keeps goes at the end."""
+    yield
+    if render_tasks._renderer.cache_info().currsize:
+        render_tasks._renderer().close()
+        render_tasks._renderer.cache_clear()
+
+
 @pytest.fixture
 def request_of(
     s3_server: Any, tmp_path: Path, record: Callable[..., Segment], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[str], Request]]:
+) -> Callable[[str], Request]:
     """A request for a clip of an environment, in a worker for the bucket's folder of this test."""
     store = f"s3://{s3_server.bucket}/{tmp_path.name}"
     for name, value in {**s3_server.environment(), "TEACHER_STORAGE": store}.items():
@@ -37,10 +46,7 @@ def request_of(
         shot = Shot.of(record(env_id, start=0, length=5))
         return clip_request(ClipJob(shot, tmp_path / "unused", 10, "reach/1b4e/first.mp4"), f"{store}/lab")
 
-    yield request
-    if render_tasks._renderer.cache_info().currsize:
-        render_tasks._renderer().close()
-        render_tasks._renderer.cache_clear()
+    return request
 
 
 def test_a_clip_is_in_the_store_when_the_task_ends(request_of: Callable[[str], Request]) -> None:
@@ -123,9 +129,13 @@ NO_REDIS = "render worker: expected REDIS_URL, such as redis://:password@host:63
 BAD_REDIS = "render worker: REDIS_URL: expected redis://:password@host:6379/0, got another address\n"
 
 
+GOOD = {"REDIS_URL": "redis://127.0.0.1:1/0", "TEACHER_STORAGE": "s3://clips"}
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
+        ({}, None),
         ({"REDIS_URL": ""}, NO_REDIS),
         ({"REDIS_URL": "redis://:secret@127.0.0.1:port/0"}, BAD_REDIS),
         ({"REDIS_URL": "localhost:6379"}, BAD_REDIS),
@@ -133,14 +143,24 @@ BAD_REDIS = "render worker: REDIS_URL: expected redis://:password@host:6379/0, g
         ({"TEACHER_STORAGE": "s3:///clips"}, NO_STORE),
     ],
 )
-def test_a_worker_without_its_settings_does_not_start(
-    settings: dict[str, str], words: str, tmp_path: Path
+def test_settings_are_looked_at_before_a_worker_starts(
+    settings: dict[str, str], words: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = {"REDIS_URL": "redis://127.0.0.1:1/0", "TEACHER_STORAGE": "s3://clips"}
+    for name, value in {**GOOD, **settings}.items():
+        monkeypatch.setenv(name, value)
+    if words is None:
+        render_tasks._check_settings()
+        return
+    with pytest.raises(SystemExit) as refused:
+        render_tasks._check_settings()
+    assert f"{refused.value}\n" == words
+
+
+def test_a_worker_without_its_settings_does_not_start(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "celery", "--app", "teacher.render_tasks", "worker"]
     done = subprocess.run(
         command,
-        env={**os.environ, **good, **settings, "PYTHONPATH": str(Path.cwd())},
+        env={**os.environ, **GOOD, "TEACHER_STORAGE": "", "PYTHONPATH": str(Path.cwd())},
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -148,7 +168,7 @@ def test_a_worker_without_its_settings_does_not_start(
         timeout=120,
     )
     assert done.returncode != 0
-    assert done.stderr.endswith(words)
+    assert done.stderr.endswith(NO_STORE)
     assert "Traceback" not in done.stderr
 
 
@@ -191,7 +211,8 @@ def test_a_worker_needs_neither_torch_nor_django_and_forks_before_it_touches_ope
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
 
-def test_a_redis_that_says_no_more_is_given_up() -> None:
+def test_a_redis_that_says_no_more_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("redis.retry.sleep", lambda _: None)  # between its tries
     options = {**render_tasks.app.conf.broker_transport_options}
     options["socket_timeout"] /= 100
     with socket.create_server(("127.0.0.1", 0)) as silent:
