@@ -1,6 +1,8 @@
-"""Segments for tests that do not care which environment they come from."""
+"""Segments for tests that do not care which environment they come from, and a folder in memory."""
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from teacher.segments import Segment
 torch.set_num_threads(1)  # as in a run: networks this small only lose by more
 
 MakeSegment = Callable[..., Segment]
+MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 
 
 @pytest.fixture
@@ -45,3 +48,10 @@ def _random_segment(
         last_observation=random.normal(size=observation_size),
         terminated=seed % 3 == 0,
     )
+
+
+@pytest.fixture
+def memory_path() -> Iterator[Path]:
+    """A folder in memory, where the system has one: nothing waits there for a disk."""
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        yield Path(folder)

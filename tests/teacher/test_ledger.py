@@ -3,7 +3,9 @@
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 from uuid import UUID, uuid4
@@ -19,6 +21,7 @@ from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError
 from teacher.ledger import Comparison, Ledger, Role, Status
 from teacher.segments import Segment
+from tests.teacher.conftest import MEMORY
 
 MakeSegment = Callable[..., Segment]
 Ask = Callable[..., Comparison]
@@ -28,8 +31,8 @@ PROBABILITIES: dict[Decision | None, float | None] = {
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger(tmp_path / "ledger.sqlite3")
+def ledger(memory_path: Path) -> Iterator[Ledger]:
+    ledger = Ledger(memory_path / "ledger.sqlite3")
     yield ledger
     ledger.close()
 
@@ -61,11 +64,11 @@ def assert_same_segment(one: Segment, other: Segment) -> None:
 
 
 def test_what_was_written_is_read_back_exactly_after_reopening(
-    tmp_path: Path, ledger: Ledger, ask: Ask
+    memory_path: Path, ledger: Ledger, ask: Ask
 ) -> None:
     written = [ask("pretraining", 0), ask("training", 4096)]
     ledger.close()
-    reopened = Ledger(tmp_path / "ledger.sqlite3")
+    reopened = Ledger(memory_path / "ledger.sqlite3")
     for expected, found in zip(written, reopened.unfinished(), strict=True):
         assert (found.uuid, found.phase, found.step) == (expected.uuid, expected.phase, expected.step)
         assert_same_segment(found.first, expected.first)
@@ -156,21 +159,21 @@ def test_only_comparisons_on_their_way_are_unfinished(ledger: Ledger, ask: Ask) 
 @settings(max_examples=30, deadline=None)
 @given(st.permutations([(1, "first"), (2, None), (3, "equal"), (4, "second")]), st.data())
 def test_decisions_may_come_in_any_order_and_again(
-    tmp_path_factory: pytest.TempPathFactory,
-    items: list[tuple[int, Decision | None]],
-    data: st.DataObject,
+    items: list[tuple[int, Decision | None]], data: st.DataObject
 ) -> None:
-    ledger = Ledger(tmp_path_factory.mktemp("ledger") / "ledger.sqlite3")
-    comparison = tiny_comparison()
-    ledger.write([comparison])
-    highest = 0
-    for seq, decision in items + data.draw(st.lists(st.sampled_from(items), max_size=3)):
-        ledger.record([item(seq, comparison, decision)], cursor=seq)
-        highest = max(highest, seq)
-        assert ledger.cursor == highest
-        (preference,) = ledger.preferences([comparison.uuid])
-        assert preference.value == PROBABILITIES[dict(items)[highest]]
-    ledger.close()
+    with (
+        tempfile.TemporaryDirectory(dir=MEMORY) as folder,
+        closing(Ledger(Path(folder) / "ledger.sqlite3")) as ledger,
+    ):
+        comparison = tiny_comparison()
+        ledger.write([comparison])
+        highest = 0
+        for seq, decision in items + data.draw(st.lists(st.sampled_from(items), max_size=3)):
+            ledger.record([item(seq, comparison, decision)], cursor=seq)
+            highest = max(highest, seq)
+            assert ledger.cursor == highest
+            (preference,) = ledger.preferences([comparison.uuid])
+            assert preference.value == PROBABILITIES[dict(items)[highest]]
 
 
 def tiny_comparison(uuid: UUID | None = None, phase: Role = "training", step: int = 0) -> Comparison:
@@ -201,6 +204,9 @@ class Known:
         return self.decision is None and self.status in ("written", "registered")
 
 
+decoded = cache(Segment.from_bytes)  # which takes longer than all else
+
+
 class LedgerMachine(RuleBasedStateMachine):
     """A ledger beside a dictionary that does the same."""
 
@@ -208,7 +214,9 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(Segment, "from_bytes", decoded)
+        self.folder = tempfile.TemporaryDirectory(dir=MEMORY)
         self.path = Path(self.folder.name) / "ledger.sqlite3"
         self.ledger = Ledger(self.path)
         self.known: dict[UUID, Known] = {}
@@ -218,6 +226,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.ledger.close()
         self.folder.cleanup()
+        self.patch.undo()
 
     @rule(target=written, phases=st.lists(st.sampled_from(["pretraining", "training", "gold"]), max_size=3))
     def write(self, phases: list[Role]) -> Any:
@@ -269,6 +278,12 @@ class LedgerMachine(RuleBasedStateMachine):
     def reopen(self) -> None:
         self.ledger.close()
         self.ledger = Ledger(self.path)
+
+    @rule()
+    def look(self) -> None:
+        """As another process does."""
+        with closing(Ledger(self.path, read_only=True)) as reader:
+            assert (reader.total(), reader.cursor) == (len(self.known), self.cursor)
 
     @invariant()
     def counts_are_right(self) -> None:
@@ -369,7 +384,7 @@ def test_decided_pairs_come_back_in_order_also_where_nobody_could_tell(ledger: L
             assert_same_segment(pair[1], comparison.second)
 
 
-def test_hard_labels_make_each_decision_certain(tmp_path: Path, ledger: Ledger, ask: Ask) -> None:
+def test_hard_labels_make_each_decision_certain(memory_path: Path, ledger: Ledger, ask: Ask) -> None:
     probable: list[tuple[Decision, float]] = [("first", 0.8), ("equal", 0.55), ("second", 0.4)]
     asked = [ask() for _ in probable]
     items = [
@@ -380,7 +395,7 @@ def test_hard_labels_make_each_decision_certain(tmp_path: Path, ledger: Ledger, 
     ]
     ledger.record(items, cursor=3)
     assert [preference.value for preference in ledger.targets()] == [0.8, 0.55, 0.4]
-    hard = Ledger(tmp_path / "ledger.sqlite3", hard_labels=True, read_only=True)
+    hard = Ledger(memory_path / "ledger.sqlite3", hard_labels=True, read_only=True)
     assert [preference.value for preference in hard.targets()] == [1.0, 0.5, 0.0]
     assert [preference.value for preference in hard.preferences([asked[1].uuid])] == [0.5]
     hard.close()

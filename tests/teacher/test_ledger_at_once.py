@@ -70,8 +70,8 @@ print(Ledger(Path(sys.argv[1]), read_only=True).total())
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.sqlite3"
+def path(memory_path: Path) -> Path:
+    return memory_path / "ledger.sqlite3"
 
 
 @pytest.fixture
@@ -94,8 +94,8 @@ def run(program: str, *arguments: object, prefix: tuple[str, ...] = ()) -> str:
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
-def test_processes_and_threads_may_make_a_ledger_and_look_at_it_in_the_same_moment(tmp_path: Path) -> None:
-    assert run(OPENERS, tmp_path) == ""
+def test_processes_and_threads_may_make_a_ledger_and_look_at_it_in_the_same_moment(memory_path: Path) -> None:
+    assert run(OPENERS, memory_path) == ""
 
 
 def test_a_ledger_is_looked_at_and_made_in_one_transaction(
@@ -163,12 +163,12 @@ def test_a_reader_leaves_nothing_beside_a_ledger_that_nobody_holds(
 
 
 def test_a_reader_leaves_what_a_killed_run_wrote_last_where_it_is(
-    path: Path, tmp_path: Path, ask: Callable[[Ledger], None]
+    path: Path, memory_path: Path, ask: Callable[[Ledger], None]
 ) -> None:
     with closing(Ledger(path)) as ledger:
         ask(ledger)
         left = files_of(path)
-    killed = tmp_path / "killed" / path.name
+    killed = memory_path / "killed" / path.name
     killed.parent.mkdir()
     for name, content in left.items():
         killed.with_name(name).write_bytes(content)
@@ -217,9 +217,9 @@ def test_a_reader_writes_nothing(path: Path, write: Callable[[Ledger], None]) ->
 
 @pytest.mark.parametrize("name", ["what?mode=memory#1", "100%41 of it", "übung & mehr"])
 def test_a_path_may_hold_what_means_something_in_an_address(
-    tmp_path: Path, name: str, ask: Callable[[Ledger], None]
+    memory_path: Path, name: str, ask: Callable[[Ledger], None]
 ) -> None:
-    path = tmp_path / name / f"{name}.sqlite3"
+    path = memory_path / name / f"{name}.sqlite3"
     path.parent.mkdir()
     with closing(Ledger(path)) as ledger:
         ask(ledger)

@@ -57,8 +57,8 @@ def written(path: Path, make_segment: MakeSegment) -> Ledger:
 
 
 @pytest.mark.parametrize("lines", [1, 14, 29])
-def test_everything_acknowledged_survives_kill_9(tmp_path: Path, lines: int) -> None:
-    path = tmp_path / "ledger.sqlite3"
+def test_everything_acknowledged_survives_kill_9(memory_path: Path, lines: int) -> None:
+    path = memory_path / "ledger.sqlite3"
     with writer(path) as process:
         assert process.stdout is not None
         said = [process.stdout.readline().split() for _ in range(lines)]
@@ -79,7 +79,7 @@ def test_everything_acknowledged_survives_kill_9(tmp_path: Path, lines: int) -> 
 
 @pytest.mark.parametrize("copied", [0, 1, 2])
 def test_damage_of_what_a_killed_run_left_loses_the_last_changes_and_makes_up_none(
-    tmp_path: Path,
+    memory_path: Path,
     make_segment: MakeSegment,
     damaged: Callable[[bytes], Iterator[bytes]],
     copied: int,
@@ -89,7 +89,7 @@ def test_damage_of_what_a_killed_run_left_loses_the_last_changes_and_makes_up_no
     SQLite goes by its checksums. Where it has copied later changes than it can read, it cannot go back to all
     that was before; then comparisons are missing, which a resumed run says.
     """
-    path, journal = tmp_path / "ledger.sqlite3", tmp_path / "ledger.sqlite3-wal"
+    path, journal = memory_path / "ledger.sqlite3", memory_path / "ledger.sqlite3-wal"
     ledger = Ledger(path)
     states = [held(ledger)]
     for seq in range(1, 9):
@@ -120,8 +120,8 @@ def held(ledger: Ledger) -> tuple[int, int, list[UUID], list[UUID]]:
     return ledger.total(), ledger.cursor, decided, [comparison.uuid for comparison in ledger.unfinished()]
 
 
-def test_a_full_disk_is_one_line_and_leaves_what_was_written(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.sqlite3"
+def test_a_full_disk_is_one_line_and_leaves_what_was_written(memory_path: Path) -> None:
+    path = memory_path / "ledger.sqlite3"
     with writer(path, 300_000) as process:
         output, errors = process.communicate(timeout=240)
     assert process.returncode == 1
@@ -137,18 +137,18 @@ def test_a_full_disk_is_one_line_and_leaves_what_was_written(tmp_path: Path) -> 
 
 
 @BOTH_WAYS
-def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, read_only: bool) -> None:
-    path = tmp_path / "ledger.sqlite3"
+def test_a_file_that_is_no_database_is_refused_and_left_alone(memory_path: Path, read_only: bool) -> None:
+    path = memory_path / "ledger.sqlite3"
     path.write_text("these are the labels of last summer, " * 50)
     with pytest.raises(DataError, match="is damaged or not a ledger"):
         Ledger(path, read_only=read_only)
     assert path.read_text().startswith("these are the labels")
-    assert list(tmp_path.iterdir()) == [path]
+    assert list(memory_path.iterdir()) == [path]
 
 
 @BOTH_WAYS
-def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path, read_only: bool) -> None:
-    path = tmp_path / "ledger.sqlite3"
+def test_another_programs_database_is_refused_and_left_alone(memory_path: Path, read_only: bool) -> None:
+    path = memory_path / "ledger.sqlite3"
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE comparison (id INTEGER)")
     other.close()
@@ -156,12 +156,12 @@ def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path, rea
     with pytest.raises(DataError, match="is not a ledger of this program"):
         Ledger(path, read_only=read_only)
     assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]
+    assert list(memory_path.iterdir()) == [path]
 
 
 @BOTH_WAYS
-def test_a_newer_ledger_is_refused(tmp_path: Path, make_segment: MakeSegment, read_only: bool) -> None:
-    path = tmp_path / "ledger.sqlite3"
+def test_a_newer_ledger_is_refused(memory_path: Path, make_segment: MakeSegment, read_only: bool) -> None:
+    path = memory_path / "ledger.sqlite3"
     written(path, make_segment).close()
     with sqlite3.connect(path) as newer:
         newer.execute("PRAGMA user_version = 2")
@@ -170,13 +170,13 @@ def test_a_newer_ledger_is_refused(tmp_path: Path, make_segment: MakeSegment, re
         Ledger(path, read_only=read_only)
 
 
-def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_one_line(memory_path: Path) -> None:
     with pytest.raises(DataError, match=r"ledger.sqlite3 cannot be used: unable to open"):
-        Ledger(tmp_path / "nowhere" / "ledger.sqlite3")
+        Ledger(memory_path / "nowhere" / "ledger.sqlite3")
 
 
-def test_a_damaged_segment_is_refused(tmp_path: Path, make_segment: MakeSegment) -> None:
-    path = tmp_path / "ledger.sqlite3"
+def test_a_damaged_segment_is_refused(memory_path: Path, make_segment: MakeSegment) -> None:
+    path = memory_path / "ledger.sqlite3"
     written(path, make_segment).close()
     with sqlite3.connect(path) as connection:
         (blob,) = connection.execute("SELECT first FROM pair").fetchone()
