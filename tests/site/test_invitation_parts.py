@@ -120,9 +120,8 @@ def on_the_page(api: Api) -> int:
 def part_counts() -> dict[int | None, int]:
     """What is counted for each invitation, which is what its labels say."""
     participation = Participation.objects.get(labeler__in=Label.objects.values("labeler"))
-    counts = {
-        part.invite_id: part.answered for part in InvitePart.objects.filter(participation=participation)
-    }
+    kept = InvitePart.objects.filter(participation=participation)
+    counts: dict[int | None, int] = {part.invite_id: part.answered for part in kept}
     counts[participation.invite_id] = participation.part_answered
     for invite, count in counts.items():
         standing = Label.objects.filter(undo=None, lease__invite=invite, labeler=participation.labeler)

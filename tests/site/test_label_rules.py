@@ -49,7 +49,7 @@ def wait(invite: Invited, expire: Expire, side_of: SideOf) -> Callable[..., tupl
     return wait
 
 
-def decided(trainer: Trainer) -> list[tuple[str, int]]:
+def decided(trainer: Trainer) -> list[tuple[str | None, int]]:
     """What the feed says of each comparison now, and by how many labels."""
     newest = {item["comparison"]: item for item in trainer.decisions()["items"]}
     return [(item["decision"], item["n_labels"]) for item in newest.values()]

@@ -52,9 +52,7 @@ class LeasesView(LabelerView):
         if who is None:
             who = claims.participant(user_of(request), name)
         body = valid(s.LeasesRequestSerializer, request.data)
-        grant = leases.lease_comparisons(who, leases.LeaseRequest(**body))
-        if grant.settle:
-            settling.settle(who.experiment)
+        grant = settling.give_work(who, leases.LeaseRequest(**body))
         return Response(
             {
                 "leases": [_lease(offer) for offer in grant.new],

@@ -129,7 +129,7 @@ def lease_comparisons(who: Participant, request: LeaseRequest) -> LeaseGrant:
     return replace(given, settle=empty and left > 0)
 
 
-def _wait_for_turn(who: Participant) -> None:
+def wait_for_turn(participation: int) -> None:
     """Let one request of a labeler after the other count what it holds, and take more.
 
     This is a statement of its own, for only the next one sees what the request before took. Whoever waits
@@ -139,7 +139,7 @@ def _wait_for_turn(who: Participant) -> None:
     its lock would close such a circle, and be written to the disk for each look into an empty queue.
     """
     if connection.vendor == "postgresql":  # on SQLite every transaction is alone
-        run("SELECT pg_advisory_xact_lock(CAST(%s AS bigint))", [who.participation])
+        run("SELECT pg_advisory_xact_lock(CAST(%s AS bigint))", [participation])
 
 
 def _room(who: Participant, count: int, promised: int) -> int:
@@ -149,7 +149,7 @@ def _room(who: Participant, count: int, promised: int) -> int:
 
 def _give(who: Participant, request: LeaseRequest, left: int) -> tuple[LeaseGrant, int]:
     """Return what is given, and how many statements of those that were ``left`` still are."""
-    _wait_for_turn(who)
+    wait_for_turn(who.participation)
     held = list(dict.fromkeys(request.held))
     found = look(who, held, max(0, request.count - len(held)))
     kept = _renew(who, request, found)

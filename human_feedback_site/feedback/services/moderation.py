@@ -43,7 +43,8 @@ def request_label(chosen: QuerySet[Comparison]) -> int:
 def close(chosen: QuerySet[Comparison]) -> int:
     """Want no more labels of open comparisons; the labels that there are have to do. Returns how many."""
     chosen_open = [row.pk for row in lock(chosen.filter(status=_Status.OPEN))]
-    fill(chosen_open, leases_end=True)
+    Lease.objects.filter(live(), comparison__in=chosen_open).update(expires_at=Now())
+    fill(chosen_open)
     rows = list(Comparison.objects.filter(pk__in=chosen_open))
     for row in rows:
         row.status = _Status.ANSWERED if row.n_labels else _Status.CANCELLED

@@ -14,6 +14,7 @@ from django.db.models import Case, F, Q, Sum, When
 
 from human_feedback_site.feedback.models import Experiment, Invite, InvitePart, Labeler, Lease, Participation
 from human_feedback_site.feedback.services.accounts import participation_of
+from human_feedback_site.feedback.services.leases import wait_for_turn
 
 
 @transaction.atomic
@@ -22,6 +23,7 @@ def come_by(labeler: Labeler, experiment: Experiment, invite: Invite | None) -> 
     if invite is None and not Participation.objects.filter(labeler=labeler, experiment=experiment).exists():
         return
     known = participation_of(labeler, experiment)
+    wait_for_turn(known.pk)  # what a request for work leases meanwhile belongs to one part
     participation = Participation.objects.select_for_update(no_key=True).get(pk=known.pk)
     before, now = participation.invite_id, None if invite is None else invite.pk
     if before == now:

@@ -14,8 +14,9 @@ from uuid import UUID
 from django.db import transaction
 
 from human_feedback_site.feedback.models import Comparison, Experiment
+from human_feedback_site.feedback.services.claims import Participant
 from human_feedback_site.feedback.services.decisions import decide_anew
-from human_feedback_site.feedback.services.leases import lock
+from human_feedback_site.feedback.services.leases import LeaseGrant, LeaseRequest, lease_comparisons, lock
 from human_feedback_site.feedback.services.sql import rows, uuid_of
 
 _AT_ONCE = 200
@@ -28,13 +29,21 @@ _PROMOTE = """
     WHERE id IN (
         SELECT queued.id FROM (
             SELECT a.id, ROW_NUMBER() OVER (PARTITION BY c.id ORDER BY a.id) AS place,
-                   c.wanted - {leases} - (
+                   c.wanted - {places_taken} - (
                        SELECT COUNT(*) FROM feedback_label d LEFT JOIN feedback_undo t ON t.label_id = d.id
                        WHERE d.comparison_id = c.id AND d.status = 'counted' AND t.id IS NULL) AS free
             FROM feedback_label a JOIN feedback_comparison c ON c.id = a.comparison_id
             WHERE c.id IN ({comparisons}) AND c.status IN ('open', 'answered') AND {eligible}) AS queued
         WHERE queued.place <= queued.free)
     RETURNING comparison_id, uuid"""
+
+
+def give_work(who: Participant, request: LeaseRequest) -> LeaseGrant:
+    """Lease comparisons to a labeler; where there are none for it, look for labels that wait."""
+    grant = lease_comparisons(who, request)
+    if grant.settle:
+        settle(who.experiment)
+    return grant
 
 
 def settle(experiment: int, until: float = float("inf")) -> int:
@@ -86,22 +95,14 @@ def with_waiting(experiment: int) -> set[int]:
     return {comparison for (comparison,) in found}
 
 
-def fill(
-    comparisons: Collection[int], changed: Collection[int] = (), *, leases_end: bool = False
-) -> set[UUID]:
+def fill(comparisons: Collection[int], changed: Collection[int] = ()) -> set[UUID]:
     """Let labels that wait take the free places of these locked comparisons, the oldest first.
 
-    What that changes, and what is ``changed`` already, is decided anew. Where ``leases_end``, live leases
-    take no place any more. Returns the labels that count now.
+    What that changes, and what is ``changed`` already, is decided anew. Returns the labels that count now.
     """
     if not comparisons:
         return set()
-    promoted = rows(
-        _PROMOTE,
-        list(comparisons),
-        comparisons=", ".join(["%s"] * len(comparisons)),
-        leases="0" if leases_end else "{places_taken}",
-    )
+    promoted = rows(_PROMOTE, list(comparisons), comparisons=", ".join(["%s"] * len(comparisons)))
     _decide({comparison for comparison, _ in promoted} | set(changed))
     return {uuid_of(uuid) for _, uuid in promoted}
 

@@ -52,7 +52,9 @@ class LeasesSerializer(serializers.Serializer[Any]):
     state = serializers.ChoiceField(Experiment.State.choices)
     prompt = serializers.CharField()
     fps = serializers.IntegerField()
-    answered = serializers.IntegerField(help_text="Standing answers of this labeler in this experiment.")
+    answered = serializers.IntegerField(
+        help_text="Answers of this labeler that stand, of those for its present invitation."
+    )
     waiting_for = serializers.IntegerField(allow_null=True, help_text="Answers that training waits for.")
     notice = serializers.ChoiceField(
         ["warned", "stopped", "done"],
