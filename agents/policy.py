@@ -261,7 +261,8 @@ def orthogonal(layer: _LayerT, gain: float, generator: torch.Generator) -> _Laye
         gain: of the weights.
         generator: of the weights.
     """
-    layer = layer.to_empty(device="cpu")
+    for name, parameter in list(layer.named_parameters()):  # to_empty() takes half a second to import sympy
+        setattr(layer, name, nn.Parameter(torch.empty(parameter.shape, device="cpu")))
     nn.init.orthogonal_(layer.weight, gain, generator)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
