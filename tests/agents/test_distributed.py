@@ -12,25 +12,26 @@ import pytest
 
 from agents.distributed import ALONE, joined_ranks
 from agents.errors import InvalidConfigError
+from tests.agents.programs import train_together
 
-PROGRAM = Path(__file__).with_name("programs") / "train_together.py"
+PROGRAM = Path(train_together.__file__)
 SIZE = 2
 Results = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the program wrote as a process alone and as each of two ranks."""
+    """What the program wrote alone, which it is in this process, and as each of two ranks."""
     folder = tmp_path_factory.mktemp("ranks")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
     ranks = [{"RANK": str(rank), "WORLD_SIZE": str(SIZE), **address} for rank in range(SIZE)]
     processes = [
-        subprocess.Popen([sys.executable, PROGRAM, folder], env={**os.environ, **given})
-        for given in ({}, *ranks)
+        subprocess.Popen([sys.executable, PROGRAM, folder], env={**os.environ, **rank}) for rank in ranks
     ]
     try:
+        train_together.main(folder)
         assert [process.wait(100) for process in processes] == [0] * len(processes)
     finally:
         for process in processes:

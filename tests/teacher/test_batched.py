@@ -79,12 +79,12 @@ def play(envs: SyncVectorEnv[Any, Any], steps: int) -> tuple[list[Any], NDArray[
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("env_id", V5 + FAMILIES[:4])
 def test_trajectories_are_those_of_one_by_one(env_id: str, mode: AutoresetMode) -> None:
-    steps = 200
+    steps = 100
     expected, (fallen, timed_out) = play(
         SyncVectorEnv(makers(env_id, max_episode_steps=LIMIT), autoreset_mode=mode), steps
     )
-    assert (fallen > 5) == (env_id in FALLING)
-    assert timed_out > 5
+    assert (fallen > 3) == (env_id in FALLING)
+    assert timed_out > 3
     for workers in (1, 2):
         envs = BatchedMujoco(makers(env_id, max_episode_steps=LIMIT), workers, mode)
         assert play(envs, steps)[0] == expected
@@ -93,12 +93,12 @@ def test_trajectories_are_those_of_one_by_one(env_id: str, mode: AutoresetMode) 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_trajectories_of_cartpole_are_those_of_one_by_one(mode: AutoresetMode) -> None:
     expected, (fallen, timed_out) = play(
-        SyncVectorEnv(makers("CartPole-v1", max_episode_steps=LIMIT), autoreset_mode=mode), 1500
+        SyncVectorEnv(makers("CartPole-v1", max_episode_steps=LIMIT), autoreset_mode=mode), 400
     )
-    assert fallen > 50
-    assert timed_out > 50
+    assert fallen > 10
+    assert timed_out > 10
     envs = BatchedCartPole(makers("CartPole-v1", max_episode_steps=LIMIT), mode)
-    assert play(envs, 1500)[0] == expected
+    assert play(envs, 400)[0] == expected
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
