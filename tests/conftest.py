@@ -23,6 +23,8 @@ from stack.servers import S3
 def pytest_configure() -> None:
     """Let Ctrl-C mean what it means: a shell's background job, and all it starts, would ignore the signal."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Workers share the processors: torch's threads would only wait for each other, busily.
+    os.environ["OMP_NUM_THREADS"] = "1"
     # The port of a site that is killed stays free until it is back: other workers' sites have others.
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
     os.environ["TEACHER_PORT"] = str(8100 + 100 * int(worker.removeprefix("gw")))
