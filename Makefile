@@ -29,11 +29,12 @@ suite: setup-dev
 	$(BIN)/pytest --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') --maxprocesses 4 \
 		--dist loadfile --no-loadscope-reorder
 
-check: setup-dev weaknesses ## Lint, types, import rules, known weaknesses of the dependencies
+check: setup-dev weaknesses ## Lint, types, import rules, documentation, known weaknesses of the dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/sphinx-build --builder dummy --fresh-env --quiet --fail-on-warning --keep-going docs docs/_build/check
 
 weaknesses: $(VENV)/.runtime
 	@$(MAKE) --no-print-directory $(AUDIT) || true

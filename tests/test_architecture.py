@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("agents", "teacher", "human_feedback_site")
 PICKLING = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
@@ -16,15 +14,8 @@ def modules() -> list[Path]:
     return [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
 
 
-def test_imports_keep_to_the_contracts() -> None:
-    linter = Path(sys.executable).with_name("lint-imports")
-    result = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout
-
-
-@pytest.mark.parametrize("module", ["agents.ppo", "teacher.cli.train"])
-def test_the_trainer_starts_without_django(module: str) -> None:
-    program = f"import sys, {module}; sys.exit('django' in sys.modules)"
+def test_the_trainer_starts_without_django() -> None:
+    program = "import sys, agents.ppo, teacher.cli.train; sys.exit('django' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 

@@ -1,6 +1,5 @@
 """What the page about environments shows works; tests/test_docs.py looks at its commands and links."""
 
-import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -10,17 +9,18 @@ import numpy as np
 import pytest
 
 from teacher.teach import main
+from tests.documents import blocks_of, commands_of, page_of
 
-PAGE = (Path(__file__).parents[1] / "docs" / "environments.md").read_text()
-WALK, TOGETHER = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+PAGE = page_of("environments")
+WALK, TOGETHER = blocks_of(PAGE, "python")
 
 
 def test_the_environment_of_ones_own_is_taught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "my_walk.py").write_text(WALK)
-    (command,) = re.findall(r"^teach (.*my_walk.*)", PAGE, re.MULTILINE)
-    assert main([*shlex.split(command), *"-t 2048 -i 20".split()]) == 0
+    (command,) = [command for command in commands_of(PAGE) if "my_walk" in command]
+    assert main([*shlex.split(command)[1:], *"-t 2048 -i 20".split()]) == 0
     assert list(tmp_path.glob("runs/*/walk/videos/*.mp4")), "it was drawn from a replay"
 
 

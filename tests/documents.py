@@ -1,0 +1,48 @@
+"""What the documents show to be done: their commands and programs."""
+
+import re
+import runpy
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md")])
+README = ROOT / "README.md"
+_ASSIGNMENTS = re.compile(r"^(?:[A-Z_]+=\S+ )+")
+
+
+def page_of(name: str) -> Path:
+    """A page of docs/."""
+    return ROOT / "docs" / f"{name}.md"
+
+
+def blocks_of(page: Path, *languages: str) -> list[str]:
+    """The blocks of a page in some languages; the empty one is that of blocks which name none."""
+    blocks = re.findall(r"^```([a-z]*).*?\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [block for language, block in blocks if language in languages]
+
+
+def commands_of(page: Path) -> Iterator[str]:
+    """The lines of its blocks that begin with a program of ours, without variables and comments."""
+    for block in blocks_of(page, "", "sh", "bash", "console"):
+        for line in block.replace("\\\n", " ").splitlines():
+            command = _ASSIGNMENTS.sub("", line.strip().removeprefix("$ "))
+            if re.match(r"(teach|make|python\d?|docker compose) ", command):
+                yield re.sub(r"\s#.*", "", command).strip()
+
+
+def run_programs(page: Path, folder: Path, shorter: Mapping[str, str] | None = None) -> None:
+    """Run the programs of a page in this process, one after the other, as if they were one file.
+
+    Args:
+        page: the page.
+        folder: where the file is written; the programs use the current one.
+        shorter: what stands in the programs, and what to run instead to be done sooner.
+    """
+    program = "\n".join(blocks_of(page, "python"))
+    for given, instead in (shorter or {}).items():
+        assert program.count(given) == 1, f"{page.name}: {given}"
+        program = program.replace(given, instead)
+    path = folder / f"{page.stem}.py"
+    path.write_text(program)
+    runpy.run_path(str(path), run_name="__main__")
