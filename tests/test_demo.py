@@ -1,0 +1,46 @@
+"""``make demo BOTS=3``, as the README says: nobody needs to do anything but watch."""
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from teacher.ledger import Ledger
+
+PROGRAM = Path(__file__).parents[1] / "scripts" / "demo.py"
+PRETRAINING = 20
+ENOUGH = PRETRAINING + 5
+ANSWERED = re.compile(r"^ +[\d,]+ +[\d.-]+ +(\d+) ", re.MULTILINE)
+"""In a row of the table that a run prints: steps, return, answers so far."""
+
+
+@pytest.mark.slow
+def test_the_demo_with_bots_goes_on_by_itself_to_answers_about_what_the_agent_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BOTS", "3")
+    said = tmp_path / "demo.log"
+    with said.open("w") as log:
+        demo = subprocess.Popen([sys.executable, PROGRAM], cwd=tmp_path, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 280
+        while not any(int(answered) >= ENOUGH for answered in ANSWERED.findall(said.read_text())):
+            assert demo.poll() is None, said.read_text()
+            assert time.monotonic() < deadline, said.read_text()
+            time.sleep(0.2)
+    finally:
+        demo.terminate()
+        status = demo.wait(60)
+    printed = said.read_text()
+    assert status == 130, printed
+    assert "steps/s" in printed
+    assert printed.count("Label here: http://127.0.0.1:") == 1
+    assert "--resume runs/ShortHopper-v1/demo-" in printed
+    (path,) = tmp_path.glob("runs/ShortHopper-v1/*/ledger.sqlite3")
+    ledger = Ledger(path)
+    assert ledger.asked("pretraining") <= PRETRAINING
+    assert ledger.usable() >= ENOUGH
+    ledger.close()
