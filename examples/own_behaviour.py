@@ -26,8 +26,9 @@ def main() -> None:
         predictor="synth",
         name="windmill",
         teacher="own_behaviour:windmill",
-        n_labels=40 if SHORT else 100,
-        num_timesteps=4_096 if SHORT else 100_000,
+        n_labels=20 if SHORT else 100,
+        num_timesteps=2_048 if SHORT else 100_000,
+        pretrain_iters=100 if SHORT else 10_000,
         no_videos=True,
     )
     with open_run(config) as run:

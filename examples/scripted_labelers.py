@@ -21,6 +21,7 @@ config = TeachConfig(
     n_labels=4 if SHORT else 60,
     pretrain_labels=4 if SHORT else 20,
     num_timesteps=2_048 if SHORT else 50_000,
+    pretrain_iters=100 if SHORT else 10_000,
     max_episode_steps=60,
     allow_variable_horizon=True,
     segment_seconds=0.5,

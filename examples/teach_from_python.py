@@ -23,9 +23,10 @@ config = TeachConfig(
     env_id="teacher/ShortReacher-v1",
     predictor="synth",
     name="from-python",
-    n_labels=40 if SHORT else 200,
+    n_labels=20 if SHORT else 200,
     segment_steps=5,
-    num_timesteps=4_096 if SHORT else 100_000,
+    num_timesteps=2_048 if SHORT else 100_000,
+    pretrain_iters=100 if SHORT else 10_000,
     no_videos=True,
 )
 with open_run(config) as run:

@@ -11,7 +11,7 @@ from stable_baselines3 import PPO
 from teacher import HumanPreferencesEnvWrapper
 
 SHORT = "--short" in sys.argv
-STEPS = 1_024 if SHORT else 20_000
+STEPS = 768 if SHORT else 20_000
 
 env = HumanPreferencesEnvWrapper(
     gym.make("CartPole-v1"),
