@@ -68,11 +68,13 @@ class Effort:
         repeats: of what is timed, but for the first clips.
         pairs: of ours in each repeat, because CPU times come in hundredths of a second; Gymnasium makes one.
         clips: in each repeat, for the throughput of workers.
+        seconds: of a clip.
     """
 
     repeats: int
     pairs: int = 5
     clips: int = 16
+    seconds: float = SECONDS
 
 
 @dataclass(frozen=True)
@@ -177,9 +179,9 @@ def publish(side: Side, segments: Sequence[Segment], folder: Path, storage: S3St
         assert storage.size(key) == path.stat().st_size
 
 
-def record_pairs(task: TaskInfo, n: int, seed: int) -> list[SegmentPair]:
+def record_pairs(task: TaskInfo, n: int, seed: int, seconds: float = SECONDS) -> list[SegmentPair]:
     """Pairs of segments of random episodes, cut and drawn as in a run."""
-    pool = SegmentPool(round(SECONDS * task.fps), seed=seed)
+    pool = SegmentPool(round(seconds * task.fps), seed=seed)
     pool.extend(itertools.islice(random_trajectories(task, seed), n))
     return pool.sample_pairs(n)
 
@@ -408,7 +410,9 @@ def main() -> None:
     )
     parser.add_argument("--repeats", type=_at_least_one, default=7)
     parser.add_argument(
-        "--quick", action="store_true", help="try the benchmark itself, with next to no repeats"
+        "--quick",
+        action="store_true",
+        help="try the benchmark itself, with short clips and next to no repeats",
     )
     parser.add_argument("--sides", nargs="+", default=SIDES, choices=SIDES)
     parser.add_argument("--json", type=Path, help="keep the results in this file")
@@ -416,10 +420,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if "gymnasium" in arguments.sides and importlib.util.find_spec("moviepy") is None:
         parser.exit(1, f"Gymnasium's save_video needs moviepy: {INSTALL_MOVIEPY}\n")
-    effort = Effort(1, pairs=1, clips=2) if arguments.quick else Effort(arguments.repeats)
+    effort = Effort(1, pairs=1, clips=2, seconds=0.5) if arguments.quick else Effort(arguments.repeats)
     console, task = Console(width=140), describe_task(ENV_ID)
     with tempfile.TemporaryDirectory() as folder:
-        pairs = record_pairs(task, max(2, effort.repeats), seed=1)
+        pairs = record_pairs(task, max(2, effort.repeats), seed=1, seconds=effort.seconds)
         bench = Bench(task, pairs, effort, Path(folder), console)
         results = bench.measure(arguments.sides, arguments.picture)
     print_tables(results, console)

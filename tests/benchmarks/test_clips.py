@@ -39,8 +39,8 @@ def test_our_side_is_measured_from_recipe_to_store(tmp_path: Path) -> None:
     assert "2 workers / 1 worker" in ended.stdout
     measured = json.loads(results.read_text())
     first, (pair,) = measured["first"]["teacher"], measured["pair"]["teacher"]
-    # This process alone, which only asks and uploads, uses a tenth of that.
-    assert 0.15 < pair["cpu"] < first["cpu"]
+    # This process alone, which only asks and uploads, uses a third of that.
+    assert 0.06 < pair["cpu"] < first["cpu"]
     assert measured["quality"]["teacher"]["luma"] > 38
     assert {workers: len(costs) for workers, costs in measured["throughput"].items()} == {"1": 1, "2": 1}
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -13,7 +13,7 @@ from benchmarks.teaching import build_parser, main, select
 from benchmarks.teaching_plots import LABELS_NAME, RETURNS_NAME, draw, spread
 from benchmarks.teaching_points import SIDES, TASKS, Point, Selection, Task, line_of, parse_variant, point_of
 from benchmarks.teaching_report import as_markdown, rows
-from benchmarks.teaching_run import accuracy_by_margin, held_out
+from benchmarks.teaching_run import accuracy_by_margin, held_out, make
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
 from teacher.queries import AT_RANDOM
@@ -35,24 +35,28 @@ def test_what_is_missing_is_made_and_what_fails_is_told(
     kept = line_of(Point("Reacher", "random", 0, 2000, 1), {"return": -9.5})
     append(path, kept)
     command = ["--task", "Reacher", "--side", "random", "oracle", "--variant", "long: segment_steps=99"]
-    command += ["--variant", "after: reward.inputs=state,next_state"]
     command += ["--labels", "8", "--steps", "2000", "--seeds", "1", "--results", str(path)]
     assert main(command) == 1
     told = capfd.readouterr().out
     assert "Reacher long 8, seed 1: failed: " in told
     assert "pass --segment_steps 50 or less" in told
     assert "| oracle | 8 | 1 |" in told
-    first, oracle, after = load(path)
+    first, oracle = load(path)
     assert first == kept
     assert point_of(oracle) == Point("Reacher", "oracle", 8, 2000, 1)
     assert oracle["command"] == Point("Reacher", "oracle", 8, 2000, 1).command()
     assert oracle["asked"] == 8
-    assert (after["side"], len(after["accuracy"])) == ("after", 4)
     assert len(oracle["accuracy"]) == 4
     assert min(oracle["accuracy"]) > 0.3
     assert all(-1 <= oracle[name] <= 1 for name in ("spearman", "late_spearman", "pearson"))
     assert -50 < oracle["return"] < 0
     assert oracle["curve"][-1] is not None
+
+
+def test_a_variant_that_reads_the_state_after_a_step_is_judged() -> None:
+    point = Point("Reacher", "after", 8, 2000, 1, "reward.inputs=state,next_state")
+    after = line_of(point, make(point))
+    assert (after["side"], len(after["accuracy"])) == ("after", 4)
 
 
 def test_options_that_teach_refuses_are_refused_before_any_run(capsys: pytest.CaptureFixture[str]) -> None:
