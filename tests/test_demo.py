@@ -40,7 +40,7 @@ def test_the_demo_with_bots_goes_on_by_itself_to_answers_about_what_the_agent_do
     assert printed.count("Label here: http://127.0.0.1:") == 1
     assert "--resume runs/ShortHopper-v1/demo-" in printed
     (path,) = tmp_path.glob("runs/ShortHopper-v1/*/ledger.sqlite3")
-    ledger = Ledger(path)
+    ledger = Ledger(path, read_only=True)
     assert ledger.asked("pretraining") <= PRETRAINING
     assert ledger.usable() >= ENOUGH
     ledger.close()

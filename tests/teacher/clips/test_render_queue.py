@@ -325,7 +325,7 @@ def test_a_task_is_killed_after_its_time(
     """As Celery does it to all of them, in the end; to one here, after a second."""
     scene.worker.start()
     send = scene.queue._celery.send_task
-    monkeypatch.setattr(scene.queue._celery, "send_task", partial(send, time_limit=1.0))
+    monkeypatch.setattr(scene.queue._celery, "send_task", partial(send, time_limit=1))
     clip = scene.queue.submit(job := scene.job(trouble="hang_there", at=9))
     wait_until(lambda: clip.done() or scene.queue._sent)
     monkeypatch.setattr(scene.queue._celery, "send_task", send)
