@@ -1,14 +1,21 @@
-"""Segments for tests that do not care which environment they come from, and a folder in memory."""
+"""Segments of no environment in particular, a folder in memory, and a finished run for its readers."""
 
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
+from agents import defaults
+from teacher.assembly import open_run
+from teacher.config import TeachConfig
 from teacher.envs.recipe import EpisodeRecipe
+from teacher.loop import train
+from teacher.options import RewardConfig
 from teacher.segments import Segment
 
 torch.set_num_threads(1)  # as in a run: networks this small only lose by more
@@ -55,3 +62,34 @@ def memory_path() -> Iterator[Path]:
     """A folder in memory, where the system has one: nothing waits there for a disk."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run that is done, of 12 synthetic labels on Pendulum-v1; copy it to change it."""
+    config = TeachConfig(
+        env_id="Pendulum-v1",
+        predictor="synth",
+        name="done",
+        n_labels=12,
+        num_timesteps=256,
+        no_videos=True,
+        pretrain_iters=30,
+        runs_dir=str(tmp_path_factory.mktemp("runs")),
+        reward=RewardConfig(hidden=8),
+    )
+    with open_run(config, Console(quiet=True)) as run:
+        run.agent.config = replace(run.agent.config, num_steps=256)  # more than an episode has
+        train(run)
+    return config.run_dir
+
+
+@pytest.fixture
+def short_rollouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let agents learn from 64 steps of each environment at a time, not from as many as suit the task."""
+
+    def shortened(row: defaults.TaskDefaults) -> defaults.TaskDefaults:
+        return replace(row, ppo=replace(row.ppo, num_steps=64), trpo=replace(row.trpo, num_steps=64))
+
+    monkeypatch.setattr(defaults, "GENERAL", shortened(defaults.GENERAL))
+    monkeypatch.setattr(defaults, "BY_NAME", {name: shortened(row) for name, row in defaults.BY_NAME.items()})

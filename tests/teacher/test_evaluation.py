@@ -45,7 +45,7 @@ def answers(pairs: Sequence[Pair], first: int = 0) -> PreferenceDataset:
 
 @pytest.fixture
 def fitted(pairs: Sequence[Pair]) -> RewardPredictor:
-    predictor = RewardPredictor(*SPACES, RewardConfig(hidden=16), seed=1)
+    predictor = RewardPredictor(*SPACES, RewardConfig(hidden=16, features="plain"), seed=1)
     predictor.fit(answers(pairs[:80]), max_epochs=30)
     return predictor
 
@@ -134,7 +134,8 @@ def test_a_predictor_is_fitted_and_evaluated_by_command(
 ) -> None:
     labels, others = map(str, files)
     saved = str(tmp_path / "reward.npz")
-    line = ["fit", labels, saved, "--evaluate", others, "--reward.members", "2", "--max_updates", "6e1"]
+    line = ["fit", labels, saved, "--evaluate", others, "--max_updates", "6e1"]
+    line += ["--reward.members", "2", "--reward.features", "plain"]
     assert main(line) == 0
     said = capsys.readouterr().out
     assert f"{saved}: fitted to 80 preferences about Any-v0 in 60 updates" in said

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import shutil
 import uuid
 from pathlib import Path
 
@@ -16,8 +17,6 @@ from teacher.config import TeachConfig, save_config
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
 from teacher.ledger import LEDGER_NAME, Ledger
-from teacher.loop import train
-from teacher.options import RewardConfig
 from teacher.predictor_files import load_predictor
 from teacher.preference_files import load_preferences
 from teacher.segments import SegmentPool
@@ -26,19 +25,19 @@ from teacher.teach import main
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    """Of a run with 12 synthetic labels."""
+    """Of a run with 5 synthetic labels and no predictor."""
     config = TeachConfig(
-        env_id="ShortReacher-v1", predictor="synth", name="a", n_labels=12, runs_dir=str(tmp_path)
+        env_id="ShortReacher-v1", predictor="synth", name="a", n_labels=5, runs_dir=str(tmp_path)
     )
     config.run_dir.mkdir(parents=True)
     save_config(config, uuid.uuid4())
     pool = SegmentPool(10, seed=1)
     for trajectory in random_trajectories(describe_task(config.env_id), seed=1):
         pool.extend([trajectory])
-        if len(pool) == 24:
+        if len(pool) == 10:
             break
     with contextlib.closing(Ledger(config.run_dir / LEDGER_NAME)) as ledger:
-        SyntheticTeacher(ledger, seed=1).submit(pool.sample_pairs(12), "training", 0)
+        SyntheticTeacher(ledger, seed=1).submit(pool.sample_pairs(5), "training", 0)
     return config.run_dir
 
 
@@ -47,7 +46,7 @@ def test_an_export_holds_what_the_ledger_does(
 ) -> None:
     path = tmp_path / "labels.npz"
     assert main(["export", str(run_dir), str(path)]) == 0
-    assert capsys.readouterr().out == f"{path}: 12 preferences\n"
+    assert capsys.readouterr().out == f"{path}: 5 preferences\n"
     task = describe_task("ShortReacher-v1")
     dataset = load_preferences(
         path,
@@ -72,16 +71,16 @@ def test_a_folder_is_a_dataset_with_films_and_a_card(
 ) -> None:
     folder = tmp_path / "reacher"
     assert main(["export", str(run_dir), str(folder), "--clips"]) == 0
-    assert capsys.readouterr().out.endswith(f"{folder}: 12 preferences\n")
+    assert capsys.readouterr().out.endswith(f"{folder}: 5 preferences\n")
     table = parquet.read_table(folder / "train.parquet", columns=["first_clip", "second_clip"])
     films = {clip["bytes"] for row in table.to_pylist() for clip in row.values()}
-    assert len(films) == 24
+    assert len(films) == 10
     assert {film[4:8] for film in films} == {b"ftyp"}
     _, header, text = (folder / "README.md").read_text().split("---\n", 2)
     about = yaml.safe_load(header)
     assert about["configs"][0]["data_files"] == [{"split": "train", "path": "train.parquet"}]
     assert about["size_categories"] == ["n<1K"]
-    assert "12 answers about which of two clips" in text
+    assert "5 answers about which of two clips" in text
     assert "a scripted teacher (`oracle`)" in text
     listed = set(
         re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in text.splitlines() if line[:1] == "|"))
@@ -96,21 +95,16 @@ def test_a_folder_is_a_dataset_with_films_and_a_card(
 
 
 def test_the_predictor_of_a_run_is_exported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = TeachConfig(
-        env_id="ShortReacher-v1", predictor="synth", name="b", n_labels=8, num_timesteps=512, no_videos=True,
-        pretrain_iters=20, runs_dir=str(tmp_path), reward=RewardConfig(hidden=8),
-    )  # fmt: skip
-    with open_run(config) as run:
-        train(run)
+    with open_run(shutil.copytree(finished_run, tmp_path / "Pendulum-v1" / "done")) as run:
         assert run.teaching is not None
-        steps = run.teaching.pool.segments[0]
+        steps = run.teaching.dataset.steps()
         expected = run.teaching.predictor.step_rewards(steps)
-    assert main(["export", str(config.run_dir), "--predictor", str(tmp_path / "reward.npz")]) == 0
+    assert main(["export", str(finished_run), "--predictor", str(tmp_path / "reward.npz")]) == 0
     found = load_predictor(tmp_path / "reward.npz")
     np.testing.assert_array_equal(found.step_rewards(steps), expected)
-    assert found.env_id == "teacher/ShortReacher-v1"
+    assert found.env_id == "Pendulum-v1"
 
 
 def test_nothing_is_exported_over_what_is_there(
@@ -180,10 +174,13 @@ def test_what_cannot_be_exported_is_one_line(
     assert main(["export", str(run_dir)]) == 2
     (run_dir / LEDGER_NAME).unlink()
     assert main(["export", str(run_dir), labels]) == 1
+    Ledger(run_dir / LEDGER_NAME).close()  # of a run in which nothing was answered
+    assert main(["export", str(run_dir), labels]) == 1
     errors = capsys.readouterr().err.splitlines()
-    assert [line.split(":")[0] for line in errors] == ["teach export"] * 6
+    assert [line.split(":")[0] for line in errors] == ["teach export"] * 7
     assert "clips go into a .parquet file only" in errors[2]
     assert "has no predictor yet" in errors[3]
     assert "expected a file for the labels, or --predictor FILE" in errors[4]
     assert "expected a run with -p synth or -p human" in errors[5]
+    assert "no preference yet" in errors[6]
     assert not list(tmp_path.glob("labels*"))

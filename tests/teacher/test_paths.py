@@ -1,5 +1,6 @@
 """Files and folders are named by strings as by paths."""
 
+import shutil
 from itertools import islice
 from pathlib import Path
 
@@ -8,7 +9,6 @@ import pytest
 from gymnasium.spaces import Box
 
 from teacher.assembly import open_run
-from teacher.config import TeachConfig
 from teacher.demonstrations import Demonstrations, draw_returns, load_demonstrations, save_demonstrations
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
@@ -86,12 +86,9 @@ def test_pictures_of_rewards() -> None:
     assert Path("rewards.mp4").stat().st_size > 0
 
 
-def test_runs() -> None:
-    config = TeachConfig(env_id="Pendulum-v1", predictor="synth", name="a", n_labels=20, num_timesteps=100)
-    with open_run(config):
-        pass
-    with open_run(str(config.run_dir)) as run:
-        assert run.config.name == "a"
-    assert SavedRun(str(config.run_dir)).config.name == "a"  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="no preference yet"):
-        export_preferences(str(config.run_dir), "labels.npz")
+def test_runs(finished_run: Path) -> None:
+    run_dir = str(shutil.copytree(finished_run, "runs/Pendulum-v1/done"))
+    with open_run(run_dir) as run:
+        assert run.config.name == "done"
+    assert SavedRun(run_dir).config.name == "done"  # type: ignore[arg-type]
+    assert export_preferences(run_dir, "labels.npz") == 12

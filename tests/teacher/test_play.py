@@ -1,5 +1,6 @@
 """What a run's policy does, as a film or a picture, with what its predictor thinks of it."""
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -12,12 +13,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from teacher.assembly import open_run
 from teacher.clips.render import Shot
-from teacher.config import TeachConfig
 from teacher.errors import ConfigError
-from teacher.loop import train
-from teacher.options import RewardConfig
 from teacher.play import cut, frames_of, play_episodes
 from teacher.reward_plots import RewardTrace, draw_rewards, film_rewards
 from teacher.saved_run import SavedRun
@@ -25,15 +22,11 @@ from teacher.teach import main
 
 
 @pytest.fixture(scope="module")
-def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a short run on Gymnasium's pendulum, whose pictures need no OpenGL."""
-    config = TeachConfig(
-        env_id="Pendulum-v1", predictor="synth", name="a", n_labels=20, num_timesteps=512, no_videos=True,
-        pretrain_iters=30, runs_dir=str(tmp_path_factory.mktemp("runs")), reward=RewardConfig(hidden=8),
-    )  # fmt: skip
-    with open_run(config) as run:
-        train(run)
-    return config.run_dir
+def run_dir(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a run on Gymnasium's pendulum, whose pictures need no OpenGL; films are put into it."""
+    folder = tmp_path_factory.mktemp("runs") / finished_run.parent.name / finished_run.name
+    shutil.copytree(finished_run, folder)
+    return folder
 
 
 def film(path: Path) -> Sequence[NDArray[np.uint8]]:

@@ -1,5 +1,6 @@
 """The command line: what it takes, what it refuses, and how it ends."""
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -9,12 +10,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import pytest
 
 from agents.errors import RankLostError
 from teacher.checkpoint import load_state
+from teacher.collectors import human
 from teacher.config import PARTS, TeachConfig
 from teacher.errors import ConfigError
 from teacher.ledger import Ledger
@@ -139,6 +142,7 @@ def test_a_run_that_cannot_begin_leaves_nothing_and_may_be_given_again(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TEACHER_TOKEN", "tt_wrong")
+    monkeypatch.setattr(human, "_START_DELAYS", (0.01,))
     (tmp_path / "a-file").touch()
     for _ in range(2):
         assert main(["-p", "human", "-e", "ShortHopper-v1", "-n", "x", *line.split()]) != 0
@@ -173,84 +177,114 @@ def test_help_documents_every_setting_and_the_old_names(capsys: pytest.CaptureFi
     assert "--resume" in said
 
 
-def test_ctrl_c_saves_and_the_printed_command_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+STANDING = "-e standing_for_tests:Standing-v0 -n x -V -t 3000 --segment_steps 10 -i 5 --reward.hidden 8"
+
+
+@pytest.fixture
+def standing_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An environment that stands still in the agent's second rollout, until there is a file named ``go``."""
+    (tmp_path / "standing_for_tests.py").write_text("""
+import time
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+
+class Standing(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        while self.steps > 400 and not Path("go").exists():
+            Path("stands").touch()
+            time.sleep(0.01)
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), float(action[0]), False, False, {}
+
+gym.register("Standing-v0", Standing, max_episode_steps=50)
+""")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("standing_for_tests", None)
+    gym.registry.pop("Standing-v0", None)
+
+
+def wait_for_standstill(trainer: "subprocess.Popen[Any]") -> None:
+    """Wait until training has made its first iteration, and cannot make its second."""
+    deadline = time.monotonic() + 240
+    while not Path("stands").exists():
+        assert trainer.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def finish(run_dir: Path) -> Ledger:
+    """Go on with a run to its end; its labels."""
+    Path("go").touch()
+    assert main(["--resume", str(run_dir)]) == 0
+    assert load_state(run_dir / "checkpoint.npz")["agent"]["total_steps"] >= 3000
+    return Ledger(run_dir / "ledger.sqlite3", read_only=True)
+
+
+@pytest.mark.usefixtures("standing_environment")
+def test_nobody_shares_a_run_that_ctrl_c_saves_and_the_printed_command_goes_on_with(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    line = "-p synth -e ShortHopper-v1 -n x -l 40 -L 20 -t 14000 -V"
-    run_dir = tmp_path / "runs" / "ShortHopper-v1" / "x"
-    trainer = subprocess.Popen(
-        [*TEACH, *line.split()], cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    wait_for_events(run_dir)
-    os.killpg(trainer.pid, signal.SIGINT)
-    said, _ = trainer.communicate(timeout=240)
+    line = [*TEACH, *f"{STANDING} -p synth -l 20 -L 10".split()]
+    trainer = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        wait_for_standstill(trainer)
+        (run_dir,) = Path("runs").glob("*/x")
+        assert main(["--resume", str(run_dir)]) == 2
+        assert "in use by another teach" in capsys.readouterr().err
+        os.killpg(trainer.pid, signal.SIGINT)
+        said, _ = trainer.communicate(timeout=240)
+    finally:
+        trainer.kill()
     assert trainer.returncode == 130
-    assert "--resume runs/ShortHopper-v1/x" in said
-    saved = load_state(run_dir / "checkpoint.npz")["agent"]["total_steps"]
-    assert 0 < saved < 14000
-
-    monkeypatch.chdir(tmp_path)
-    assert main(["--resume", "runs/ShortHopper-v1/x"]) == 0
-    assert load_state(run_dir / "checkpoint.npz")["agent"]["total_steps"] >= 14000
-    assert Ledger(run_dir / "ledger.sqlite3", read_only=True).asked() == 40
+    assert f"--resume {run_dir}" in said
+    assert 0 < load_state(run_dir / "checkpoint.npz")["agent"]["total_steps"] < 3000
+    with contextlib.closing(finish(run_dir)) as ledger:
+        assert ledger.asked() == 20
 
 
-def test_a_killed_run_goes_on_and_asks_no_label_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    line = "-p synth -e ShortHopper-v1 -n x -l 60 -L 20 -t 14000 -V"
-    run_dir = tmp_path / "runs" / "ShortHopper-v1" / "x"
-    trainer = subprocess.Popen([*TEACH, *line.split()], cwd=tmp_path, stdout=subprocess.DEVNULL)
-    wait_for_events(run_dir)
-    trainer.kill()
-    trainer.wait()
-    with_killed = Ledger(run_dir / "ledger.sqlite3", read_only=True)
-    before = {preference.uuid: preference.value for preference in with_killed.preferences()}
-    with_killed.close()
-
-    monkeypatch.chdir(tmp_path)
-    assert main(["--resume", "runs/ShortHopper-v1/x"]) == 0
-    ledger = Ledger(run_dir / "ledger.sqlite3", read_only=True)
-    after = {preference.uuid: preference.value for preference in ledger.preferences()}
-    assert ledger.asked() == ledger.usable() == 60
+@pytest.mark.usefixtures("standing_environment")
+def test_a_killed_run_goes_on_and_asks_no_label_twice() -> None:
+    line = [*TEACH, *f"{STANDING} -p synth -l 30 -L 10".split()]
+    trainer = subprocess.Popen(line, stdout=subprocess.DEVNULL)
+    try:
+        wait_for_standstill(trainer)
+    finally:
+        trainer.kill()
+        trainer.wait()
+    (run_dir,) = Path("runs").glob("*/x")
+    with contextlib.closing(Ledger(run_dir / "ledger.sqlite3", read_only=True)) as ledger:
+        before = {preference.uuid: preference.value for preference in ledger.preferences()}
+    assert 10 < len(before) < 30
+    with contextlib.closing(finish(run_dir)) as ledger:
+        after = {preference.uuid: preference.value for preference in ledger.preferences()}
+        assert ledger.asked() == ledger.usable() == 30
     assert before.items() <= after.items()
 
 
+@pytest.mark.usefixtures("short_rollouts")
 def test_its_end_says_of_how_many_labels_wanted_there_was_something_to_ask_about(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    line = "-p synth -e Pendulum-v1 -n x -l 400 -L 5 -t 500 --segment_steps 190 -V"
+    line = "-p synth -e ShortReacher-v1 -n x -l 400 -L 5 -t 300 --segment_steps 20 -i 5 -V --reward.hidden 8"
     assert main(line.split()) == 0
-    ledger = Ledger(tmp_path / "runs" / "Pendulum-v1" / "x" / "ledger.sqlite3", read_only=True)
-    assert 5 < ledger.usable() < 400
-    assert f" steps with {ledger.usable()} of 400 labels." in capsys.readouterr().out
-
-
-def test_two_processes_cannot_share_a_run_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trainer = subprocess.Popen(
-        [*TEACH, *"-p rl -e ShortHopper-v1 -n x -t 1e6 -V".split()], cwd=tmp_path, stdout=subprocess.DEVNULL
-    )
-    try:
-        wait_for_events(tmp_path / "runs" / "ShortHopper-v1" / "x")
-        monkeypatch.chdir(tmp_path)
-        assert main(["--resume", "runs/ShortHopper-v1/x"]) == 2
-        assert "in use by another teach" in capsys.readouterr().err
-    finally:
-        trainer.terminate()
-        trainer.wait(120)
-
-
-def wait_for_events(run_dir: Path) -> None:
-    """Wait until training has made its first iteration: an event file with values in it."""
-    deadline = time.monotonic() + 240
-    while time.monotonic() < deadline:
-        if any(path.stat().st_size > 500 for path in run_dir.glob("tensorboard/*")):
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"no iteration within four minutes in {run_dir}")
+    with contextlib.closing(
+        Ledger(tmp_path / "runs" / "ShortReacher-v1" / "x" / "ledger.sqlite3", read_only=True)
+    ) as ledger:
+        assert 5 < ledger.usable() < 400
+        assert f" steps with {ledger.usable()} of 400 labels." in capsys.readouterr().out
 
 
 def test_sigterm_while_a_failure_is_saved_does_not_hide_the_failure(

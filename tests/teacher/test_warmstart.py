@@ -39,7 +39,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("prepared")
     with contextlib.chdir(folder):
         assert main("-p rl -e CartPole-v1 -n expert -t 1000 -V".split()) == 0
-        env = gym.make("CartPole-v1", max_episode_steps=200)
+        env = gym.make("CartPole-v1", max_episode_steps=100)
         recorded = record_demonstrations(balance, env, n_episodes=5)
         save_demonstrations(Path("expert.npz"), recorded)
         save_demonstrations(Path("few.npz"), recorded.limited(2))  # soon cloned
@@ -89,12 +89,12 @@ def test_it_begins_from_a_policy_but_not_from_its_training(build: Callable[..., 
 
 def test_it_begins_from_a_clone_and_tells_how_good_it_is(build: Callable[..., tuple[Run, str]]) -> None:
     run, said = build(demonstrations="expert.npz")
-    assert "Cloned 5 episodes, 1,000 steps, return 200.0 +- 0.0" in said
+    assert "Cloned 5 episodes, 500 steps, return 100.0 +- 0.0" in said
     assert "loss: train 0." in said
     assert ", validation 0." in said
-    played = record_demonstrations(run.agent, gym.make("CartPole-v1", max_episode_steps=200), 3, seed=9)
-    assert played.episode_returns.mean() > 180
-    assert run.agent.normalizer.statistics.count == 800, "four of five episodes"
+    played = record_demonstrations(run.agent, gym.make("CartPole-v1", max_episode_steps=100), 3, seed=9)
+    assert played.episode_returns.mean() > 90
+    assert run.agent.normalizer.statistics.count == 400, "four of five episodes"
     assert (run.config.run_dir / "demonstrations.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -113,7 +113,7 @@ def test_a_single_episode_is_cloned_whole(build: Callable[..., tuple[Run, str]])
     run, said = build(demonstrations="one.npz")
     assert "epoch 300" in said
     assert "validation" not in said
-    assert run.agent.normalizer.statistics.count == 200
+    assert run.agent.normalizer.statistics.count == 100
 
 
 @pytest.mark.parametrize(
@@ -174,22 +174,22 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     ("--demonstrations expert.npz", lambda: Path("expert.npz").unlink(), "No such file"),
     ("--demonstrations runs", lambda: None, "Is a directory"),
     ("--demonstrations expert.npz", lambda: truncate("expert.npz"), "no readable file of demonstrations"),
-    ("--demonstrations expert.npz", lambda: changed(obs=np.array([{}] * 1000)), "allow_pickle"),
-    ("--demonstrations expert.npz", lambda: changed(obs=np.full((1000, 4), np.nan)), "holds a NaN"),
+    ("--demonstrations expert.npz", lambda: changed(obs=np.array([{}] * 500)), "allow_pickle"),
+    ("--demonstrations expert.npz", lambda: changed(obs=np.full((500, 4), np.nan)), "holds a NaN"),
     ("--demonstrations expert.npz", of_another_environment, r"observations of shape \(4,\), got \(3,\)"),
-    ("--demonstrations expert.npz", lambda: changed(actions=np.full((1000, 1), 2)), r"Discrete\(2\), got 2"),
+    ("--demonstrations expert.npz", lambda: changed(actions=np.full((500, 1), 2)), r"Discrete\(2\), got 2"),
     (
         "--demonstrations expert.npz",
-        lambda: changed(actions=np.full((1000, 1), 0.5)),
+        lambda: changed(actions=np.full((500, 1), 0.5)),
         r"Discrete\(2\), got 0.5",
     ),
     (
         "--demonstrations expert.npz",
-        lambda: changed(actions=np.zeros((1000, 2))),
+        lambda: changed(actions=np.zeros((500, 2))),
         r"shape \(1,\), got \(2,\)",
     ),
-    ("--demonstrations expert.npz", lambda: changed(obs=np.array(["../0.png"] * 1000)), "leads out of it"),
-    ("--demonstrations expert.npz", lambda: changed(obs=np.array(["0.png"] * 1000)), "'0.png' is missing"),
+    ("--demonstrations expert.npz", lambda: changed(obs=np.array(["../0.png"] * 500)), "leads out of it"),
+    ("--demonstrations expert.npz", lambda: changed(obs=np.array(["0.png"] * 500)), "'0.png' is missing"),
     ("--demonstrations expert.npz -e InvertedPendulum-v1", lambda: None, "actions of floats, got int64"),
     ("--policy nowhere", lambda: None, "nowhere does not exist"),
     ("--policy runs", lambda: None, "runs/checkpoint.npz does not exist"),
