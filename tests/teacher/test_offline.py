@@ -1,4 +1,7 @@
-"""A reward learned from episodes that are there already; and the standing controls of what labels do."""
+"""A reward learned from episodes that are there already.
+
+How much labels teach, over many seeds, is measured by ``benchmarks/reward_claims.py``.
+"""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -9,32 +12,21 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
-from numpy.typing import NDArray
 
 from teacher.demonstrations import record_demonstrations
 from teacher.envs.episodes import Trajectory
-from teacher.envs.random_episodes import policy_trajectories, random_trajectories
+from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
 from teacher.errors import BehaviourError, ConfigError, DataError
-from teacher.judges import Judge, ScriptedTeacher, oracle
-from teacher.metrics import rank_correlation
+from teacher.judges import Judge, oracle
 from teacher.offline import Lesson, RecordedEpisode, ask, demonstrated_episodes, learn_reward
-from teacher.options import NumberFeatures, RewardConfig
+from teacher.options import RewardConfig
 from teacher.reward.predictor import RewardPredictor
 from teacher.segments import Segment, SegmentPool
 from teacher.steps import readable_steps
-from teacher.teachers import Manner
 
 STEPS = 15
-SEEDS = (1, 2)
-
-
-def swing_up(observations: NDArray[Any]) -> NDArray[Any]:
-    """Pumps energy into Gymnasium's pendulum and holds it up: about -140 a episode, where random is -1290."""
-    cos, sin, speed = observations.T
-    energy = speed**2 / 6 + 9.81 / 2 * (cos - 1)
-    torque = np.where(cos > 0.9, -12 * np.arctan2(sin, cos) - 2.5 * speed, -3 * energy * np.sign(speed))
-    return np.asarray(torque.clip(-2, 2)[:, None], np.float32)
+SMALL = RewardConfig(features="even", hidden=16)
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +36,7 @@ def pendulum() -> TaskInfo:
 
 @pytest.fixture(scope="module")
 def fumbling(pendulum: TaskInfo) -> list[Trajectory]:
-    return list(itertools.islice(random_trajectories(pendulum, seed=1), 70))
-
-
-@pytest.fixture(scope="module")
-def skilled(pendulum: TaskInfo) -> list[Trajectory]:
-    return list(itertools.islice(policy_trajectories(pendulum, 1, swing_up), 60))
+    return list(itertools.islice(random_trajectories(pendulum, seed=1), 12))
 
 
 Learn = Callable[..., RewardPredictor]
@@ -58,68 +45,10 @@ Learn = Callable[..., RewardPredictor]
 @pytest.fixture(scope="module")
 def learn(pendulum: TaskInfo) -> Learn:
     def learn(episodes: Sequence[Any], judge: Judge, n_labels: int, seed: int = 1) -> RewardPredictor:
-        lesson = Lesson(n_labels=n_labels, segment_steps=STEPS, seed=seed, max_updates=150)
+        lesson = Lesson(n_labels=n_labels, segment_steps=STEPS, seed=seed, max_updates=100, reward=SMALL)
         return learn_reward(episodes, judge, pendulum.observation_space, pendulum.action_space, lesson)
 
     return learn
-
-
-def agreement(predictor: RewardPredictor, episodes: Sequence[Trajectory]) -> float:
-    """Rank correlation of predicted and true sums of an episode's segments."""
-    pool = SegmentPool(STEPS, seed=0)
-    pool.extend(episodes)
-    return rank_correlation(
-        predictor.segment_returns(pool.segments), [segment.true_return for segment in pool.segments]
-    )
-
-
-def test_oracle_labels_teach_and_coin_flips_do_not(fumbling: list[Trajectory], learn: Learn) -> None:
-    known, new = fumbling[:50], fumbling[50:]
-    taught = [agreement(learn(known, oracle, 300, seed), new) for seed in SEEDS]
-    coin = [
-        agreement(learn(known, ScriptedTeacher(Manner(mistake=0.5), seed), 300, seed), new) for seed in SEEDS
-    ]
-    assert min(taught) > 0.8
-    assert abs(np.mean(coin)) < 0.4
-    assert max(coin) < min(taught) - 0.3
-
-
-def test_labels_before_training_teach_little_about_a_policy_that_came_later(
-    fumbling: list[Trajectory], skilled: list[Trajectory], learn: Learn
-) -> None:
-    before, later = [], []
-    for seed in SEEDS:
-        first = learn(fumbling[:40], oracle, 75, seed)
-        assert agreement(first, fumbling[40:]) > 0.8
-        before.append(agreement(first, skilled[40:]))
-        later.append(agreement(learn([*fumbling[:40], *skilled[:40]], oracle, 300, seed), skilled[40:]))
-    assert np.mean(before) < np.mean(later) - 0.05
-
-
-def test_a_distance_is_learned_from_fewer_answers_by_squares_and_logarithms() -> None:
-    def correlation(seed: int, features: NumberFeatures) -> float:
-        random = np.random.default_rng(seed)
-        episodes = []
-        for _ in range(60):
-            states = random.normal(size=(31, 6)) + random.normal(size=6)
-            episodes.append(RecordedEpisode(states, np.zeros((30, 1)), closeness(states[1:])))
-        settings = RewardConfig(inputs="next_state", features=features)
-        lesson = Lesson(n_labels=60, segment_steps=10, reward=settings)
-        predictor = learn_reward(episodes, oracle, Box(-np.inf, np.inf, (6,)), Box(-1, 1, (1,)), lesson)
-        tried = random.normal(size=(2000, 6))
-        rewards = predictor.rewards(tried, np.zeros((2000, 1)), tried)
-        return float(np.corrcoef(rewards, closeness(tried))[0, 1])
-
-    def closeness(states: NDArray[Any]) -> NDArray[Any]:
-        """In two of the six numbers; the others are not looked at."""
-        distances: NDArray[Any] = np.linalg.norm(states[:, :2], axis=1)
-        return -distances
-
-    plain, even = (
-        np.mean([correlation(seed, features) for seed in range(1, 5)]) for features in ("plain", "even")
-    )
-    assert even > 0.85
-    assert plain < even - 0.08
 
 
 def test_arrays_do_as_well_as_trajectories(fumbling: list[Trajectory], learn: Learn) -> None:
@@ -333,7 +262,7 @@ def test_recorded_episodes_of_something_else_are_refused(arrays: dict[str, Any],
 
 
 def test_a_fit_that_diverged_is_told(fumbling: list[Trajectory], pendulum: TaskInfo) -> None:
-    lesson = Lesson(n_labels=40, segment_steps=STEPS, max_updates=30, reward=RewardConfig(learning_rate=1e30))
+    lesson = Lesson(n_labels=30, segment_steps=STEPS, max_updates=30, reward=RewardConfig(learning_rate=1e30))
     with pytest.warns(UserWarning, match=r"the fit came to numbers that are none.*learning_rate"):
         predictor = learn_reward(fumbling, oracle, pendulum.observation_space, pendulum.action_space, lesson)
     assert np.isfinite(predictor.step_rewards(fumbling[0])).all()

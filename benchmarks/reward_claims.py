@@ -1,0 +1,254 @@
+"""What do labels teach a reward predictor, without an agent? Small data sets, several seeds.
+
+Each figure is a correlation of predicted with true rewards where nothing was asked about, or for ``choice``
+whether squares and logarithms are read; printed are median and range over the seeds, there how many.
+
+    controls        300 labels about random episodes of Pendulum, by the oracle and by coin flips; Spearman's,
+                    of segments of other such episodes
+    later           75 labels about random episodes, on which nobody has trained yet, and 300 about those and
+                    the episodes of a policy that swings up; Spearman's, of segments of other random episodes
+                    and of other episodes of that policy
+    distance        60 labels about a distance in two of six numbers, read plainly, and squared and as
+                    logarithms (even); Pearson's, of steps
+    choice          how often the first fit settles on squares and logarithms, where the reward is a distance
+                    and where it is the sum of all eight numbers, by labels
+    regularisation  60 labels about a sum of two of five numbers; Pearson's, of steps
+
+    python -m benchmarks.reward_claims --show                         the kept results
+    python -m benchmarks.reward_claims                                what is missing of them, some minutes
+    python -m benchmarks.reward_claims --part distance --seeds 1 2 --results new.jsonl
+"""
+
+import argparse
+import itertools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from benchmarks.results import append, load
+from teacher.envs.episodes import Trajectory
+from teacher.envs.random_episodes import policy_trajectories, random_trajectories
+from teacher.envs.tasks import describe_task
+from teacher.judges import Judge, ScriptedTeacher, oracle
+from teacher.metrics import correlation, rank_correlation
+from teacher.offline import Lesson, RecordedEpisode, learn_reward
+from teacher.options import MAX_UPDATES, NumberFeatures, Regularisation, RewardConfig
+from teacher.reward.predictor import RewardPredictor
+from teacher.segments import SegmentPool
+from teacher.teachers import Manner
+
+torch.set_num_threads(1)  # as in a run: networks this small only lose by more
+
+RESULTS = Path(__file__).with_suffix(".jsonl")
+TASK = describe_task("Pendulum-v1")
+SEGMENT_STEPS = {"Pendulum": 15, "numbers": 10}
+NEW_STEPS = 2000
+CHOICE_LABELS = (40, 80, 160)
+
+Figures = dict[str, float]
+"""What one seed came to, by variant."""
+RewardOf = Callable[[NDArray[Any]], NDArray[Any]]
+"""The true rewards of states ``(n, numbers)``."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a predictor is fitted.
+
+    Attributes:
+        reward: its settings.
+        max_updates: of the fit to convergence.
+    """
+
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    max_updates: int = MAX_UPDATES
+
+    def set(self, **settings: Any) -> "Fit":
+        """The same with other settings."""
+        return replace(self, reward=replace(self.reward, **settings))
+
+
+FULL = Fit()
+
+
+def swing_up(observations: NDArray[Any]) -> NDArray[Any]:
+    """Pumps energy into Gymnasium's pendulum and holds it up: about -140 a episode, where random is -1290."""
+    cos, sin, speed = observations.T
+    energy = speed**2 / 6 + 9.81 / 2 * (cos - 1)
+    torque = np.where(cos > 0.9, -12 * np.arctan2(sin, cos) - 2.5 * speed, -3 * energy * np.sign(speed))
+    return np.asarray(torque.clip(-2, 2)[:, None], np.float32)
+
+
+def agreement(predictor: RewardPredictor, episodes: Sequence[Trajectory]) -> float:
+    """Rank correlation of predicted and true sums of an episode's segments."""
+    pool = SegmentPool(SEGMENT_STEPS["Pendulum"], seed=0)
+    pool.extend(episodes)
+    return rank_correlation(
+        predictor.segment_returns(pool.segments), [segment.true_return for segment in pool.segments]
+    )
+
+
+def _taught(
+    episodes: Sequence[Trajectory], judge: Judge, n_labels: int, seed: int, fit: Fit
+) -> RewardPredictor:
+    """A predictor of Pendulum's reward."""
+    lesson = Lesson(
+        n_labels=n_labels,
+        segment_steps=SEGMENT_STEPS["Pendulum"],
+        seed=seed,
+        max_updates=fit.max_updates,
+        reward=fit.reward,
+    )
+    return learn_reward(episodes, judge, TASK.observation_space, TASK.action_space, lesson)
+
+
+def controls(seed: int, fit: Fit) -> Figures:
+    """Labels that know, and labels that do not."""
+    episodes = list(itertools.islice(random_trajectories(TASK, seed), 70))
+    judges: Mapping[str, Judge] = {
+        "oracle": oracle,
+        "coin flips": ScriptedTeacher(Manner(mistake=0.5), seed),
+    }
+    return {
+        name: agreement(_taught(episodes[:50], judge, 300, seed, fit), episodes[50:])
+        for name, judge in judges.items()
+    }
+
+
+def later(seed: int, fit: Fit) -> Figures:
+    """Labels before training, and labels all the way."""
+    random = list(itertools.islice(random_trajectories(TASK, seed), 60))
+    skilled = list(itertools.islice(policy_trajectories(TASK, seed, swing_up), 60))
+    before = _taught(random[:40], oracle, 75, seed, fit)
+    after = _taught([*random[:40], *skilled[:40]], oracle, 300, seed, fit)
+    return {
+        f"{name}, {of}": agreement(predictor, episodes)
+        for name, predictor in {"labels before": before, "labels of both": after}.items()
+        for of, episodes in {"random": random[40:], "policy": skilled[40:]}.items()
+    }
+
+
+def closeness(states: NDArray[Any]) -> NDArray[Any]:
+    """In the first two numbers; the others are not looked at."""
+    distances: NDArray[Any] = np.linalg.norm(states[:, :2], axis=1)
+    return -distances
+
+
+def total(states: NDArray[Any]) -> NDArray[Any]:
+    """The sum of all numbers."""
+    sums: NDArray[Any] = states.sum(axis=1)
+    return sums
+
+
+def sum_of_two(states: NDArray[Any]) -> NDArray[Any]:
+    """The sum of the first two numbers."""
+    return total(states[:, :2])
+
+
+def _learned_from_numbers(
+    reward_of: RewardOf, size: int, n_labels: int, seed: int, fit: Fit
+) -> tuple[RewardPredictor, float]:
+    """A predictor of a reward of states of ``size`` numbers, and its correlation with it on new states."""
+    random = np.random.default_rng(seed)
+    episodes = []
+    for _ in range(n_labels):
+        states = random.normal(size=(31, size)) + random.normal(size=size)
+        episodes.append(RecordedEpisode(states, np.zeros((30, 1)), reward_of(states[1:])))
+    lesson = Lesson(
+        n_labels=n_labels,
+        segment_steps=SEGMENT_STEPS["numbers"],
+        max_updates=fit.max_updates,
+        reward=replace(fit.reward, inputs="next_state"),
+    )
+    spaces_ = spaces.Box(-np.inf, np.inf, (size,)), spaces.Box(-1, 1, (1,))
+    predictor = learn_reward(episodes, oracle, *spaces_, lesson)
+    tried = random.normal(size=(NEW_STEPS, size))
+    rewards = predictor.rewards(tried, np.zeros((NEW_STEPS, 1)), tried)
+    return predictor, correlation(rewards, reward_of(tried))
+
+
+def distance(seed: int, fit: Fit) -> Figures:
+    """What squares and logarithms bring where the reward is a distance."""
+    features: Sequence[NumberFeatures] = ("plain", "even")
+    return {
+        name: _learned_from_numbers(closeness, 6, 60, seed, fit.set(features=name))[1] for name in features
+    }
+
+
+def choice(seed: int, fit: Fit) -> Figures:
+    """Whether they are settled on, 1 or 0."""
+    rewards: Mapping[str, RewardOf] = {"distance": closeness, "sum": total}
+    fit = fit.set(features="auto")
+    return {
+        f"{name}, {count} labels": float(
+            _learned_from_numbers(reward_of, 8, count, seed, fit)[0].features == "even"
+        )
+        for name, reward_of in rewards.items()
+        for count in CHOICE_LABELS
+    }
+
+
+def regularisation(seed: int, fit: Fit) -> Figures:
+    """What each penalty leaves to be learned, at its own strength and adapted."""
+    return {
+        f"{name}, adapted" if adapt else name: _learned_from_numbers(
+            sum_of_two, 5, 60, seed, fit.set(features="plain", regularisation=name, adapt=adapt)
+        )[1]
+        for name in get_args(Regularisation)
+        for adapt in (False, True)
+    }
+
+
+PARTS: Mapping[str, Callable[[int, Fit], Figures]] = {
+    part.__name__: part for part in (controls, later, distance, choice, regularisation)
+}
+
+
+def print_table(results: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """A row for each variant of each part there are results of."""
+    table = Table("part", "variant", "seeds", "median (range)")
+    for part in PARTS:
+        figures = [result["figures"] for result in results if result["part"] == part]
+        for variant in figures[0] if figures else ():
+            values = [one[variant] for one in figures]
+            told = f"{np.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+            if part == "choice":
+                told = f"{sum(values):.0f} of {len(values)}"
+            table.add_row(part, variant, str(len(values)), told)
+    console.print(table)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make what is missing, and show what there is; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.reward_claims",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=range(1, 9), help="default: 1 to 8")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="default: beside this script")
+    parser.add_argument("--show", action="store_true", help="make nothing")
+    options = parser.parse_args(arguments)
+    console, made = Console(width=100), {(one["part"], one["seed"]) for one in load(options.results)}
+    wanted = itertools.product(options.seeds, options.part)
+    missing = [] if options.show else [(part, seed) for seed, part in wanted if (part, seed) not in made]
+    for part, seed in track(missing, console=console, disable=not missing):
+        figures = {name: round(value, 3) for name, value in PARTS[part](seed, FULL).items()}
+        append(options.results, {"part": part, "seed": seed, "figures": figures})
+    print_table(load(options.results), console)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
