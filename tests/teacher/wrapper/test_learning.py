@@ -47,7 +47,7 @@ def test_squares_and_logarithms_are_noted_once_where_they_are_read(
 ) -> None:
     monkeypatch.setattr(predictor, "_CLEAR_GAIN", gain)
     caplog.set_level(logging.INFO, "teacher.wrapper.predictor")
-    env = wrap(n_prefs=60, n_initial_prefs=40)
+    env = wrap(n_prefs=60, n_initial_prefs=40, reward=replace(SMALL, patience=10))
     play(env, 900)
     assert env.using_reward_from_predictor
     assert caplog.text.count("squares and logarithms") == times
