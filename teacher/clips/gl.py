@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+from teacher.envs.capture import why_no_screen
 from teacher.errors import RenderError
 
 _BACKENDS = ("egl", "osmesa")
@@ -19,8 +20,11 @@ def select_gl() -> str:
     because PyOpenGL binds to the first platform it meets and can never leave it.
 
     Raises:
-        RenderError: no backend works; the message names the packages to install.
+        RenderError: no backend works; the message names the packages to install. Or a screen is to be drawn
+            on, and there is none.
     """
+    if no_screen := why_no_screen():
+        raise RenderError(no_screen)
     if chosen := os.environ.get("MUJOCO_GL"):
         return chosen
     for backend in _BACKENDS:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from teacher.clips.encode import Frame, encode
+from teacher.clips.gl import select_gl
 from teacher.clips.overrides import draws_as_gymnasium
 from teacher.envs.capture import as_frame, prepare_drawing
 from teacher.envs.episodes import replay
@@ -165,6 +166,8 @@ class Stage:
         if self._is_quick is None:
             self._is_quick = draws_as_gymnasium(self._env)
         if not self._is_quick:
+            if hasattr(self._env.unwrapped, "mujoco_renderer"):
+                select_gl()
             return as_frame(self._env.render(), self._name)
         bare: Any = self._env.unwrapped
         if self._scene is None:

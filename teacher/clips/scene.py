@@ -87,7 +87,7 @@ class MujocoScene:
         except (AttributeError, ImportError, OSError, RuntimeError, mujoco.FatalError) as error:
             raise RenderError(
                 f"MuJoCo cannot draw with MUJOCO_GL={backend_name}: {one_line(error)}; "
-                "install libegl1 and libgl1-mesa-dri, or libosmesa6"
+                "leave it unset, or install libegl1 and libgl1-mesa-dri, or libosmesa6"
             ) from error
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
         self._scene = mujoco.MjvScene(self._model, 2000)

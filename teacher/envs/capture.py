@@ -2,6 +2,7 @@
 
 import io
 import os
+import sys
 from typing import Any, SupportsFloat
 
 import numpy as np
@@ -19,6 +20,17 @@ _QUALITY = 90
 def prepare_drawing() -> None:
     """Let pygame, under classic control and Box2D, not look for a screen."""
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+
+
+def why_no_screen() -> str | None:
+    """Return why ``MUJOCO_GL=glfw`` cannot draw MuJoCo here, and what to do; None where it can."""
+    has_screen = sys.platform != "linux" or os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}
+    if os.environ.get("MUJOCO_GL") != "glfw" or has_screen:
+        return None
+    return (
+        "MUJOCO_GL=glfw draws on a screen, and there is none here (DISPLAY is not set); leave MUJOCO_GL "
+        "unset, or set it to egl or osmesa"
+    )
 
 
 class CapturedResets(SeededResets):
@@ -42,7 +54,7 @@ class CapturedResets(SeededResets):
             picture: Any = self.env.render()
         except Exception as error:  # an environment may raise anything
             raise EnvironmentUnsuitableError(
-                f"--capture_frames: {self._name} cannot be drawn: {described(error)}"
+                f"--capture_frames: {self._name} cannot be drawn: {why_no_screen() or described(error)}"
             ) from error
         return jpeg(picture, self._name)
 

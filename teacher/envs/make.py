@@ -69,7 +69,7 @@ def _import_mujoco() -> Any:
         import mujoco  # noqa: PLC0415
     except ModuleNotFoundError:
         return None
-    except (ImportError, AttributeError, OSError):
+    except (ImportError, AttributeError, OSError, RuntimeError):
         chosen = os.environ.get("MUJOCO_GL")
         if chosen is None:
             raise

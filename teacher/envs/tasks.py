@@ -18,7 +18,7 @@ from teacher.envs.families import resolve_env_id
 from teacher.envs.make import make_env
 from teacher.envs.registry import find_spec, reason
 from teacher.envs.threads import ThreadedVectorEnv
-from teacher.envs.transform import KWARG
+from teacher.envs.transform import FLATTEN, KWARG, has_fixed_size
 from teacher.errors import EnvironmentUnsuitableError, TeacherError, one_line
 
 DEFAULT_FPS = 30
@@ -170,9 +170,11 @@ def _never_terminates(env: gym.Env[Any, Any]) -> bool:
 def _supported_spaces(env_id: str, env: gym.Env[Any, Any]) -> tuple[Box, ActionSpace]:
     observations, actions = env.observation_space, env.action_space
     if not isinstance(observations, Box) or 0 in observations.shape:
+        remedy = f"--{KWARG} {FLATTEN} puts all parts one after the other, or"
         raise EnvironmentUnsuitableError(
-            f"{env_id} has observations {one_line(observations)}; expected a Box: numbers of one shape, as "
-            f"--{KWARG} can make them"
+            f"{env_id} has observations {one_line(observations)}; expected a Box: numbers of one shape; "
+            f"{remedy if has_fixed_size(observations) else 'pass'} --{KWARG} module:function, a function of "
+            "your own that makes an array of them"
         )
     if isinstance(actions, Discrete | MultiDiscrete):
         return observations, actions

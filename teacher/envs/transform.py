@@ -81,16 +81,17 @@ class TransformedObservations(gym.Wrapper[Any, Any, Any, Any]):
         return EnvironmentUnsuitableError(f"--{KWARG} {self._name}: {reason}")
 
 
-def _has_fixed_size(space: gym.Space[Any]) -> bool:
+def has_fixed_size(space: gym.Space[Any]) -> bool:
+    """Return whether ``flatten`` can make an array of such observations."""
     try:
-        return bool(space.is_np_flattenable)
+        return bool(space.is_np_flattenable) and gym.spaces.flatdim(space) > 0
     except NotImplementedError:  # by a space of somebody's own
         return False
 
 
 def _find(name: str, space: gym.Space[Any]) -> Callable[[Any], Any]:
     if name == FLATTEN:
-        if not _has_fixed_size(space):
+        if not has_fixed_size(space):
             raise EnvironmentUnsuitableError(
                 f"--{KWARG} {FLATTEN}: expected observations of fixed size, got {one_line(space)}; name a "
                 "module:function that makes an array of them"

@@ -95,7 +95,10 @@ def test_a_function_that_does_not_do_is_refused(own_module: str, function: str, 
 def test_a_missing_function_and_missing_option_are_refused(own_module: str) -> None:
     with pytest.raises(ConfigError, match="--obs_transform: cannot import"):
         collect(f"{own_module}:second")
-    with pytest.raises(EnvironmentUnsuitableError, match="as --obs_transform can make them"):
+    with pytest.raises(
+        EnvironmentUnsuitableError,
+        match="--obs_transform flatten puts all parts one after",
+    ):
         collect(None)
     with pytest.raises(EnvironmentUnsuitableError, match="expected observations of fixed size"):
         describe_task("minigrid:MiniGrid-Empty-5x5-v0", 100, "flatten")
