@@ -10,11 +10,21 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from teacher.envs.capture import why_no_screen
 from teacher.envs.tasks import DEFAULT_FPS
-from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, described, one_line
+from teacher.envs.transform import has_fixed_size
+from teacher.errors import (
+    ConfigError,
+    DataError,
+    EnvironmentUnsuitableError,
+    RenderError,
+    described,
+    one_line,
+)
 from teacher.reward.devices import working_device
 from teacher.reward.features import Transitions
 from teacher.reward.predictor import RewardPredictor
+from teacher.wrapper.processes import ONE_PREDICTOR, require_own_agent
 from teacher.wrapper.recording import Source
 from teacher.wrapper.settings import WrapperConfig, read_settings
 from teacher.wrapper.tutor import Tutor
@@ -22,6 +32,7 @@ from teacher.wrapper.tutor import Tutor
 Space = spaces.Space[Any]
 
 TRUE_REWARD_KEY = "true_reward"
+_FLATTENS = ", such as lambda observation: gymnasium.spaces.flatten(env.observation_space, observation)"
 
 _log = logging.getLogger("teacher.wrapper")
 
@@ -31,6 +42,13 @@ class Controls:
 
     _tutor: Tutor
     _wants_prediction: bool
+
+    def __reduce__(self) -> Any:
+        """Refuse to be copied or sent to another process, which would learn nothing there."""
+        raise ConfigError(
+            f"{type(self).__name__} cannot be copied or sent to another process, as SubprocVecEnv does: its "
+            f"predictor is trained in this one; {ONE_PREDICTOR}"
+        )
 
     @property
     def tutor(self) -> Tutor:
@@ -89,15 +107,21 @@ class Controls:
         return self._tutor.answer(count)
 
 
+def _single_spaces(env: Any) -> tuple[Space, Space]:
+    """Of observations and actions of one environment."""
+    observations = getattr(env, "single_observation_space", env.observation_space)
+    return observations, getattr(env, "single_action_space", env.action_space)
+
+
 def begin(env: Any, network: Any, settings: Mapping[str, Any], env_id: str, can_draw: bool) -> Tutor:
     """The tutor that keyword arguments ask for, of an environment's single spaces."""
     config = read_settings(settings)
+    require_own_agent(config)
     working_device(config.device)  # before a folder is made
     for name in ("env_wrapper", "reward_predictor", "pref_interface"):
         logger = {"env_wrapper": "", "reward_predictor": ".predictor", "pref_interface": ".preferences"}[name]
         logging.getLogger(f"teacher.wrapper{logger}").setLevel(getattr(config, f"{name}_log_level"))
-    observations = getattr(env, "single_observation_space", env.observation_space)
-    actions = getattr(env, "single_action_space", env.action_space)
+    observations, actions = _single_spaces(env)
     source = Source(
         env_id,
         transformed_space(observations, config.obs_transform_func),
@@ -119,7 +143,7 @@ def transformed_space(space: Space, function: Callable[[Any], Any] | None) -> Sp
         if isinstance(space, spaces.Dict | spaces.Tuple | spaces.Text | spaces.Graph | spaces.Sequence):
             raise EnvironmentUnsuitableError(
                 f"observations are {one_line(space)}; pass obs_transform_func, which makes a vector or an "
-                "image of one"
+                f"image of one{_FLATTENS if has_fixed_size(space) else ''}"
             )
         return space
     try:
@@ -144,6 +168,16 @@ def predict(
 ) -> NDArray[np.float64]:
     """Predicted rewards of steps of a few environments: all ``(n, ...)``, to ``(n,)``."""
     return predictor.step_rewards(Transitions(before, actions, after, terminated))
+
+
+def drawn(env: Any) -> Any:
+    """What an environment draws. Raises :class:`RenderError` where it draws on a screen that is missing."""
+    try:
+        return env.render()
+    except Exception as error:  # it may raise anything
+        if no_screen := why_no_screen():
+            raise RenderError(no_screen) from error
+        raise
 
 
 def note_early_end(tutor: Tutor) -> None:

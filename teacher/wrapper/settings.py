@@ -127,6 +127,10 @@ class WrapperConfig:
     )
     reward: Annotated[RewardConfig, "the reward predictor"] = field(default_factory=RewardConfig)
     queries: Annotated[QueryConfig, "the choice of pairs to ask about"] = field(default_factory=QueryConfig)
+    own_agent: Annotated[
+        bool,
+        "train a predictor in a daemonic process, too, as of a multiprocessing.Pool: it has its own agent",
+    ] = False
     seed: Annotated[int, "of everything random", SEED] = 1
     device: Annotated[str, "torch device of the predictor"] = "cpu"
 

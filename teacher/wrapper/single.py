@@ -5,6 +5,7 @@ from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.utils import RecordConstructorArgs
 
 from teacher.envs.capture import jpeg
 from teacher.envs.episodes import episode_seeds
@@ -13,17 +14,20 @@ from teacher.wrapper.controls import (
     TRUE_REWARD_KEY,
     Controls,
     begin,
+    drawn,
     note_early_end,
     predict,
     reward_before_predictor,
 )
 from teacher.wrapper.recording import EpisodeCutter, Step
-from teacher.wrapper.tutor import Tutor
+from teacher.wrapper.tutor import Tutor, open_tutor
 
+SAME_AS = "same_as"
+"""A further argument, in the ``spec`` alone: which tutor to use, where that is still open."""
 _MAX_BESIDE = 1024  # environments of one agent; each has its own share of all seeds
 
 
-class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any]):
+class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Asks about what an agent does in an environment, and rewards it by what was answered.
 
     For any library that steps a Gymnasium environment::
@@ -34,6 +38,8 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any]):
 
     ``step`` returns the predicted reward as soon as there is a predictor; ``info["true_reward"]`` is always
     the environment's own. Arguments are those of :class:`~teacher.wrapper.settings.WrapperConfig`.
+
+    One that is made again from the ``spec`` of another that is still open is beside that, see :meth:`beside`.
 
     Args:
         env: any environment; of dict or other odd observations with ``obs_transform_func``.
@@ -50,15 +56,21 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gym.Env[Any, Any], reward_predictor_network: Any = None, **settings: Any) -> None:
         super().__init__(env)
-        env_id = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
-        can_draw = env.render_mode == "rgb_array"
-        self._join(begin(env, reward_predictor_network, settings, env_id, can_draw))
+        tutor = open_tutor(settings.pop(SAME_AS, None))
+        if tutor is None:
+            env_id = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
+            can_draw = env.render_mode == "rgb_array"
+            tutor = begin(env, reward_predictor_network, settings, env_id, can_draw)
+        again = {"reward_predictor_network": reward_predictor_network, **settings, SAME_AS: tutor.name}
+        RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **again)
+        self._join(tutor)
 
     @classmethod
-    def _of(cls, env: gym.Env[Any, Any], tutor: Tutor) -> "HumanPreferencesEnvWrapper":
+    def _of(cls, env: gym.Env[Any, Any], first: "HumanPreferencesEnvWrapper") -> "HumanPreferencesEnvWrapper":
         wrapper = cls.__new__(cls)
         gym.Wrapper.__init__(wrapper, env)
-        wrapper._join(tutor)
+        RecordConstructorArgs.__init__(wrapper, _disable_deepcopy=True, **first._saved_kwargs)
+        wrapper._join(first._tutor)
         return wrapper
 
     def beside(self, env: gym.Env[Any, Any]) -> "HumanPreferencesEnvWrapper":
@@ -73,7 +85,7 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any]):
                 f"expected an environment of {spaces[0]} and {spaces[1]}, got {env.observation_space} and "
                 f"{env.action_space}"
             )
-        return self._of(env, self._tutor)
+        return self._of(env, self)
 
     def _join(self, tutor: Tutor) -> None:
         self._tutor = tutor
@@ -112,7 +124,7 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any]):
         tutor.steps += 1
         if terminated:
             note_early_end(tutor)
-        frame = jpeg(self.env.render()) if tutor.wants_films else None
+        frame = jpeg(drawn(self.env)) if tutor.wants_films else None
         true = float(reward)
         step = Step(executed, self._observation, true, terminated, truncated, frame)
         tutor.give(self._cutter.add(step))

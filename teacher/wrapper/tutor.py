@@ -9,10 +9,12 @@ import contextlib
 import logging
 import math
 import threading
+import uuid
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from torch.utils.tensorboard import SummaryWriter
 
@@ -39,6 +41,7 @@ from teacher.wrapper.beginnings import (
     new_predictor,
 )
 from teacher.wrapper.clips import Films
+from teacher.wrapper.processes import Home
 from teacher.wrapper.questions import Questions
 from teacher.wrapper.recording import Source
 from teacher.wrapper.settings import WrapperConfig
@@ -61,6 +64,26 @@ class _StoppedError(Exception):
     """Ends a fit that nobody waits for any more."""
 
 
+_open: WeakValueDictionary[str, "Tutor"] = WeakValueDictionary()
+"""Those of this process that are not closed, by name."""
+
+
+def open_tutor(name: str | None) -> "Tutor | None":
+    """The tutor of that name, where it is in this process and not closed."""
+    return None if name is None else _open.get(name)
+
+
+def _warn_of_others() -> None:
+    """Say where another predictor is trained in this process, perhaps for the same agent."""
+    others = [str(other.config.logs) for other in _open.values() if other.config.train_reward]
+    if others:
+        _log.warning(
+            "another wrapper of this process, with the log_dir %s, trains a predictor of its own; where the "
+            "environments of both are one agent's, make this one by first.beside(env)",
+            others[0],
+        )
+
+
 class Tutor:
     """Asks about segments, learns from the answers, and offers the predictor that came of it.
 
@@ -74,6 +97,7 @@ class Tutor:
         network: makes each member of the predictor, instead of the project's networks.
 
     Attributes:
+        name: no other has it, in any process.
         predictor: what rewards are to be predicted with now; None where there is none yet.
         training_steps: passes through all answers that were made so far.
         steps: environment steps so far.
@@ -83,8 +107,10 @@ class Tutor:
     def __init__(
         self, config: WrapperConfig, source: Source, can_draw: bool, network: MakeNetwork | None = None
     ) -> None:
+        self.name = uuid.uuid4().hex
         self.config = config
         self.source = source
+        self._home = Home()
         self._network = network
         self.predictor: RewardPredictor | None = None
         self.training_steps = self.steps = 0
@@ -104,6 +130,9 @@ class Tutor:
         with contextlib.ExitStack() as parts:
             self._open(parts)
             self._parts = parts.pop_all()
+        if config.train_reward:
+            _warn_of_others()
+        _open[self.name] = self
         self._thread: threading.Thread | None = None
         if config.background and (config.collect_prefs or config.train_reward):
             self._thread = threading.Thread(target=self._work, name="preference-tutor", daemon=True)
@@ -150,6 +179,7 @@ class Tutor:
         """One wrapper less; :meth:`close` with the last."""
         self._users -= 1
         if self._users == 0:
+            _open.pop(self.name, None)
             self.close()
 
     @property
@@ -184,7 +214,9 @@ class Tutor:
 
         Raises:
             BackgroundError: something failed beside.
+            ConfigError: this is another process than that it was made in.
         """
+        self._home.require()
         if segments:
             self._patience = math.inf
         elif self.steps >= self._patience:

@@ -18,6 +18,7 @@ from teacher.wrapper.controls import (
     TRUE_REWARD_KEY,
     Controls,
     begin,
+    drawn,
     note_early_end,
     predict,
     reward_before_predictor,
@@ -99,7 +100,7 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
         tutor.steps += int(real.sum())
         if (terminated & real).any():
             note_early_end(tutor)
-        frames: Any = self.env.render() if tutor.wants_films else None
+        frames: Any = drawn(self.env) if tutor.wants_films else None
         segments: list[Segment] = []
         for index in real.nonzero()[0].tolist():
             flags = bool(terminated[index]), bool(truncated[index])

@@ -1,0 +1,133 @@
+"""Environments of one agent in several processes: one predictor, or a refusal that is seen."""
+
+import logging
+import multiprocessing
+import pickle
+from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv
+from stable_baselines3.common.vec_env import SubprocVecEnv
+
+from teacher import HumanPreferencesEnvWrapper
+from teacher.errors import ConfigError
+from tests.teacher.wrapper.conftest import INSIDE, Line, Wrap, WrapVector, play
+
+OTHER_PREDICTOR = "another wrapper of this process"
+
+
+def wrapped(log_dir: Path, **settings: Any) -> HumanPreferencesEnvWrapper:
+    return HumanPreferencesEnvWrapper(Line(), log_dir=log_dir, **{**INSIDE, **settings})
+
+
+def test_a_wrapper_is_not_sent_to_another_process(wrap: Wrap) -> None:
+    """As SubprocVecEnv and AsyncVectorEnv send what makes their environments."""
+    first = wrap()
+    with pytest.raises(ConfigError, match=r"cannot be copied or sent to another process.*DummyVecEnv"):
+        SubprocVecEnv([lambda: first, lambda: first.beside(Line())])
+    for copy in (pickle.dumps, deepcopy):
+        with pytest.raises(ConfigError, match=r"HumanPreferencesEnvWrapper cannot be copied or sent"):
+            copy(first)
+
+
+def test_the_vector_wrapper_is_not_sent_either(wrap_vector: WrapVector) -> None:
+    envs = wrap_vector(AsyncVectorEnv([Line, Line]))
+    with pytest.raises(ConfigError, match=r"HumanPreferencesVectorWrapper cannot be copied or sent"):
+        pickle.dumps(envs)
+
+
+def test_each_process_of_a_vector_environment_would_train_its_own_predictor_which_is_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises((EOFError, BrokenPipeError, ConnectionResetError)):  # the workers have ended
+        SubprocVecEnv([partial(wrapped, tmp_path / name) for name in ("a", "b")])
+    told = capfd.readouterr().err
+    assert "would train a predictor of its own beside those of the others" in told
+    assert "DummyVecEnv([lambda: first, lambda: first.beside(env)])" in told
+    assert not (tmp_path / "a").exists()
+
+
+def refusal_in_a_worker(send: Callable[[str], None], log_dir: Path, **settings: Any) -> None:
+    try:
+        env = wrapped(log_dir, **settings)
+        send(str(play(env, 30)[0][0]))
+        env.close()
+    except ConfigError as error:
+        send(str(error))
+
+
+@pytest.mark.parametrize(
+    ("daemon", "settings", "refused"),
+    [
+        (True, {}, True),
+        (True, {"own_agent": True}, False),
+        (True, {"collect_prefs": False, "train_reward": False}, False),
+        (False, {}, False),
+    ],
+)
+def test_a_process_with_an_agent_of_its_own_may_train(
+    tmp_path: Path, daemon: bool, settings: dict[str, Any], refused: bool
+) -> None:
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    worker = context.Process(
+        target=refusal_in_a_worker, args=(there.send, tmp_path / "logs"), kwargs=settings, daemon=daemon
+    )
+    worker.start()
+    said = here.recv()
+    worker.join()
+    assert ("own_agent=True" in said) == refused
+
+
+def step_elsewhere(send: Callable[[str], None], env: HumanPreferencesEnvWrapper) -> None:
+    try:
+        env.step(np.zeros(1, np.float32))
+        send("stepped")
+    except ConfigError as error:
+        send(str(error))
+
+
+def test_a_wrapper_is_not_stepped_in_a_process_that_was_forked_from_its_own(wrap: Wrap) -> None:
+    env = wrap()
+    env.reset(seed=1)
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    worker = context.Process(target=step_elsewhere, args=(there.send, env))
+    worker.start()
+    assert "stepped in another process than it was made in" in here.recv()
+    worker.join()
+    env.step(np.zeros(1, np.float32))
+
+
+def test_one_predictor_rewards_environments_in_several_processes(wrap_vector: WrapVector) -> None:
+    """A Gymnasium vector environment steps them; it is wrapped as a whole, in this process."""
+    envs = wrap_vector(AsyncVectorEnv([Line, Line]))
+    envs.action_space.seed(1)
+    envs.reset(seed=1)
+    while not envs.using_reward_from_predictor:
+        envs.step(envs.action_space.sample())
+    rewards = [envs.step(envs.action_space.sample())[1] for _ in range(10)]
+    assert np.count_nonzero(rewards) >= 16  # all but the steps that begin an episode
+    assert envs.tutor.answers >= INSIDE["n_initial_prefs"]
+
+
+def test_a_second_predictor_in_a_process_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "teacher.wrapper")
+    first = wrapped(tmp_path / "first")
+    first.beside(Line()).close()
+    wrapped(tmp_path / "second", train_reward=False).close()
+    assert OTHER_PREDICTOR not in caplog.text
+    second = wrapped(tmp_path / "third")
+    assert f"{OTHER_PREDICTOR}, with the log_dir {tmp_path / 'first'}, trains a predictor" in caplog.text
+    caplog.clear()
+    first.close()
+    second.close()
+    wrapped(tmp_path / "fourth").close()
+    assert OTHER_PREDICTOR not in caplog.text
