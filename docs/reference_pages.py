@@ -68,6 +68,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "The reward predictor",
         {
             "teacher.reward.predictor": "",
+            "teacher.reward.relabeling": "",
             "teacher.reward.network": "",
             "teacher.reward.modules": "",
             "teacher.reward.features": "",

@@ -26,6 +26,7 @@ from teacher.reward.features import Transitions
 from teacher.reward.predictor import RewardPredictor
 from teacher.wrapper.processes import ONE_PREDICTOR, require_own_agent
 from teacher.wrapper.recording import Source
+from teacher.wrapper.replay import ReplayFormat
 from teacher.wrapper.settings import WrapperConfig, read_settings
 from teacher.wrapper.tutor import Tutor
 
@@ -97,6 +98,40 @@ class Controls:
             DataError: there is none yet.
         """
         return self._tutor.save_predictor()
+
+    @property
+    def predictor(self) -> RewardPredictor | None:
+        """What rewards are predicted with now, another object whenever it was trained on; None before."""
+        return self._tutor.predictor
+
+    def relabel(self, buffer: Any, *, scaled_actions: bool = True) -> int:
+        """Give all steps in a replay buffer of Stable-Baselines3 the rewards that are predicted for them now.
+
+        Rewards are stored when a step is made, so an agent that learns from old steps would else go on
+        learning from what earlier predictors said, and from the 0 before there was one. Do it whenever
+        :attr:`predictor` is another one. It takes a ``ReplayBuffer``, or a ``DictReplayBuffer`` where there
+        is an ``obs_transform_func``. Wrappers of observations or actions belong inside this one.
+
+        Args:
+            buffer: such as ``model.replay_buffer``.
+            scaled_actions: whether actions of a Box lie in [-1, 1] there, as Stable-Baselines3's agents store
+                them; False where they are stored as they are executed.
+
+        Returns:
+            How many rewards were replaced.
+
+        Raises:
+            ConfigError: it is another kind of buffer, or does not hold what the predictor reads.
+            DataError: there is no predictor yet.
+        """
+        if (predictor := self.predictor) is None:
+            raise DataError(
+                f"there is no reward predictor yet, only {self._tutor.answers} of "
+                f"{self._tutor.config.n_initial_prefs} answers to train one; relabel later"
+            )
+        spaces = _single_spaces(self.env)  # type: ignore[attr-defined]  # of the wrapper that this is part of
+        transform = self._tutor.config.obs_transform_func
+        return ReplayFormat(*spaces, transform, scaled_actions).relabel(buffer, predictor)
 
     def answer(self, count: int | None = None) -> int:
         """Ask here, with ``people="notebook"``, about ``count`` waiting pairs or all; how many were answered.

@@ -119,8 +119,9 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
             action, self.action_space.dtype
         )  # a copy: an environment may write into its action
         action = executed.copy()[()] if tutor.source.replayable else action
+        before = np.array(self._observation)  # a copy: an environment may write into what it returned
         observation, reward, terminated, truncated, info = self.env.step(action)
-        before, self._observation = self._observation, tutor.transform(observation)
+        self._observation = tutor.transform(observation)
         tutor.steps += 1
         if terminated:
             note_early_end(tutor)

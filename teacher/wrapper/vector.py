@@ -89,10 +89,11 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
         tutor = self._tutor
         executed = np.array(actions, self.action_space.dtype)
         actions = executed.copy() if tutor.source.replayable else actions
+        before = [np.array(one) for one in self._observations]  # copies: environments may write into them
         observations, true, terminated, truncated, infos = self.env.step(actions)
         real = ~self._ended if self._mode is AutoresetMode.NEXT_STEP else np.ones_like(self._ended)
         ended = terminated | truncated
-        before, first = self._observations, self._each(observations)
+        first = self._each(observations)
         after = list(first)
         if self._mode is AutoresetMode.SAME_STEP:  # what came begins the next episode
             for index in ended.nonzero()[0]:
