@@ -82,7 +82,7 @@ def test_a_run_that_came_to_nothing_while_it_was_looked_at_is_no_damage(
         return load_config(folder)
 
     for name in ("goes", "stays"):
-        new = config(tmp_path, name, predictor="rl")
+        new = TeachConfig(env_id="Pendulum-v1", predictor="rl", name=name, runs_dir=str(tmp_path))
         new.run_dir.mkdir(parents=True)
         save_config(new, uuid.uuid4())
     monkeypatch.setattr("teacher.cli.ls.load_config", load_what_goes)
