@@ -3,130 +3,54 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
-from uuid import UUID, uuid4
+from typing import TYPE_CHECKING
 
 import pytest
-from django.core.exceptions import ValidationError
-from django.db import connection, connections
-from django.db.migrations.executor import MigrationExecutor
+from django.db import connections
 from django.db.models.functions import Now
 from django.test import Client
-from django.utils import timezone
 
 from human_feedback_site.feedback.models import (
     Arrival,
-    Experiment,
     Invite,
-    InvitePart,
     Label,
     Labeler,
     Lease,
     Participation,
 )
-from human_feedback_site.feedback.services import accounts, completion, invites, moderation, parts, quality
-from human_feedback_site.feedback.services.revisions import Revision, revise_answer
+from human_feedback_site.feedback.services import completion, invites, moderation, parts, quality
+from tests.site.coming_by_links import (
+    OTHER,
+    PID,
+    SESSION,
+    STUDY_2,
+    answer,
+    arrive,
+    ask,
+    on_the_page,
+    part_counts,
+    shown,
+    somebody,
+    two_links_by_name,
+    two_studies,
+    undo,
+    work,
+)
 
 if TYPE_CHECKING:
-    from tests.site.conftest import Api, Trainer
-
-PID, OTHER, STUDY, STUDY_2, SESSION = (
-    "5a9d64f5f6dfdd0001eaa7" + end for end in ("01", "02", "03", "04", "05")
-)
-LINKS: dict[str, dict[str, Any]] = {
-    "first": {"study": STUDY, "answers_wanted": 2, "completion_code": "DONE123"},
-    "second": {"study": STUDY_2, "answers_wanted": 4, "completion_code": "OTHER77"},
-}
+    from tests.site.conftest import Trainer
 
 
 @pytest.fixture
 def links(trainer: Trainer) -> dict[str, Invite]:
-    """Two studies on one experiment."""
-    facts = {"kind": "anonymous", "platform": "prolific", "limit": 5, "screen_out_code": "OUT1"}
-    day = timezone.now() + timedelta(days=1)
-    return {
-        name: Invite.objects.create(experiment=trainer.experiment, expires_at=day, **facts, **each)
-        for name, each in LINKS.items()
-    }
+    return two_studies(trainer.experiment)
 
 
 @pytest.fixture
 def named(trainer: Trainer) -> dict[str, Invite]:
-    """Two links for one labeler by name."""
-    mia = accounts.invite(trainer.experiment, "mia")
-    day = timezone.now() + timedelta(days=1)
-    codes = {
-        name: {key: each[key] for key in ("answers_wanted", "completion_code")}
-        for name, each in LINKS.items()
-    }
-    return {
-        name: Invite.objects.create(
-            experiment=trainer.experiment, kind="named", labeler=mia, expires_at=day, **each
-        )
-        for name, each in codes.items()
-    }
-
-
-@pytest.fixture
-def client_api() -> Callable[[Client], Api]:
-    from tests.site.conftest import Api
-
-    return Api
-
-
-def arrive(client: Client, invite: Invite, participant: str = PID) -> None:
-    """Follow a link, and press the button where there is one."""
-    path, sent = invites.link_of(invite, ""), {}
-    if invite.platform:
-        sent = {"PROLIFIC_PID": participant, "STUDY_ID": invite.study, "SESSION_ID": SESSION}
-    response = client.get(path, sent)
-    if response.status_code == 200:
-        response = client.post(path, sent)
-    assert (response.status_code, response.headers["Location"]) == (302, "/experiments/hopper/label")
-
-
-def ask(api: Api, count: int = 1, **body: object) -> Any:
-    return api.post("/experiments/hopper/leases", {"count": count, **body})
-
-
-def answer(api: Api, lease: Any) -> Any:
-    return api.post("/labels", {"uuid": str(uuid4()), "lease": lease["uuid"], "choice": "left"})
-
-
-def undo(api: Api, label: Any) -> Any:
-    return api.post(f"/labels/{label['uuid']}/undo", {"uuid": str(uuid4())})
-
-
-def work(api: Api, count: int) -> list[Any]:
-    """Answer so many pairs, one after the other."""
-    return [answer(api, ask(api)["leases"][0]) for _ in range(count)]
-
-
-def shown(api: Api) -> tuple[int, str]:
-    """How many answers the last page counts, and which code it shows."""
-    html = api.client.get("/experiments/hopper/done").content.decode()
-    [count] = re.findall(r"(\d+) answers? of yours", html)
-    return int(count), "".join(re.findall(r"<code>(\w+)</code>", html))
-
-
-def on_the_page(api: Api) -> int:
-    html = api.client.get("/experiments/hopper/label").content.decode()
-    return int(re.findall(r'id="answered">(\d+)<', html)[0])
-
-
-def part_counts() -> dict[int | None, int]:
-    """What is counted for each invitation, which is what its labels say."""
-    participation = Participation.objects.get(labeler__in=Label.objects.values("labeler"))
-    kept = InvitePart.objects.filter(participation=participation)
-    counts: dict[int | None, int] = {part.invite_id: part.answered for part in kept}
-    counts[participation.invite_id] = participation.part_answered
-    for invite, count in counts.items():
-        standing = Label.objects.filter(undo=None, lease__invite=invite, labeler=participation.labeler)
-        assert standing.exclude(status="void").count() == count
-    return counts
+    return two_links_by_name(trainer.experiment)
 
 
 # Two links
@@ -134,11 +58,11 @@ def part_counts() -> dict[int | None, int]:
 
 @pytest.mark.parametrize("kind", ["links", "named"])
 def test_each_link_has_its_own_count_and_code(
-    trainer: Trainer, client_api: Callable[[Client], Api], request: pytest.FixtureRequest, kind: str
+    trainer: Trainer, request: pytest.FixtureRequest, kind: str
 ) -> None:
     first, second = request.getfixturevalue(kind).values()
     trainer.register(8)
-    api = client_api(Client())
+    api = somebody()
     arrive(api.client, first)
     seen = [ask(api)["leases"][0]["comparison"]]
     work(api, 2)
@@ -163,14 +87,14 @@ def test_each_link_has_its_own_count_and_code(
 
 
 def test_the_researcher_sees_what_each_participant_did_for_each_link(
-    trainer: Trainer, links: dict[str, Invite], client_api: Callable[[Client], Api]
+    trainer: Trainer, links: dict[str, Invite]
 ) -> None:
     trainer.register(8)
-    api = client_api(Client())
+    api = somebody()
     for link, count in zip(links.values(), (2, 1), strict=True):
         arrive(api.client, link)
         work(api, count)
-    other = client_api(Client())
+    other = somebody()
     arrive(other.client, links["second"], OTHER)
     work(other, 4)
     arrivals = list(Arrival.objects.order_by("pk"))
@@ -184,9 +108,7 @@ def test_the_researcher_sees_what_each_participant_did_for_each_link(
     assert invites.forget_participants(Arrival.objects.all()) == 2
 
 
-def test_another_link_is_used_by_who_came_by_one_before(
-    trainer: Trainer, links: dict[str, Invite], client_api: Callable[[Client], Api]
-) -> None:
+def test_another_link_is_used_by_who_came_by_one_before(trainer: Trainer, links: dict[str, Invite]) -> None:
     trainer.register(3)
     client = Client()
     arrive(client, links["first"])
@@ -207,11 +129,11 @@ def test_who_was_shut_out_stays_out_by_any_link(trainer: Trainer, links: dict[st
 
 
 def test_a_late_answer_belongs_to_the_link_under_which_its_pair_was_given(
-    trainer: Trainer, links: dict[str, Invite], client_api: Callable[[Client], Api]
+    trainer: Trainer, links: dict[str, Invite]
 ) -> None:
     trainer.register(4)
     first, second = links.values()
-    api = client_api(Client())
+    api = somebody()
     arrive(api.client, first)
     held = ask(api, 2)["leases"]
     Lease.objects.update(expires_at=Now())
@@ -227,12 +149,10 @@ def test_a_late_answer_belongs_to_the_link_under_which_its_pair_was_given(
     assert part_counts() == {first.pk: 2, second.pk: 1}
 
 
-def test_a_pair_on_the_screen_goes_along_to_the_next_link(
-    trainer: Trainer, links: dict[str, Invite], client_api: Callable[[Client], Api]
-) -> None:
+def test_a_pair_on_the_screen_goes_along_to_the_next_link(trainer: Trainer, links: dict[str, Invite]) -> None:
     trainer.register(2)
     first, second = links.values()
-    api = client_api(Client())
+    api = somebody()
     arrive(api.client, first)
     [held] = ask(api)["leases"]
     arrive(api.client, second)
@@ -242,12 +162,10 @@ def test_a_pair_on_the_screen_goes_along_to_the_next_link(
     assert part_counts() == {first.pk: 0, second.pk: 1}
 
 
-def test_an_answer_taken_back_is_taken_from_its_own_part(
-    trainer: Trainer, links: dict[str, Invite], client_api: Callable[[Client], Api]
-) -> None:
+def test_an_answer_taken_back_is_taken_from_its_own_part(trainer: Trainer, links: dict[str, Invite]) -> None:
     trainer.register(8)
     first, second = links.values()
-    api = client_api(Client())
+    api = somebody()
     arrive(api.client, first)
     old = work(api, 2)
     assert shown(api) == (2, "DONE123")
@@ -263,11 +181,11 @@ def test_an_answer_taken_back_is_taken_from_its_own_part(
 
 
 def test_labels_that_are_withdrawn_are_taken_from_their_own_parts(
-    trainer: Trainer, links: dict[str, Invite], client_api: Callable[[Client], Api]
+    trainer: Trainer, links: dict[str, Invite]
 ) -> None:
     trainer.register(8)
     first, second = links.values()
-    api = client_api(Client())
+    api = somebody()
     for link, count in ((first, 2), (second, 3)):
         arrive(api.client, link)
         work(api, count)
@@ -276,11 +194,9 @@ def test_labels_that_are_withdrawn_are_taken_from_their_own_parts(
     assert shown(api) == (0, "OUT1")
 
 
-def test_a_runs_own_link_is_a_part_of_its_own(
-    trainer: Trainer, named: dict[str, Invite], client_api: Callable[[Client], Api]
-) -> None:
+def test_a_runs_own_link_is_a_part_of_its_own(trainer: Trainer, named: dict[str, Invite]) -> None:
     trainer.register(8)
-    api = client_api(Client())
+    api = somebody()
     own_link = trainer.put(invite="mia")["invite_url"]
     assert api.client.get(own_link).status_code == 302
     work(api, 3)
@@ -297,11 +213,9 @@ def test_a_runs_own_link_is_a_part_of_its_own(
     assert (ask(api)["notice"], shown(api)) == ("done", (2, "DONE123"))
 
 
-def test_quality_belongs_to_the_labeler_whatever_the_link(
-    trainer: Trainer, links: dict[str, Invite], client_api: Callable[[Client], Api]
-) -> None:
+def test_quality_belongs_to_the_labeler_whatever_the_link(trainer: Trainer, links: dict[str, Invite]) -> None:
     trainer.register(8)
-    api = client_api(Client())
+    api = somebody()
     arrive(api.client, links["first"])
     work(api, 2)
     assert shown(api) == (2, "DONE123")
@@ -312,10 +226,8 @@ def test_quality_belongs_to_the_labeler_whatever_the_link(
     assert shown(api) == (2, "DONE123")  # earned before
 
 
-def test_each_link_waits_before_an_empty_queue_for_itself(
-    trainer: Trainer, links: dict[str, Invite], client_api: Callable[[Client], Api]
-) -> None:
-    api = client_api(Client())
+def test_each_link_waits_before_an_empty_queue_for_itself(trainer: Trainer, links: dict[str, Invite]) -> None:
+    api = somebody()
     waited = Now() - completion.EMPTY_FOR - timedelta(seconds=1)
     arrive(api.client, links["first"])
     ask(api)
@@ -329,11 +241,11 @@ def test_each_link_waits_before_an_empty_queue_for_itself(
 
 
 def test_what_was_answered_before_parts_were_noted_belongs_to_the_link_of_then(
-    trainer: Trainer, links: dict[str, Invite], client_api: Callable[[Client], Api]
+    trainer: Trainer, links: dict[str, Invite]
 ) -> None:
     trainer.register(8)
     first, second = links.values()
-    api = client_api(Client())
+    api = somebody()
     arrive(api.client, first)
     labels = work(api, 2)
     Lease.objects.update(invite=None)  # as the version before gave them
@@ -368,12 +280,12 @@ def test_one_participant_by_two_links_at_once_is_one_labeler(links: dict[str, In
 
 @pytest.mark.django_db(transaction=True)
 def test_answers_while_the_link_changes_are_counted_for_one_of_both(
-    trainer: Trainer, links: dict[str, Invite], client_api: Callable[[Client], Api]
+    trainer: Trainer, links: dict[str, Invite]
 ) -> None:
     trainer.register(12)
     first, second = links.values()
     Invite.objects.update(answers_wanted=None)
-    api = client_api(Client())
+    api = somebody()
     arrive(api.client, first)
     held = ask(api, 5)["leases"]
     mia = Labeler.objects.get(arrivals__participant=PID)
@@ -396,141 +308,3 @@ def test_answers_while_the_link_changes_are_counted_for_one_of_both(
         for future in [pool.submit(answer_all), pool.submit(switch)]:
             future.result()
     assert part_counts() == {first.pk: len(held), second.pk: 0}
-
-
-# A part is complete while its answers stand
-
-
-def test_who_takes_an_answer_back_has_to_earn_the_code_again(
-    trainer: Trainer, named: dict[str, Invite], client_api: Callable[[Client], Api]
-) -> None:
-    trainer.register(4)
-    api = client_api(Client())
-    arrive(api.client, named["first"])
-    *_, last = work(api, 2)
-    assert shown(api) == (2, "DONE123")
-    lease = undo(api, last)["lease"]
-    assert shown(api) == (1, "")
-    reply = ask(api, held=[lease["uuid"]])
-    assert (reply["notice"], reply["renewed"]) == (None, [lease["uuid"]])
-    answer(api, lease)
-    assert shown(api) == (2, "DONE123")
-
-
-def test_an_answer_beyond_the_part_may_be_taken_back(
-    trainer: Trainer, named: dict[str, Invite], client_api: Callable[[Client], Api]
-) -> None:
-    trainer.register(4)
-    api = client_api(Client())
-    arrive(api.client, named["second"])
-    held = ask(api, 3)["leases"]
-    Invite.objects.update(answers_wanted=2)
-    labels = [answer(api, lease) for lease in held]
-    assert shown(api) == (3, "OTHER77")
-    undo(api, labels[0])
-    assert shown(api) == (2, "OTHER77")
-    undo(api, labels[1])
-    assert shown(api) == (1, "")
-
-
-@pytest.mark.parametrize("end", ["waited", "finished"])
-def test_what_the_end_completed_is_found_out_anew_when_an_answer_is_taken_back(
-    trainer: Trainer, named: dict[str, Invite], client_api: Callable[[Client], Api], end: str
-) -> None:
-    trainer.register(2)
-    api = client_api(Client())
-    arrive(api.client, named["second"])
-    labels = work(api, 2)
-    if end == "finished":
-        trainer.put(state="finished")
-    else:
-        ask(api)
-        long_ago = Now() - completion.EMPTY_FOR - timedelta(seconds=1)
-        Participation.objects.exclude(empty_since=None).update(empty_since=long_ago)
-    assert shown(api) == (2, "OTHER77")
-    undo(api, labels[0])
-    if end == "finished":
-        assert shown(api) == (1, "OTHER77")  # it still is
-        undo(api, labels[1])
-    assert shown(api)[1] == ""
-
-
-def test_who_changes_an_answer_has_given_as_many_as_before(
-    trainer: Trainer, named: dict[str, Invite], client_api: Callable[[Client], Api]
-) -> None:
-    trainer.register(2)
-    api = client_api(Client())
-    arrive(api.client, named["second"])
-    labels = work(api, 2)
-    ask(api)
-    long_ago = Now() - completion.EMPTY_FOR - timedelta(seconds=1)
-    Participation.objects.exclude(empty_since=None).update(empty_since=long_ago)
-    assert shown(api) == (2, "OTHER77")
-    trainer.register(1)  # it would not be earned by waiting now
-    revise_answer(Labeler.objects.get(name="mia"), Revision(uuid4(), UUID(labels[0]["uuid"]), "right"))
-    assert shown(api) == (2, "OTHER77")
-    assert part_counts() == {named["second"].pk: 2}
-
-
-# Codes
-
-
-CODES = {"platform": "prolific", "answers_wanted": "2", "days": "9", "limit": "5", "kind": "anonymous"}
-
-
-@pytest.mark.parametrize(
-    ("code", "other", "refused"), [("A1", "A1", True), ("A1", "a1", True), ("A1", "A2", False)]
-)
-def test_one_code_for_both_ends_is_refused(trainer: Trainer, code: str, other: str, refused: bool) -> None:
-    client = Client()
-    client.force_login(trainer.user)
-    sent = {**CODES, "completion_code": code, "screen_out_code": other}
-    response = client.post("/experiments/hopper/invites", sent)
-    assert response.status_code == (400 if refused else 302)
-    assert ("Those who are stopped need another code" in response.content.decode()) is refused
-    assert Invite.objects.count() == (0 if refused else 1)
-
-
-def test_an_invitation_knows_that_its_codes_differ(trainer: Trainer) -> None:
-    day = timezone.now() + timedelta(days=1)
-    invite = Invite(experiment=trainer.experiment, kind="anonymous", expires_at=day)
-    invite.full_clean()
-    invite.completion_code = invite.screen_out_code = "X1"
-    with pytest.raises(ValidationError, match="need another code"):
-        invite.full_clean()
-
-
-# The database of the version before
-
-
-@pytest.fixture
-def before() -> Iterator[Any]:
-    """The models of the version before; afterwards the database is of this one."""
-
-    def migrate(version: str) -> Any:
-        target = [("feedback", version)]
-        MigrationExecutor(connection).migrate(target)
-        return MigrationExecutor(connection).loader.project_state(target).apps.get_model
-
-    yield migrate
-    executor = MigrationExecutor(connection)
-    executor.migrate(executor.loader.graph.leaf_nodes())
-
-
-@pytest.mark.django_db(transaction=True)
-def test_what_was_complete_stays_so_and_one_arrival_goes_back(
-    trainer: Trainer, links: dict[str, Invite], before: Callable[[str], Any]
-) -> None:
-    first, second = links.values()
-    for link in (first, second):
-        invites.admit(link, invites.Participant(PID, link.study, SESSION))
-    Participation.objects.exclude(invite=None).update(
-        answers=3, undone=1, elsewhere=None, completed_at=Now(), completed_answers=None
-    )
-    old = before("0014_waiting_labels")
-    assert [each.invite_id for each in old("feedback", "Arrival").objects.all()] == [first.pk]
-    before("0015_invitation_parts")
-    participation = Participation.objects.exclude(invite=None).get()
-    assert (participation.completed_answers, participation.part_answered) == (2, 2)
-    assert not InvitePart.objects.exists()
-    assert Experiment.objects.count() == 1

@@ -26,6 +26,7 @@ from human_feedback_site.feedback.models import (
     verdict_of,
 )
 from human_feedback_site.feedback.services import parts
+from human_feedback_site.feedback.services.accounts import participation_of
 from human_feedback_site.feedback.services.claims import Claim
 from human_feedback_site.feedback.services.decisions import announce, score_of, verdict_on
 from human_feedback_site.feedback.services.leases import grant_again, live
@@ -268,7 +269,7 @@ def record_undo(
             _("The label %(uuid)s is undone already, or this UUID is taken.") % {"uuid": label_uuid}
         )
     left_place = label.status not in {Label.Status.SURPLUS, Label.Status.VOID}
-    participation = Participation.objects.get(labeler=labeler, experiment=comparison.experiment_id)
+    participation = participation_of(labeler, comparison.experiment)
     gives_work = keep_place or comparison.experiment.state == Experiment.State.RUNNING
     goes_on = gives_work and participation.stopped_at is None
     lease = grant_again(comparison, label, participation.invite_id) if left_place and goes_on else None

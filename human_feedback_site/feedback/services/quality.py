@@ -36,13 +36,14 @@ def make_gold(chosen: QuerySet[Comparison], answer: Outcome) -> int:
 def make_ordinary(chosen: QuerySet[Comparison]) -> int:
     """Take the known answer back: what trainers asked about is judged again, the rest is cancelled."""
     rows = lock(chosen.filter(status=Comparison.Status.GOLD).order_by())
+    asked = []
     for comparison in rows:
-        asked = comparison.decisions.exists()
-        comparison.gold = None
-        comparison.status = Comparison.Status.OPEN if asked else Comparison.Status.CANCELLED
+        comparison.gold, comparison.status = None, Comparison.Status.CANCELLED
+        if comparison.decisions.exists():
+            comparison.status = Comparison.Status.OPEN
+            asked.append(comparison.pk)
         comparison.save(update_fields=["gold", "status"])
-        if asked:
-            fill([comparison.pk], changed=[comparison.pk])
+    fill(asked, changed=asked)
     return len(rows)
 
 

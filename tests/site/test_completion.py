@@ -1,0 +1,186 @@
+"""A part is complete, and shows its code, for as long as the answers stand that it asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django.db.models.functions import Now
+from django.test import Client
+from django.utils import timezone
+
+from human_feedback_site.feedback.models import (
+    Experiment,
+    Invite,
+    InvitePart,
+    Labeler,
+    Participation,
+)
+from human_feedback_site.feedback.services import completion, invites
+from human_feedback_site.feedback.services.revisions import Revision, revise_answer
+from tests.site.coming_by_links import (
+    PID,
+    SESSION,
+    answer,
+    arrive,
+    ask,
+    part_counts,
+    shown,
+    somebody,
+    two_links_by_name,
+    two_studies,
+    undo,
+    work,
+)
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Trainer
+
+
+@pytest.fixture
+def links(trainer: Trainer) -> dict[str, Invite]:
+    return two_studies(trainer.experiment)
+
+
+@pytest.fixture
+def named(trainer: Trainer) -> dict[str, Invite]:
+    return two_links_by_name(trainer.experiment)
+
+
+def test_who_takes_an_answer_back_has_to_earn_the_code_again(
+    trainer: Trainer, named: dict[str, Invite]
+) -> None:
+    trainer.register(4)
+    api = somebody()
+    arrive(api.client, named["first"])
+    *_, last = work(api, 2)
+    assert shown(api) == (2, "DONE123")
+    lease = undo(api, last)["lease"]
+    assert shown(api) == (1, "")
+    reply = ask(api, held=[lease["uuid"]])
+    assert (reply["notice"], reply["renewed"]) == (None, [lease["uuid"]])
+    answer(api, lease)
+    assert shown(api) == (2, "DONE123")
+
+
+def test_an_answer_beyond_the_part_may_be_taken_back(trainer: Trainer, named: dict[str, Invite]) -> None:
+    trainer.register(4)
+    api = somebody()
+    arrive(api.client, named["second"])
+    held = ask(api, 3)["leases"]
+    Invite.objects.update(answers_wanted=2)
+    labels = [answer(api, lease) for lease in held]
+    assert shown(api) == (3, "OTHER77")
+    undo(api, labels[0])
+    assert shown(api) == (2, "OTHER77")
+    undo(api, labels[1])
+    assert shown(api) == (1, "")
+
+
+@pytest.mark.parametrize("end", ["waited", "finished"])
+def test_what_the_end_completed_is_found_out_anew_when_an_answer_is_taken_back(
+    trainer: Trainer, named: dict[str, Invite], end: str
+) -> None:
+    trainer.register(2)
+    api = somebody()
+    arrive(api.client, named["second"])
+    labels = work(api, 2)
+    if end == "finished":
+        trainer.put(state="finished")
+    else:
+        ask(api)
+        long_ago = Now() - completion.EMPTY_FOR - timedelta(seconds=1)
+        Participation.objects.exclude(empty_since=None).update(empty_since=long_ago)
+    assert shown(api) == (2, "OTHER77")
+    undo(api, labels[0])
+    if end == "finished":
+        assert shown(api) == (1, "OTHER77")  # it still is
+        undo(api, labels[1])
+    assert shown(api)[1] == ""
+
+
+def test_who_changes_an_answer_has_given_as_many_as_before(
+    trainer: Trainer, named: dict[str, Invite]
+) -> None:
+    trainer.register(2)
+    api = somebody()
+    arrive(api.client, named["second"])
+    labels = work(api, 2)
+    ask(api)
+    long_ago = Now() - completion.EMPTY_FOR - timedelta(seconds=1)
+    Participation.objects.exclude(empty_since=None).update(empty_since=long_ago)
+    assert shown(api) == (2, "OTHER77")
+    trainer.register(1)  # it would not be earned by waiting now
+    revise_answer(Labeler.objects.get(name="mia"), Revision(uuid4(), UUID(labels[0]["uuid"]), "right"))
+    assert shown(api) == (2, "OTHER77")
+    assert part_counts() == {named["second"].pk: 2}
+
+
+# Codes
+
+
+CODES = {"platform": "prolific", "answers_wanted": "2", "days": "9", "limit": "5", "kind": "anonymous"}
+
+
+@pytest.mark.parametrize(
+    ("code", "other", "refused"), [("A1", "A1", True), ("A1", "a1", True), ("A1", "A2", False)]
+)
+def test_one_code_for_both_ends_is_refused(trainer: Trainer, code: str, other: str, refused: bool) -> None:
+    client = Client()
+    client.force_login(trainer.user)
+    sent = {**CODES, "completion_code": code, "screen_out_code": other}
+    response = client.post("/experiments/hopper/invites", sent)
+    assert response.status_code == (400 if refused else 302)
+    assert ("Those who are stopped need another code" in response.content.decode()) is refused
+    assert Invite.objects.count() == (0 if refused else 1)
+
+
+def test_an_invitation_knows_that_its_codes_differ(trainer: Trainer) -> None:
+    day = timezone.now() + timedelta(days=1)
+    invite = Invite(experiment=trainer.experiment, kind="anonymous", expires_at=day)
+    invite.full_clean()
+    invite.completion_code = invite.screen_out_code = "X1"
+    with pytest.raises(ValidationError, match="need another code"):
+        invite.full_clean()
+
+
+# The database of the version before
+
+
+@pytest.fixture
+def before() -> Iterator[Any]:
+    """The models of the version before; afterwards the database is of this one."""
+
+    def migrate(version: str) -> Any:
+        target = [("feedback", version)]
+        MigrationExecutor(connection).migrate(target)
+        return MigrationExecutor(connection).loader.project_state(target).apps.get_model
+
+    yield migrate
+    executor = MigrationExecutor(connection)
+    executor.migrate(executor.loader.graph.leaf_nodes())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_was_complete_stays_so_and_one_arrival_goes_back(
+    trainer: Trainer, links: dict[str, Invite], before: Callable[[str], Any]
+) -> None:
+    first, second = links.values()
+    for link in (first, second):
+        invites.admit(link, invites.Participant(PID, link.study, SESSION))
+    Participation.objects.exclude(invite=None).update(
+        answers=3, undone=1, elsewhere=None, completed_at=Now(), completed_answers=None
+    )
+    old = before("0014_waiting_labels")
+    assert [each.invite_id for each in old("feedback", "Arrival").objects.all()] == [first.pk]
+    before("0015_invitation_parts")
+    participation = Participation.objects.exclude(invite=None).get()
+    assert (participation.completed_answers, participation.part_answered) == (2, 2)
+    assert not InvitePart.objects.exists()
+    assert Experiment.objects.count() == 1
