@@ -6,7 +6,7 @@ from pathlib import Path
 
 from teacher.arguments import OneLineParser, report_errors
 from teacher.errors import ConfigError, counted
-from teacher.files import require_new
+from teacher.files import require_folder, require_new
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,7 +30,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def _import(given: argparse.Namespace) -> str:
     """Write what was asked for; how much it is."""
+    # Before anything is read that could not be written afterwards.
     require_new(given.file)
+    require_folder(given.file)
     from teacher.demonstrations import save_demonstrations  # noqa: PLC0415 - torch takes a second
     from teacher.preference_files import save_preferences, space_of  # noqa: PLC0415
     from teacher.trajectories import as_demonstrations, load_trajectories  # noqa: PLC0415

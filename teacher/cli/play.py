@@ -8,6 +8,7 @@ from teacher.arguments import OneLineParser, as_whole_number, report_errors
 from teacher.checks import COUNT, SEED, whole_number
 from teacher.config import load_config
 from teacher.errors import ConfigError, counted
+from teacher.files import require_folder
 
 FILE_NAME = "play.mp4"
 
@@ -47,6 +48,8 @@ def main(arguments: Sequence[str]) -> int:
             raise ConfigError(f"expected a file named *.mp4 or *.png, got {path}")
         count = whole_number(given.episodes, "--episodes", COUNT)
         steps = None if given.steps is None else whole_number(given.steps, "--steps", COUNT)
+        if given.file is not None:  # before anything is played that could not be written afterwards
+            require_folder(path)
         load_config(given.run)
         from teacher.play import cut, play_episodes, show  # noqa: PLC0415 - torch takes a second
         from teacher.saved_run import SavedRun  # noqa: PLC0415

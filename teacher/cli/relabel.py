@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from teacher.arguments import PREDICTOR, OneLineParser, report_errors
+from teacher.files import require_folder, require_new
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -21,6 +22,9 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
 
     def work() -> None:
+        # Before anything is read that could not be written afterwards.
+        require_new(given.copy)
+        require_folder(given.copy)
         from teacher.predictor_files import load_predictor  # noqa: PLC0415 - torch takes a second
         from teacher.trajectories import relabel  # noqa: PLC0415
 
