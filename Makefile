@@ -27,7 +27,7 @@ test: ## Run every check and the whole test suite
 
 suite: setup-dev
 	$(BIN)/pytest --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') --maxprocesses 4 \
-		--dist loadfile --no-loadscope-reorder
+		--dist loadgroup --no-loadscope-reorder
 
 check: setup-dev weaknesses ## Lint, types, import rules, documentation, known weaknesses of the dependencies
 	$(BIN)/ruff check .
