@@ -52,6 +52,7 @@ class Folder:
         self.env = self.path / ENV_NAME
         self.admin_password = self.path / "admin_password"
         self.token = self.path / "token"
+        self._claims: dict[int, socket.socket] = {}
 
     @contextlib.contextmanager
     def held(self) -> Iterator[int]:
@@ -78,7 +79,11 @@ class Folder:
                 raise StackError(f"a stack runs in {self.path} already: {_announced(lock)}") from None
             self.announce(None)
             _take_over(programs)
-            yield programs.fileno()
+            try:
+                yield programs.fileno()
+            finally:
+                while self._claims:
+                    self._claims.popitem()[1].close()
 
     def announce(self, url: str | None) -> None:
         """Let one who starts a second stack here know what runs, and where once it does."""
@@ -96,16 +101,38 @@ class Folder:
     def ports(self) -> tuple[dict[str, int], list[str]]:
         """A port for each server, last time's where it is free, and lines about those that are not.
 
+        No other stack takes them while this one holds its folder, although the servers are still to start.
+
         Raises:
             StackError: none is free, or those of last time cannot be read.
         """
         last = _read(self.path / "ports.json", int)
-        ports = {name: _free_port(name, last.get(name)) for name in PORTS}
+        ports = {name: self._free_port(name, last.get(name)) for name in PORTS}
         _write(self.path / "ports.json", ports)
         moved = [name for name in PORTS if ports[name] != last.get(name, ports[name])]
         return ports, [
             f"port {last[name]} is taken by another program; {name} moves to {ports[name]}" for name in moved
         ]
+
+    def _free_port(self, name: str, last: int | None) -> int:
+        candidates: list[int] = [port for port in (last, *PORTS[name]) if port is not None]
+        for port in candidates:
+            if _is_free(port) and self._claim(port):
+                return port
+        first, last = PORTS[name][0], PORTS[name][-1]
+        raise StackError(f"no port for {name}: {first} to {last} are all taken; stop what uses them")
+
+    def _claim(self, port: int) -> bool:
+        """Take the UDP port of the same number, which no server wants: other stacks see it taken."""
+        if port not in self._claims:
+            claim = socket.socket(type=socket.SOCK_DGRAM)
+            try:
+                claim.bind(("127.0.0.1", port))
+            except OSError:
+                claim.close()
+                return False
+            self._claims[port] = claim
+        return True
 
     def write_env(self, variables: Mapping[str, str]) -> None:
         """Write what a shell reads with ``. env`` to become a trainer's."""
@@ -144,15 +171,6 @@ def _holders(path: Path) -> list[int]:
             if link.readlink() == path:
                 pids.append(int(link.parts[2]))
     return [pid for pid in pids if pid != os.getpid()]
-
-
-def _free_port(name: str, last: int | None) -> int:
-    candidates: list[int] = [port for port in (last, *PORTS[name]) if port is not None]
-    for port in candidates:
-        if _is_free(port):
-            return port
-    first, last = PORTS[name][0], PORTS[name][-1]
-    raise StackError(f"no port for {name}: {first} to {last} are all taken; stop what uses them")
 
 
 def _is_free(port: int) -> bool:

@@ -53,7 +53,7 @@ class Site:
 
     def set_up(self) -> Service:
         """Tables, bucket, and once the first admin and a trainer's token."""
-        steps = ("migrate --no-input --verbosity 0", "setup_storage", "setup_embedded")
+        steps = ("setup_storage", "setup_embedded")
         script = " && ".join(f'"$0" manage.py {step}' for step in steps)
         return Service(
             name="set-up",

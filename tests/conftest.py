@@ -23,11 +23,12 @@ from stack.servers import S3
 def pytest_configure() -> None:
     """Let Ctrl-C mean what it means: a shell's background job, and all it starts, would ignore the signal."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Workers share the processors: torch's threads would only wait for each other, busily.
-    os.environ["OMP_NUM_THREADS"] = "1"
     # The port of a site that is killed stays free until it is back: other workers' sites have others.
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
     os.environ["TEACHER_PORT"] = str(8100 + 100 * int(worker.removeprefix("gw")))
+    # Workers, and what they start, share the cores: more threads each would only wait for one another.
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
 
 
 CHEAP = {"django_db_modify_db_settings", "free_port"}
@@ -122,7 +123,7 @@ def free_port() -> Callable[[], int]:
 
     def free_port() -> int:
         for candidate in candidates:
-            port = 12_000 + candidate % 20_000
+            port = 20_000 + candidate % 12_000  # below are those of benchmarks/chaos.py
             with socket.socket() as probe, contextlib.suppress(OSError):
                 probe.bind(("127.0.0.1", port))
                 return port

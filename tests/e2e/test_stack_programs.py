@@ -180,6 +180,19 @@ def test_a_port_is_kept_and_where_another_program_has_it_the_next_is_taken(
         assert folder.ports() == (moved, [])
 
 
+def test_stacks_that_start_at_once_get_ports_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_port: Callable[[], int]
+) -> None:
+    first = free_port()
+    monkeypatch.setattr("stack.folder.PORTS", {"site": range(first, first + 100)})
+    one, other, later = (Folder(tmp_path / name) for name in ("one", "other", "later"))
+    with other.held(), later.held():
+        with one.held():
+            assert one.ports()[0]["site"] == first
+            assert other.ports()[0]["site"] > first  # although no server of the first runs yet
+        assert later.ports()[0]["site"] == first
+
+
 def test_no_free_port_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Folder(tmp_path).held(), socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -96,15 +96,16 @@ def test_a_damaged_file_of_a_stack_is_refused_in_one_line(
     tmp_path: Path, damaged: Callable[[bytes], Iterator[bytes]], name: str
 ) -> None:
     folder = Folder(tmp_path)
-    folder.secrets()
-    folder.ports()
-    refused, intact = list[str](), (tmp_path / name).read_bytes()
-    for content in damaged(intact):
-        (tmp_path / name).write_bytes(content)
-        try:
-            folder.secrets()
-            folder.ports()
-        except StackError as error:
-            refused.append(str(error))
+    with folder.held():
+        folder.secrets()
+        folder.ports()
+        refused, intact = list[str](), (tmp_path / name).read_bytes()
+        for content in damaged(intact):
+            (tmp_path / name).write_bytes(content)
+            try:
+                folder.secrets()
+                folder.ports()
+            except StackError as error:
+                refused.append(str(error))
     assert len(refused) > 50
     assert all(re.fullmatch(r".* is damaged: .*; restore it", words) for words in refused)

@@ -121,35 +121,6 @@ def assert_nothing_lost_doubled_or_inverted(world: World, wanted: int, bots_kill
     assert len(sides) == 2, "the sides were never swapped"
 
 
-@pytest.mark.slow
-def test_no_label_is_lost_when_trainer_site_and_bots_are_each_killed_once(
-    make_world: Callable[[str, str], World],
-) -> None:
-    world = make_world("Reacher-v1", "chaos")
-    settings = ["-L", "12", "-l", "40", "-t", "12000"]
-    trainer = world.start(*settings)
-    world.until(lambda: world.registered() > 0, "the first comparison")
-    bots = world.bots()
-
-    world.until(lambda: len(world.acknowledged()) >= 5, "5 answers")
-    trainer.kill()
-    trainer.wait()
-    trainer = world.resume()
-
-    world.until(lambda: len(world.acknowledged()) >= 9, "9 answers")
-    os.kill(world.site()["pid"], signal.SIGKILL)
-
-    world.until(lambda: len(world.acknowledged()) >= 20, "20 answers")
-    bots.kill()
-    bots.wait()
-    bots = world.bots()
-
-    world.until(lambda: trainer.poll() is not None, "the end of training")
-    assert trainer.returncode == 0, world.last_words()
-    assert bots.wait(240) == 0, world.last_words()
-    assert_nothing_lost_doubled_or_inverted(world, wanted=40, bots_killed=3)
-
-
 def assert_learned(run_dir: Path) -> EventAccumulator:
     """The inverted pendulum came at least half of the way to its best return, 1 for each of 25 steps."""
     events = EventAccumulator(str(run_dir / "tensorboard")).Reload()
@@ -165,20 +136,40 @@ def test_an_agent_learns_from_the_true_reward_and_from_synthetic_labels(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert (
-        main(["-p", predictor, "-a", agent, *"-e InvertedPendulum-v1 -n x -L 20 -l 50 -t 24000 -V".split()])
+        main(["-p", predictor, "-a", agent, *"-e InvertedPendulum-v1 -n x -L 20 -l 50 -t 18000 -V".split()])
         == 0
     )
     assert_learned(tmp_path / "runs" / "InvertedPendulum-v1" / "x")
 
 
 @pytest.mark.slow
-def test_an_agent_learns_from_labelers_over_http(make_world: Callable[[str, str], World]) -> None:
+def test_an_agent_learns_from_labelers_and_no_label_is_lost_when_trainer_site_and_bots_are_killed(
+    make_world: Callable[[str, str], World],
+) -> None:
     world = make_world("InvertedPendulum-v1", "learn")
-    trainer = world.start("-L", "20", "-l", "50", "-t", "24000", "--prompt", "Which pole stays more upright?")
+    settings = ["-L", "20", "-l", "50", "-t", "20000", "--prompt", "Which pole stays more upright?"]
+    trainer = world.start(*settings)
     world.until(lambda: world.registered() > 0, "the first comparison")
-    world.bots()
+    bots = world.bots()
+
+    world.until(lambda: len(world.acknowledged()) >= 5, "5 answers")
+    trainer.kill()
+    trainer.wait()
+    trainer = world.resume()
+
+    world.until(lambda: len(world.acknowledged()) >= 15, "15 answers")
+    os.kill(world.site()["pid"], signal.SIGKILL)
+
+    world.until(lambda: len(world.acknowledged()) >= 25, "25 answers")
+    bots.kill()
+    bots.wait()
+    bots = world.bots()
+
     world.until(lambda: trainer.poll() is not None, "the end of training")
     assert trainer.returncode == 0, world.last_words()
+    assert bots.wait(240) == 0, world.last_words()
+    assert_nothing_lost_doubled_or_inverted(world, wanted=50, bots_killed=3)
+    assert world.query("SELECT state FROM feedback_experiment") == [("finished",)]
 
     events = assert_learned(world.run_dir)
     assert events.Scalars("labels/answered")[-1].value >= 25  # training runs at most 20 ahead of people
@@ -192,5 +183,3 @@ def test_an_agent_learns_from_labelers_over_http(make_world: Callable[[str, str]
         "labels/desired",
         "labels/asked",
     } <= set(events.Tags()["scalars"])
-    state = world.query("SELECT state FROM feedback_experiment")[0][0]
-    assert state == "finished"
