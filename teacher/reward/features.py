@@ -171,6 +171,19 @@ class Features:
             source.center = center
 
 
+def why_not_finite(features: Tensor) -> str:
+    """What to say of steps whose predicted rewards are no finite numbers."""
+    if bool(features.isfinite().all()):
+        return (
+            "expected finite rewards, got a NaN or an infinity from what holds none: the steps are too far "
+            "from those that the predictor was fitted to, or its parameters are damaged; fit it anew"
+        )
+    return (
+        "expected finite numbers to predict rewards from, got a NaN or an infinity among the observations or "
+        "actions; mend the environment, or what makes its observations"
+    )
+
+
 class _Vectors:
     """Arrays of one space as vectors.
 

@@ -17,7 +17,7 @@ from teacher.options import NumberFeatures, RewardConfig
 from teacher.preferences import PreferenceDataset
 from teacher.reward.building import make_ensemble, make_reader, tensors_like
 from teacher.reward.devices import working_device
-from teacher.reward.features import Transitions
+from teacher.reward.features import Transitions, why_not_finite
 from teacher.reward.fitting import Effort, Fitter, Progress
 from teacher.reward.images import Images
 from teacher.reward.loss import discounts
@@ -246,7 +246,7 @@ class RewardPredictor:
         features = self._read(steps)
         rewards = self._rewards(features)
         if not np.isfinite(rewards).all():
-            raise DataError(_why_not_finite(features))
+            raise DataError(why_not_finite(features))
         return rewards
 
     @property
@@ -395,16 +395,3 @@ class RewardPredictor:
 def _counting_from(made: int, progress: Progress | None) -> Progress | None:
     """``progress`` of a fit after so many updates of others."""
     return None if progress is None else lambda updates: progress(made + updates)
-
-
-def _why_not_finite(features: Tensor) -> str:
-    """What to say of steps whose predicted rewards are no finite numbers."""
-    if bool(features.isfinite().all()):
-        return (
-            "expected finite rewards, got a NaN or an infinity from what holds none: the steps are too far "
-            "from those that the predictor was fitted to, or its parameters are damaged; fit it anew"
-        )
-    return (
-        "expected finite numbers to predict rewards from, got a NaN or an infinity among the observations or "
-        "actions; mend the environment, or what makes its observations"
-    )

@@ -1,7 +1,10 @@
 """One agent has one predictor, which is trained in one process."""
 
+import logging
 import multiprocessing
 import os
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 from teacher.errors import ConfigError
 from teacher.wrapper.settings import WrapperConfig
@@ -11,6 +14,37 @@ ONE_PREDICTOR = (
     "first.beside(env)]) does, or wrap a Gymnasium AsyncVectorEnv as a whole in HumanPreferencesVectorWrapper"
 )
 """How several environments share one."""
+_log = logging.getLogger("teacher.wrapper")
+_open: WeakValueDictionary[str, Any] = WeakValueDictionary()
+
+
+class _Learner(Protocol):
+    """A tutor."""
+
+    name: str
+    config: WrapperConfig
+
+
+def find_open(name: str | None) -> Any:
+    """The tutor of that name, where it is in this process and not closed, else None."""
+    return None if name is None else _open.get(name)
+
+
+def note_open(tutor: _Learner) -> None:
+    """One more tutor; warn where another trains a predictor in this process, perhaps for the same agent."""
+    others = [str(other.config.logs) for other in _open.values() if other.config.train_reward]
+    if others and tutor.config.train_reward:
+        _log.warning(
+            "another wrapper of this process, with the log_dir %s, trains a predictor of its own; where the "
+            "environments of both are one agent's, make this one by first.beside(env)",
+            others[0],
+        )
+    _open[tutor.name] = tutor
+
+
+def note_closed(tutor: _Learner) -> None:
+    """One tutor less."""
+    _open.pop(tutor.name, None)
 
 
 def require_own_agent(config: WrapperConfig) -> None:

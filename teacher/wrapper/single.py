@@ -19,8 +19,9 @@ from teacher.wrapper.controls import (
     predict,
     reward_before_predictor,
 )
+from teacher.wrapper.processes import find_open
 from teacher.wrapper.recording import EpisodeCutter, Step
-from teacher.wrapper.tutor import Tutor, open_tutor
+from teacher.wrapper.tutor import Tutor
 
 SAME_AS = "same_as"
 """A further argument, in the ``spec`` alone: which tutor to use, where that is still open."""
@@ -56,7 +57,7 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
 
     def __init__(self, env: gym.Env[Any, Any], reward_predictor_network: Any = None, **settings: Any) -> None:
         super().__init__(env)
-        tutor = open_tutor(settings.pop(SAME_AS, None))
+        tutor: Tutor | None = find_open(settings.pop(SAME_AS, None))
         if tutor is None:
             env_id = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
             can_draw = env.render_mode == "rgb_array"

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
 from torch.utils.tensorboard import SummaryWriter
 
@@ -41,7 +40,7 @@ from teacher.wrapper.beginnings import (
     new_predictor,
 )
 from teacher.wrapper.clips import Films
-from teacher.wrapper.processes import Home
+from teacher.wrapper.processes import Home, note_closed, note_open
 from teacher.wrapper.questions import Questions
 from teacher.wrapper.recording import Source
 from teacher.wrapper.settings import WrapperConfig
@@ -62,26 +61,6 @@ _preferences_log = logging.getLogger("teacher.wrapper.preferences")
 
 class _StoppedError(Exception):
     """Ends a fit that nobody waits for any more."""
-
-
-_open: WeakValueDictionary[str, "Tutor"] = WeakValueDictionary()
-"""Those of this process that are not closed, by name."""
-
-
-def open_tutor(name: str | None) -> "Tutor | None":
-    """The tutor of that name, where it is in this process and not closed."""
-    return None if name is None else _open.get(name)
-
-
-def _warn_of_others() -> None:
-    """Say where another predictor is trained in this process, perhaps for the same agent."""
-    others = [str(other.config.logs) for other in _open.values() if other.config.train_reward]
-    if others:
-        _log.warning(
-            "another wrapper of this process, with the log_dir %s, trains a predictor of its own; where the "
-            "environments of both are one agent's, make this one by first.beside(env)",
-            others[0],
-        )
 
 
 class Tutor:
@@ -130,9 +109,7 @@ class Tutor:
         with contextlib.ExitStack() as parts:
             self._open(parts)
             self._parts = parts.pop_all()
-        if config.train_reward:
-            _warn_of_others()
-        _open[self.name] = self
+        note_open(self)
         self._thread: threading.Thread | None = None
         if config.background and (config.collect_prefs or config.train_reward):
             self._thread = threading.Thread(target=self._work, name="preference-tutor", daemon=True)
@@ -179,7 +156,7 @@ class Tutor:
         """One wrapper less; :meth:`close` with the last."""
         self._users -= 1
         if self._users == 0:
-            _open.pop(self.name, None)
+            note_closed(self)
             self.close()
 
     @property
