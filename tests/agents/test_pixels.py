@@ -180,13 +180,13 @@ def test_fitting_the_critic_leaves_a_trust_region_policy_alone(monkeypatch: pyte
     assert "critic.0.layers.0.weight" in moved, "the critic has convolutions of its own"
 
 
-@pytest.mark.parametrize("make_agent", [ppo, trpo])
-def test_the_same_seed_gives_the_same_run_and_a_restored_agent_goes_on(make_agent: Any) -> None:
+@pytest.mark.parametrize(("make_agent", "times"), [(ppo, 2), (trpo, 1)])
+def test_the_same_seed_gives_the_same_run_and_a_restored_agent_goes_on(make_agent: Any, times: int) -> None:
     first, second, other = make_agent(), make_agent(), make_agent(seed=1)
-    seen = iterate(first, 2)
+    seen = iterate(first, times)
     torch.manual_seed(1)
-    assert seen == iterate(second, 2)
-    assert seen != iterate(other, 2)
+    assert seen == iterate(second, times)
+    assert seen != iterate(other, times)
 
     other.load_state_dict(first.state_dict())
     first.load_state_dict(first.state_dict())  # new episodes for both

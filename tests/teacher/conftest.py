@@ -91,5 +91,6 @@ def short_rollouts(monkeypatch: pytest.MonkeyPatch) -> None:
     def shortened(row: defaults.TaskDefaults) -> defaults.TaskDefaults:
         return replace(row, ppo=replace(row.ppo, num_steps=64), trpo=replace(row.trpo, num_steps=64))
 
-    monkeypatch.setattr(defaults, "GENERAL", shortened(defaults.GENERAL))
+    for name in ("GENERAL", "ATARI"):
+        monkeypatch.setattr(defaults, name, shortened(getattr(defaults, name)))
     monkeypatch.setattr(defaults, "BY_NAME", {name: shortened(row) for name, row in defaults.BY_NAME.items()})

@@ -22,12 +22,14 @@ def task() -> TaskInfo:
     return describe_task("ShortHopper-v1")
 
 
-def explored(task: TaskInfo, switch: float, chance: float, seed: int = 0) -> list[NDArray[np.bool_]]:
+def explored(
+    task: TaskInfo, switch: float, chance: float, seed: int = 0, steps: int = 800
+) -> list[NDArray[np.bool_]]:
     """Of each episode, in which steps chance acted."""
     explorer = Explorer(task, (seed,), switch, chance)
     episodes: dict[int, Trajectory] = {}
     for _ in range(3):
-        episodes |= {id(episode): episode for episode in explorer.explore(stand, 800)}
+        episodes |= {id(episode): episode for episode in explorer.explore(stand, steps)}
     explorer.close()
     return [(episode.actions != NOTHING).all(axis=1) for episode in episodes.values()]
 
@@ -46,11 +48,11 @@ def test_the_agent_and_chance_take_turns(task: TaskInfo) -> None:
 
 @pytest.mark.parametrize(("switch", "chance", "share"), [(1.0, 0.0, 0.0), (1.0, 1.0, 1.0), (0.0, 1.0, 1.0)])
 def test_either_may_act_alone(task: TaskInfo, switch: float, chance: float, share: float) -> None:
-    assert np.concatenate(explored(task, switch, chance)).mean() == share
+    assert np.concatenate(explored(task, switch, chance, steps=80)).mean() == share
 
 
 def test_an_actor_that_is_never_chosen_anew_goes_on(task: TaskInfo) -> None:
-    turns = explored(task, switch=0.0, chance=0.5, seed=3)
+    turns = explored(task, switch=0.0, chance=0.5, seed=3, steps=80)
     assert {float(episode.mean()) for episode in turns} == {0.0, 1.0}
 
 

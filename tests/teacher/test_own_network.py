@@ -19,7 +19,7 @@ def write_module(folder: Path) -> list[str]:
     (module,) = re.findall(r"^# my_network.py\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     (folder / "my_network.py").write_text(module)
     (command,) = re.findall(r"^teach (.*)", PAGE, re.MULTILINE)
-    return [*shlex.split(command), *"-t 4096 -i 100 -V".split()]
+    return [*shlex.split(command), *"-t 400 -i 100 -V".split()]
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +29,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delitem(sys.modules, "my_network", raising=False)
 
 
+@pytest.mark.usefixtures("short_rollouts")
 def test_a_run_learns_by_the_network_of_the_page_and_goes_on_with_it(tmp_path: Path) -> None:
     assert main(write_module(tmp_path)) == 0
     with open_run(Path("runs/Pendulum-v1/quadratic")) as run:

@@ -37,7 +37,7 @@ def sum_of(states: NDArray[Any]) -> NDArray[Any]:
 
 def predictor(features: Any = "auto", **settings: Any) -> RewardPredictor:
     """Small, and left at its best soon, so that a fit to convergence is short."""
-    settings = {"inputs": "state", "hidden": 16, "patience": 20, **settings}
+    settings = {"inputs": "state", "members": 2, "hidden": 16, "patience": 20, **settings}
     return RewardPredictor(*SPACES, RewardConfig(features=features, **settings), seed=1)
 
 
@@ -119,7 +119,7 @@ def test_a_damaged_choice_is_refused(ask: Ask, damaged: Any) -> None:
 
 @pytest.mark.parametrize(("count", "expected"), [(39, "plain"), (40, "even")])
 def test_few_answers_settle_nothing_but_what_is_plain(ask: Ask, count: int, expected: str) -> None:
-    model = predictor()
+    model = predictor(members=3)
     model.fit(ask(distance, range(count)), max_updates=UPDATES)
     assert model.features == expected
 
@@ -148,7 +148,7 @@ def test_very_many_answers_are_not_all_tried(ask: Ask, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("teacher.reward.predictor._TRIED_ON", 80)
     monkeypatch.setattr(RewardPredictor, "_fit", recorded)
-    chosen, given = predictor(), predictor("even")
+    chosen, given = predictor(members=3), predictor("even", members=3)
     chosen.fit(answers, max_updates=UPDATES)
     given.fit(answers, max_updates=UPDATES)
     assert sizes == [80, 80, 100, 100]  # both, then what was settled, and what it is compared with

@@ -90,7 +90,7 @@ def test_a_shaped_predictor_learns_and_goes_on_from_its_state(make_segment: Make
         first, second = make_segment(2 * number), make_segment(2 * number + 1)
         value = float(first.true_return > second.true_return)
         dataset.upsert([Preference(UUID(int=number), first, second, value)])
-    models = [RewardPredictor(*SPACES, CONFIG, seed) for seed in (1, 2)]
+    models = [RewardPredictor(*SPACES, replace(CONFIG, features="plain"), seed) for seed in (1, 2)]
     before = models[0].fit(dataset, max_epochs=0)
     report = models[0].fit(dataset, max_epochs=60)
     assert report.validation_loss < 0.9 * before.validation_loss

@@ -168,13 +168,14 @@ def test_every_cell_of_minigrid_is_one_hot() -> None:
     np.testing.assert_array_equal(kinds, observation["image"][..., 0])
 
 
+@pytest.mark.usefixtures("short_rollouts")
 def test_a_run_on_several_agents_goes_through_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Segments of one step, as few labels as can be."""
     monkeypatch.chdir(tmp_path)
     line = (
-        "-p synth -e teacher/Collect-v1 -n game -l 40 -L 20 -i 4 -t 1000 -V --segment_steps 1 "
+        "-p synth -e teacher/Collect-v1 -n game -l 20 -L 10 -i 4 -t 500 -V --segment_steps 1 "
         "--obs_transform teacher.envs.collect:everyone --reward.members 2"
     )
     assert main(line.split()) == 0

@@ -45,7 +45,7 @@ def fused(envs: SyncVectorEnv) -> OnPolicyAgent:
 
 
 def torch_step(envs: SyncVectorEnv) -> OnPolicyAgent:
-    config = PPOConfig(num_steps=40, minibatch_size=5, update_epochs=3, target_kl=0.02, learning_rate=1e-3)
+    config = PPOConfig(num_steps=40, minibatch_size=5, update_epochs=2, target_kl=0.02, learning_rate=1e-3)
     return PPO(envs, config, seed=3, dtype=torch.float64, fuse=False)
 
 

@@ -2,14 +2,13 @@
 
 import contextlib
 import sys
-import time
 import types
 
 import pytest
 
 from teacher.errors import BackgroundError, BehaviourError, ConfigError
 from teacher.steps import RewardedSteps
-from tests.teacher.wrapper.conftest import Wrap, Wrapper, play
+from tests.teacher.wrapper.conftest import Wrap, play
 
 
 def broken(steps: RewardedSteps) -> float:
@@ -37,17 +36,10 @@ def test_a_function_that_fails_is_named(
     monkeypatch.setitem(sys.modules, "wrapper_judges", FUNCTIONS)
     env = wrap(judge=f"wrapper_judges:{function}", background=background)
     with pytest.raises((BehaviourError, BackgroundError), match=says) as error:
-        play_on(env)
+        play(env, 10**6)
     assert "--" not in str(error.value)
     with contextlib.suppress(BackgroundError):  # which says it again
         env.close()
-
-
-def play_on(env: Wrapper) -> None:
-    """Until what goes on beside it has failed."""
-    for _ in range(200):
-        play(env, 20)
-        time.sleep(0.05 * env.tutor.config.background)
 
 
 def test_a_judge_that_cannot_be_is_refused_by_its_argument(wrap: Wrap) -> None:
