@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
-from scipy.stats import spearmanr
 
 from teacher.errors import DataError
 from teacher.evaluation import evaluate
@@ -51,6 +50,8 @@ def fitted(pairs: Sequence[Pair]) -> RewardPredictor:
 
 
 def test_an_evaluation_is_what_the_definitions_say(fitted: RewardPredictor, pairs: Sequence[Pair]) -> None:
+    from scipy.stats import spearmanr
+
     held_out = answers(pairs[80:], 80)
     found = evaluate(fitted, held_out)
     returns = [fitted.member_returns(side) for side in zip(*pairs[80:], strict=True)]

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
-from scipy import stats
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from teacher.metrics import Metrics, correlation, progress, rank_correlation, waiting
@@ -18,6 +17,8 @@ def ranks(values: list[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 
 
 def test_correlations_follow_their_definitions() -> None:
+    from scipy import stats
+
     a, b = [3.0, 1.0, 4.0, 1.0, 5.0], [2.0, 7.0, 1.0, 8.0, 2.0]
     covariance = np.mean((np.array(a) - np.mean(a)) * (np.array(b) - np.mean(b)))
     assert correlation(a, b) == pytest.approx(covariance / (np.std(a) * np.std(b)))

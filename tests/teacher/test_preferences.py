@@ -16,7 +16,6 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.recipe import EpisodeRecipe
@@ -34,6 +33,8 @@ def ids(*numbers: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
 
 
 def test_weights_follow_poisson_of_mean_one() -> None:
+    from scipy import stats
+
     random = Random(1)
     weights = bootstrap_weights(ids(*(random.getrandbits(128) for _ in range(30_000))), 3)
     for member in weights:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from scipy.stats import spearmanr
 
 from teacher.checkpoint import load_state, save_state
 from teacher.errors import ConfigError, DataError
+from teacher.metrics import rank_correlation
 from teacher.options import RewardConfig
 from teacher.preferences import Preference, PreferenceDataset, bootstrap_weights
 from teacher.reward.idle import refuse_idle_of_network
@@ -59,7 +59,7 @@ def dataset(preferences: Sequence[Preference]) -> PreferenceDataset:
 
 def spearman(model: RewardPredictor, make_segment: MakeSegment) -> float:
     fresh = [make_segment(seed) for seed in range(10_000, 10_200)]
-    return float(spearmanr(model.segment_returns(fresh), [segment.true_return for segment in fresh])[0])
+    return rank_correlation(model.segment_returns(fresh), [segment.true_return for segment in fresh])
 
 
 @pytest.mark.parametrize("value", [1.0, 0.0])

@@ -8,7 +8,6 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.integrate import quad
 
 from teacher.config import RateName, ScheduleName, TeachConfig
 from teacher.errors import ConfigError
@@ -92,6 +91,8 @@ def test_no_label_is_taken_back_from_one_step_to_the_next() -> None:
 def test_what_is_due_is_the_integral_of_the_rate(
     name: RateName, rate_at_step: Callable[[float, int], float], num_timesteps: int
 ) -> None:
+    from scipy.integrate import quad
+
     schedule = RateSchedule(100, 10_100, num_timesteps, named_rate(name, num_timesteps))
     whole, _ = quad(rate_at_step, 0, num_timesteps, args=(num_timesteps,), limit=200)
     for share in (0.001, 0.03, 0.25, 0.5, 0.8, 0.999):
