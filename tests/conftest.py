@@ -7,7 +7,7 @@ import re
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,9 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[
     folder = tmp_path_factory.mktemp("postgres")
     server = PostgreSQL(folder / "data", free_port(), "teacher-password")
     try:
-        with running(server.service(), folder):
+        service = server.service()
+        careless = [*service.command(), "-c", "fsync=off"]  # no data have to outlive this machine
+        with running(replace(service, command=lambda: careless), folder):
             yield server.url
     finally:
         server.remove()

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -23,11 +23,6 @@ SECRETS = ("SECRET_KEY", "POSTGRES_PASSWORD", "REDIS_PASSWORD", "AWS_ACCESS_KEY_
 FOR_ROOT = ("useradd", "install", "docker/install-gl")
 _VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])([^}]*))?\}")
 _PLACES = re.compile(r"(?<![\w./])/(?=(?:app|opt|source)\b)")
-
-
-@pytest.fixture(scope="session")
-def root() -> Path:
-    return ROOT
 
 
 @pytest.fixture(scope="session")
@@ -67,6 +62,18 @@ def composed(variables: Mapping[str, str]) -> Any:
     return filled_in(yaml.safe_load((ROOT / "docker-compose.yml").read_text()))
 
 
+@pytest.fixture(scope="session")
+def check_schema() -> Callable[[Path], None]:
+    """Check a file against Compose's schema."""
+
+    def check_schema(path: Path) -> None:
+        checker = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+        done = subprocess.run([*checker, path], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return check_schema
+
+
 @dataclass(frozen=True)
 class Instruction:
     """One line of a Dockerfile, for example ``COPY`` and ``manage.py ./``."""
@@ -103,13 +110,11 @@ class Image:
     """An image whose files lie in ``place`` instead of ``/``.
 
     All stages share that folder, because a virtual environment works only where it was made. Steps for root
-    are left out, and collected in ``left_out``.
+    are left out, and collected in ``left_out``. Distributions are those that are installed here.
     """
 
-    def __init__(self, stages: Mapping[str, Stage], role: str, place: Path, *, linked: bool = False) -> None:
-        """``linked``: with the distributions that are installed here, not with what pip fetches."""
+    def __init__(self, stages: Mapping[str, Stage], role: str, place: Path) -> None:
         self.place = place
-        self._linked = linked
         self.left_out: list[str] = []
         self.command: list[str] = []
         self._stages = stages
@@ -188,7 +193,7 @@ class Image:
         script, *arguments = command.split()
         if script in FOR_ROOT:
             self.left_out.append(command)
-        elif self._linked and script == "docker/install-distributions":
+        elif script == "docker/install-distributions":
             role, prefix = arguments
             link_distributions(ROOT / f"docker/requirements-{role}.txt", Path(self.here(prefix)))
         else:
@@ -214,6 +219,7 @@ def link_distributions(listed: Path, prefix: Path) -> None:
         wanted |= needed - done
         for file in distribution.files or ():
             _link(Path(str(file.locate())), Path(os.path.normpath(target / file)), prefix)
+    subprocess.run([sys.executable, "-m", "pip", "--python", prefix / "bin/python", "check"], check=True)
 
 
 def _holds(requirement: Requirement, extras: set[str]) -> bool:
@@ -240,4 +246,4 @@ def site_image(stages: dict[str, Stage], tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="session")
 def render_image(stages: dict[str, Stage], tmp_path_factory: pytest.TempPathFactory) -> Image:
-    return Image(stages, "render", tmp_path_factory.mktemp("render-image"), linked=True)
+    return Image(stages, "render", tmp_path_factory.mktemp("render-image"))

@@ -47,10 +47,12 @@ _LABEL_ONE_PAIR = """
 import json, os, sys, uuid
 import django
 django.setup()
+from django.core.management import call_command
 from django.contrib.auth.models import User
 from django.test import Client
 from human_feedback_site.feedback.services.accounts import create_token
 
+call_command("migrate", verbosity=0)
 owner, _ = User.objects.get_or_create(username="ada", defaults={"is_staff": True})
 trainer = Client(headers={"Authorization": f"Bearer {create_token(owner)}"})
 
@@ -182,7 +184,6 @@ def test_postgresql_comes_back_row_by_row(database: Callable[[str], str], tmp_pa
         clip = tmp_path / f"clips/hopper/{side}.mp4"
         clip.parent.mkdir(parents=True, exist_ok=True)
         clip.write_bytes(CLIP)
-    manage("migrate --verbosity 0", site, tmp_path)
     label_one_pair(site, tmp_path)
     follow("backup-postgresql", tmp_path, **site)
     before = rows_of(site["DATABASE_URL"])
@@ -192,7 +193,6 @@ def test_postgresql_comes_back_row_by_row(database: Callable[[str], str], tmp_pa
     assert rows_of(site["DATABASE_URL"]) == before
     assert len(before["feedback_label"]) == len(before["feedback_decision"]) == 1
     assert (tmp_path / "backup/site.dump").stat().st_mode & 0o077 == 0
-    manage("migrate --check", site, tmp_path)
 
 
 def test_the_database_and_the_runs_of_compose_come_back(

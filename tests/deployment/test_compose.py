@@ -4,7 +4,7 @@ import importlib.util
 import os
 import re
 import subprocess
-import sys
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -35,14 +35,7 @@ def words_of(service: Any) -> list[str]:
     return [str(word) for part in parts for word in (part.split() if isinstance(part, str) else part)]
 
 
-def check_schema(path: Path) -> None:
-    """Check a file against Compose's schema."""
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
-    done = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_compose_file_follows_the_compose_schema() -> None:
+def test_the_compose_file_follows_the_compose_schema(check_schema: Callable[[Path], None]) -> None:
     check_schema(ROOT / "docker-compose.yml")
 
 
@@ -107,7 +100,7 @@ def test_all_parts_use_one_store(compose: Any) -> None:
 
 
 def test_what_the_page_says_to_take_out_for_a_store_elsewhere_is_all_there_is(
-    compose_with_store_elsewhere: Any, tmp_path: Path
+    compose_with_store_elsewhere: Any, tmp_path: Path, check_schema: Callable[[Path], None]
 ) -> None:
     project = deepcopy(compose_with_store_elsewhere)
     del project["services"]["media"], project["volumes"]["media"]
@@ -219,19 +212,6 @@ def test_a_service_gets_the_time_that_its_work_takes(compose: Any) -> None:
     seconds = {name: int(s.get("stop_grace_period", "10s")[:-1]) for name, s in compose["services"].items()}
     assert 30 < seconds["web"] < seconds["beat"]
     assert all(seconds[name] > 60 for name in ("beat", "render", "trainer"))
-
-
-def test_the_composed_site_starts_with_its_settings(compose: Any, tmp_path: Path) -> None:
-    code = "from human_feedback_site.settings import *; print(DATABASES['default']['HOST'], ALLOWED_HOSTS)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**compose["services"]["web"]["environment"], "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("database ['127.0.0.1', 'localhost'")
-    assert "'web'" in done.stdout
-    assert list(tmp_path.iterdir()) == []  # the container's file system cannot be written
 
 
 def test_the_trainer_gets_site_and_store_unless_it_resumes(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ they show that a role's list of distributions is enough, and the rest of the pro
 """
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 import time
@@ -25,6 +27,8 @@ from teacher.render_tasks import TASK, celery_app, clip_request
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).parents[2]
+CONSTRAINTS = (ROOT / "constraints.txt").read_text()
 STORAGE = "s3://made-by-setup"
 Environment = Callable[[str], dict[str, str]]
 _FIND = "import importlib.util as u, sys; print([name for name in sys.argv[1:] if u.find_spec(name)])"
@@ -123,6 +127,20 @@ def healthy(image: Any, service: Any, environment: Mapping[str, str], *arguments
     process = image.start([*probe, *arguments], environment)
     process.communicate(timeout=60)
     return bool(process.returncode == 0)
+
+
+def test_distributions_are_installed_at_the_versions_of_the_constraints(tmp_path: Path) -> None:
+    """With pip and one small distribution; the other tests link what is installed here already."""
+    (tmp_path / "docker").mkdir()
+    for name in ("constraints.txt", "docker/install-distributions"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "docker/requirements-small.txt").write_text("sqlparse\n")
+    subprocess.run([tmp_path / "docker/install-distributions", "small", tmp_path / "prefix"], check=True)
+    listed = "import importlib.metadata as m; print([f'{d.name}=={d.version}' for d in m.distributions()])"
+    found = subprocess.run(
+        [tmp_path / "prefix/bin/python", "-c", listed], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == str(re.findall("^sqlparse==.*$", CONSTRAINTS, re.MULTILINE))
 
 
 def test_the_site_image_holds_the_site_alone(site_image: Any) -> None:
