@@ -2,6 +2,8 @@
 
 import contextlib
 import itertools
+import shutil
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,10 +14,11 @@ from uuid import uuid4
 import pytest
 import requests
 
+from teacher import bots
 from teacher.bots import Bot
 from teacher.client import ExperimentSettings, FeedbackClient
 from teacher.clips import ClipRenderer
-from teacher.collectors import human
+from teacher.collectors import backoff, human
 from teacher.collectors.human import HumanCollector
 from teacher.collectors.publisher import Publication
 from teacher.embedded_site import SiteHandle, ensure_site
@@ -27,17 +30,76 @@ from teacher.preferences import Preference
 from teacher.segments import Segment, SegmentPool
 from teacher.storage import Storage, open_storage
 from teacher.teachers import Manner
+from tests.teacher.people.sites import is_held, kill_site
 
 Pair = tuple[Segment, Segment]
 SEGMENT_STEPS = 8
 
 
+MakeState = Callable[[Path], Path]
+
+
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteHandle]:
-    """One site for all tests that leave it alive."""
-    handle = ensure_site(tmp_path_factory.mktemp("state"))
+def _site_and_copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SiteHandle, Path]]:
+    """A site, and a copy of its state folder as it is before anybody has used it."""
+    state_dir, copy = tmp_path_factory.mktemp("site") / "state", tmp_path_factory.mktemp("state")
+    handle = ensure_site(state_dir)
+    with (
+        contextlib.closing(sqlite3.connect(state_dir / "site.sqlite3")) as database,
+        contextlib.closing(sqlite3.connect(copy / "site.sqlite3")) as target,
+    ):
+        database.backup(target)
+    for name in ("secret_key", "admin_password", "token"):
+        shutil.copy2(state_dir / name, copy)
+    yield handle, copy
+    handle.release()
+
+
+@pytest.fixture(scope="session")
+def site(_site_and_copy: tuple[SiteHandle, Path]) -> SiteHandle:
+    """One site for all tests that leave it alive, in a folder that it has made."""
+    return _site_and_copy[0]
+
+
+@pytest.fixture(scope="session")
+def make_state(_site_and_copy: tuple[SiteHandle, Path]) -> MakeState:
+    """Makes state folders in which a new site finds its tables, which takes it longest to make."""
+    return lambda path: Path(shutil.copytree(_site_and_copy[1], path))
+
+
+@pytest.fixture(scope="session")
+def s3_site(
+    make_state: MakeState, s3_server: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SiteHandle]:
+    """Another site, with clips in S3; who puts them there needs ``s3_variables``."""
+    state_dir = make_state(tmp_path_factory.mktemp("s3-site") / "state")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in s3_server.environment().items():
+            patch.setenv(name, value)
+        handle = ensure_site(state_dir, storage=f"s3://{s3_server.bucket}/people")
     yield handle
     handle.release()
+
+
+@pytest.fixture
+def s3_variables(s3_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What reads and writes the store of ``s3_site``."""
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(scope="session")
+def _mortal_state(make_state: MakeState, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    state_dir = make_state(tmp_path_factory.mktemp("mortal-site") / "state")
+    yield state_dir
+    if is_held(state_dir):
+        kill_site(state_dir)
+
+
+@pytest.fixture
+def mortal_state(_mortal_state: Path) -> Path:
+    """The folder of a site that tests may kill; it may live when a test begins, or not."""
+    return _mortal_state
 
 
 @pytest.fixture(scope="session")
@@ -57,6 +119,10 @@ def pairs() -> list[Pair]:
 @pytest.fixture(autouse=True)
 def _quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(human, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(human, "_FINISH_DELAYS", (0.1, *human._FINISH_DELAYS))
+    monkeypatch.setattr(backoff, "FIRST_SECONDS", 0.1)
+    monkeypatch.setattr(bots, "_IDLE_SECONDS", 0.3)
+    monkeypatch.setattr(bots, "_LONGEST_WAIT", 0.5)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """One site for each state folder, whoever starts, stops or is killed."""
 
 import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -9,7 +8,6 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,9 +18,17 @@ import requests
 from teacher.client import ExperimentSettings, FeedbackClient
 from teacher.embedded_site import SiteHandle, ensure_site
 from teacher.errors import ConfigError, SiteUnreachableError
+from tests.teacher.people.sites import announced, is_held, kill_site
 
-HOLD_SITE = """
+HASTY_SITE = """
+import sys
+from human_feedback_site import embedded
+embedded.GRACE_SECONDS = 0.5
+sys.exit(embedded.main())
+"""
+HOLD_SITE = f"""
 import sys, pathlib, teacher.embedded_site as embedded
+embedded.COMMAND = (sys.executable, "-c", {HASTY_SITE!r})
 site = embedded.ensure_site(pathlib.Path(sys.argv[1]))
 print(site.instance_id, site.url, flush=True)
 sys.stdin.read()
@@ -31,10 +37,10 @@ sys.stdin.read()
 
 @pytest.fixture
 def state_dir(tmp_path: Path) -> Iterator[Path]:
-    """A state folder whose site ends with the test."""
+    """A state folder that does not exist yet, and whose site ends with the test."""
     yield tmp_path / "state"
     if is_held(tmp_path / "state"):
-        os.killpg(announced(tmp_path / "state")["pid"], signal.SIGKILL)
+        kill_site(tmp_path / "state")
 
 
 @pytest.fixture
@@ -48,23 +54,6 @@ def join() -> Iterator[Callable[..., SiteHandle]]:
             return site
 
         yield join_one
-
-
-def announced(state_dir: Path) -> Any:
-    """What a site says of itself; nothing for the moment in which it writes that."""
-    return json.loads((state_dir / "site" / "lock").read_text() or "{}")
-
-
-def is_held(state_dir: Path) -> bool:
-    """Whether any process of a site is alive."""
-    try:
-        with (state_dir / "site" / "lock").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except FileNotFoundError:
-        pass
-    return False
 
 
 def workers_of(pid: int) -> list[int]:
@@ -102,33 +91,36 @@ def test_runs_that_start_at_once_share_one_site_that_ends_with_the_last(
 
 
 def test_a_site_outlives_a_short_break_and_is_revived_when_killed(
-    join: Any, state_dir: Path, wait_until: Any
+    join: Any, mortal_state: Path, wait_until: Any
 ) -> None:
-    join(state_dir).release()
-    time.sleep(1.0)
-    site = join(state_dir)  # one that is resumed at once finds the site still there
-    assert livez(site) == site.instance_id
+    first = join(mortal_state)
+    first.release()
+    wait_until(
+        lambda: list((mortal_state / "site" / "runs").iterdir()) == []
+    )  # it has seen that nobody is there
+    site = join(mortal_state)  # one that is resumed at once finds the site still there
+    assert livez(site) == site.instance_id == first.instance_id
     site.revive()  # nothing to do: it answers
-    assert announced(state_dir)["instance"] == site.instance_id
-    os.killpg(announced(state_dir)["pid"], signal.SIGKILL)
-    wait_until(lambda: not is_held(state_dir))
+    assert announced(mortal_state)["instance"] == site.instance_id
+    kill_site(mortal_state)
+    wait_until(lambda: not is_held(mortal_state))
     site.revive()
-    wait_until(lambda: announced(state_dir).get("instance") not in (None, site.instance_id))
-    assert livez(site) == announced(state_dir)["instance"]
+    wait_until(lambda: announced(mortal_state)["instance"] != site.instance_id)
+    assert livez(site) == announced(mortal_state)["instance"]
 
 
 def test_the_port_is_free_when_the_lock_is_whichever_process_was_killed(
-    join: Any, state_dir: Path, wait_until: Any
+    join: Any, mortal_state: Path, wait_until: Any
 ) -> None:
-    site = join(state_dir)
-    master = announced(state_dir)["pid"]
+    site = join(mortal_state)
+    master = announced(mortal_state)["pid"]
     (worker,) = workers_of(master)
     os.kill(worker, signal.SIGKILL)
     wait_until(lambda: worker not in workers_of(master) and workers_of(master) != [])
     wait_until(lambda: livez(site) == site.instance_id)  # the master has started another
     os.kill(master, signal.SIGKILL)
-    wait_until(lambda: not is_held(state_dir))
-    joined = join(state_dir)
+    wait_until(lambda: not is_held(mortal_state))
+    joined = join(mortal_state)
     assert joined.url == site.url
     assert joined.instance_id != site.instance_id
 
@@ -146,13 +138,18 @@ def test_secrets_are_for_their_owner_only(site: SiteHandle) -> None:
     assert requests.get(site.admin_url, timeout=60).status_code == 200
 
 
-def test_a_file_of_a_dead_site_misleads_nobody(join: Any, state_dir: Path, site: SiteHandle) -> None:
-    lock = state_dir / "site" / "lock"
-    lock.parent.mkdir(parents=True)
+def test_a_file_of_a_dead_site_misleads_nobody(
+    join: Any, mortal_state: Path, site: SiteHandle, wait_until: Any
+) -> None:
+    if is_held(mortal_state):
+        kill_site(mortal_state)
+        wait_until(lambda: not is_held(mortal_state))
+    lock = mortal_state / "site" / "lock"
+    lock.parent.mkdir(exist_ok=True)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         lock.write_text(json.dumps({"pid": 1, "instance": "dead", "url": site.url, "port": port}))
-        own = join(state_dir)
+        own = join(mortal_state)
     assert own.instance_id not in ("dead", site.instance_id)
     assert own.url not in (site.url, f"http://127.0.0.1:{port}")
 
@@ -168,8 +165,9 @@ def test_a_site_that_cannot_start_says_why_in_one_line(join: Any, state_dir: Pat
 
 
 def test_others_reach_it_by_its_public_address_only(
-    join: Any, state_dir: Path, experiment: ExperimentSettings
+    join: Any, state_dir: Path, make_state: Any, experiment: ExperimentSettings
 ) -> None:
+    make_state(state_dir)
     site = join(state_dir, bind="0.0.0.0", public_url="http://labels.example:8080")  # noqa: S104
     client = FeedbackClient(site.url, site.token)
     assert client.put_experiment(experiment).invite_url.startswith("http://labels.example:8080/join/")
@@ -184,7 +182,5 @@ def test_others_reach_it_by_its_public_address_only(
     join(state_dir)  # who asks for nothing special joins
 
 
-def test_a_new_state_folder_is_its_owners_alone(join: Any, tmp_path: Path) -> None:
-    site = join(tmp_path / "new")
-    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
-    site.release()
+def test_a_new_state_folder_is_its_owners_alone(site: SiteHandle) -> None:
+    assert stat.S_IMODE(site.admin_password_file.parent.stat().st_mode) == 0o700

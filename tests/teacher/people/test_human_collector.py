@@ -13,7 +13,7 @@ from teacher.behaviours import counter_clockwise
 from teacher.client import ExperimentSettings, FeedbackClient
 from teacher.clips import ClipJob, ClipRenderer, Shot, render
 from teacher.collectors import human
-from teacher.embedded_site import SiteHandle, ensure_site
+from teacher.embedded_site import SiteHandle
 from teacher.errors import DataError, RenderError, SiteRefusedError, SiteUnreachableError, StorageError
 from teacher.ledger import Comparison, Ledger
 from teacher.segments import Segment
@@ -299,18 +299,15 @@ def test_a_replaced_database_is_noticed(start_asking: Any, tmp_path: Path) -> No
         pass
 
 
+@pytest.mark.usefixtures("s3_variables")
 def test_comparisons_that_a_new_site_never_heard_of_are_registered_again(
-    start_asking: Any, pairs: Pairs, wait_until: Any, tmp_path: Path
+    start_asking: Any, pairs: Pairs, wait_until: Any, s3_site: SiteHandle
 ) -> None:
     with start_asking() as asking:
         asking.collector.submit(pairs[:2], "training", 100)
         wait_until(lambda: asking.ledger.unfinished() == [])
-    other = ensure_site(tmp_path / "another state folder")
-    try:
-        with start_asking(at=other) as asking:
-            for bot in asking.bots(1):
-                asking.receive(2)
-                asking.collector.finish()
-                bot.join(240)
-    finally:
-        other.release()
+    with start_asking(at=s3_site) as asking:
+        for bot in asking.bots(1):
+            asking.receive(2)
+            asking.collector.finish()
+            bot.join(240)

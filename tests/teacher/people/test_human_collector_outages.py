@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import signal
 import sqlite3
 from collections import Counter
 from pathlib import Path
@@ -12,26 +11,28 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from teacher.client import ExperimentSettings
 from teacher.collectors import publisher
 from teacher.embedded_site import ensure_site
 from teacher.errors import SiteRefusedError, StorageError
 from teacher.segments import Segment
 from teacher.storage import FolderStorage
+from tests.teacher.people.sites import announced, kill_site
 
 Pairs = list[tuple[Segment, Segment]]
 TARGETS = {"first": 1.0, "second": 0.0}
 
 
 def test_a_site_killed_on_the_way_loses_nothing(
-    start_asking: Any, pairs: Pairs, wait_until: Any, tmp_path: Path
+    start_asking: Any, pairs: Pairs, wait_until: Any, mortal_state: Path, tmp_path: Path
 ) -> None:
-    site = ensure_site(tmp_path / "state")
+    site = ensure_site(mortal_state)
     try:
         with start_asking(at=site) as asking:
             asking.collector.submit(pairs[:24], "training", 100)
             bots = asking.bots(2, tmp_path / "answers")
             wait_until(lambda: asking.ledger.usable() >= 4)
-            kill_site(tmp_path / "state")
+            kill_site(mortal_state)
             wait_until(lambda: asking.collector.status.away is not None)
             preferences = {str(item.uuid): item for item in asking.receive(24)}
             wait_until(lambda: asking.collector.status.away is None)
@@ -39,8 +40,8 @@ def test_a_site_killed_on_the_way_loses_nothing(
             for bot in bots:
                 bot.join(240)
         assert [bot.error for bot in bots] == [None, None]
-        assert announced(tmp_path / "state")["instance"] != site.instance_id
-        assert urlsplit(announced(tmp_path / "state")["url"]).port == urlsplit(site.url).port
+        assert announced(mortal_state)["instance"] != site.instance_id
+        assert urlsplit(announced(mortal_state)["url"]).port == urlsplit(site.url).port
     finally:
         site.release()
     answers = [json.loads(line) for line in (tmp_path / "answers").read_text().splitlines()]
@@ -55,38 +56,29 @@ def test_a_site_killed_on_the_way_loses_nothing(
     assert swapped == {True, False}
 
 
-def announced(state_dir: Path) -> Any:
-    return json.loads((state_dir / "site" / "lock").read_text())
-
-
-def kill_site(state_dir: Path) -> None:
-    """Kill the server with all its processes, of which it is the group's leader."""
-    os.killpg(announced(state_dir)["pid"], signal.SIGKILL)
-
-
 def test_a_site_that_was_away_hears_again_what_training_waits_for(
-    start_asking: Any, wait_until: Any, tmp_path: Path
+    start_asking: Any, wait_until: Any, mortal_state: Path, experiment: ExperimentSettings
 ) -> None:
-    site = ensure_site(tmp_path / "state")
+    def waiting_for(statement: str = "SELECT 1") -> int | None:
+        """What the site's database says of the experiment after ``statement``."""
+        with contextlib.closing(sqlite3.connect(mortal_state / "site.sqlite3", timeout=30)) as database:
+            with database:
+                database.execute(statement)
+            query = "SELECT waiting_for FROM feedback_experiment WHERE name = ?"
+            value: int | None = database.execute(query, (experiment.name,)).fetchone()[0]
+            return value
+
+    site = ensure_site(mortal_state)
     try:
         with start_asking(at=site) as asking:
             asking.collector.report({}, 100, 7)
-            wait_until(lambda: waiting_for(tmp_path / "state") == 7)
-            kill_site(tmp_path / "state")
+            wait_until(lambda: waiting_for() == 7)
+            kill_site(mortal_state)
             # As it does with a trainer that has been away for long.
-            waiting_for(tmp_path / "state", "UPDATE feedback_experiment SET waiting_for = NULL")
-            wait_until(lambda: waiting_for(tmp_path / "state") == 7)
+            waiting_for("UPDATE feedback_experiment SET waiting_for = NULL")
+            wait_until(lambda: waiting_for() == 7)
     finally:
         site.release()
-
-
-def waiting_for(state_dir: Path, statement: str = "SELECT 1") -> int | None:
-    """What the site's database says after ``statement``."""
-    with contextlib.closing(sqlite3.connect(state_dir / "site.sqlite3", timeout=30)) as database:
-        with database:
-            database.execute(statement)
-        value: int | None = database.execute("SELECT waiting_for FROM feedback_experiment").fetchone()[0]
-        return value
 
 
 class Unsteady(FolderStorage):

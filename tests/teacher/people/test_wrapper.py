@@ -1,7 +1,6 @@
 """The wrapper asks people on a real site: a scripted labeler answers, and the rewards follow."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import gymnasium as gym
@@ -10,7 +9,7 @@ import pytest
 
 from teacher import HumanPreferencesEnvWrapper
 from teacher.bots import Bot
-from teacher.embedded_site import SiteHandle, ensure_site
+from teacher.embedded_site import SiteHandle
 from teacher.options import RewardConfig
 from teacher.wrapper import SiteOptions
 
@@ -24,27 +23,18 @@ def make() -> gym.Env[np.ndarray, np.ndarray]:
 @pytest.fixture(params=["here", "elsewhere"])
 def where(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[SiteHandle, SiteOptions]]:
+) -> tuple[SiteHandle, SiteOptions]:
     """The site of this machine, and one that is known by its address and token alone."""
     prompt, unused = "Which is more upright?", str(tmp_path / "unused")
     if request.param == "here":
         site: SiteHandle = request.getfixturevalue("site")
-        yield site, SiteOptions(name="wrapped", prompt=prompt, state_dir=str(site._folder.state_dir))
-        return
-    s3_server = request.getfixturevalue("s3_server")
-    for name, value in s3_server.environment().items():
-        monkeypatch.setenv(name, value)
-    site = ensure_site(tmp_path / "state", storage=f"s3://{s3_server.bucket}/wrapped")
+        return site, SiteOptions(name="wrapped", prompt=prompt, state_dir=str(site._folder.state_dir))
+    request.getfixturevalue("s3_variables")
+    site = request.getfixturevalue("s3_site")
     monkeypatch.setenv("TEACHER_TOKEN", site.token)
-    try:
-        yield (
-            site,
-            SiteOptions(
-                name="wrapped", prompt=prompt, site_url=site.url, storage=site.storage, state_dir=unused
-            ),
-        )
-    finally:
-        site.release()
+    return site, SiteOptions(
+        name="wrapped", prompt=prompt, site_url=site.url, storage=site.storage, state_dir=unused
+    )
 
 
 @pytest.mark.timeout(500)

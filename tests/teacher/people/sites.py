@@ -1,0 +1,30 @@
+"""What the files of a state folder say of its site, and the ways in which that dies."""
+
+import fcntl
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+
+def announced(state_dir: Path) -> Any:
+    """What a site says of itself; nothing where there never was one."""
+    return json.loads((state_dir / "site" / "lock").read_text() or "{}")
+
+
+def is_held(state_dir: Path) -> bool:
+    """Whether any process of a site is alive."""
+    try:
+        with (state_dir / "site" / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
+
+
+def kill_site(state_dir: Path) -> None:
+    """Kill the server with all its processes, of which it is the group's leader."""
+    os.killpg(announced(state_dir)["pid"], signal.SIGKILL)
