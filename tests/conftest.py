@@ -9,15 +9,15 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from django.conf import settings
 
 from stack.postgres import PostgreSQL
 from stack.process import running
 from stack.servers import S3
+
+pytest_plugins = ["tests.databases"]
 
 
 def pytest_configure() -> None:
@@ -60,17 +60,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     slow = {unit(item) for item in items if item.get_closest_marker("slow")}
     items.sort(key=rank)
-
-
-@pytest.fixture(scope="session")
-def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep SQLite's test database in a file: in memory, threads cannot share it.
-
-    It stands here because the first test that needs a database decides for all.
-    """
-    database: dict[str, Any] = settings.DATABASES["default"]
-    if database["ENGINE"] == "django.db.backends.sqlite3":
-        database["TEST"]["NAME"] = str(tmp_path_factory.mktemp("site") / "test.sqlite3")
 
 
 _FLIPS = 40  # of bytes in a file

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
-import boto3
+import botocore.session
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import (
@@ -151,7 +151,7 @@ class S3Media:
     def _signer(self) -> LinkSigner:
         """Signs links for the public endpoint; raises botocore's error where there are no keys."""
         example = self._link(s3_client(settings.S3_PUBLIC_ENDPOINT_URL), "x")
-        credentials = boto3.Session().get_credentials()
+        credentials = botocore.session.get_session().get_credentials()
         if credentials is None:
             raise NoCredentialsError
         return LinkSigner.after(example, self.full("x"), credentials)
@@ -236,7 +236,16 @@ def s3_client(endpoint: str | None, **options: Any) -> "S3Client":
         **{"signature_version": "s3v4", **options},
     )
     # A session of its own: the default one would keep the credentials of earlier settings.
-    return boto3.Session().client("s3", endpoint_url=endpoint, config=config)
+    session = botocore.session.get_session()
+    session.register_component("data_loader", _service_models())
+    client: S3Client = session.create_client("s3", endpoint_url=endpoint, config=config)  # type: ignore[assignment]
+    return client
+
+
+@cache
+def _service_models() -> Any:
+    """Return botocore's loader of service descriptions, which keeps what it has read; reading is slow."""
+    return botocore.session.get_session().get_component("data_loader")
 
 
 def is_away(error: BaseException | None) -> bool:

@@ -31,6 +31,7 @@ def clients(db: None) -> dict[str, Client]:
     }
 
 
+@pytest.mark.both_databases
 def test_the_site_keeps_the_contract(
     story: list[Any],
     names: Any,

@@ -1,9 +1,12 @@
 """A site with a researcher, an experiment and labelers, driven through HTTP as trainers and browsers do."""
 
 import json
+import os
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID, uuid4
 
 import pytest
@@ -14,10 +17,11 @@ from django.http import HttpResponse
 from django.test import Client
 from pytest_django import Settings
 
+import human_feedback_site
 from human_feedback_site.feedback.media import FolderMedia, media_store
 from human_feedback_site.feedback.models import Comparison, Experiment, Lease
+from human_feedback_site.feedback.services import accounts, experiments
 from human_feedback_site.feedback.services.accounts import create_token, token_of
-from human_feedback_site.feedback.services.experiments import set_overlap
 
 CLIP = b"\x00\x00\x00\x18ftypmp42" + bytes(range(256)) * 4  # enough to be served; nothing here decodes it
 API = "/api/v1"
@@ -60,7 +64,7 @@ class Trainer(Api):
         self.name = name
         self.run_id = str(uuid4())
 
-    def description(self, **changes: object) -> dict[str, object]:
+    def description(self, **changes: object) -> dict[str, Any]:
         """Return the body of PUT."""
         return {
             "run_id": self.run_id,
@@ -75,6 +79,20 @@ class Trainer(Api):
     def put(self, **changes: object) -> Any:
         """Create or resume the experiment."""
         return self._ok(self.send("PUT", f"/experiments/{self.name}", self.description(**changes)))
+
+    def begin(self) -> "Trainer":
+        """Create the experiment as :meth:`put` does, without the request: nearly every test needs one."""
+        values = self.description()
+        made, _ = experiments.put_experiment(self.user, self.name, UUID(values.pop("run_id")), values)
+        experiments.hear_from_trainer(made)
+        accounts.invite(made, "you")
+        return self
+
+    def invite(self, name: str) -> str:
+        """Return the link that :meth:`put` would return for a labeler of that name."""
+        experiment = self.experiment
+        accounts.invite_newcomer(experiment, name)
+        return accounts.invite_url(experiment, name, "")
 
     @property
     def path(self) -> str:
@@ -114,7 +132,7 @@ class Trainer(Api):
     def overlap(self, overlap: int, *, more: int = 1, share: float = 0.0) -> None:
         """Say how many labelers judge each comparison, and how many judge some; the majority decides."""
         Experiment.objects.filter(name=self.name).update(aggregation="majority")
-        set_overlap(self.experiment, overlap, more, share)
+        experiments.set_overlap(self.experiment, overlap, more, share)
 
     def decisions(self, after: int = 0, limit: int = 1000) -> Any:
         """Read the feed."""
@@ -149,6 +167,14 @@ class Browser(Api):
     def undo(self, label: Any) -> Any:
         """Withdraw an answer."""
         return self.post(f"/labels/{label['uuid']}/undo", {"uuid": str(uuid4())})
+
+
+def settings_of(**variables: str) -> dict[str, Any]:
+    """Return the site's settings where the environment says this and no more."""
+    kept = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "LANG"}}
+    with patch.dict(os.environ, kept | variables, clear=True):
+        values = runpy.run_path(str(Path(human_feedback_site.__file__).with_name("settings.py")))
+    return {name: value for name, value in values.items() if name.isupper()}
 
 
 def owner_of(secret: str) -> User | None:
@@ -211,23 +237,19 @@ def researcher(db: None) -> User:
 @pytest.fixture
 def trainer(researcher: User) -> Trainer:
     """The researcher's run, whose experiment exists."""
-    trainer = Trainer(researcher, "hopper")
-    trainer.put()
-    return trainer
+    return Trainer(researcher, "hopper").begin()
 
 
 @pytest.fixture
 def stranger(db: None) -> Trainer:
     """Another researcher's run, whose experiment exists too."""
-    trainer = Trainer(User.objects.create(username="eve", is_staff=True), "walker")
-    trainer.put()
-    return trainer
+    return Trainer(User.objects.create(username="eve", is_staff=True), "walker").begin()
 
 
 @pytest.fixture
 def invite(trainer: Trainer) -> Callable[[str], Browser]:
     """Make labelers by name."""
-    return lambda name: Browser(trainer.put(invite=name)["invite_url"], trainer.name)
+    return lambda name: Browser(trainer.invite(name), trainer.name)
 
 
 @pytest.fixture

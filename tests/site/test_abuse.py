@@ -72,6 +72,7 @@ def test_a_closed_experiment_gives_nothing_and_takes_back_what_is_held(
     assert (reply["leases"], reply["renewed"], reply["lost"]) == ([], [], [lease["uuid"]])
 
 
+@pytest.mark.both_databases
 def test_an_abandoned_pair_is_given_to_the_next_who_asks(
     trainer: Trainer, invite: Invite, settings: Settings
 ) -> None:
@@ -86,6 +87,7 @@ def test_an_abandoned_pair_is_given_to_the_next_who_asks(
     assert old.expires_at <= new.created_at < old.expires_at + timedelta(seconds=5)
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("said", ["1999-01-01T00:00:00Z", "2099-01-01T00:00:00Z"])
 def test_a_browsers_clock_says_nothing(trainer: Trainer, browser: Browser, said: str) -> None:
     trainer.register()
@@ -107,11 +109,13 @@ def test_html_in_what_a_trainer_says_is_text_on_every_page(
         assert escape(SCRIPT) in page
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("name", [SCRIPT, "a\x00b", "a\nb", '"onload=', "../x"])
 def test_names_of_labelers_are_plain(trainer: Trainer, name: str) -> None:
     assert trainer.send("POST", f"{trainer.path}/invites", {"labeler": name}).status_code == 400
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("name", ["%3Cscript%3E", "a%00b", "%F0%9F%A4%B8", "a%2Fb", "..%2Fx"])
 def test_names_of_experiments_are_plain(trainer: Trainer, name: str) -> None:
     response = trainer.send("PUT", f"/experiments/{name}", trainer.description())
@@ -130,6 +134,7 @@ def test_an_answer_is_one_of_four(trainer: Trainer, browser: Browser, choice: ob
     assert not Label.objects.exists()
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("path", ["/experiments/hopper/leases", "/labels"])
 def test_a_session_that_no_site_gave_is_nobodys(trainer: Trainer, path: str) -> None:
     trainer.register()

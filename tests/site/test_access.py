@@ -157,6 +157,7 @@ def test_leases_of_other_experiments_are_not_shown(
     check_problem(stranger.send("GET", f"{stranger.path}/leases/{lease['uuid']}"), 404)
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=str)
 def test_bodies_that_do_not_fit_are_refused(trainer: Trainer, browser: Browser, endpoint: Endpoint) -> None:
     bodies = [body for each, body in BAD if each is endpoint]
@@ -184,6 +185,7 @@ def test_other_content_types_are_refused(trainer: Trainer, browser: Browser, end
     check_problem(client.generic(endpoint.method, path, "a=1", content_type="text/plain"), 415)  # type: ignore[arg-type]
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize(
     "path",
     [
@@ -195,6 +197,7 @@ def test_addresses_without_anything_are_problems_too(trainer: Trainer, path: str
     check_problem(trainer.send("POST", path, {}), 404)
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("what", ["decisions", "comparisons"])
 def test_pages_that_make_no_sense_are_refused(trainer: Trainer, what: str) -> None:
     for query in ("after=-1", "after=x", "limit=0", "limit=1001", "after=9" + "9" * 30):

@@ -86,6 +86,7 @@ def test_the_film_of_the_largest_step_is_shown(trainer: Trainer, browser: Browse
     assert browser.get(f"{trainer.path}/progress")["episode"] is None
 
 
+@pytest.mark.both_databases
 def test_a_film_of_the_same_step_takes_the_place_of_the_old_one(trainer: Trainer) -> None:
     for name in ("a", "b"):
         trainer.upload(f"hopper/episodes/{name}.mp4")
@@ -103,6 +104,7 @@ def test_a_film_that_is_not_there_or_of_another_experiment_is_refused(trainer: T
     assert not Episode.objects.exists()
 
 
+@pytest.mark.both_databases
 def test_progress_counts_the_pairs_of_everybody(trainer: Trainer, browser: Browser) -> None:
     trainer.register(3)
     browser.answer(browser.lease()[0])

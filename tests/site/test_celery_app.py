@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from celery.signals import beat_init, celeryd_init
 from django.core.exceptions import ImproperlyConfigured
 from kombu import Connection
 from redis.exceptions import RedisError
@@ -74,20 +75,11 @@ def redis(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Redis]:
     redis.kill()
 
 
-@pytest.fixture(scope="module")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The state folder of a new site; a test takes a copy, because the migrations take two seconds."""
-    state = tmp_path_factory.mktemp("migrated") / "state"
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TEACHER_STATE_DIR": str(state)}
-    command = [sys.executable, str(ROOT / "manage.py"), "migrate", "--no-input"]
-    subprocess.run(command, env=environment, check=True, capture_output=True)
-    return state
-
-
 @pytest.fixture
-def environment(tmp_path: Path, redis: Redis, migrated: Path) -> dict[str, str]:
+def environment(tmp_path: Path, redis: Redis, migrated_database: Path) -> dict[str, str]:
     """The settings of a site with a database of its own."""
-    shutil.copytree(migrated, tmp_path / "state")
+    (tmp_path / "state").mkdir()
+    shutil.copy(migrated_database, tmp_path / "state/site.sqlite3")
     return {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}",
@@ -253,14 +245,13 @@ def test_what_redis_can_be_at_is_taken(monkeypatch: pytest.MonkeyPatch, url: str
     assert read_redis_url() == url.strip()
 
 
-NO_REDIS = "REDIS_URL must look like redis://:password@host:6379/0"
-
-
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({}, NO_REDIS),
-        ({"REDIS_URL": "redis://:hid/den@host:port/0"}, NO_REDIS),
+        (
+            {"REDIS_URL": "redis://:hid/den@host:port/0"},
+            "REDIS_URL must look like redis://:password@host:6379/0",
+        ),
         ({"MEDIA_KEEP_DAYS": "abc"}, "MEDIA_KEEP_DAYS must be a whole number from 0 to 9999, not 'abc'"),
     ],
     ids=str,
@@ -282,6 +273,13 @@ def test_a_worker_that_cannot_work_says_why_in_one_line(
     [line] = done.stderr.splitlines()
     assert line.startswith(f"site chores: {message}")
     assert "hid" not in line
+
+
+@pytest.mark.parametrize("start", [celeryd_init, beat_init], ids=["worker", "beat"])
+def test_neither_worker_nor_beat_starts_without_a_redis(monkeypatch: pytest.MonkeyPatch, start: Any) -> None:
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    with pytest.raises(SystemExit, match=r"^site chores: REDIS_URL must look like"):
+        start.send(sender=None)
 
 
 def test_every_chore_has_its_time() -> None:

@@ -24,6 +24,8 @@ from human_feedback_site.feedback.services.experiments import trainer_away
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
 
+pytestmark = pytest.mark.both_databases
+
 MONTH = timedelta(days=31)
 
 

@@ -19,7 +19,7 @@ from human_feedback_site.feedback.services.chores import CHORES, expire_media, f
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both_databases]
 
 ROUNDS = 6
 MONTH = timedelta(days=31)

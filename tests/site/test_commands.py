@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import sqlite3
 import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 from django.contrib.auth import authenticate
@@ -20,12 +23,14 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
 
+import manage
 from human_feedback_site.feedback.models import ApiToken
 from human_feedback_site.feedback.pages.unsaved import account_key
 from human_feedback_site.feedback.services.accounts import token_of
 from tests.site.conftest import owner_of
 
 if TYPE_CHECKING:
+    from tests.databases import Using
     from tests.site.conftest import Trainer
 
 
@@ -164,6 +169,19 @@ def test_a_setting_that_cannot_work_ends_a_command_with_one_line(tmp_path: Path)
     assert line.startswith("Error: MEDIA_KEEP_DAYS must be a whole number from 0 to 9999, not 'abc'; ")
 
 
+def last_words(*command: str) -> str:
+    """Run ``manage.py`` in this process and return what it ends with, which is all that it says of errors."""
+    said = io.StringIO()
+    with (
+        redirect_stderr(said),
+        patch.object(sys, "argv", ["manage.py", *command]),
+        pytest.raises(SystemExit) as ended,
+    ):
+        manage.main()
+    assert said.getvalue() == ""
+    return str(ended.value.code)
+
+
 @pytest.mark.parametrize(
     "command",
     [("migrate", "--no-input"), ("createsuperuser",), ("create_token", "ada")],
@@ -173,21 +191,12 @@ def test_a_setting_that_cannot_work_ends_a_command_with_one_line(tmp_path: Path)
     "where", ["postgresql://ada:hidden@127.0.0.1:{port}/site", "sqlite:///{folder}/none/site"]
 )
 def test_a_database_that_is_away_ends_any_command_with_one_line(
-    command: tuple[str, ...], where: str, tmp_path: Path, free_port: Callable[[], int]
+    command: tuple[str, ...], where: str, tmp_path: Path, using: Using, free_port: Callable[[], int]
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).parents[2] / "manage.py"), *command],
-        env={
-            "TEACHER_STATE_DIR": str(tmp_path),
-            "PATH": "/usr/bin:/bin",
-            "DATABASE_URL": where.format(port=free_port(), folder=tmp_path),
-            "SECRET_KEY": "only-for-tests-" + "".join(map(str, range(30))),
-        },
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    [line] = done.stderr.splitlines()
+    with using(where.format(port=free_port(), folder=tmp_path)):
+        line = last_words(*command)
     assert line.startswith("Error: The database cannot be used: ")
+    assert "\n" not in line
     assert "hidden" not in line
     assert "migrate" not in line
 
@@ -195,27 +204,40 @@ def test_a_database_that_is_away_ends_any_command_with_one_line(
 @pytest.mark.parametrize(
     "command", [("create_token", "ada"), ("create_invite", "hopper", "mia")], ids=" ".join
 )
-def test_a_new_database_has_to_be_migrated_first(tmp_path: Path, command: tuple[str, ...]) -> None:
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).parents[2] / "manage.py"), *command],
-        env={
-            "TEACHER_STATE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin", "TEACHER_PUBLIC_URL": "http://x.example"
-        },
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert done.stderr.startswith("Error: The database cannot be used: no such table")
-    assert done.stderr.endswith("run first: manage.py migrate\n")
+def test_a_new_database_has_to_be_migrated_first(
+    tmp_path: Path, using: Using, settings: Settings, command: tuple[str, ...]
+) -> None:
+    settings.PUBLIC_URL = "http://x.example"
+    with using(f"sqlite:///{tmp_path}/new.sqlite3"):
+        line = last_words(*command)
+    assert line.startswith("Error: The database cannot be used: no such table")
+    assert line.endswith("run first: manage.py migrate")
+
+
+@pytest.mark.parametrize("page", [0, 1], ids=["header", "schema"])
+def test_a_damaged_database_ends_a_command_with_one_line(tmp_path: Path, using: Using, page: int) -> None:
+    path = tmp_path / "site.sqlite3"
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE django_migrations (id)")
+    content = path.read_bytes()
+    path.write_bytes(bytes([255]) * 200 + content[200:] if page == 0 else content[:100] + b"\xff" * 20)
+    with using(f"sqlite:///{path}"):
+        line = last_words("migrate")
+    assert line.startswith("Error: The database cannot be used: ")
+    assert "\n" not in line
 
 
 def test_manage_py_works_in_a_fresh_state_folder(tmp_path: Path) -> None:
-    manage = Path(__file__).parents[2] / "manage.py"
-    environment = {"TEACHER_STATE_DIR": str(tmp_path / "new"), "PATH": "/usr/bin:/bin"}
-    for command in (["setup_embedded"], ["check", "--fail-level", "WARNING"], ["makemigrations", "--check"]):
-        done = subprocess.run(
-            [sys.executable, "-W", "error", str(manage), *command],
-            env=environment, capture_output=True, text=True, check=False, cwd=tmp_path,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(Path(__file__).parents[2] / "manage.py"), "setup_embedded"],
+        env={"TEACHER_STATE_DIR": str(tmp_path / "new"), "PATH": "/usr/bin:/bin"},
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
     assert (tmp_path / "new" / "token").exists()
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+
+
+def test_nothing_is_wrong_with_the_models_and_each_change_has_its_migration(db: None) -> None:
+    call_command("check", fail_level="WARNING", stderr=io.StringIO())
+    call_command("makemigrations", check_changes=True, stdout=io.StringIO())

@@ -1,7 +1,4 @@
-"""Many labelers at once: no pair is given twice, no answer is lost, and the feed has no gap.
-
-These run on SQLite here, and on PostgreSQL with the rest of the site's tests (see ``test_on_postgresql.py``).
-"""
+"""Many labelers at once: no pair is given twice, no answer is lost, and the feed has no gap."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ from human_feedback_site.feedback.services.revisions import Revision, revise_ans
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both_databases]
 
 LABELERS = 8
 ROUNDS = 6

@@ -75,6 +75,7 @@ def test_who_does_not_agree_is_shown_nothing_and_may_think_again(text: ConsentTe
     assert list(ConsentAnswer.objects.order_by("pk").values_list("agreed", flat=True)) == [False, True]
 
 
+@pytest.mark.both_databases
 def test_another_text_is_asked_for_again_and_an_old_one_is_remembered(
     text: ConsentText, browser: Browser, trainer: Trainer
 ) -> None:
@@ -101,6 +102,7 @@ def test_an_answer_to_another_version_or_none_is_no_answer(
     assert refused(browser)
 
 
+@pytest.mark.both_databases
 def test_agreeing_in_one_experiment_is_not_agreeing_in_another(
     text: ConsentText, browser: Browser, trainer: Trainer
 ) -> None:

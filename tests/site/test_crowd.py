@@ -38,10 +38,10 @@ from human_feedback_site.feedback.services.sql import rows, uuid_of
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
 
+pytestmark = pytest.mark.both_databases
+
 Invite = Callable[[str], "Browser"]
 SideOf = Callable[[Any, str], str]
-# A request for work waits for its turn by one statement more on PostgreSQL.
-MOST_TO_ASK = 7 if connection.vendor == "postgresql" else 6
 MOST_TO_ANSWER = 6
 TRANSACTION = ("BEGIN", "COMMIT", "SAVEPOINT", "RELEASE")
 
@@ -335,6 +335,11 @@ def test_a_repeat_comes_late_once_and_changes_no_decision(
 # A bounded number of statements
 
 
+def most_to_ask() -> int:
+    """A request for work waits for its turn by one statement more on PostgreSQL."""
+    return 7 if connection.vendor == "postgresql" else 6
+
+
 def statements(action: Callable[[], Any]) -> list[str]:
     """What a request sends to the database on a connection that was kept, the trial of this included."""
     connection.health_check_done = False  # type: ignore[attr-defined]
@@ -383,7 +388,7 @@ def test_a_request_takes_few_statements_however_much_there_is(
                 rest = [lease["uuid"] for lease in held[1:]]
                 most("next", lambda: one.ask(3, held=rest, shown=rest[0] if rest else None))  # noqa: B023
     assert seen.pop("save") <= MOST_TO_ANSWER
-    assert max(seen.values()) <= MOST_TO_ASK, seen
+    assert max(seen.values()) <= most_to_ask(), seen
     assert set(Label.objects.values_list("status", flat=True)) >= {"counted"}
 
 
@@ -406,7 +411,7 @@ def test_coming_back_after_a_break_takes_few_statements(
     setting(gold_rate=1.0)
     given: list[Any] = []
     said = statements(lambda: given.append(one.ask(3, held=uuids[:held])))
-    assert len(said) <= MOST_TO_ASK, said
+    assert len(said) <= most_to_ask(), said
     [reply] = given
     assert bool(reply["renewed"] or reply["leases"])
     assert too_many() == []
@@ -438,7 +443,7 @@ def test_whatever_labelers_do_a_request_takes_few_statements(trainer: Trainer, i
             replies.append(browser.ask(count, held=uuids, shown=shown))  # noqa: B023
 
         said = statements(ask)
-        assert len(said) <= MOST_TO_ASK, said
+        assert len(said) <= most_to_ask(), said
         held[place] = [lease for lease in kept if lease["uuid"] in replies[0]["renewed"]]
         held[place] += replies[0]["leases"]
         assert len(pairs(held[place])) == len(set(pairs(held[place])))
@@ -473,7 +478,7 @@ def test_who_loses_every_pair_to_others_in_this_moment_is_done_within_few_statem
 
     monkeypatch.setattr(leases, "_grant_all", overtaken)
     said = statements(lambda: one.ask(1))
-    assert len(said) - len(by_others) <= MOST_TO_ASK, said
+    assert len(said) - len(by_others) <= most_to_ask(), said
     assert too_many() == []
 
 
@@ -492,7 +497,7 @@ def test_the_first_request_of_a_labeler_takes_few_statements(
         assert one.client.get(f"/experiments/{trainer.name}/label").status_code == 200
     given: list[Any] = []
     said = statements(lambda: given.append(one.ask(3)))
-    assert len(said) <= MOST_TO_ASK, said
+    assert len(said) <= most_to_ask(), said
     assert len(given[0]["leases"]) == {"pairs": 3, "fetched ahead": 1}.get(there, 0)
     [mine] = Participation.objects.filter(labeler__name="one")
     assert (mine.empty_since is None) == bool(given[0]["leases"])
@@ -519,7 +524,7 @@ def test_taking_what_others_only_prefetched_takes_few_statements(trainer: Traine
     slow.ask()
     Lease.objects.all().delete()
     fast.lease(3)
-    assert len(statements(lambda: slow.ask(3))) <= MOST_TO_ASK
+    assert len(statements(lambda: slow.ask(3))) <= most_to_ask()
     assert Lease.objects.filter(live(), labeler__name="slow").count() == 1
 
 

@@ -3,9 +3,6 @@
 import io
 import json
 import os
-import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -77,22 +74,3 @@ def test_the_announcement_of_a_site_is_empty_at_no_moment(
         monkeypatch.undo()
     said = [json.loads(text)["url"] for text in (*found, lock.read_text())]
     assert said == ["http://[2001:db8::7]:8000", "http://127.0.0.1:8000", None]
-
-
-@pytest.mark.parametrize("page", [0, 1], ids=["header", "schema"])
-def test_a_damaged_database_ends_a_command_with_one_line(tmp_path: Path, page: int) -> None:
-    path = tmp_path / "site.sqlite3"
-    with sqlite3.connect(path) as database:
-        database.execute("CREATE TABLE django_migrations (id)")
-    content = path.read_bytes()
-    path.write_bytes(bytes([255]) * 200 + content[200:] if page == 0 else content[:100] + b"\xff" * 20)
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).parents[2] / "manage.py"), "migrate"],
-        env={"TEACHER_STATE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    [line] = done.stderr.splitlines()
-    assert line.startswith("Error: The database cannot be used: ")

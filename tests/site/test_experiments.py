@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
 
 
+@pytest.mark.both_databases
 def test_a_new_experiment_is_created_and_an_old_one_resumed(trainer: Trainer) -> None:
     trainer.name = "second"
     assert trainer.send("PUT", trainer.path, trainer.description()).status_code == 201
@@ -47,6 +48,7 @@ def test_odd_names_are_refused(trainer: Trainer, name: str) -> None:
     assert trainer.send("PUT", f"/experiments/{name}", trainer.description()).status_code == 400
 
 
+@pytest.mark.both_databases
 def test_another_run_cannot_take_over_a_name(trainer: Trainer, stranger: Trainer) -> None:
     for body in (trainer.description(run_id=str(uuid4())), stranger.description()):
         assert trainer.send("PUT", trainer.path, body).status_code == 409
@@ -92,6 +94,7 @@ def test_labelers_see_that_training_waits(trainer: Trainer, browser: Browser) ->
     assert browser.ask()["waiting_for"] is None
 
 
+@pytest.mark.both_databases
 def test_points_sent_again_replace_the_old_ones(trainer: Trainer) -> None:
     for value in (1.5, 2.5):
         points = [{"step": step, "values": {"a": value, "b": -value}} for step in (20, 10)]
@@ -103,6 +106,7 @@ def test_points_sent_again_replace_the_old_ones(trainer: Trainer) -> None:
     ]
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("n", [1, 2, 10, 11, 95])
 def test_long_curves_are_thinned_but_keep_their_ends(trainer: Trainer, n: int) -> None:
     steps = [100 * index for index in range(n)]
@@ -115,6 +119,7 @@ def test_long_curves_are_thinned_but_keep_their_ends(trainer: Trainer, n: int) -
     assert kept == steps or n > 10
 
 
+@pytest.mark.both_databases
 def test_a_point_twice_in_one_request_is_stored_once(trainer: Trainer) -> None:
     points = [{"step": 1, "values": {"a": value}} for value in (1.0, 2.0)]
     assert trainer.post(f"{trainer.path}/points", {"points": points}) == {"stored": 1}

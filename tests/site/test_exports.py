@@ -50,6 +50,7 @@ def story(trainer: Trainer, browser: Browser) -> list[str]:
     return uuids + trainer.register(gold="second")
 
 
+@pytest.mark.both_databases
 def test_comparisons_are_exported_with_what_was_decided(trainer: Trainer, story: list[str]) -> None:
     rows = exported_rows(trainer, "comparisons")
     assert [row["comparison"] for row in rows] == story
@@ -67,6 +68,7 @@ def test_comparisons_are_exported_with_what_was_decided(trainer: Trainer, story:
     assert decided.tzinfo == UTC
 
 
+@pytest.mark.both_databases
 def test_every_label_is_exported_with_who_and_when_and_what_was_undone(
     trainer: Trainer, story: list[str]
 ) -> None:
@@ -83,6 +85,7 @@ def test_every_label_is_exported_with_who_and_when_and_what_was_undone(
     assert {(row["labeler"], row["status"], row["purpose"]) for row in rows} == {("you", "counted", "judge")}
 
 
+@pytest.mark.both_databases
 @pytest.mark.usefixtures("story")
 @pytest.mark.parametrize("table", TABLES)
 def test_parquet_holds_the_same_as_csv(trainer: Trainer, table: str) -> None:
@@ -139,6 +142,7 @@ def test_names_of_labelers_are_no_formulas(trainer: Trainer, browser: Browser) -
     assert exported_rows(trainer, "labels")[0]["labeler"] == "'@SUM(A1:A9)"
 
 
+@pytest.mark.both_databases
 def test_an_export_is_one_statement_however_long_it_is(trainer: Trainer, browser: Browser) -> None:
     trainer.register(3)
     for lease in browser.lease(3):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import connection, connections
@@ -13,6 +16,11 @@ from django.http import HttpResponse
 from django.test import Client
 
 from human_feedback_site.feedback import health
+
+if TYPE_CHECKING:
+    from tests.databases import Using
+
+pytestmark = pytest.mark.both_databases
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +68,17 @@ def test_a_missing_migration_is_named_until_it_is_applied(
         assert_not_ready(client.get("/readyz"), "1 migration(s) are not applied")  # type: ignore[arg-type]
     MigrationRecorder(connection).record_applied("sessions", "0001_initial")
     assert client.get("/readyz").status_code == 200
+
+
+def test_a_site_whose_database_is_new_becomes_ready_when_it_is_migrated(
+    client: Client, using: Using, migrated_database: Path, tmp_path: Path
+) -> None:
+    database = tmp_path / "site.sqlite3"
+    with using(f"sqlite:///{database}"):
+        unready: Any = client.get("/readyz")
+        assert_not_ready(unready, "apply them with: python manage.py migrate")
+        shutil.copy(migrated_database, database)
+        assert client.get("/readyz").status_code == 200
 
 
 def test_migrations_are_not_looked_up_again_once_they_were_complete(

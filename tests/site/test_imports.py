@@ -96,6 +96,7 @@ def story(trainer: Trainer, invite: Callable[[str], Browser]) -> Exported:
     return export()
 
 
+@pytest.mark.both_databases
 def test_a_round_trip_gives_the_same_bytes(
     trainer: Trainer, story: Exported, bring_back: Callable[..., str]
 ) -> None:
@@ -142,6 +143,7 @@ def test_what_does_not_fit_in_parquet_is_refused_with_its_row(
     assert not Experiment.objects.exists()
 
 
+@pytest.mark.both_databases
 def test_importing_twice_changes_nothing(
     trainer: Trainer, story: Exported, bring_back: Callable[..., str]
 ) -> None:
@@ -155,6 +157,7 @@ def test_importing_twice_changes_nothing(
     )
 
 
+@pytest.mark.both_databases
 def test_imported_labels_reach_the_feed_without_a_gap(
     trainer: Trainer, story: Exported, bring_back: Callable[..., str]
 ) -> None:
@@ -172,6 +175,7 @@ def rows(exported: Exported, table: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(exported[table].decode(), newline="")))
 
 
+@pytest.mark.both_databases
 def test_labels_that_got_lost_come_back_and_revise_the_decision(
     trainer: Trainer, browser: Browser, bring_back: Callable[..., str]
 ) -> None:
@@ -187,6 +191,7 @@ def test_labels_that_got_lost_come_back_and_revise_the_decision(
     assert Comparison.objects.get().status == "answered"
 
 
+@pytest.mark.both_databases
 def test_an_undo_is_appended_to_a_known_label(
     trainer: Trainer, browser: Browser, bring_back: Callable[..., str]
 ) -> None:
@@ -199,6 +204,7 @@ def test_an_undo_is_appended_to_a_known_label(
     assert Participation.objects.get().answered == 0
 
 
+@pytest.mark.both_databases
 def test_a_label_too_many_is_surplus(
     trainer: Trainer, browser: Browser, bring_back: Callable[..., str]
 ) -> None:
@@ -292,6 +298,7 @@ def test_what_belongs_to_another_experiment_stays_there(
         bring_back(export("walker"))
 
 
+@pytest.mark.both_databases
 def test_many_mistakes_are_told_together_and_nothing_is_imported(
     trainer: Trainer, story: Exported, bring_back: Callable[..., str]
 ) -> None:

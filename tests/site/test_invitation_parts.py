@@ -42,6 +42,8 @@ from tests.site.coming_by_links import (
 if TYPE_CHECKING:
     from tests.site.conftest import Trainer
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.fixture
 def links(trainer: Trainer) -> dict[str, Invite]:

@@ -22,6 +22,8 @@ from human_feedback_site.feedback.services.pseudonyms import pseudonym
 if TYPE_CHECKING:
     from tests.site.conftest import Api, Trainer
 
+pytestmark = pytest.mark.both_databases
+
 LABEL = "/experiments/hopper/label"
 DONE = "/experiments/hopper/done"
 Make = Callable[..., Invite]

@@ -10,7 +10,7 @@ from django.db import connection, connections
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
 
-pytestmark = pytest.mark.skipif(connection.vendor != "postgresql", reason="a file closes no connections")
+pytestmark = pytest.mark.postgresql_only  # a file closes no connections
 
 
 def close_from_the_other_side() -> None:

@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import pytest
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
@@ -46,6 +47,8 @@ from human_feedback_site.feedback.services import chores, experiments, moderatio
 from human_feedback_site.feedback.services.leases import live
 from human_feedback_site.feedback.services.revisions import Revision, revise_answer
 from tests.site import people_at_work as work
+
+pytestmark = pytest.mark.both_databases
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
 STEPS = 30  # of a story

@@ -15,6 +15,8 @@ from human_feedback_site.feedback.models import Comparison, Experiment, Label, L
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
 
+pytestmark = pytest.mark.both_databases
+
 Invite = Callable[[str], "Browser"]
 
 

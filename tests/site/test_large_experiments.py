@@ -21,7 +21,7 @@ from human_feedback_site.feedback.models import Comparison, Labeler, Lease, Part
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
 
-on_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="planned otherwise")
+pytestmark = pytest.mark.both_databases
 
 
 def plan_of(statement: str) -> str:
@@ -44,7 +44,7 @@ def statements_with(context: CaptureQueriesContext, *words: str) -> Sequence[str
     return [query["sql"] for query in queries if all(word in query["sql"] for word in words)]
 
 
-HISTORY = 1_000
+HISTORY = 300
 
 
 def live_through(trainer: Trainer) -> None:
@@ -99,7 +99,7 @@ def test_the_queue_is_read_in_its_order(asked: CaptureQueriesContext) -> None:
     assert "TEMP B-TREE" not in plan
 
 
-@on_postgresql
+@pytest.mark.postgresql_only
 def test_what_labelers_ask_for_is_planned_once_and_well(trainer: Trainer, browser: Browser) -> None:
     rounds = POSTGRESQL_OPTIONS["prepare_threshold"] + 1
     trainer.register(rounds)
@@ -137,7 +137,7 @@ def test_what_a_labeler_held_is_found_by_its_number(
         assert "SCAN" not in plan.replace("SCAN part", "")  # of SQLite; parts are what was found
 
 
-@on_postgresql  # SQLite does not see that these indexes will do
+@pytest.mark.postgresql_only  # SQLite does not see that these indexes will do
 @pytest.mark.parametrize("order", ["newest", "oldest"])
 @pytest.mark.parametrize("decision", ["equal", "cant_tell"])
 def test_what_is_seldom_decided_is_found_without_looking_at_all(
@@ -152,7 +152,7 @@ def test_what_is_seldom_decided_is_found_without_looking_at_all(
     assert not sorted_by(plan)
 
 
-@on_postgresql
+@pytest.mark.postgresql_only
 @pytest.mark.parametrize("order", ["newest", "oldest"])
 def test_what_nothing_was_said_about_is_found_without_looking_at_all(trainer: Trainer, order: str) -> None:
     uuids = trainer.register(2)

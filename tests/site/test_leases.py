@@ -21,6 +21,8 @@ from human_feedback_site.feedback.services.claims import Participant
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
 
+pytestmark = pytest.mark.both_databases
+
 Invite = Callable[[str], "Browser"]
 
 

@@ -42,6 +42,7 @@ def fail(page: str, times: int, address: str = HERE, name: str = "ada") -> list[
     return [sign_in(page, "wrong", address, name).status_code for _ in range(times)]
 
 
+@pytest.mark.both_databases
 @PAGES
 def test_after_some_failures_not_even_the_right_password_is_looked_at(ada: User, page: str) -> None:
     assert fail(page, limits.MOST_OF_NAME) == [200] * limits.MOST_OF_NAME
@@ -72,6 +73,7 @@ def test_another_name_at_the_same_address_may_still_be_tried(ada: User) -> None:
     assert sign_in("/accounts/login/", PASSWORD).status_code == 302
 
 
+@pytest.mark.both_databases
 def test_signing_in_forgets_the_failures(ada: User) -> None:
     for _ in range(2):
         fail("/accounts/login/", limits.MOST_OF_NAME - 1)
@@ -86,6 +88,7 @@ def test_one_address_cannot_try_many_names(ada: User, monkeypatch: pytest.Monkey
     assert sign_in("/accounts/login/", PASSWORD, THERE).status_code == 302
 
 
+@pytest.mark.both_databases
 def test_the_wait_ends_however_often_somebody_tries_meanwhile(ada: User) -> None:
     fail("/accounts/login/", limits.MOST_OF_NAME)
     ends_at = sorted(Attempts.objects.values_list("ends_at", flat=True))
@@ -95,6 +98,7 @@ def test_the_wait_ends_however_often_somebody_tries_meanwhile(ada: User) -> None
     assert sign_in("/accounts/login/", PASSWORD).status_code == 302
 
 
+@pytest.mark.both_databases
 def test_what_was_typed_is_not_kept_and_rows_go_when_they_ended(ada: User) -> None:
     fail("/accounts/login/", 1, name=PASSWORD)
     assert Attempts.objects.count() == 2
@@ -104,6 +108,7 @@ def test_what_was_typed_is_not_kept_and_rows_go_when_they_ended(ada: User) -> No
     assert chores.forget_attempts() == "2 deleted"
 
 
+@pytest.mark.both_databases
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("count", [partial(limits.begin_sign_in, "ada"), limits.count_wrong_token])
 def test_attempts_at_the_same_moment_are_no_more_than_in_turn(
@@ -124,6 +129,7 @@ def test_attempts_at_the_same_moment_are_no_more_than_in_turn(
         assert sum(pool.map(attempt, range(24))) == limits.MOST_OF_NAME
 
 
+@pytest.mark.both_databases
 @pytest.mark.django_db(transaction=True)
 def test_many_who_guess_at_the_same_moment_get_no_more_answers_than_one(
     ada: User, monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both_databases]
 
 Migrate = Callable[[str], Any]
 
@@ -29,38 +29,36 @@ def migrate() -> Iterator[Migrate]:
     executor.migrate(executor.loader.graph.leaf_nodes())
 
 
-def test_what_labelers_are_asked_is_the_first_version_of_the_prompt(migrate: Migrate) -> None:
+def test_data_go_back_and_forth_with_the_tables(migrate: Migrate) -> None:
+    """From the newest version to the first and back, with what each version has to keep."""
     models = migrate("0006_login_limits")
     owner = models.get_model("auth", "User").objects.create(username="ada")
     models.get_model("feedback", "Experiment").objects.create(
         name="hopper", owner=owner, run_id=uuid4(), prompt="Which?", fps=40, has_true_reward=False
     )
-
+    # What labelers are asked is the first version of the prompt.
     models = migrate("0007_prompt_versions")
     [kept] = models.get_model("feedback", "PromptVersion").objects.all()
     assert (kept.experiment.name, kept.version, kept.text, kept.author) == ("hopper", 1, "Which?", None)
 
-
-def test_experiments_that_are_finished_count_from_the_upgrade(migrate: Migrate) -> None:
     models = migrate("0001_initial")
-    owner = models.get_model("auth", "User").objects.create(username="ada")
+    experiments = models.get_model("feedback", "Experiment").objects
+    assert list(experiments.values_list("name", "prompt")) == [("hopper", "Which?")]
+    experiments.all().delete()
     for state in ("running", "paused", "finished"):
-        models.get_model("feedback", "Experiment").objects.create(
-            name=state, owner=owner, run_id=uuid4(), state=state, fps=40, has_true_reward=False
+        experiments.create(
+            name=state, owner_id=owner.pk, run_id=uuid4(), state=state, fps=40, has_true_reward=False
         )
-
-    experiments = migrate("0002_signs_of_life").get_model("feedback", "Experiment").objects
-    assert [row.name for row in experiments.exclude(finished_at=None)] == ["finished"]
-    assert not experiments.exclude(trainer_seen_at=None, media_deleted_at=None).exists()
+    # Experiments that are finished count from the upgrade.
+    upgraded = migrate("0002_signs_of_life").get_model("feedback", "Experiment").objects
+    assert [row.name for row in upgraded.exclude(finished_at=None)] == ["finished"]
+    assert not upgraded.exclude(trainer_seen_at=None, media_deleted_at=None).exists()
     # A process of the version before goes on writing.
-    models.get_model("feedback", "Experiment").objects.create(
-        name="late", owner_id=owner.pk, run_id=uuid4(), fps=40, has_true_reward=False
-    )
+    experiments.create(name="late", owner_id=owner.pk, run_id=uuid4(), fps=40, has_true_reward=False)
 
+    remembered = [("finished", "finished"), ("late", "running"), ("paused", "paused"), ("running", "running")]
     back = migrate("0001_initial").get_model("feedback", "Experiment").objects
-    assert sorted(back.values_list("name", "state")) == [
-        ("finished", "finished"),
-        ("late", "running"),
-        ("paused", "paused"),
-        ("running", "running"),
-    ]
+    assert sorted(back.values_list("name", "state")) == remembered
+    newest = migrate(MigrationExecutor(connection).loader.graph.leaf_nodes("feedback")[0][1])
+    now = newest.get_model("feedback", "Experiment").objects
+    assert sorted(now.values_list("name", "state")) == remembered

@@ -25,6 +25,8 @@ from tests.site.test_waiting_labels import decided, labels_of, own
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
 
+pytestmark = pytest.mark.both_databases
+
 Invited = Callable[[str], "Browser"]
 Expire = Callable[..., None]
 SideOf = Callable[[Any, str], str]

@@ -124,6 +124,7 @@ def test_a_participant_who_was_shut_out_stays_out(invite: Invite) -> None:
     assert arrive(invite)[1].status_code == 410
 
 
+@pytest.mark.both_databases
 @pytest.mark.django_db(transaction=True)
 def test_one_participant_in_many_browsers_at_once_is_one_labeler(invite: Invite) -> None:
     def come(_: int) -> int:
@@ -167,6 +168,7 @@ def test_the_address_with_the_number_is_told_to_no_other_page(invite: Invite) ->
 # Forgetting
 
 
+@pytest.mark.both_databases
 def test_who_is_forgotten_keeps_the_labels_and_comes_back_as_somebody_new(
     trainer: Trainer, invite: Invite
 ) -> None:

@@ -12,6 +12,8 @@ from human_feedback_site.feedback.services.prompts import edit_prompt
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
 
+pytestmark = pytest.mark.both_databases
+
 LANDS = "Which lands better?"
 
 

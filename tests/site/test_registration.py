@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
 
 
+@pytest.mark.both_databases
 def test_registering_twice_is_registering_once(trainer: Trainer) -> None:
     one, two, three = (trainer.comparison() for _ in range(3))
     path = f"{trainer.path}/comparisons"
@@ -29,6 +30,7 @@ def test_registering_twice_is_registering_once(trainer: Trainer) -> None:
     assert Comparison.objects.count() == 3
 
 
+@pytest.mark.both_databases
 def test_two_hundred_fit_into_one_request(trainer: Trainer) -> None:
     body = {"comparisons": [trainer.comparison() for _ in range(200)]}
     assert trainer.post(f"{trainer.path}/comparisons", body) == {"registered": 200, "existing": 0}
@@ -55,6 +57,7 @@ def test_a_known_uuid_with_other_content_is_a_conflict(trainer: Trainer, change:
     assert Comparison.objects.count() == 1
 
 
+@pytest.mark.both_databases
 def test_a_uuid_of_another_experiment_is_a_conflict(trainer: Trainer, stranger: Trainer) -> None:
     [uuid] = stranger.register()
     comparison = trainer.comparison(uuid=uuid)
@@ -116,6 +119,7 @@ def test_known_comparisons_are_not_looked_for_in_the_media_store_again(
     assert reply == {"registered": 0, "existing": 1}
 
 
+@pytest.mark.both_databases
 @pytest.mark.django_db(transaction=True)
 def test_others_can_write_while_clips_are_looked_for(
     trainer: Trainer, monkeypatch: pytest.MonkeyPatch
@@ -132,6 +136,7 @@ def test_others_can_write_while_clips_are_looked_for(
     assert trainer.experiment.waiting_for == 3
 
 
+@pytest.mark.both_databases
 @pytest.mark.django_db(transaction=True)
 def test_a_registration_that_another_overtook_registers_the_rest(
     trainer: Trainer, monkeypatch: pytest.MonkeyPatch
@@ -165,6 +170,7 @@ def test_when_the_store_fails_the_rest_is_not_asked_for(
     assert len(asked) < 100
 
 
+@pytest.mark.both_databases
 def test_cancelling_twice_is_cancelling_once_and_answered_ones_stay(
     trainer: Trainer, browser: Browser, stored: Callable[[str], Comparison]
 ) -> None:
@@ -198,6 +204,7 @@ def test_a_cancelled_comparison_is_taken_from_the_screen_but_its_answer_is_kept(
     assert trainer.decisions()["items"] == []
 
 
+@pytest.mark.both_databases
 def test_researchers_can_list_comparisons(
     trainer: Trainer, browser: Browser, side_of: Callable[..., str]
 ) -> None:

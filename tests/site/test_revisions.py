@@ -16,6 +16,8 @@ from human_feedback_site.feedback.services.revisions import Revision, revise_ans
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
 
+pytestmark = pytest.mark.both_databases
+
 
 def revise(label: Any, choice: str, uuid: UUID | None = None) -> Label:
     old = Label.objects.get(uuid=label["uuid"])

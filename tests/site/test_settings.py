@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import stat
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
+from django.conf import global_settings
 from django.core.exceptions import ImproperlyConfigured
 
 from human_feedback_site import environment
+from tests.site.conftest import settings_of
 
 KEY = "only-for-tests-" + "x" * 40
 S3 = {"TEACHER_STORAGE": "s3://clips", "AWS_EC2_METADATA_DISABLED": "true"}
 S3_KEYS = {"AWS_ACCESS_KEY_ID": "access", "AWS_SECRET_ACCESS_KEY": "hidden"}
-NAMES = (
-    *("DEBUG", "ALLOWED_HOSTS", "CSRF_TRUSTED_ORIGINS", "SESSION_COOKIE_SECURE", "CSRF_COOKIE_SECURE"),
-    *("PUBLIC_URL", "TEACHER_STORAGE", "S3_PUBLIC_ENDPOINT_URL", "SESSION_COOKIE_NAME", "SECRET_KEY"),
-)
-SHOW = f"""
-import json
-from human_feedback_site import settings
-print(json.dumps({{name: getattr(settings, name) for name in {NAMES}}}))
-"""
 
 
-def run(code: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    cleared = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "LANG"}}
-    path = str(Path(__file__).parents[2])
-    environ = cleared | {"TEACHER_STATE_DIR": str(folder), "PYTHONPATH": path} | variables
-    return subprocess.run(
-        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False
-    )
-
-
-def settings(folder: Path, **variables: str) -> dict[str, object]:
-    done = run(SHOW, folder, **variables)
-    assert done.returncode == 0, done.stderr
-    shown: dict[str, object] = json.loads(done.stdout)
-    return shown
+def settings(folder: Path, **variables: str) -> dict[str, Any]:
+    return settings_of(TEACHER_STATE_DIR=str(folder), **variables)
 
 
 def test_with_nothing_set_only_this_machine_is_served(tmp_path: Path) -> None:
@@ -98,31 +78,31 @@ def test_s3_is_public_at_its_endpoint_unless_another_is_given(tmp_path: Path) ->
 
 def test_an_https_address_is_served_by_http_behind_a_proxy(tmp_path: Path) -> None:
     names = ("SECURE_PROXY_SSL_HEADER", "SECURE_SSL_REDIRECT", "SECURE_SSL_HOST", "SECURE_HSTS_SECONDS")
-    code = f"""
-from django.conf import settings
-print([getattr(settings, name) for name in {names}])
-"""
 
-    def found(**variables: str) -> str:
-        return run(code, tmp_path, DJANGO_SETTINGS_MODULE="human_feedback_site.settings", **variables).stdout
+    def found(**variables: str) -> list[object]:
+        values = vars(global_settings) | settings(tmp_path, **variables)
+        return [values[name] for name in names]
 
     behind = ("HTTP_X_FORWARDED_PROTO", "https")
     https = found(TEACHER_PUBLIC_URL="https://teach.example.org:8443")
-    assert https == f"{[behind, True, 'teach.example.org:8443', 2_592_000]}\n"
+    assert https == [behind, True, "teach.example.org:8443", 2_592_000]
     for variables in ({}, {"TEACHER_PUBLIC_URL": "http://lab:8000"}, {"ALLOWED_HOSTS": "lab"}):
-        assert found(**variables) == f"{[None, False, None, 0]}\n"
+        assert found(**variables) == [None, False, None, 0]
 
 
-def test_logs_are_json_for_a_site_on_a_database_of_its_own(tmp_path: Path) -> None:
-    code = "from human_feedback_site.environment import read_log_format; print(read_log_format())"
-    database = {"DATABASE_URL": "postgresql://u:p@h/d"}
-    for variables, expected in (
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
         ({}, "plain"),
-        (database, "json"),
-        ({**database, "LOG_FORMAT": "plain"}, "plain"),
+        ({"DATABASE_URL": "postgresql://u:p@h/d"}, "json"),
+        ({"DATABASE_URL": "postgresql://u:p@h/d", "LOG_FORMAT": "plain"}, "plain"),
         ({"LOG_FORMAT": "json"}, "json"),
-    ):
-        assert run(code, tmp_path, **variables).stdout == f"{expected}\n"
+    ],
+    ids=str,
+)
+def test_logs_are_json_for_a_site_on_a_database_of_its_own(variables: dict[str, str], expected: str) -> None:
+    with patch.dict(os.environ, variables, clear=True):
+        assert environment.read_log_format() == expected
 
 
 @pytest.mark.parametrize(("query", "seconds"), [("", 5), ("?connect_timeout=2", 2)])
@@ -194,12 +174,12 @@ def test_nobody_waits_long_for_a_postgresql_that_is_silent(
 def test_what_cannot_work_stops_the_site_with_one_line(
     tmp_path: Path, variables: dict[str, str], message: str
 ) -> None:
-    done = run(SHOW, tmp_path, **variables)
-    assert done.returncode != 0
-    last_line = done.stderr.strip().splitlines()[-1]
-    assert last_line.startswith("django.core.exceptions.ImproperlyConfigured: ")
-    assert message in last_line
-    assert "hidden" not in last_line
+    with pytest.raises(ImproperlyConfigured) as caught:
+        settings(tmp_path, **variables)
+    line = str(caught.value)
+    assert message in line
+    assert "hidden" not in line
+    assert "\n" not in line
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,6 @@ from human_feedback_site.feedback.media import S3Media, media_store
 if TYPE_CHECKING:
     from tests.conftest import S3Server
 
-MANAGE = Path(__file__).parents[2] / "manage.py"
-
 
 def set_up(wait: float = 0.0) -> list[str]:
     out = io.StringIO()
@@ -92,24 +90,14 @@ def test_missing_keys_are_named(bucket: str, monkeypatch: pytest.MonkeyPatch, tm
     )
 
 
-def test_a_store_that_nobody_serves_ends_the_command_with_one_line(
-    bucket: str, tmp_path: Path, s3_server: S3Server
-) -> None:
-    environment = {
-        "PATH": os.environ["PATH"],
-        "TEACHER_STATE_DIR": str(tmp_path),
-        "TEACHER_STORAGE": f"s3://{bucket}",
-        **s3_server.environment(),
-        "S3_ENDPOINT_URL": "http://127.0.0.1:1",
-    }
-    done = subprocess.run(
-        [sys.executable, str(MANAGE), "setup_storage", "--wait", "0"],
-        env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    [line] = done.stderr.splitlines()
-    assert line.startswith(f"CommandError: s3://{bucket} cannot be used: Could not connect to the endpoint")
-    assert done.stdout == ""
+def test_a_store_that_nobody_serves_ends_the_command_with_one_line(bucket: str, settings: Settings) -> None:
+    settings.S3_ENDPOINT_URL = "http://127.0.0.1:1"
+    out = io.StringIO()
+    with pytest.raises(CommandError) as caught:
+        call_command("setup_storage", wait=0.0, stdout=out)
+    [line] = str(caught.value).splitlines()
+    assert line.startswith(f"s3://{bucket} cannot be used: Could not connect to the endpoint")
+    assert out.getvalue() == ""
 
 
 def test_a_bucket_that_anybody_can_read_is_refused(

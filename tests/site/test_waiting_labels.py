@@ -22,6 +22,8 @@ from human_feedback_site.feedback.services.leases import live
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
 
+pytestmark = pytest.mark.both_databases
+
 Invited = Callable[[str], "Browser"]
 Expire = Callable[..., None]
 SideOf = Callable[[Any, str], str]

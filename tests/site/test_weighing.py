@@ -15,6 +15,8 @@ from human_feedback_site.feedback.services import aggregate, chores, quality
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
 
+pytestmark = pytest.mark.both_databases
+
 SideOf = Callable[[Any, str], str]
 Invite = Callable[[str], "Browser"]
 

@@ -53,6 +53,7 @@ def test_pages_are_read_only_and_not_kept_by_caches(researcher_browser: Client, 
     assert "no-store" in researcher_browser.get(path).headers["Cache-Control"]
 
 
+@pytest.mark.both_databases
 def test_it_counts_labels(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:
     uuids = trainer.register(4)
     browser.answer(browser.lease()[0])
@@ -126,6 +127,7 @@ def test_comparisons_have_pages_of_twenty(trainer: Trainer, researcher_browser: 
     assert text(researcher_browser, f"{PATH}?page=2").count("<video") == 2
 
 
+@pytest.mark.both_databases
 def test_it_reads_the_same_number_of_times_for_one_comparison_and_for_many(
     trainer: Trainer,
     browser: Browser,

@@ -25,6 +25,7 @@ def read(browser: Browser) -> str:
     return browser.client.get(PATH).content.decode()
 
 
+@pytest.mark.both_databases
 def test_it_lists_own_answers_that_stand_newest_first(
     trainer: Trainer, invite: Callable[[str], Browser]
 ) -> None:
@@ -38,6 +39,7 @@ def test_it_lists_own_answers_that_stand_newest_first(
     assert "You have not answered yet" in read(other)
 
 
+@pytest.mark.both_databases
 def test_a_change_is_appended_and_keeps_its_place(trainer: Trainer, browser: Browser) -> None:
     trainer.register(2)
     old = browser.answer(browser.lease()[0], "left")

@@ -32,6 +32,7 @@ def test_a_stranger_is_asked_to_sign_in() -> None:
     assert (response.status_code, response.headers["Location"]) == (302, "/accounts/login/?next=/")
 
 
+@pytest.mark.both_databases
 def test_a_researcher_sees_own_experiments_and_their_progress(
     trainer: Trainer, stranger: Trainer, browser: Browser, researcher_browser: Client
 ) -> None:
@@ -83,6 +84,7 @@ def test_a_labeler_without_experiments_is_told_about_invitations(browser: Browse
     assert "teach -p" not in html
 
 
+@pytest.mark.both_databases
 def test_it_reads_the_same_number_of_times_for_one_experiment_and_for_many(
     trainer: Trainer, researcher_browser: Client, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:

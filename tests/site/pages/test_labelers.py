@@ -41,6 +41,7 @@ def test_blocking_is_asked_about_first(path: str, researcher_browser: Client) ->
     assert not Undo.objects.exists()
 
 
+@pytest.mark.both_databases
 def test_a_blocked_labelers_labels_are_withdrawn_and_its_pairs_go_to_others(
     path: str,
     trainer: Trainer,
@@ -77,6 +78,7 @@ def test_a_labeler_who_is_given_work_again_gets_pairs_and_no_label_back(
     assert f'href="{path}">Block' in table_of(researcher_browser)
 
 
+@pytest.mark.both_databases
 def test_labels_of_a_labeler_who_was_stopped_by_checks_can_be_withdrawn(
     path: str, researcher_browser: Client, trainer: Trainer
 ) -> None:

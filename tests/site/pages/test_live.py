@@ -23,6 +23,8 @@ from human_feedback_site.feedback.pages import live
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
 
+pytestmark = pytest.mark.both_databases
+
 PATH = "/experiments/hopper/live"
 
 

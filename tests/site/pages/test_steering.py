@@ -50,6 +50,7 @@ def test_finishing_is_asked_about_first(trainer: Trainer, researcher_browser: Cl
     assert trainer.experiment.state == "running"
 
 
+@pytest.mark.both_databases
 def test_finishing_cancels_what_nobody_answered_and_keeps_the_rest(
     trainer: Trainer, stranger: Trainer, browser: Browser, page: Callable[..., str]
 ) -> None:
@@ -68,6 +69,7 @@ def test_finishing_cancels_what_nobody_answered_and_keeps_the_rest(
     assert stranger.decisions()["open"] == 1
 
 
+@pytest.mark.both_databases
 def test_a_finished_experiment_goes_on_when_it_is_reopened(
     trainer: Trainer, browser: Browser, page: Callable[..., str]
 ) -> None:
@@ -127,6 +129,7 @@ def test_the_prompt_is_changed_and_its_history_shown(trainer: Trainer, researche
     assert "· with the run" in html
 
 
+@pytest.mark.both_databases
 def test_a_prompt_that_was_changed_meanwhile_is_not_overwritten(
     trainer: Trainer, researcher_browser: Client
 ) -> None:

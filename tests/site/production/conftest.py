@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -12,24 +13,19 @@ from typing import Any
 
 import pytest
 import requests
-
-ROOT = Path(__file__).parents[3]
-MIGRATE = """
-import os, django
-os.environ["DJANGO_SETTINGS_MODULE"] = "human_feedback_site.settings"
-django.setup()
 from django.contrib.auth.models import User
 from django.core.management import call_command
+
 from human_feedback_site.feedback.services.accounts import create_token
-call_command("migrate", verbosity=0)
-print(create_token(User.objects.create(username="ada", is_staff=True)))
-"""
+from tests.databases import Using
+
+ROOT = Path(__file__).parents[3]
 
 
 class Production:
     """A site on the database at an address, reached by people at https://teach.example.org."""
 
-    def __init__(self, database_url: str, folder: Path) -> None:
+    def __init__(self, database_url: str, folder: Path, using: Using) -> None:
         self.environment = {
             "PATH": os.environ["PATH"],
             "DATABASE_URL": database_url,
@@ -37,6 +33,7 @@ class Production:
             "TEACHER_STATE_DIR": str(folder),
             "TEACHER_PUBLIC_URL": "https://teach.example.org",
         }
+        self._using = using
         self._log = folder / "log"
         self._started: list[subprocess.Popen[bytes]] = []
 
@@ -50,9 +47,9 @@ class Production:
 
     def migrate(self) -> str:
         """Make the tables, and a researcher whose token is returned."""
-        made = self.run("-c", MIGRATE)
-        assert made.returncode == 0, made.stderr
-        return made.stdout.strip()
+        with self._using(self.environment["DATABASE_URL"]):
+            call_command("migrate", verbosity=0)
+            return create_token(User.objects.create(username="ada", is_staff=True))
 
     def start(self, **environment: str) -> subprocess.Popen[bytes]:
         """Start the server on a port that is free."""
@@ -76,6 +73,13 @@ class Production:
             time.sleep(0.05)
         raise AssertionError(self.text())
 
+    def until(self, text: str) -> None:
+        """Wait until the server's log holds something."""
+        deadline = time.monotonic() + 240
+        while text not in self.text():
+            assert time.monotonic() < deadline, self.text()
+            time.sleep(0.02)
+
     def log(self) -> list[dict[str, Any]]:
         """Return the lines of the server's log, all of which are JSON."""
         return [json.loads(line) for line in self.text().splitlines()]
@@ -92,14 +96,21 @@ class Production:
 
 
 @pytest.fixture(scope="session")
-def production() -> Callable[[str, Path], Production]:
+def production(using: Using) -> Callable[[str, Path], Production]:
     """Make a site on the database of an address; its files are in the folder."""
-    return Production
+    return lambda database_url, folder: Production(database_url, folder, using)
 
 
 @pytest.fixture
-def site(production: Callable[[str, Path], Production], tmp_path: Path) -> Iterator[Production]:
+def new_site(production: Callable[[str, Path], Production], tmp_path: Path) -> Iterator[Production]:
     """A site on SQLite, whose database is empty."""
     site = production(f"sqlite:///{tmp_path / 'site.sqlite3'}", tmp_path)
     yield site
     site.stop()
+
+
+@pytest.fixture
+def site(new_site: Production, migrated_database: Path, tmp_path: Path) -> Production:
+    """A site on SQLite, whose database has its tables already."""
+    shutil.copy(migrated_database, tmp_path / "site.sqlite3")
+    return new_site

@@ -74,18 +74,11 @@ def postgres(folder: Path, free_port: Callable[[], int]) -> Iterator[Postgres]:
         server.remove()
 
 
-@pytest.fixture(scope="module")
-def site_and_token(
-    postgres: Postgres, production: Callable[[str, Path], Production], folder: Path
-) -> tuple[Production, str]:
-    site = production(f"{postgres.url}?connect_timeout={CONNECT_SECONDS}", folder)
-    return site, site.migrate()
-
-
 class Visitor:
     """Asks a site on a PostgreSQL server, as a trainer does, or as a page's reader who is signed in."""
 
     def __init__(self, site: Production, token: str) -> None:
+        self.site = site
         self.process = site.start(WEB_CONCURRENCY="1")
         self._url = site.url
         self._headers = {
@@ -101,10 +94,26 @@ class Visitor:
         return [self.get(path).status_code for path in paths]
 
 
+@pytest.fixture(scope="module")
+def visitors(
+    postgres: Postgres, production: Callable[[str, Path], Production], folder: Path
+) -> Iterator[Callable[[], Visitor]]:
+    """Return the visitor of the site that runs, which is started where none does."""
+    site = production(f"{postgres.url}?connect_timeout={CONNECT_SECONDS}", folder)
+    token, started = site.migrate(), list[Visitor]()
+
+    def visitor() -> Visitor:
+        if not started or started[-1].process.poll() is not None:
+            started.append(Visitor(site, token))
+        return started[-1]
+
+    yield visitor
+    site.stop()
+
+
 @pytest.fixture
-def visitor(site_and_token: tuple[Production, str]) -> Iterator[Visitor]:
-    yield Visitor(*site_and_token)
-    site_and_token[0].stop()
+def visitor(visitors: Callable[[], Visitor]) -> Visitor:
+    return visitors()
 
 
 def test_requests_fail_for_the_time_being_and_work_again(postgres: Postgres, visitor: Visitor) -> None:
@@ -152,7 +161,7 @@ def test_sigterm_lets_a_request_end_and_leaves_no_connection(postgres: Postgres,
         answer = pool.submit(visitor.get, "/api/v1/experiments/x/decisions")
         wait_until_waiting(other)
         visitor.process.terminate()
-        time.sleep(0.5)
+        visitor.site.until("Handling signal: term")
         assert not answer.done()
         other.rollback()
         assert answer.result(timeout=240).status_code == 404

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import signal
 import sqlite3
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,26 +28,35 @@ EXPERIMENT = {
 }
 
 
-def test_a_new_site_becomes_ready_when_it_is_migrated_and_logs_json_alone(site: Production) -> None:
+@pytest.fixture(scope="module")
+def running(
+    production: Callable[[str, Path], Production],
+    migrated_database: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Production]:
+    """A site that runs, and must run after each test."""
+    folder = tmp_path_factory.mktemp("site")
+    site = production(f"sqlite:///{shutil.copy(migrated_database, folder / 'site.sqlite3')}", folder)
     site.start(WEB_CONCURRENCY="1")
-    url = site.url
-    unready = requests.get(f"{url}/readyz", timeout=60)
-    assert (unready.status_code, unready.headers["Content-Type"]) == (503, "application/problem+json")
-    assert "python manage.py migrate" in unready.json()["detail"]
-    site.migrate()
+    yield site
+    site.stop()
+
+
+def test_it_logs_json_alone_and_a_line_for_each_request_but_probes(running: Production) -> None:
+    url = running.url
     assert requests.get(f"{url}/readyz", timeout=60).json() == {"status": "ready"}
     assert requests.head(f"{url}/readyz", timeout=60).status_code == 200
-
     requests.get(f"{url}/api/v1/experiments/x", headers={"X-Request-ID": "from-the-proxy"}, timeout=60)
-    lines = site.log()
+    lines = running.log()
     assert {line["logger"] for line in lines} == {"gunicorn.error", "human_feedback_site.access"}
-    assert [line["request_id"] for line in lines if line["logger"].endswith("access")] == ["from-the-proxy"]
+    assert [line["request_id"] for line in lines].count("from-the-proxy") == 1
+    assert not re.search("livez|readyz", running.text())
 
 
-def test_people_go_to_https_and_probes_and_trainers_beside_the_site_need_not(site: Production) -> None:
-    site.migrate()
-    site.start(WEB_CONCURRENCY="1")
-    url = site.url
+def test_people_go_to_https_and_probes_and_trainers_beside_the_site_need_not(
+    running: Production,
+) -> None:
+    url = running.url
     behind_the_proxy = {"Host": "teach.example.org", "X-Forwarded-Proto": "https"}
 
     def get(path: str, **headers: str) -> requests.Response:
@@ -78,12 +90,10 @@ def test_sigterm_lets_a_request_in_progress_end_and_leaves_nothing_behind(
     with ThreadPoolExecutor(1) as pool:
         other.execute("BEGIN IMMEDIATE")
         answer = pool.submit(put)
-        while not is_connected(process.pid):
-            time.sleep(0.05)
-        time.sleep(0.5)
-        assert not answer.done()
+        while not has_open(process.pid, "site.sqlite3"):
+            time.sleep(0.02)
         process.send_signal(signal.SIGTERM)
-        time.sleep(1.0)
+        site.until("Worker exiting")  # of the other, which has nothing to do
         assert not answer.done()
         assert process.poll() is None
         other.execute("ROLLBACK")
@@ -97,20 +107,20 @@ def test_sigterm_lets_a_request_in_progress_end_and_leaves_nothing_behind(
     assert not any("SIGKILL" in line or "timeout" in line.lower() for line in said)
 
 
-def is_connected(server: int) -> bool:
-    """Whether a worker of the server holds somebody's connection."""
-    connections = [held for worker in psutil.Process(server).children() for held in worker.net_connections()]
-    return any(held.status == psutil.CONN_ESTABLISHED for held in connections)
+def has_open(server: int, name: str) -> bool:
+    """Whether a worker of the server uses a file of that name."""
+    used = [file.path for worker in psutil.Process(server).children() for file in worker.open_files()]
+    return any(path.endswith(f"/{name}") for path in used)
 
 
-def test_settings_that_cannot_work_stop_the_server_with_one_line(site: Production) -> None:
+def test_settings_that_cannot_work_stop_the_server_with_one_line(new_site: Production) -> None:
     for variables, message in (
         ({"LOG_FORMAT": "xml"}, "LOG_FORMAT must be json or plain, not 'xml'."),
         ({"SECRET_KEY": ""}, "SECRET_KEY must be set beside DATABASE_URL"),
         ({"WEB_CONCURRENCY": "abc"}, "WEB_CONCURRENCY must be a whole number from 1 to 9999, not 'abc'; "),
         ({"MEDIA_KEEP_DAYS": "abc"}, "MEDIA_KEEP_DAYS must be a whole number from 0 to 9999, not 'abc'; "),
     ):
-        process = site.start(**variables)
+        process = new_site.start(**variables)
         assert process.wait(120) != 0
-        [line] = site.text().strip().splitlines()
+        [line] = new_site.text().strip().splitlines()
         assert line.startswith(f"Error: {message}")

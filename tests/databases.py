@@ -1,0 +1,143 @@
+"""The site's databases in tests: SQLite for all, and PostgreSQL once more for what may differ there.
+
+``both_databases`` marks what runs on each: locks, isolation, clocks, statements written out by hand, counts
+and orders of many rows, and values that one of them cannot hold. ``postgresql_only`` marks what SQLite cannot
+do.
+With ``DATABASE_URL=postgresql://... SECRET_KEY=...`` all tests run once, on that server.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.utils import load_backend
+from pytest_django import DjangoDbBlocker
+
+from human_feedback_site.environment import read_database
+
+Using: TypeAlias = Callable[[str], AbstractContextManager[None]]
+MARKERS = {"postgresql_only": ("postgresql",), "both_databases": ("sqlite", "postgresql")}
+
+
+def is_sqlite() -> bool:
+    """Whether the settings of this run name a SQLite database, as they do without ``DATABASE_URL``."""
+    database: dict[str, Any] = settings.DATABASES["default"]
+    return str(database["ENGINE"]).endswith("sqlite3")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what is marked on the databases of its marker."""
+    marked = [names for marker, names in MARKERS.items() if metafunc.definition.get_closest_marker(marker)]
+    if marked and is_sqlite():
+        metafunc.parametrize("database", marked[0], indirect=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def database(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let a test use PostgreSQL where its parameter says so; which of them is first makes no difference."""
+    if getattr(request, "param", None) != "postgresql":
+        yield
+        return
+    before = _use(request.getfixturevalue("postgresql"))
+    yield
+    _use(before)
+
+
+@pytest.fixture(scope="session")
+def postgresql(
+    postgres_url: str, django_db_setup: None, django_db_blocker: DjangoDbBlocker
+) -> Iterator[BaseDatabaseWrapper]:
+    """A connection to a PostgreSQL database that has the site's tables."""
+    with psycopg.connect(postgres_url, autocommit=True) as server:
+        server.execute("ALTER SYSTEM SET fsync = off")  # no test cuts the power
+        server.execute("SELECT pg_reload_conf()")
+        # Each thread connects, and the password is checked slowly on purpose.
+        server.execute("SET scram_iterations = 1")
+        server.execute(f"ALTER ROLE CURRENT_USER PASSWORD '{urlsplit(postgres_url).password}'")
+    database = _connection(postgres_url)
+    with django_db_blocker.unblock():
+        before = _use(database)
+        try:
+            database.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
+        finally:
+            _use(before)
+    yield database
+    database.close()
+
+
+@pytest.fixture(scope="session")
+def using(django_db_blocker: DjangoDbBlocker) -> Using:
+    """Let this process use the database at an address for a while, as a command that is given it would."""
+
+    @contextmanager
+    def using(url: str) -> Iterator[None]:
+        database = _connection(url)
+        with django_db_blocker.unblock():
+            before = _use(database)
+            try:
+                yield
+            finally:
+                database.close()
+                _use(before)
+
+    return using
+
+
+@pytest.fixture(scope="session")
+def migrated_database(tmp_path_factory: pytest.TempPathFactory, using: Using) -> Path:
+    """A SQLite file with the site's tables, to be copied: all workers of a run share one."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    path, new = folder / "migrated.sqlite3", folder / "new.sqlite3"
+    with (folder / "migrated.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            with using(f"sqlite:///{new}"):
+                call_command("migrate", verbosity=0, interactive=False)
+            new.rename(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb() -> bool:
+    """Whether the test database is there already: it is, as a copy of the migrated one."""
+    return is_sqlite()
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory, migrated_database: Path) -> None:
+    """Keep SQLite's test database in a file: in memory, threads cannot share it."""
+    if is_sqlite():
+        copy = shutil.copy(migrated_database, tmp_path_factory.mktemp("site") / "test.sqlite3")
+        settings.DATABASES["default"]["TEST"]["NAME"] = str(copy)
+
+
+def _connection(url: str) -> BaseDatabaseWrapper:
+    """A connection as the site makes it; nothing is connected yet."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DATABASE_URL", url)
+        described = connections.configure_settings({"default": read_database(Path())})["default"]
+    wrapper: BaseDatabaseWrapper = load_backend(described["ENGINE"]).DatabaseWrapper(described, "default")
+    return wrapper
+
+
+def _use(database: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
+    """Make this the default connection, and other threads connect to the same; return the one before."""
+    from django.contrib.contenttypes.models import ContentType  # Django is set up by then
+
+    before = connections["default"]
+    connections.settings["default"] = database.settings_dict
+    connections["default"] = database
+    ContentType.objects.clear_cache()  # their numbers are those of a database
+    return before
