@@ -25,9 +25,11 @@ docs: setup $(VENV)/.docs ## Build the documentation; it can be read without a n
 test: ## Run every check and the whole test suite
 	@$(MAKE) --no-print-directory --jobs 2 check suite
 
+# Where bytecode is not kept, as in many containers, each process that a test starts compiles the project anew.
+suite: export PYTHONDONTWRITEBYTECODE :=
 suite: setup-dev
 	$(BIN)/pytest --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') --maxprocesses 4 \
-		--dist loadgroup --no-loadscope-reorder
+		--dist worksteal
 
 check: setup-dev weaknesses ## Lint, types, import rules, documentation, known weaknesses of the dependencies
 	$(BIN)/ruff check .

@@ -31,35 +31,11 @@ def pytest_configure() -> None:
         os.environ.setdefault(name, "1")
 
 
-CHEAP = {"django_db_modify_db_settings", "free_port"}
-"""Fixtures that each process makes in no time."""
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Leave the tests of a file that share what takes time to one process; others run anywhere."""
-    assert isinstance(item, pytest.Function)
-    wide = {
-        name
-        for name, definitions in item._fixtureinfo.name2fixturedefs.items()
-        if definitions[-1].baseid.startswith("tests") and definitions[-1].scope in ("module", "session")
-    }
-    if wide - CHEAP:
-        item.add_marker(pytest.mark.xdist_group(item.path.relative_to(Path(__file__).parent).as_posix()))
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes long and end with single tests, so that all processes end at about one time."""
-
-    def unit(item: pytest.Item) -> str:
-        group = item.get_closest_marker("xdist_group")
-        return str(group.args[0]) if group else item.nodeid
-
-    def rank(item: pytest.Item) -> int:
-        return 0 if unit(item) in slow else 1 if item.get_closest_marker("xdist_group") else 2
-
-    slow = {unit(item) for item in items if item.get_closest_marker("slow")}
-    items.sort(key=rank)
+    """Begin with the files that hold slow tests, so that all processes end at about one time."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 _FLIPS = 40  # of bytes in a file
