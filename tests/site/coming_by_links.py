@@ -24,7 +24,7 @@ LINKS: dict[str, dict[str, Any]] = {
 
 
 def two_studies(experiment: Experiment) -> dict[str, Invite]:
-    """Links of two studies on one experiment."""
+    """Make the links of two studies on one experiment."""
     facts = {"kind": "anonymous", "platform": "prolific", "limit": 5, "screen_out_code": "OUT1"}
     day = timezone.now() + timedelta(days=1)
     return {
@@ -34,7 +34,7 @@ def two_studies(experiment: Experiment) -> dict[str, Invite]:
 
 
 def two_links_by_name(experiment: Experiment) -> dict[str, Invite]:
-    """Two links for one labeler, mia."""
+    """Make two links for one labeler, mia."""
     mia = accounts.invite(experiment, "mia")
     facts = {"kind": "named", "labeler": mia, "expires_at": timezone.now() + timedelta(days=1)}
     return {
@@ -44,7 +44,7 @@ def two_links_by_name(experiment: Experiment) -> dict[str, Invite]:
 
 
 def somebody() -> Api:
-    """Somebody with a browser."""
+    """Return a new browser."""
     return Api(Client())
 
 
@@ -80,20 +80,20 @@ def work(api: Api, count: int) -> list[Any]:
 
 
 def shown(api: Api) -> tuple[int, str]:
-    """How many answers the last page counts, and which code it shows."""
+    """Return how many answers the last page counts, and the code that it shows."""
     html = api.client.get("/experiments/hopper/done").content.decode()
     [count] = re.findall(r"(\d+) answers? of yours", html)
     return int(count), "".join(re.findall(r"<code>(\w+)</code>", html))
 
 
 def on_the_page(api: Api) -> int:
-    """How many answers the labeling page counts."""
+    """Return how many answers the labeling page counts."""
     html = api.client.get("/experiments/hopper/label").content.decode()
     return int(re.findall(r'id="answered">(\d+)<', html)[0])
 
 
 def part_counts() -> dict[int | None, int]:
-    """What is counted for each invitation, which is what its labels say."""
+    """Return the count of each invitation, and assert that it is the number of its labels."""
     participation = Participation.objects.get(labeler__in=Label.objects.values("labeler"))
     kept = InvitePart.objects.filter(participation=participation)
     counts: dict[int | None, int] = {part.invite_id: part.answered for part in kept}

@@ -16,7 +16,7 @@ from human_feedback_site.feedback.models import (
     Lease,
     Participation,
 )
-from human_feedback_site.feedback.services import chores, experiments, moderation, quality, settling
+from human_feedback_site.feedback.services import answers, chores, experiments, moderation, quality, settling
 from human_feedback_site.feedback.services.leases import live
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def wait(invite: Invited, expire: Expire, side_of: SideOf) -> Callable[..., tupl
 
 
 def decided(trainer: Trainer) -> list[tuple[str | None, int]]:
-    """What the feed says of each comparison now, and by how many labels."""
+    """Return the newest decision of each comparison in the feed, and its number of labels."""
     newest = {item["comparison"]: item for item in trainer.decisions()["items"]}
     return [(item["decision"], item["n_labels"]) for item in newest.values()]
 
@@ -55,7 +55,7 @@ def labels_of(name: str) -> list[str]:
 
 
 def own(name: str) -> Any:
-    """The participation of a labeler, as something that may be done to."""
+    """Return the participation of a labeler, as a queryset."""
     return Participation.objects.filter(labeler__name=name)
 
 
@@ -179,6 +179,29 @@ def test_an_answer_taken_back_where_no_work_is_given_leaves_its_place_to_one_tha
     Experiment.objects.update(state="paused")
     assert other.undo(label)["lease"] is None
     assert decided(trainer) == [("first", 1)]
+
+
+def test_an_answer_that_begins_to_count_while_it_is_taken_back_leaves_its_place(
+    trainer: Trainer,
+    invite: Invited,
+    expire: Expire,
+    wait: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainer.register()
+    _, taken = wait("first")
+    expire(taken)
+    lock = answers._lock
+
+    def overtaken(comparison: int) -> Comparison:
+        settling.settle(trainer.experiment.pk)
+        return lock(comparison)
+
+    monkeypatch.setattr(answers, "_lock", overtaken)
+    undone = invite("late").undo({"uuid": str(Label.objects.get().uuid)})
+    assert undone["lease"]["comparison"] == str(Comparison.objects.get().uuid)
+    assert decided(trainer) == [(None, 0)]
+    assert set(Comparison.objects.values_list("status", "n_labels")) == {("open", 0)}
 
 
 def test_the_labels_of_who_is_blocked_leave_their_places_to_those_that_wait(

@@ -62,7 +62,7 @@ _PARTS = {
             WHERE w.labeler_id = a.labeler_id AND w.experiment_id = c.experiment_id
               AND w.stopped_at IS NOT NULL)""",
     "waiting": "(SELECT COUNT(*) FROM feedback_label a WHERE a.comparison_id = c.id AND {eligible})",
-    # Labels that wait go before whoever wants to judge now. They are seldom, and looked for where it matters.
+    # Labels that wait go first. They are rare, so they are counted only where there seems to be room.
     "is_free": """c.n_labels + {places_taken} < c.wanted
         AND (0 = {waiting} OR c.n_labels + {places_taken} + {waiting} < c.wanted)""",
     # An expired lease may be brought back; only one to judge needs a place.
