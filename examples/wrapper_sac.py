@@ -16,7 +16,7 @@ from stable_baselines3.common.monitor import Monitor
 from teacher import HumanPreferencesEnvWrapper
 
 SHORT = "--short" in sys.argv
-STEPS = 400 if SHORT else 15_000
+STEPS = 400 if SHORT else 10_000
 
 
 class Relabel(BaseCallback):
@@ -41,9 +41,9 @@ class Relabel(BaseCallback):
 
 env = HumanPreferencesEnvWrapper(
     Monitor(gym.make("Pendulum-v1")),  # true returns are noted inside of the wrapper
-    segment_length=5 if SHORT else 40,
+    segment_length=5 if SHORT else 25,
     n_initial_prefs=10 if SHORT else 40,
-    n_prefs=16 if SHORT else 200,
+    n_prefs=16 if SHORT else 80,
     total_timesteps=STEPS // 2,
     log_dir="sac_logs",
     background=False,
@@ -55,7 +55,7 @@ model = SAC(
     learning_starts=100 if SHORT else 1000,
     train_freq=20 if SHORT else 1,
     device="cpu",
-    policy_kwargs={"net_arch": [32, 32]} if SHORT else None,
+    policy_kwargs={"net_arch": [64, 64]},
     seed=1,
 )
 buffer: Any = model.replay_buffer
