@@ -53,6 +53,7 @@ setup-stack: $(VENV)/.stack
 
 setup-dev: $(VENV)/.dev
 	@scripts/system-packages $(GL_PACKAGES) chromium
+	@scripts/system-packages chromium-headless-shell
 
 $(VENV)/.runtime: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "RL-Teacher needs Python 3.11 or newer; set PYTHON=...")'

@@ -238,8 +238,8 @@ def _held_folder(folder: Path) -> int:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             descriptor = _hold(folder / "lock", os.O_RDWR | os.O_CREAT, strict=True)
-        except FileNotFoundError:  # who held it has removed it
-            if last:
+        except (FileNotFoundError, FileExistsError):  # who held it removes it in this moment
+            if last or (folder.exists() and not folder.is_dir()):
                 raise
             descriptor = None
         if descriptor is not None:

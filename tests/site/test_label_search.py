@@ -22,8 +22,6 @@ from tests.site import label_model as model
 from tests.site import people_at_work as work
 from tests.site.label_model import LABELERS, PAIRS, Pair, Step, World
 
-pytestmark = pytest.mark.both_databases
-
 WAYS = int(os.environ.get("FUZZ_EXAMPLES", "0")) or 100
 
 Found = Mapping[World, "tuple[World, Step] | None"]

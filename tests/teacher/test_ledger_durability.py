@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -82,6 +83,7 @@ def test_damage_of_what_a_killed_run_left_loses_the_last_changes_and_makes_up_no
     memory_path: Path,
     make_segment: MakeSegment,
     damaged: Callable[[bytes], Iterator[bytes]],
+    monkeypatch: pytest.MonkeyPatch,
     copied: int,
 ) -> None:
     """They lie in the -wal file until SQLite has copied them ``copied`` times; the run is killed after that.
@@ -89,6 +91,7 @@ def test_damage_of_what_a_killed_run_left_loses_the_last_changes_and_makes_up_no
     SQLite goes by its checksums. Where it has copied later changes than it can read, it cannot go back to all
     that was before; then comparisons are missing, which a resumed run says.
     """
+    monkeypatch.setattr(Segment, "from_bytes", cache(Segment.from_bytes))  # it takes longer than all else
     path, journal = memory_path / "ledger.sqlite3", memory_path / "ledger.sqlite3-wal"
     ledger = Ledger(path)
     states = [held(ledger)]

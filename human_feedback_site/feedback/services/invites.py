@@ -147,7 +147,8 @@ def refuse_if_closed(invite: Invite, sent: Participant | None = None) -> None:
     """Raise what :func:`admit` would raise now, without using the invitation."""
     if sent is not None and invite.study and sent.study != invite.study:
         raise OtherStudyError("This link belongs to another study.")
-    if not usable(Invite.objects.filter(pk=invite.pk)).exists():
+    has_come = sent is not None and invite.arrivals.filter(participant=sent.participant).exists()
+    if not has_come and not usable(Invite.objects.filter(pk=invite.pk)).exists():
         raise _reason(invite)
     if invite.kind == Invite.Kind.ANONYMOUS and invite.experiment.state == Experiment.State.FINISHED:
         raise ClosedError("The experiment is finished.")

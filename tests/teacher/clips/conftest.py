@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from teacher.clips import ClipRenderer
+from teacher.clips.gl import select_gl
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.segments import Segment
@@ -113,6 +114,7 @@ def troubled(modules: Path) -> str:
 @pytest.fixture(scope="session")
 def renderer(modules: Path) -> Iterator[ClipRenderer]:
     """One renderer for all tests that leave it as they find it."""
+    select_gl()  # once for all processes that are started from here
     with ClipRenderer(workers=1) as renderer:
         yield renderer
 

@@ -186,27 +186,32 @@ def worker(
     worker.stop()
 
 
+@pytest.fixture(scope="module")
+def store(s3_server: Any) -> Iterator[WorkersStore]:
+    url = f"s3://{s3_server.bucket}/queue"
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in s3_server.environment().items():
+            patch.setenv(name, value)
+        yield WorkersStore(open_storage(url), url)
+
+
 @pytest.fixture
 def scene(
     redis_server: Redis,
     worker: Worker,
     renderer: ClipRenderer,
-    s3_server: Any,
+    store: WorkersStore,
     *,
     tmp_path: Path,
     record: Callable[..., Segment],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Scene]:
-    for name, value in s3_server.environment().items():
-        monkeypatch.setenv(name, value)
     monkeypatch.setattr(render_queue, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(backoff, "FIRST_SECONDS", 0.1)
     redis_server.start()
     redis_server.forget_everything()
-    url = f"s3://{s3_server.bucket}/{tmp_path.name}"
-    storage = open_storage(url)
-    with contextlib.closing(RenderQueue(redis_server.url, WorkersStore(storage, url), renderer)) as queue:
-        yield Scene(redis_server, worker, queue, storage, record, tmp_path)
+    with contextlib.closing(RenderQueue(redis_server.url, store, renderer)) as queue:
+        yield Scene(redis_server, worker, queue, store.storage, record, tmp_path)
 
 
 @pytest.fixture

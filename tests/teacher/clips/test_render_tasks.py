@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from kombu import Connection
@@ -19,15 +20,15 @@ from teacher import render_tasks
 from teacher.clips import ClipJob, Shot
 from teacher.render_tasks import clip_request, render_clip
 from teacher.segments import Segment
-from teacher.storage import open_storage
 
 Request = dict[str, Any]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _one_renderer(modules: Path) -> Iterator[None]:
-    """The renderer that a worker keeps goes at the end."""
+def _worker(modules: Path) -> Iterator[None]:
+    """What a worker keeps, its renderer and its way to the store, goes at the end."""
     yield
+    render_tasks._store.cache_clear()
     if render_tasks._renderer.cache_info().currsize:
         render_tasks._renderer().close()
         render_tasks._renderer.cache_clear()
@@ -37,14 +38,14 @@ def _one_renderer(modules: Path) -> Iterator[None]:
 def request_of(
     s3_server: Any, tmp_path: Path, record: Callable[..., Segment], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], Request]:
-    """A request for a clip of an environment, in a worker for the bucket's folder of this test."""
-    store = f"s3://{s3_server.bucket}/{tmp_path.name}"
+    """A request for a new clip of an environment, in a worker for a folder of the bucket."""
+    store, key = f"s3://{s3_server.bucket}/tasks", f"reach/{uuid4()}/first.mp4"
     for name, value in {**s3_server.environment(), "TEACHER_STORAGE": store}.items():
         monkeypatch.setenv(name, value)
 
     def request(env_id: str) -> Request:
         shot = Shot.of(record(env_id, start=0, length=5))
-        return clip_request(ClipJob(shot, tmp_path / "unused", 10, "reach/1b4e/first.mp4"), f"{store}/lab")
+        return clip_request(ClipJob(shot, tmp_path / "unused", 10, key), f"{store}/lab")
 
     return request
 
@@ -52,15 +53,15 @@ def request_of(
 def test_a_clip_is_in_the_store_when_the_task_ends(request_of: Callable[[str], Request]) -> None:
     request = request_of("CartPole-v1")
     answer = render_clip(request)
-    storage = open_storage(request["storage"])
-    assert answer == {"bytes": storage.size("reach/1b4e/first.mp4")}
+    storage = render_tasks._store(request["storage"])
+    assert answer == {"bytes": storage.size(request["key"])}
     assert answer["bytes"] > 500
 
 
 def test_a_clip_that_is_there_is_not_made_again(request_of: Callable[[str], Request], tmp_path: Path) -> None:
     request = request_of("CartPole-v1")
     (tmp_path / "clip").write_bytes(b"an earlier one")
-    open_storage(request["storage"]).put(request["key"], tmp_path / "clip")
+    render_tasks._store(request["storage"]).put(request["key"], tmp_path / "clip")
     assert render_clip(request) == {"bytes": len(b"an earlier one")}
 
 

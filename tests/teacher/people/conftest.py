@@ -6,7 +6,8 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,8 +18,9 @@ import requests
 from teacher import bots
 from teacher.bots import Bot
 from teacher.client import ExperimentSettings, FeedbackClient
-from teacher.clips import ClipRenderer
-from teacher.collectors import backoff, human
+from teacher.clips import ClipJob, ClipRenderer
+from teacher.clips.gl import select_gl
+from teacher.collectors import backoff, human, publisher
 from teacher.collectors.human import HumanCollector
 from teacher.collectors.publisher import Publication
 from teacher.embedded_site import SiteHandle, ensure_site
@@ -34,6 +36,7 @@ from tests.teacher.people.sites import is_held, kill_site
 
 Pair = tuple[Segment, Segment]
 SEGMENT_STEPS = 8
+CLIP_SIZE = 96
 
 
 MakeState = Callable[[Path], Path]
@@ -104,6 +107,7 @@ def mortal_state(_mortal_state: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def renderer() -> Iterator[ClipRenderer]:
+    select_gl()  # once for all processes that are started from here
     with ClipRenderer(workers=1) as renderer:
         yield renderer
 
@@ -117,9 +121,10 @@ def pairs() -> list[Pair]:
 
 
 @pytest.fixture(autouse=True)
-def _quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+def _quick_polls_and_small_clips(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(human, "POLL_SECONDS", 0.2)
     monkeypatch.setattr(human, "_FINISH_DELAYS", (0.1, *human._FINISH_DELAYS))
+    monkeypatch.setattr(publisher, "ClipJob", partial(ClipJob, size=CLIP_SIZE))
     monkeypatch.setattr(backoff, "FIRST_SECONDS", 0.1)
     monkeypatch.setattr(bots, "_IDLE_SECONDS", 0.3)
     monkeypatch.setattr(bots, "_LONGEST_WAIT", 0.5)
@@ -148,6 +153,8 @@ class Asking:
     storage: Storage
     ledger: Ledger
     collector: HumanCollector
+    client: FeedbackClient
+    _at_work: list[Bot] = field(default_factory=list)
 
     def receive(self, count: int) -> list[Preference]:
         """The next ``count`` preferences, waiting for them."""
@@ -165,7 +172,15 @@ class Asking:
         bots = [Bot(site.url, name, site.token, f"{name}-{index}", log, manner) for index in range(count)]
         for bot in bots:
             bot.start()
+        self._at_work += bots
         return bots
+
+    def dismiss(self) -> None:
+        """Let the labelers go that are still here: they would ask for work until all tests have ended."""
+        if any(bot.is_alive() for bot in self._at_work):
+            self.client.put_experiment(self.settings, state="finished")
+        for bot in self._at_work:
+            bot.join(240)
 
 
 StartAsking = Callable[..., contextlib.AbstractContextManager[Asking]]
@@ -192,7 +207,9 @@ def start_asking(
             publication = Publication(ledger, client, renderer, storage, experiment, value)
             collector = HumanCollector(publication, at.revive)
             parts.enter_context(contextlib.closing(collector))
-            yield Asking(at, experiment, storage, ledger, collector)
+            asking = Asking(at, experiment, storage, ledger, collector, client)
+            yield asking
+            asking.dismiss()
 
     return start
 

@@ -27,4 +27,6 @@ def is_held(state_dir: Path) -> bool:
 
 def kill_site(state_dir: Path) -> None:
     """Kill the server with all its processes, of which it is the group's leader."""
-    os.killpg(announced(state_dir)["pid"], signal.SIGKILL)
+    leader = announced(state_dir)["pid"]
+    assert leader > 1, "the group 1 is every process there is"
+    os.killpg(leader, signal.SIGKILL)

@@ -138,20 +138,27 @@ def test_secrets_are_for_their_owner_only(site: SiteHandle) -> None:
     assert requests.get(site.admin_url, timeout=60).status_code == 200
 
 
-def test_a_file_of_a_dead_site_misleads_nobody(
-    join: Any, mortal_state: Path, site: SiteHandle, wait_until: Any
-) -> None:
-    if is_held(mortal_state):
-        kill_site(mortal_state)
-        wait_until(lambda: not is_held(mortal_state))
-    lock = mortal_state / "site" / "lock"
-    lock.parent.mkdir(exist_ok=True)
+@pytest.fixture(scope="module")
+def public_state(
+    make_state: Any, site: SiteHandle, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """The folder of a site for others; in it lay the announcement of a dead one, whose port is taken."""
+    state_dir = make_state(tmp_path_factory.mktemp("public-site") / "state")
+    lock = state_dir / "site" / "lock"
+    lock.parent.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        lock.write_text(json.dumps({"pid": 1, "instance": "dead", "url": site.url, "port": port}))
-        own = join(mortal_state)
+        taken = other.getsockname()[1]
+        lock.write_text(json.dumps({"pid": 2**30, "instance": "dead", "url": site.url, "port": taken}))
+        held = ensure_site(state_dir, bind="0.0.0.0", public_url="http://labels.example:8080")  # noqa: S104
+        assert held.url not in (site.url, f"http://127.0.0.1:{taken}")
+    yield state_dir
+    held.release()
+
+
+def test_a_file_of_a_dead_site_misleads_nobody(join: Any, public_state: Path, site: SiteHandle) -> None:
+    own = join(public_state)
     assert own.instance_id not in ("dead", site.instance_id)
-    assert own.url not in (site.url, f"http://127.0.0.1:{port}")
+    assert livez(own) == own.instance_id
 
 
 def test_a_site_that_cannot_start_says_why_in_one_line(join: Any, state_dir: Path) -> None:
@@ -165,10 +172,9 @@ def test_a_site_that_cannot_start_says_why_in_one_line(join: Any, state_dir: Pat
 
 
 def test_others_reach_it_by_its_public_address_only(
-    join: Any, state_dir: Path, make_state: Any, experiment: ExperimentSettings
+    join: Any, public_state: Path, experiment: ExperimentSettings
 ) -> None:
-    make_state(state_dir)
-    site = join(state_dir, bind="0.0.0.0", public_url="http://labels.example:8080")  # noqa: S104
+    site = join(public_state)  # who asks for nothing special joins
     client = FeedbackClient(site.url, site.token)
     assert client.put_experiment(experiment).invite_url.startswith("http://labels.example:8080/join/")
     client.close()
@@ -178,8 +184,7 @@ def test_others_reach_it_by_its_public_address_only(
     }
     assert status == {"labels.example:8080": 200, "elsewhere.example": 400}
     with pytest.raises(ConfigError, match=r"already serves with http://labels\.example:8080"):
-        join(state_dir, public_url="http://other.example")
-    join(state_dir)  # who asks for nothing special joins
+        join(public_state, public_url="http://other.example")
 
 
 def test_a_new_state_folder_is_its_owners_alone(site: SiteHandle) -> None:

@@ -18,6 +18,7 @@ from teacher.errors import DataError, RenderError, SiteRefusedError, SiteUnreach
 from teacher.ledger import Comparison, Ledger
 from teacher.segments import Segment
 from teacher.storage import FolderStorage
+from tests.teacher.people.conftest import CLIP_SIZE
 
 Pairs = list[tuple[Segment, Segment]]
 
@@ -105,7 +106,7 @@ def test_each_key_holds_the_clip_of_its_own_segment(
         (folder,) = (Path(site.storage) / asking.settings.name).iterdir()
         clips = {side: (folder / f"{side}.mp4").read_bytes() for side in ("first", "second")}
     for side, segment in zip(("first", "second"), pairs[0], strict=True):
-        render(ClipJob(Shot.of(segment), tmp_path / f"{side}.mp4", 10))
+        render(ClipJob(Shot.of(segment), tmp_path / f"{side}.mp4", 10, size=CLIP_SIZE))
         assert (tmp_path / f"{side}.mp4").read_bytes() == clips[side]
     assert clips["first"] != clips["second"]
 
