@@ -118,4 +118,4 @@ def test_drawing_on_a_screen_that_is_missing_says_what_to_do(
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     env = wrap(OnScreen("rgb_array"), background=True, synthetic_prefs=False, people="notebook")
     with pytest.raises(RenderError, match=r"there is none here .DISPLAY is not set.; leave MUJOCO_GL unset"):
-        play(env, 400)
+        play(env, 10**6)
