@@ -168,8 +168,10 @@ def remove_abandoned_parts(path: Path) -> None:
         with contextlib.suppress(OSError):
             descriptor = _hold(part, os.O_WRONLY, strict=False)
             if descriptor is not None:
-                part.unlink()
-                os.close(descriptor)
+                try:
+                    part.unlink()
+                finally:
+                    os.close(descriptor)
 
 
 def require_new(path: Path) -> None:

@@ -135,8 +135,13 @@ def let_in_before(invite: Invite, labeler: Labeler, user: User | None, sent: Par
     By a link with a name, who is not signed in any more signs in once more.
     """
     if sent is not None:
-        return invite.arrivals.filter(participant=sent.participant).exists()
+        return _has_arrived(invite, sent)
     return labeler.user == user and _who_came(invite, user) is not None
+
+
+def _has_arrived(invite: Invite, sent: Participant) -> bool:
+    """Say whether a platform's participant came by this very link before."""
+    return invite.arrivals.filter(participant=sent.participant).exists()
 
 
 def _may_label(labeler: Labeler, experiment: Experiment) -> bool:
@@ -147,8 +152,8 @@ def refuse_if_closed(invite: Invite, sent: Participant | None = None) -> None:
     """Raise what :func:`admit` would raise now, without using the invitation."""
     if sent is not None and invite.study and sent.study != invite.study:
         raise OtherStudyError("This link belongs to another study.")
-    has_come = sent is not None and invite.arrivals.filter(participant=sent.participant).exists()
-    if not has_come and not usable(Invite.objects.filter(pk=invite.pk)).exists():
+    has_arrived = sent is not None and _has_arrived(invite, sent)
+    if not has_arrived and not usable(Invite.objects.filter(pk=invite.pk)).exists():
         raise _reason(invite)
     if invite.kind == Invite.Kind.ANONYMOUS and invite.experiment.state == Experiment.State.FINISHED:
         raise ClosedError("The experiment is finished.")
@@ -180,7 +185,7 @@ def _admit(invite: Invite, sent: Participant | None) -> Labeler:
         # A participant may come with two browsers, or by two links, in the same moment.
         Experiment.objects.select_for_update(no_key=True).get(pk=invite.experiment_id)
         labeler = labeler or _who_was_sent(invite.experiment, sent)
-        if labeler is not None and invite.arrivals.filter(participant=sent.participant).exists():
+        if labeler is not None and _has_arrived(invite, sent):
             return labeler
     if not usable(Invite.objects.filter(pk=invite.pk)).update(uses=F("uses") + 1):
         raise _reason(invite)
