@@ -39,7 +39,6 @@ from stack.errors import StackError
 from stack.experiment import Experiment, ExperimentOptions
 from stack.folder import Folder
 from stack.process import Process, Service, State
-from stack.servers import status_of
 from stack.site import Site
 from stack.supervisor import Supervisor
 
@@ -293,7 +292,7 @@ def _web(site: Site, name: str, port: int, versions: Versions) -> Service:
         name=name,
         command=lambda: command,
         environment={**web.environment, "WEB_CONCURRENCY": "1"},
-        is_ready=lambda: status_of(f"http://{address}/readyz") == 200,
+        is_ready=lambda: site.is_ready(f"http://{address}"),
         address=f"http://{address}",
         folder=versions.current,
     )

@@ -20,7 +20,7 @@ from benchmarks.load_client import Dialect, Offer, Request
 from benchmarks.load_rows import EXPERIMENT
 from stack.folder import Folder
 from stack.process import ROOT, Process, Service
-from stack.servers import status_of
+from stack.servers import answer_of
 from stack.site import Site
 
 _ASK = json.dumps({"count": 1, "held": [], "shown": None}).encode()
@@ -182,7 +182,7 @@ class Machine:
                 name=name,
                 command=lambda: command,
                 environment=environment,
-                is_ready=lambda: status_of(f"{url}/readyz") == 200,
+                is_ready=lambda: bool(answer_of(f"{url}/readyz")),
             )
         )
         return Side(name, Teacher(url), cookies, pid, environment)
@@ -224,7 +224,7 @@ class Machine:
                 name="label-studio",
                 command=lambda: command,
                 environment=environment,
-                is_ready=lambda: status_of(f"{dialect.url}/health") == 200,
+                is_ready=lambda: bool(answer_of(f"{dialect.url}/health")),
             )
         )
         return Side("Label Studio", dialect, made["cookies"], pid, environment)

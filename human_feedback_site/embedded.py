@@ -212,11 +212,29 @@ def _listen(bind: str, last_port: int | None) -> socket.socket:
     ports = [*range(first, min(first + PORTS, 65536)), 0]  # 0 is any
     for port in ports if last_port is None else [last_port, *ports]:
         try:
-            return socket.create_server((bind, port), family=family)
+            listener = socket.create_server((bind, port), family=family)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 sys.exit(f"cannot listen on {bind}: {error.strerror}; expected an address of this machine")
+            continue
+        if not _is_claimed(port):
+            return listener
+        listener.close()
     raise AssertionError("port 0 is never in use")
+
+
+def _is_claimed(port: int) -> bool:
+    """Return whether a program that starts now has reserved ``port`` by binding its UDP namesake.
+
+    ``python -m stack`` does so for ports whose servers listen only seconds later. It binds UDP first and then
+    looks at TCP; here it is the other way round, so that two programs never take one port.
+    """
+    with socket.socket(type=socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return port != 0
+    return False
 
 
 def _last_port(lock: Path) -> int | None:

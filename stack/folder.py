@@ -117,22 +117,29 @@ class Folder:
     def _free_port(self, name: str, last: int | None) -> int:
         candidates: list[int] = [port for port in (last, *PORTS[name]) if port is not None]
         for port in candidates:
-            if _is_free(port) and self._claim(port):
+            if self._claim(port):
                 return port
         first, last = PORTS[name][0], PORTS[name][-1]
         raise StackError(f"no port for {name}: {first} to {last} are all taken; stop what uses them")
 
     def _claim(self, port: int) -> bool:
-        """Take the UDP port of the same number, which no server wants: other stacks see it taken."""
+        """Reserve a port that no server listens on yet; return whether that worked.
+
+        Binds the UDP port of the same number, which no server wants. Other stacks and the embedded site of
+        ``teach`` leave such a port alone.
+        """
         if port not in self._claims:
             claim = socket.socket(type=socket.SOCK_DGRAM)
             try:
                 claim.bind(("127.0.0.1", port))
-            except OSError:
+            except (OSError, OverflowError):  # the second where it is no port at all
                 claim.close()
                 return False
             self._claims[port] = claim
-        return True
+        if _is_free(port):
+            return True
+        self._claims.pop(port).close()
+        return False
 
     def write_env(self, variables: Mapping[str, str]) -> None:
         """Write what a shell reads with ``. env`` to become a trainer's."""
@@ -178,7 +185,7 @@ def _is_free(port: int) -> bool:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
         try:
             probe.bind(("127.0.0.1", port))
-        except (OSError, OverflowError):  # the second where it is no port at all
+        except OSError:
             return False
     return True
 

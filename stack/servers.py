@@ -100,7 +100,7 @@ class S3:
         )
 
     def _is_ready(self) -> bool:
-        return status_of(self.url) is not None  # it refuses what is not signed, and so it is there
+        return answer_of(self.url) is not None  # it refuses what is not signed, and so it is there
 
 
 def _escaped(path: Path) -> str:
@@ -121,11 +121,11 @@ def program(name: str) -> str:
     return found
 
 
-def status_of(url: str) -> int | None:
-    """How a GET is answered, None where it is not."""
+def answer_of(url: str) -> requests.Response | None:
+    """Send a GET and return the response, None where nobody answers."""
     with requests.Session() as session:
         session.trust_env = False  # no proxy reaches this machine's own address
         try:
-            return session.get(url, timeout=2).status_code
+            return session.get(url, timeout=2)
         except requests.RequestException:
             return None

@@ -4,7 +4,8 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from uuid import uuid4
 
 from celery import Celery
 from kombu.exceptions import OperationalError
@@ -13,7 +14,7 @@ from redis import RedisError
 from stack.folder import Folder
 from stack.postgres import PostgreSQL
 from stack.process import Service
-from stack.servers import S3, Redis, program, status_of
+from stack.servers import S3, Redis, answer_of, program
 
 STORAGE = "s3://clips"
 ADMIN = "admin"
@@ -30,6 +31,7 @@ class Site:
 
     Attributes:
         url: of the labeling site.
+        instance: tells this site from another one that answers at the same address.
     """
 
     folder: Folder
@@ -37,6 +39,7 @@ class Site:
     postgres: PostgreSQL
     redis: Redis
     s3: S3
+    instance: str = field(default_factory=lambda: uuid4().hex)
 
     @classmethod
     def of(cls, folder: Folder, ports: Mapping[str, int]) -> "Site":
@@ -72,9 +75,14 @@ class Site:
             name="web",
             command=lambda: command,
             environment=self._site_environment() | {"WEB_CONCURRENCY": _WEB_WORKERS},
-            is_ready=lambda: status_of(f"{self.url}/readyz") == 200,
+            is_ready=lambda: self.is_ready(self.url),
             address=self.url,
         )
+
+    def is_ready(self, url: str) -> bool:
+        """Return whether this very site answers at ``url`` and can work."""
+        answer = answer_of(f"{url}/readyz")
+        return answer is not None and answer.status_code == 200 and self.instance in answer.text
 
     def chores(self) -> Service:
         """What the site does by the clock."""
@@ -109,6 +117,7 @@ class Site:
                 "SECRET_KEY": self.folder.secrets().secret_key,
                 "DATABASE_URL": self.postgres.url,
                 "TEACHER_PUBLIC_URL": self.url,
+                "TEACHER_INSTANCE_ID": self.instance,
                 "TEACHER_STORAGE": STORAGE,
                 "TEACHER_STATE_DIR": str(self.folder.path),
             }

@@ -1,7 +1,6 @@
 """Real servers for the tests that need one; each starts with the first test that asks for it."""
 
 import contextlib
-import fcntl
 import itertools
 import os
 import re
@@ -78,16 +77,6 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[
             yield server.url
     finally:
         server.remove()
-
-
-@pytest.fixture(scope="module")
-def stacks_in_turn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let no other worker run a stack meanwhile: all of them look for the same ports."""
-    folder = tmp_path_factory.getbasetemp()
-    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    with (folder / "stacks.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 @pytest.fixture(scope="session")

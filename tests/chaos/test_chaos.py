@@ -47,7 +47,7 @@ SMALL = ExperimentOptions(env_id="Reacher-v1", labels=40, pretrain_labels=8, ste
 
 
 @pytest.fixture
-def folder(tmp_path: Path, stacks_in_turn: None) -> Iterator[Folder]:
+def folder(tmp_path: Path) -> Iterator[Folder]:
     """Of a stack whose data are gone afterwards."""
     yield Folder(tmp_path / "stack")
     PostgreSQL(tmp_path / "stack" / "postgres", port=0, password="").remove()

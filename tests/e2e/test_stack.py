@@ -98,7 +98,7 @@ def alive(pids: set[int]) -> dict[int, str]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, stacks_in_turn: None) -> Iterator[Path]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder for stacks, one at a time, each with the data of the one before."""
     folder = tmp_path_factory.mktemp("full")
     yield folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import io
 import os
@@ -10,20 +11,24 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 import redis
 from rich.console import Console
 
+from human_feedback_site import embedded
 from stack.display import Display
 from stack.errors import StackError
-from stack.folder import Folder
+from stack.folder import PORTS, Folder
 from stack.postgres import PostgreSQL
 from stack.process import Process, Service, State
 from stack.servers import Redis, program
+from stack.site import Site
 from stack.supervisor import Supervisor
 
 
@@ -193,6 +198,53 @@ def test_stacks_that_start_at_once_get_ports_of_their_own(
             assert one.ports()[0]["site"] == first
             assert other.ports()[0]["site"] > first  # although no server of the first runs yet
         assert later.ports()[0]["site"] == first
+
+
+def test_the_embedded_site_leaves_the_ports_of_a_stack_that_starts_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_port: Callable[[], int]
+) -> None:
+    first = free_port()
+    monkeypatch.setattr("stack.folder.PORTS", {"site": range(first, first + 100)})
+    monkeypatch.setenv("TEACHER_PORT", str(first))
+    folder = Folder(tmp_path / "stack")
+    for last_port in (None, first):
+        with folder.held():
+            assert folder.ports()[0]["site"] == first
+            with embedded._listen("127.0.0.1", last_port) as listener:
+                assert listener.getsockname()[1] > first  # although no server of the stack runs yet
+        with embedded._listen("127.0.0.1", last_port) as listener:
+            assert listener.getsockname()[1] == first
+
+
+def test_a_stack_takes_no_other_site_for_its_own(tmp_path: Path) -> None:
+    """Another site may come to listen at the address."""
+    folder = Folder(tmp_path / "stack")
+    ports = dict.fromkeys(PORTS, 0)
+    with folder.held(), answering("""{"status": "ready", "instance": ""}""") as url:
+        site = Site.of(folder, ports)
+        assert not site.is_ready(url)
+    with folder.held(), answering(f"""{{"status": "ready", "instance": "{site.instance}"}}""") as url:
+        assert site.is_ready(url)
+        assert not site.is_ready("http://127.0.0.1:1")
+
+
+@contextlib.contextmanager
+def answering(body: str) -> Iterator[str]:
+    """The address of a server that gives every GET the same answer."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 def test_no_free_port_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def no_database(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_site_whose_database_is_complete_is_ready(client: Client, db: None) -> None:
     response = client.get("/readyz")
-    assert (response.status_code, json.loads(response.content)) == (200, {"status": "ready"})
+    assert (response.status_code, json.loads(response.content)) == (200, {"status": "ready", "instance": ""})
     assert "no-store" in response["Cache-Control"]
 
 

@@ -65,6 +65,7 @@ def livez(request: HttpRequest) -> JsonResponse:
 @require_safe
 @never_cache
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Say whether the database answers and has the tables that this version needs."""
+    """Say which site this is, and whether the database answers and has all tables of this version."""
     obstacle = health.obstacle()
-    return JsonResponse({"status": "ready"}) if obstacle is None else unavailable(obstacle)
+    ready = {"status": "ready", "instance": settings.INSTANCE_ID}
+    return JsonResponse(ready) if obstacle is None else unavailable(obstacle)

@@ -44,7 +44,7 @@ def running(
 
 def test_it_logs_json_alone_and_a_line_for_each_request_but_probes(running: Production) -> None:
     url = running.url
-    assert requests.get(f"{url}/readyz", timeout=60).json() == {"status": "ready"}
+    assert requests.get(f"{url}/readyz", timeout=60).json() == {"status": "ready", "instance": ""}
     assert requests.head(f"{url}/readyz", timeout=60).status_code == 200
     requests.get(f"{url}/api/v1/experiments/x", headers={"X-Request-ID": "from-the-proxy"}, timeout=60)
     lines = running.log()
