@@ -33,7 +33,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from benchmarks.results import append, load
 from teacher.assembly import build_run, check, prepared_directory
 from teacher.collectors.synthetic import SyntheticTeacher
-from teacher.config import TeachConfig
+from teacher.config import RunSettings, TeachConfig
 from teacher.decisions import Decision
 from teacher.envs.episodes import Trajectory
 from teacher.envs.families import resolve_env_id
@@ -110,8 +110,8 @@ def teach(side: str, seed: int, steps: int, runs_dir: Path) -> Outcomes:
     console = Console(quiet=True)
     task = check(config, console)
     with (
-        prepared_directory(config, uuid.uuid4(), resumed=False),
-        build_run(config, uuid.uuid4(), task, console) as run,
+        prepared_directory(RunSettings(config, uuid.uuid4())),
+        build_run(RunSettings(config, uuid.uuid4()), task, console) as run,
     ):
         kept = keep_segments(run, seed)
         if run.teaching is not None and side == "coin":

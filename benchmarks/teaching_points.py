@@ -159,13 +159,13 @@ class Point:
         words = ["-e", TASKS[self.task].env_id, "-n", "run", "-s", str(self.seed)]
         words += ["-t", str(self.steps), "--runs_dir", runs_dir, "-V"]
         if self.side == "rl":
-            return parse_arguments([*words, "-p", "rl"])[0]
+            return parse_arguments([*words, "-p", "rl"]).config
         labels = self.labels // 4 if self.side == "pretraining" else self.labels
         words += ["-p", "synth", "-l", str(labels)]
         if self.side == "pretraining":
             words += ["-L", str(labels)]
         options = self.options or SIDES[self.side].options
-        return parse_arguments([*words, *_as_arguments(options)])[0]
+        return parse_arguments([*words, *_as_arguments(options)]).config
 
 
 def _as_arguments(options: str) -> list[str]:

@@ -28,6 +28,7 @@ from benchmarks.imitation_client import Imitation
 from benchmarks.results import Curve
 from benchmarks.teaching_points import TASKS, Point
 from teacher.assembly import build_run, check, prepared_directory
+from teacher.config import RunSettings
 from teacher.envs.episodes import Trajectory
 from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.loop import train
@@ -63,9 +64,9 @@ def versions() -> dict[str, str]:
 @contextlib.contextmanager
 def built(point: Point, runs_dir: str) -> Iterator[Run]:
     """A run of ours that has not begun."""
-    config, run_id, console = point.config(runs_dir), uuid.uuid4(), Console(quiet=True)
-    task = check(config, console)
-    with prepared_directory(config, run_id, resumed=False), build_run(config, run_id, task, console) as run:
+    settings, console = RunSettings(point.config(runs_dir), uuid.uuid4()), Console(quiet=True)
+    task = check(settings.config, console)
+    with prepared_directory(settings), build_run(settings, task, console) as run:
         yield run
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from teacher.config import PARTS, TeachConfig
+from teacher.config import NO_OPTIONS, PARTS, TeachConfig
 
 Schema = Mapping[str, Any]
 
@@ -29,7 +29,8 @@ _ABOUT_SETTINGS = """\
 # All settings
 
 Options of `teach`, and fields of `TeachConfig` and its parts; `teach --help-all` prints them. A flag without
-a value turns something on.
+a value turns something on. `teach --resume RUN` takes all of them from an earlier run: only
+`-t` and `-l` may be given, to extend it, and `--reopen`, where its experiment was finished on the site.
 """
 
 PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
@@ -246,7 +247,7 @@ def _options(settings: type, prefix: str = "") -> Iterator[str]:
     hints = typing.get_type_hints(settings, include_extras=True)
     yield from ("| option | | value | default |", "| --- | --- | --- | --- |")
     for field in dataclasses.fields(settings):
-        if field.name not in PARTS:
+        if field.name not in NO_OPTIONS:
             kind, help_text, *others = get_args(hints[field.name])
             flags = [f"--{prefix}{field.name}", *(flag for flag in others if isinstance(flag, str))]
             default = "" if field.default in (dataclasses.MISSING, None, False) else f"`{field.default}`"

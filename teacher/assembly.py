@@ -12,7 +12,7 @@ from rich.console import Console
 from teacher.checkpoint import CHECKPOINT_NAME
 from teacher.client import ExperimentSettings
 from teacher.collectors.synthetic import SyntheticTeacher
-from teacher.config import TeachConfig, load_config, refuse_existing, save_config
+from teacher.config import RunSettings, TeachConfig, load_config, refuse_existing, save_config
 from teacher.crew import Crew
 from teacher.envs.exploration import Explorer
 from teacher.envs.random_episodes import (
@@ -27,7 +27,7 @@ from teacher.files import locked_folder, remove_held
 from teacher.judges import Judge, ScriptedTeacher, goal_of, value_of
 from teacher.ledger import LEDGER_NAME, Ledger
 from teacher.metrics import waiting
-from teacher.people import SiteOptions, about_rendering, ask_people, open_site
+from teacher.people import SiteOptions, about_rendering, ask_people, open_site, reopen_experiment
 from teacher.preferences import PreferenceDataset
 from teacher.reward.devices import working_device
 from teacher.run import Run, Teaching, make_agent, make_predictor, segment_length
@@ -53,17 +53,13 @@ def open_run(source: TeachConfig | str | Path, console: Console | None = None) -
         ConfigError, EnvironmentUnsuitableError, DataError, BehaviourError: in one line, what to change.
     """
     console = console or Console(soft_wrap=True)
-    resumed = not isinstance(source, TeachConfig)
     if isinstance(source, TeachConfig):
-        config, run_id = source, uuid.uuid4()
-        refuse_existing(config)
+        settings = RunSettings(source, uuid.uuid4())
+        refuse_existing(source)
     else:
-        config, run_id = load_config(Path(source))
-    task = check(config, console)
-    with (
-        prepared_directory(config, run_id, resumed=resumed),
-        build_run(config, run_id, task, console) as run,
-    ):
+        settings = RunSettings(*load_config(Path(source)), resumed=True)
+    task = check(settings.config, console)
+    with prepared_directory(settings), build_run(settings, task, console) as run:
         yield run
         run.save()
 
@@ -120,7 +116,7 @@ def _warm_start(config: TeachConfig) -> WarmStart | None:
 
 
 @contextlib.contextmanager
-def prepared_directory(config: TeachConfig, run_id: uuid.UUID, *, resumed: bool) -> Iterator[None]:
+def prepared_directory(settings: RunSettings) -> Iterator[None]:
     """The run directory with its configuration, held so that no second process writes into it.
 
     A new one goes again where the run fails before anything was asked or learned, so that a setting that
@@ -129,6 +125,7 @@ def prepared_directory(config: TeachConfig, run_id: uuid.UUID, *, resumed: bool)
     Raises:
         ConfigError: another process runs in it, it cannot be made, or it is to be resumed and is no run's.
     """
+    config = settings.config
     missing = [folder for folder in (config.run_dir, *config.run_dir.parents) if not folder.exists()]
     with contextlib.ExitStack() as held:
         try:
@@ -137,12 +134,13 @@ def prepared_directory(config: TeachConfig, run_id: uuid.UUID, *, resumed: bool)
             raise ConfigError(f"{config.run_dir} is in use by another teach; stop that one first") from error
         except OSError as error:
             raise ConfigError(f"cannot make the run directory {config.run_dir}: {error.strerror}") from error
-        if not resumed:
+        if not settings.resumed:
             refuse_existing(config)  # again: now nobody else can make one
-            save_config(config, run_id)
+            save_config(config, settings.run_id)
         try:
-            if resumed:
-                load_config(config.run_dir)  # again: it may have gone, with what it failed at
+            # Again: a run that is resumed may have gone, with what it failed at.
+            if settings.resumed and load_config(config.run_dir)[0] != config:  # it is extended
+                save_config(config, settings.run_id)
             yield
         except BaseException:
             if config.run_dir in missing and not _has_begun(config):
@@ -164,20 +162,23 @@ def _has_begun(config: TeachConfig) -> bool:
         return ledger.total() > 0
 
 
-def build_run(
-    config: TeachConfig, run_id: uuid.UUID, task: TaskInfo, console: Console, crew: Crew | None = None
-) -> Run:
+def build_run(settings: RunSettings, task: TaskInfo, console: Console, crew: Crew | None = None) -> Run:
     """Put the run together; it closes what is opened here.
 
     Where it has a checkpoint it goes on from that, else it begins from what its settings name. Without a
     ``crew`` this process is alone.
     """
+    config = settings.config
     crew = crew or Crew()
     torch.set_num_threads(1)  # networks this small only lose by more
     here = dataclasses.replace(config, device=crew.ranks.device(config.device))
     start = _warm_start(config)
     with contextlib.ExitStack() as parts:
-        teaching = None if config.predictor == "rl" else _teaching(here, run_id, task, parts)
+        teaching = (
+            None
+            if config.predictor == "rl"
+            else _teaching(dataclasses.replace(settings, config=here), task, parts)
+        )
         run = Run(here, task, console, parts, crew, teaching)
         if start is not None:
             start.give(run.agent, console)
@@ -187,9 +188,8 @@ def build_run(
     return run
 
 
-def _teaching(
-    config: TeachConfig, run_id: uuid.UUID, task: TaskInfo, parts: contextlib.ExitStack
-) -> Teaching:
+def _teaching(settings: RunSettings, task: TaskInfo, parts: contextlib.ExitStack) -> Teaching:
+    config = settings.config
     ledger = parts.enter_context(
         contextlib.closing(Ledger(config.run_dir / LEDGER_NAME, hard_labels=config.hard_labels))
     )
@@ -204,7 +204,9 @@ def _teaching(
         synthetic = SyntheticTeacher(ledger, config.seed, _judge(config, ledger))
         return Teaching(ledger, synthetic, dataset, predictor, schedule, pool, explorer, goal)
     site = open_site(_site_options(config), parts)
-    experiment = _experiment(config, run_id, task)
+    experiment = _experiment(config, settings.run_id, task)
+    if settings.reopen:
+        reopen_experiment(site, experiment)
     collector = ask_people(site, ledger, experiment, parts, value_of(config.manner))
     teaching = Teaching(ledger, collector, dataset, predictor, schedule, pool, explorer, goal)
     teaching.address = collector.experiment.invite_url

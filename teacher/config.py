@@ -25,7 +25,7 @@ from teacher.checks import (
 )
 from teacher.errors import ConfigError
 from teacher.files import written_whole
-from teacher.options import REWARD_BEFORE, QueryConfig, RewardConfig, with_preset
+from teacher.options import REWARD_BEFORE, QueryConfig, RewardConfig, Stage, with_preset
 from teacher.teachers import Manner
 
 Predictor = Literal["rl", "synth", "human"]
@@ -37,6 +37,8 @@ ScheduleName = Literal["exponential", RateName]
 DEFAULT_PRETRAIN_LABELS = 175
 DEFAULT_PROMPT = "Choose the clip in which the agent does better."
 PARTS = {"reward": RewardConfig, "queries": QueryConfig}
+NO_OPTIONS = {*PARTS, "stages"}
+"""Fields of :class:`TeachConfig` that no option of the command line sets as a whole."""
 CONFIG_NAME = "config.json"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _MAX_EXPERIMENT_NAME = 100  # the site's limit
@@ -174,6 +176,8 @@ class TeachConfig:
     device: Annotated[str, "torch device: cpu, cuda, cuda:1"] = "cpu"
     reward: Annotated[RewardConfig, "the reward predictor"] = field(default_factory=RewardConfig)
     queries: Annotated[QueryConfig, "the choice of pairs to ask about"] = field(default_factory=QueryConfig)
+    stages: tuple[Stage, ...] = ()
+    """What the run was to come to before each time that it was extended; of a resumed run alone."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -282,8 +286,20 @@ class TeachConfig:
         return f"{self.slug}-{self.name}"
 
 
-RunSettings = tuple[TeachConfig, uuid.UUID, bool]
-"""The settings of a run, its id, and whether it goes on from an earlier one."""
+@dataclass(frozen=True)
+class RunSettings:
+    """What a command line asks for.
+
+    Attributes:
+        run_id: made anew, or of the run that goes on.
+        resumed: whether it goes on from an earlier one.
+        reopen: whether it goes on although its experiment was finished on the site.
+    """
+
+    config: TeachConfig
+    run_id: uuid.UUID
+    resumed: bool = False
+    reopen: bool = False
 
 
 def slug(text: str) -> str:
@@ -341,7 +357,8 @@ def from_fields(fields: Mapping[str, Any]) -> TeachConfig:
         TypeError: a field is unknown.
     """
     parts = {name: kind(**fields[name]) for name, kind in PARTS.items() if name in fields}
-    return TeachConfig(**{**fields, **parts})
+    stages = tuple(Stage(**stage) for stage in fields.get("stages", ()))
+    return TeachConfig(**{**fields, **parts, "stages": stages})
 
 
 def _is_http_url(text: str) -> bool:

@@ -37,6 +37,21 @@ _MOST_WEIGHTS = 200_000_000
 """Between the hidden layers of all members; fitting takes four numbers for each, 3 GiB in all."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """What a run was to come to before it was extended.
+
+    Attributes:
+        num_timesteps: environment steps in all.
+        n_labels: labels in all, None where they were asked by time.
+        step: environment steps made when the run was extended.
+    """
+
+    num_timesteps: int
+    n_labels: int | None
+    step: int
+
+
 def _reads(inputs: str) -> bool:
     read = inputs.split(",")
     return set(read) <= set(INPUTS) and len(set(read)) == len(read)

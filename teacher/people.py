@@ -98,6 +98,17 @@ def ask_people(
     return parts.enter_context(contextlib.closing(collector))
 
 
+def reopen_experiment(site: Site, settings: ExperimentSettings) -> None:
+    """Let an experiment go on that is finished; one that is paused stays so.
+
+    Raises:
+        SiteRefusedError, SiteUnreachableError: as :meth:`FeedbackClient.put_experiment`.
+    """
+    with contextlib.closing(FeedbackClient(site.url, site.token)) as client:
+        if client.put_experiment(settings).state == "finished":
+            client.put_experiment(settings, state="running")
+
+
 def _open_renderer(site: Site, storage: Storage, parts: contextlib.ExitStack) -> "ClipRenderer | RenderQueue":
     """Processes on this machine, or with ``REDIS_URL`` render workers, and those where these are away."""
     renderer = parts.enter_context(ClipRenderer())

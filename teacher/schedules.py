@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from teacher.checks import refuse_first
-from teacher.config import RateName, TeachConfig
+from teacher.config import RateName, ScheduleName, TeachConfig
 from teacher.errors import ConfigError, described
 
 Rate = Callable[[float], float]
@@ -174,11 +174,42 @@ def _hyperbola(halvings: float, progress: float) -> float:
     return 1.0 / (1.0 + halvings * progress)
 
 
+@dataclass(frozen=True)
+class ExtendedSchedule:
+    """The schedule of a run that was given more labels or more steps.
+
+    Attributes:
+        before: what was due up to ``step``.
+        step: environment steps made when the run was extended.
+        after: counts its steps from there.
+    """
+
+    before: LabelSchedule
+    step: int
+    after: LabelSchedule
+
+    def due(self, step: int, seconds: float) -> int:
+        """See :meth:`LabelSchedule.due`."""
+        if step <= self.step:
+            return self.before.due(step, seconds)
+        return self.after.due(step - self.step, seconds)
+
+
 def make_schedule(config: TeachConfig) -> LabelSchedule:
     """The schedule that the settings ask for: by steps where the number of labels is given, else by time."""
-    pretrain, total, num_timesteps = config.num_pretrain_labels, config.n_labels, config.num_timesteps
-    if total is None:
-        return ConstantRate(pretrain)
-    if config.schedule is None or config.schedule == "exponential":
+    if config.n_labels is None:
+        return ConstantRate(config.num_pretrain_labels)
+    ends = [(stage.num_timesteps, stage.n_labels or 0) for stage in config.stages]
+    (num_timesteps, total), *later = *ends, (config.num_timesteps, config.n_labels)
+    schedule = _by_steps(config.schedule, config.num_pretrain_labels, total, num_timesteps)
+    for stage, (num_timesteps, total) in zip(config.stages, later, strict=True):
+        due = schedule.due(stage.step, 0.0)
+        after = _by_steps(config.schedule, due, total, num_timesteps - stage.step)
+        schedule = ExtendedSchedule(schedule, stage.step, after)
+    return schedule
+
+
+def _by_steps(name: ScheduleName | None, pretrain: int, total: int, num_timesteps: int) -> LabelSchedule:
+    if name is None or name == "exponential":
         return ExponentialSchedule(pretrain, total, num_timesteps)
-    return RateSchedule(pretrain, total, num_timesteps, named_rate(config.schedule, num_timesteps))
+    return RateSchedule(pretrain, total, num_timesteps, named_rate(name, num_timesteps))

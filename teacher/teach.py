@@ -14,11 +14,12 @@ import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn, get_args
+from typing import Any, NoReturn, get_args
 
 from teacher.arguments import INTERRUPTED, OneLineParser, add_options
-from teacher.config import PARTS, RunSettings, TeachConfig, from_options, load_config, refuse_existing
+from teacher.config import NO_OPTIONS, PARTS, RunSettings, TeachConfig, from_options, refuse_existing
 from teacher.errors import ConfigError, TeacherError
+from teacher.extending import GROWING, load_extended
 from teacher.help_text import ENVIRONMENTS, HELP, SECTIONS
 from teacher.options import Preset
 
@@ -50,7 +51,14 @@ def build_parser() -> OneLineParser:
     )
     parser.add_argument("-h", "--help", action=_ShortHelp, nargs=0, help="how to begin")
     parser.add_argument("--help-all", action="help", help="print this")
-    parser.add_argument("--resume", metavar="RUN", help="go on with the run in this directory")
+    parser.add_argument(
+        "--resume", metavar="RUN", help="go on with the run in this directory, with -t or -l for longer"
+    )
+    parser.add_argument(
+        "--reopen",
+        action="store_true",
+        help="with --resume: go on although the experiment was finished on the site",
+    )
     parser.add_argument(
         "--preset",
         choices=get_args(Preset),
@@ -59,7 +67,7 @@ def build_parser() -> OneLineParser:
     fields = {field.name for field in dataclasses.fields(TeachConfig)}
     for title, names in SECTIONS.items():
         add_options(parser.add_argument_group(title), TeachConfig, leave_out=fields.difference(names))
-    add_options(parser, TeachConfig, leave_out={*PARTS, *itertools.chain(*SECTIONS.values())})
+    add_options(parser, TeachConfig, leave_out={*NO_OPTIONS, *itertools.chain(*SECTIONS.values())})
     for name, kind in PARTS.items():
         add_options(parser.add_argument_group(name, kind.__doc__), kind, prefix=f"{name}.")
     return parser
@@ -80,18 +88,33 @@ def parse_arguments(arguments: Sequence[str]) -> RunSettings:
         ConfigError: a setting is missing or does not fit.
     """
     given = vars(build_parser().parse_args(arguments))
+    reopen = given.pop("reopen", False)
     if "resume" in given:
-        others = [f"--{name}" for name in given if name != "resume"]
-        if others:
-            raise ConfigError(f"--resume takes its settings from the run; leave out {' '.join(others)}")
-        return *load_config(Path(given["resume"])), True
+        return _resumed(Path(given.pop("resume")), given, reopen=reopen)
+    if reopen:
+        raise ConfigError("--reopen goes on with an earlier run, so it needs --resume RUN_DIR")
     required = {"env_id": "-e/--env_id", "predictor": "-p/--predictor", "name": "-n/--name"}
     missing = [flags for name, flags in required.items() if name not in given]
     if missing:
         raise ConfigError(f"expected {', '.join(missing)}, or --resume RUN_DIR")
     config = from_options(given)
     refuse_existing(config)
-    return config, uuid.uuid4(), False
+    return RunSettings(config, uuid.uuid4())
+
+
+def _resumed(run_dir: Path, given: Mapping[str, Any], *, reopen: bool) -> RunSettings:
+    """The settings of an earlier run, which may be given more steps and labels."""
+    others = [f"--{name}" for name in given if name not in GROWING]
+    if others:
+        raise ConfigError(
+            f"--resume takes its settings from the run, so that all of its labels and returns come from the "
+            f"same ones; leave out {' '.join(others)} (only -t and -l may grow), or begin another run from "
+            f"its policy: -n NAME --policy {run_dir}"
+        )
+    config, run_id = load_extended(run_dir, given)
+    if reopen and config.predictor != "human":
+        raise ConfigError(f"--reopen: {run_dir} asks no people, so it has no experiment on a site")
+    return RunSettings(config, run_id, resumed=True, reopen=reopen or bool(given))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -133,7 +156,7 @@ def _read_settings(arguments: Sequence[str]) -> RunSettings:
     from teacher.envs.families import resolve_env_id  # noqa: PLC0415 - Gymnasium, which --help does without
     from teacher.envs.registry import find_spec  # noqa: PLC0415
 
-    find_spec(resolve_env_id(settings[0].env_id))
+    find_spec(resolve_env_id(settings.config.env_id))
     return settings
 
 

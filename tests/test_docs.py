@@ -32,8 +32,8 @@ SHORTER = {"own-network.md": {"ask(pool, oracle, 100)": "ask(pool, oracle, 30)"}
 
 def test_every_option_is_on_the_page_of_settings() -> None:
     long_options = re.findall(r"--[a-z_.]+(?=[ ,\n])", build_parser().format_help())
-    assert {option for option in long_options if option not in {"--help", "--resume", "--preset"}} <= set(
-        re.findall(r"`(--[a-z_.]+)`", settings_page())
+    assert {option for option in long_options if option not in {"--help", "--preset"}} <= set(
+        re.findall(r"`.*?(--[a-z_.]+)\b", settings_page())
     )
 
 
@@ -125,7 +125,7 @@ def check_teach(arguments: list[str]) -> None:
         return
     if "..." in arguments:
         arguments = [word for word in arguments if word != "..."] + "-p rl -e Pendulum-v1 -n any".split()
-    assert parse_arguments(arguments)[0].env_id in arguments
+    assert parse_arguments(arguments).config.env_id in arguments
 
 
 def check_make(words: list[str]) -> None:

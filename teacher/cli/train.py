@@ -17,6 +17,7 @@ from teacher.assembly import build_run, check, prepared_directory
 from teacher.config import RunSettings, TeachConfig
 from teacher.crew import Crew
 from teacher.errors import (
+    ConfigError,
     SiteRefusedError,
     SiteUnreachableError,
     StorageError,
@@ -62,13 +63,10 @@ def _lead(read: Callable[[], RunSettings], crew: Crew) -> int:
 def _run(read: Callable[[], RunSettings], crew: Crew) -> int:
     console = Console(soft_wrap=True)
     try:
-        config, run_id, resumed = read()
-        task = check(config, console)
-        with (
-            prepared_directory(config, run_id, resumed=resumed),
-            build_run(config, run_id, task, console, crew) as run,
-        ):
-            return _teach(run, _resume_line(config, crew.ranks))
+        settings = read()
+        task = check(settings.config, console)
+        with prepared_directory(settings), build_run(settings, task, console, crew) as run:
+            return _teach(run, _resume_line(settings.config, crew.ranks))
     except (TeacherError, AgentError) as error:
         print(f"teach: {error}", file=sys.stderr)
         return error.exit_status if isinstance(error, TeacherError) else 1
@@ -82,6 +80,7 @@ def _run(read: Callable[[], RunSettings], crew: Crew) -> int:
 
 def _teach(run: Run, resume: str) -> int:
     console = run.console
+    _refuse_finished(run, resume)
     _greet(run)
     try:
         completed = _train_or_save(run, resume)
@@ -93,10 +92,9 @@ def _teach(run: Run, resume: str) -> int:
         return INTERRUPTED
     run.save()
     if not completed:
-        page = run.teaching.page if run.teaching else ""
         console.print(
             f"Finished on the site; saved at step {run.agent.total_steps:,}. Everything is in "
-            f"{run.config.run_dir}\nTo go on: reopen it at {page} and then [bold]{resume}[/]"
+            f"{run.config.run_dir}\nTo go on: [bold]{resume} --reopen[/]"
         )
         return 0
     labels = _labels_of(run)
@@ -107,7 +105,24 @@ def _teach(run: Run, resume: str) -> int:
         run.finish()
     except (SiteUnreachableError, SiteRefusedError) as error:
         console.print(f"The site was not told: {error}. To tell it: {resume}", style="yellow")
+    console.print(f"To train it further: [bold]{resume} {_more(run.config)}[/]")
     return 0
+
+
+def _refuse_finished(run: Run, resume: str) -> None:
+    """Raise :class:`ConfigError` where the experiment was finished on the site before training was over."""
+    is_over = run.agent.total_steps >= run.config.num_timesteps
+    if run.teaching is not None and run.teaching.collector.status.state == "finished" and not is_over:
+        raise ConfigError(
+            f"{run.config.experiment} was finished on the site at step {run.agent.total_steps:,} of "
+            f"{run.config.num_timesteps:,}; to go on: {resume} --reopen"
+        )
+
+
+def _more(config: TeachConfig) -> str:
+    """The options that make a run twice as long."""
+    labels = "" if config.n_labels is None else f" -l {2 * config.n_labels}"
+    return f"-t {2 * config.num_timesteps}{labels}"
 
 
 def _labels_of(run: Run) -> str:

@@ -83,9 +83,9 @@ def test_settings_of_composed_trainers_are_accepted(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     (line,) = [line for line in LINES if line.startswith("docker compose run --rm trainer -p")]
     words = shlex.split(line)
-    config, _, resumed = parse_arguments(words[words.index("-p") :])
-    assert config.name == "crowd"
-    assert not resumed
+    settings = parse_arguments(words[words.index("-p") :])
+    assert settings.config.name == "crowd"
+    assert not settings.resumed
 
 
 def test_the_override_follows_the_compose_schema(

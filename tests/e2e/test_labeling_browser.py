@@ -394,6 +394,12 @@ def test_paused_and_finished_are_said_and_a_resumed_experiment_goes_on(
     labeling.come_back()
     labeling.wait_for("finished")
     expect(labeling.page.locator("[data-panel=finished]")).to_contain_text("Yours: 1")
+    labeling.page.context.set_offline(offline=True)  # as when the site ends with its run
+    with labeling.page.expect_event("requestfailed", lambda request: "/leases" in request.url):
+        labeling.come_back()
+    labeling.page.wait_for_timeout(100)
+    expect(labeling.page.locator("#away")).to_be_hidden()
+    labeling.wait_for("finished")
 
 
 def test_a_pair_that_was_cancelled_makes_way(site: Site, labeling: LabelingPage) -> None:

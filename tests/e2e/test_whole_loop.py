@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from stack.audit import Evidence, audit
@@ -34,8 +35,20 @@ class World:
         """A new run."""
         return self._spawn("teacher.teach", *self._line, *settings)
 
-    def resume(self) -> "subprocess.Popen[bytes]":
-        return self._spawn("teacher.teach", "--resume", str(self.run_dir))
+    def resume(self, *settings: str) -> "subprocess.Popen[bytes]":
+        return self._spawn("teacher.teach", "--resume", str(self.run_dir), *settings)
+
+    def finish(self) -> None:
+        """Press Finish on the experiment's page, as the admin."""
+        site, password = self.site()["url"], (self.folder / "state" / "admin_password").read_text().strip()
+        with requests.Session() as browser:
+            for address, form in (
+                ("accounts/login/", {"username": "admin", "password": password}),
+                (f"experiments/{self.experiment}/finish", {"confirm": "yes"}),
+            ):
+                browser.get(f"{site}/{address}").raise_for_status()
+                token = {"csrfmiddlewaretoken": browser.cookies["csrftoken"]}
+                browser.post(f"{site}/{address}", form | token).raise_for_status()
 
     def bots(self, count: int = 3) -> "subprocess.Popen[bytes]":
         options = ["--site", self.site()["url"], "--experiment", self.experiment, "--count", str(count)]
@@ -170,6 +183,22 @@ def test_an_agent_learns_from_labelers_and_no_label_is_lost_when_trainer_site_an
     assert bots.wait(240) == 0, world.last_words()
     assert_nothing_lost_doubled_or_inverted(world, wanted=50, bots_killed=3)
     assert world.query("SELECT state FROM feedback_experiment") == [("finished",)]
+
+    # It is given more of both, finished on the site before anybody answers, and goes on when asked to.
+    trainer = world.resume("-t", "30000", "-l", "100")
+    world.until(lambda: world.query("SELECT state FROM feedback_experiment") == [("running",)], "more")
+    world.finish()
+    world.until(lambda: trainer.poll() is not None, "the end by the site")
+    assert trainer.returncode == 0, world.last_words()
+    assert world.resume().wait(240) == 2
+    assert f"--resume {world.run_dir} --reopen\n" in world.last_words()
+    trainer = world.resume("--reopen")
+    world.until(lambda: world.query("SELECT state FROM feedback_experiment") == [("running",)], "reopened")
+    bots = world.bots()
+    world.until(lambda: trainer.poll() is not None, "the end of all")
+    assert trainer.returncode == 0, world.last_words()
+    assert bots.wait(240) == 0, world.last_words()
+    assert_nothing_lost_doubled_or_inverted(world, wanted=100, bots_killed=3)
 
     events = assert_learned(world.run_dir)
     assert events.Scalars("labels/answered")[-1].value >= 25  # training runs at most 20 ahead of people

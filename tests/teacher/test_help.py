@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from teacher import bots
-from teacher.config import PARTS, TeachConfig
+from teacher.config import NO_OPTIONS, PARTS, TeachConfig
 from teacher.help_text import HELP, SECTIONS
 from teacher.teach import COMMANDS, main, parse_arguments
 
@@ -35,20 +35,27 @@ def test_every_command_is_in_the_help_and_has_its_own(capsys: pytest.CaptureFixt
 def test_the_examples_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     examples = re.findall(r"^  teach (-p .*)", HELP, re.MULTILINE)
-    assert [parse_arguments(shlex.split(line))[0].predictor for line in examples] == ["human", "synth", "rl"]
+    assert [parse_arguments(shlex.split(line)).config.predictor for line in examples] == [
+        "human",
+        "synth",
+        "rl",
+    ]
 
 
 def test_all_options_are_listed_in_sections(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fields = {field.name for field in dataclasses.fields(TeachConfig)} - set(PARTS)
+    fields = {field.name for field in dataclasses.fields(TeachConfig)} - NO_OPTIONS
     listed = list(itertools.chain(*SECTIONS.values()))
     assert sorted(listed) == sorted(fields)
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit, match=r"^0$"):
         main(["--help-all"])
     said = capsys.readouterr().out
-    assert all(f"--{name}" in said for name in fields)
+    assert all(f"--{name}" in said for name in (*fields, "resume", "reopen", "preset"))
+    parts = [f"--{part}.{field.name}" for part, kind in PARTS.items() for field in dataclasses.fields(kind)]
+    assert all(option in said for option in parts)
+    assert "InvertedPendulum-v1 or teacher/Pendulum-v1" in said
     assert all(f"\n{title}:\n" in said for title in (*SECTIONS, *PARTS))
     # argparse breaks no list of choices
     assert {line for line in said.splitlines() if len(line) > 80} <= {

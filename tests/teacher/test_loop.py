@@ -19,8 +19,9 @@ from teacher import loop
 from teacher.assembly import build_run, check, prepared_directory
 from teacher.cli import train
 from teacher.collectors.base import CollectorStatus
-from teacher.config import TeachConfig
+from teacher.config import RunSettings, TeachConfig
 from teacher.decisions import Decision, FeedItem, SiteState
+from teacher.errors import ConfigError
 from teacher.judges import oracle
 from teacher.learner import MIN_OPEN_COMPARISONS
 from teacher.ledger import Comparison, Ledger, Role
@@ -129,8 +130,8 @@ def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRu
                 }
             )
             task = check(config, QUIET)
-            parts.enter_context(prepared_directory(config, uuid.uuid4(), resumed=False))
-            run = parts.enter_context(build_run(config, uuid.uuid4(), task, QUIET))
+            parts.enter_context(prepared_directory(RunSettings(config, uuid.uuid4())))
+            run = parts.enter_context(build_run(RunSettings(config, uuid.uuid4()), task, QUIET))
             run.config = TeachConfig(
                 **{**vars(config), "predictor": "human", "gold": settings.get("gold", 0.0)}
             )
@@ -273,17 +274,20 @@ def test_the_last_answers_are_waited_for_through_a_pause(
     assert_waits_through_a_pause(person, loop.take_last_answers, run)
 
 
-def test_a_run_that_the_site_finished_is_saved_and_says_how_it_goes_on(make_run: MakeRun) -> None:
+def test_a_run_that_the_site_finished_is_saved_and_says_how_it_goes_on(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, person = make_run()
     assert run.teaching is not None
     said = run.console = Console(record=True, file=io.StringIO(), width=200)
-    run.teaching.page = "http://site/experiments/x/"
-    person.finish()
+    monkeypatch.setattr(train, "_greet", lambda _: person.finish())
     assert train._teach(run, "teach --resume x") == 0
     assert (run.config.run_dir / "checkpoint.npz").exists()
     text = said.export_text()
     assert "Finished on the site; saved at step 0." in text
-    assert "reopen it at http://site/experiments/x/ and then teach --resume x" in text
+    assert "To go on: teach --resume x --reopen\n" in text
+    with pytest.raises(ConfigError, match=r"finished on the site at step 0 of 2,000; .* x --reopen$"):
+        train._teach(run, "teach --resume x")
 
 
 @pytest.mark.parametrize("trained", [False, True])

@@ -18,7 +18,7 @@ from rich.console import Console
 from agents.rollout import Rollout
 from teacher import loop
 from teacher.assembly import build_run, check, prepared_directory
-from teacher.config import TeachConfig
+from teacher.config import RunSettings, TeachConfig
 from teacher.decisions import Phase
 from teacher.envs.episodes import replay
 from teacher.errors import UndecidedError
@@ -57,8 +57,8 @@ def make_run(tmp_path: Path) -> Iterator[MakeRun]:
             )
             console = Console(width=300, file=io.StringIO())
             task = check(config, console)
-            parts.enter_context(prepared_directory(config, uuid.uuid4(), resumed=False))
-            run = parts.enter_context(build_run(config, uuid.uuid4(), task, console))
+            parts.enter_context(prepared_directory(RunSettings(config, uuid.uuid4())))
+            run = parts.enter_context(build_run(RunSettings(config, uuid.uuid4()), task, console))
             run.agent.config = dataclasses.replace(run.agent.config, num_steps=64)
             assert run.teaching is not None
             return run, run.teaching
@@ -240,7 +240,7 @@ def test_a_resumed_run_goes_on_asking_of_new_segments(make_run: MakeRun) -> None
     assert loop.train(run)
     run.save()
     config = dataclasses.replace(run.config, num_timesteps=980, n_labels=60)
-    resumed = build_run(config, uuid.uuid4(), run.task, run.console)
+    resumed = build_run(RunSettings(config, uuid.uuid4()), run.task, run.console)
     with resumed:
         assert loop.train(resumed)
         assert resumed.teaching is not None
@@ -258,7 +258,7 @@ def test_a_schedule_that_was_lost_is_missed_until_it_is_set_again(make_run: Make
     assert "--schedule" not in said(run)
     run.save()
     for schedule in (None, teaching.schedule):
-        with build_run(run.config, uuid.uuid4(), run.task, run.console) as resumed:
+        with build_run(RunSettings(run.config, uuid.uuid4()), run.task, run.console) as resumed:
             assert resumed.teaching is not None
             if schedule is not None:
                 resumed.teaching.schedule = schedule
@@ -277,7 +277,7 @@ def test_comparisons_that_the_ledger_lost_are_missed(make_run: MakeRun, tmp_path
         journal = config.run_dir / f"{teaching.ledger.path.name}-wal"
         if damage:
             journal.write_bytes(journal.read_bytes()[: journal.stat().st_size // 2])
-        with build_run(config, uuid.uuid4(), run.task, run.console) as resumed:
+        with build_run(RunSettings(config, uuid.uuid4()), run.task, run.console) as resumed:
             assert resumed.teaching is not None
             assert (resumed.teaching.forgotten > 0) == damage
             assert resumed.teaching.ledger.total() == 40 - resumed.teaching.forgotten

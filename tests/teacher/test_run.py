@@ -16,7 +16,7 @@ from agents.ppo import PPOConfig
 from teacher.assembly import build_run, check, open_run, prepared_directory
 from teacher.behaviours import counter_clockwise
 from teacher.checkpoint import CHECKPOINT_NAME, load_state
-from teacher.config import TeachConfig, from_options
+from teacher.config import RunSettings, TeachConfig, from_options
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task, task_of
 from teacher.errors import BehaviourError, ConfigError
@@ -55,8 +55,8 @@ def test_a_run_trains_with_the_defaults_of_its_task(
     config = from_options({**common, "runs_dir": str(tmp_path), **settings})
     task, run_id = task_of(config), uuid.uuid4()
     with (
-        prepared_directory(config, run_id, resumed=False),
-        build_run(config, run_id, task, QUIET) as run,
+        prepared_directory(RunSettings(config, run_id)),
+        build_run(RunSettings(config, run_id), task, QUIET) as run,
     ):
         assert run.envs.num_envs == num_envs
         assert run.agent.config == expected
@@ -78,8 +78,8 @@ def test_reports_compare_with_what_a_function_says_is_wanted(tmp_path: Path) -> 
     )
     task, run_id, reported = check(config, QUIET), uuid.uuid4(), dict[str, float]()
     with (
-        prepared_directory(config, run_id, resumed=False),
-        build_run(config, run_id, task, QUIET) as run,
+        prepared_directory(RunSettings(config, run_id)),
+        build_run(RunSettings(config, run_id), task, QUIET) as run,
     ):
         assert run.teaching is not None
         run.teaching.collector.report = lambda values, *_: reported.update(values)  # type: ignore[method-assign]
@@ -142,7 +142,7 @@ def test_a_run_that_has_gone_before_it_was_held_is_not_resumed(tmp_path: Path) -
     config = TeachConfig(env_id="Pendulum-v1", predictor="rl", name="x", runs_dir=str(tmp_path / "runs"))
     with (
         pytest.raises(ConfigError, match=r"config\.json does not exist$"),
-        prepared_directory(config, uuid.uuid4(), resumed=True),
+        prepared_directory(RunSettings(config, uuid.uuid4(), resumed=True)),
     ):
         pass
     assert list(tmp_path.iterdir()) == []

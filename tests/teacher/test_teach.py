@@ -1,7 +1,6 @@
 """The command line: what it takes, what it refuses, and how it ends."""
 
 import contextlib
-import dataclasses
 import os
 import re
 import signal
@@ -18,7 +17,7 @@ import pytest
 from agents.errors import RankLostError
 from teacher.checkpoint import load_state
 from teacher.collectors import human
-from teacher.config import PARTS, TeachConfig
+from teacher.config import TeachConfig
 from teacher.errors import ConfigError
 from teacher.ledger import Ledger
 from teacher.run import Run
@@ -30,9 +29,9 @@ TEACH = [sys.executable, "-m", "teacher.teach"]
 def test_rl_teachers_flags_keep_their_meaning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     line = "-p synth -e ShortHopper-v1 -n x -s 3 -w 2 -l 1400 -L 100 -t 5e6 -a ppo -i 50 -V"
-    config, _, resumed = parse_arguments(line.split())
-    assert not resumed
-    assert config == TeachConfig(
+    settings = parse_arguments(line.split())
+    assert not settings.resumed
+    assert settings.config == TeachConfig(
         env_id="ShortHopper-v1",
         predictor="synth",
         name="x",
@@ -50,7 +49,7 @@ def test_rl_teachers_flags_keep_their_meaning(monkeypatch: pytest.MonkeyPatch, t
 def test_settings_of_a_part_are_given_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     line = "-p synth -e ShortHopper-v1 -n x -l 40 --reward.members 5 --preset paper --segment_seconds 2"
-    config, _, _ = parse_arguments(line.split())
+    config = parse_arguments(line.split()).config
     assert (config.reward.members, config.segment_seconds) == (5, 2.0)
 
 
@@ -60,7 +59,7 @@ def test_a_negative_number_may_be_written_in_any_way(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     line = f"-p synth -e ShortHopper-v1 -n x -l 40 --reward.uncertainty_bonus {number} -s 2"
-    config, _, _ = parse_arguments(line.split())
+    config = parse_arguments(line.split()).config
     assert (config.reward.uncertainty_bonus, config.seed) == (float(number), 2)
 
 
@@ -154,19 +153,6 @@ def test_a_run_that_cannot_begin_removes_no_folder_that_was_there_before(
     (tmp_path / "a-file").touch()
     assert main("-p human -e ShortHopper-v1 -n x --state_dir a-file".split()) != 0
     assert notes.read_text() == "somebody's own"
-
-
-def test_help_documents_every_setting_and_the_old_names(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parse_arguments(["--help-all"])
-    said = capsys.readouterr().out
-    for field in dataclasses.fields(TeachConfig):
-        assert field.name in PARTS or f"--{field.name}" in said
-    for name, kind in PARTS.items():
-        for field in dataclasses.fields(kind):
-            assert f"--{name}.{field.name}" in said
-    assert "InvertedPendulum-v1 or teacher/Pendulum-v1" in said
-    assert "--resume" in said
 
 
 STANDING = "-e standing_for_tests:Standing-v0 -n x -V -t 3000 --segment_steps 10 -i 5 --reward.hidden 8"

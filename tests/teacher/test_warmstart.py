@@ -19,7 +19,7 @@ from agents.ppo import PPO
 from agents.trpo import TRPO
 from teacher.assembly import build_run, check, prepared_directory
 from teacher.checkpoint import load_state, save_state
-from teacher.config import TeachConfig, load_config
+from teacher.config import RunSettings, TeachConfig, load_config
 from teacher.demonstrations import KEYS, load_demonstrations, record_demonstrations, save_demonstrations
 from teacher.run import Run
 from teacher.teach import main
@@ -64,8 +64,8 @@ def build(folder: Path) -> Iterator[Callable[..., tuple[Run, str]]]:
             config, run_id, said = TeachConfig(**{**defaults, **settings}), uuid.uuid4(), io.StringIO()
             console = Console(file=said, soft_wrap=True)
             task = check(config, console)
-            parts.enter_context(prepared_directory(config, run_id, resumed=False))
-            return parts.enter_context(build_run(config, run_id, task, console)), said.getvalue()
+            parts.enter_context(prepared_directory(RunSettings(config, run_id)))
+            return parts.enter_context(build_run(RunSettings(config, run_id), task, console)), said.getvalue()
 
         yield make
 
@@ -142,7 +142,7 @@ def test_a_run_killed_before_its_first_rollout_is_resumed_warm(
     run, _ = build(demonstrations="few.npz")
     (folder / "few.npz").unlink()
     config, run_id = load_config(run.config.run_dir)
-    with build_run(config, run_id, run.task, Console(quiet=True)) as resumed:
+    with build_run(RunSettings(config, run_id), run.task, Console(quiet=True)) as resumed:
         np.testing.assert_equal(resumed.agent.state_dict()["policy"], run.agent.state_dict()["policy"])
 
 

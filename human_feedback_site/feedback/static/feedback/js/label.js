@@ -292,7 +292,13 @@ class Labeling {
     this.outbox.discard(entry);
   }
 
+  /** Nothing is asked any more and nothing is unsaved: the site may be gone, as one that ended with its run. */
+  get #over() {
+    return ["finished", "stopped", "done"].includes(this.siteState) && !this.outbox.entries.length;
+  }
+
   #away() {
+    if (this.#over) return;
     if (this.recalling) this.screen.say("undo_later");
     this.recalling = false;
     this.away = true;

@@ -1,0 +1,164 @@
+"""A run that is over, or was stopped, is given more steps and more labels."""
+
+import contextlib
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from teacher.checkpoint import load_state
+from teacher.config import RunSettings, TeachConfig, load_config, save_config
+from teacher.errors import ConfigError
+from teacher.ledger import Ledger
+from teacher.options import Stage
+from teacher.schedules import make_schedule
+from teacher.teach import main, parse_arguments
+
+LINE = "-p synth -e CartPole-v1 -n x -l 20 -L 8 -t 2000 -V --allow_variable_horizon --segment_steps 5"
+
+
+def config(**changes: Any) -> TeachConfig:
+    common = {"predictor": "synth", "n_labels": 40, "pretrain_labels": 10, "num_timesteps": 1000}
+    return TeachConfig(env_id="CartPole-v1", name="x", **{**common, **changes})
+
+
+def test_added_labels_are_spread_over_the_added_steps() -> None:
+    first = Stage(num_timesteps=1000, n_labels=40, step=1000)
+    schedule = make_schedule(config(num_timesteps=3000, n_labels=80, stages=(first,)))
+    due = [schedule.due(step, 0.0) for step in (0, 500, 1000, 2000, 3000, 4000)]
+    assert due == [10, 10 + 27, 40, 40 + 36, 80, 80]  # 1 - 0.01 ** 0.5 is 0.9
+
+
+def test_a_run_that_was_stopped_goes_on_from_what_was_due_then() -> None:
+    first = Stage(num_timesteps=1000, n_labels=40, step=500)
+    second = Stage(num_timesteps=1500, n_labels=57, step=1000)
+    schedule = make_schedule(config(num_timesteps=1500, n_labels=57, stages=(first,)))
+    assert [schedule.due(step, 0.0) for step in (500, 1000, 1500)] == [37, 37 + 18, 57]
+    schedule = make_schedule(config(num_timesteps=2000, n_labels=57, stages=(first, second)))
+    assert [schedule.due(step, 0.0) for step in (500, 1000, 1500, 2000)] == [37, 55, 56, 57]
+
+
+def test_more_steps_without_more_labels_ask_for_none_after_the_first_end() -> None:
+    schedule = make_schedule(
+        config(num_timesteps=2000, stages=(Stage(num_timesteps=1000, n_labels=40, step=1000),))
+    )
+    assert [schedule.due(step, 0.0) for step in (1000, 1001, 2000)] == [40, 40, 40]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    name=st.sampled_from([None, "constant", "hyperbolic", "paper_mujoco"]),
+    growth=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 900), st.integers(0, 50)), max_size=4),
+)
+def test_what_is_due_never_falls_and_ends_at_all_labels(
+    name: Any, growth: list[tuple[int, int, int]]
+) -> None:
+    end, labels, step, stages = 1000, 40, 0, []
+    for quarters, more_steps, more_labels in growth:
+        step = max(step, end * quarters // 4)
+        stages.append(Stage(num_timesteps=end, n_labels=labels, step=step))
+        end, labels = end + more_steps, labels + more_labels
+    grown = config(num_timesteps=end, n_labels=labels, stages=tuple(stages), schedule=name)
+    schedule = make_schedule(grown)
+    due = [schedule.due(step, 0.0) for step in [*range(0, end, 50), end]]
+    assert due == sorted(due)
+    assert due[-1] == labels
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return Path("runs/CartPole-v1/x")
+
+
+@pytest.mark.usefixtures("short_rollouts")
+def test_a_finished_run_makes_more_steps_with_more_labels(
+    run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(LINE.split()) == 0
+    assert f"--resume {run_dir} -t 4000 -l 40\n" in capsys.readouterr().out
+    for _ in range(2):  # the second time there is nothing more
+        assert main(["--resume", str(run_dir), *"-t 3e3 -l 30".split()]) == 0
+        assert "30 of 30 labels" in capsys.readouterr().out
+    steps = load_state(run_dir / "checkpoint.npz")["agent"]["total_steps"]
+    assert 3000 <= steps < 4000
+    with contextlib.closing(Ledger(run_dir / "ledger.sqlite3", read_only=True)) as ledger:
+        assert (ledger.asked(), ledger.usable(), ledger.asked("pretraining")) == (30, 30, 8)
+    grown, _ = load_config(run_dir)
+    assert (grown.num_timesteps, grown.n_labels, grown.num_pretrain_labels) == (3000, 30, 8)
+    assert [(stage.num_timesteps, stage.n_labels) for stage in grown.stages] == [(2000, 20)]
+    assert main(["--resume", str(run_dir)]) == 0
+    assert load_state(run_dir / "checkpoint.npz")["agent"]["total_steps"] == steps
+
+
+Save = Callable[..., str]
+
+
+@pytest.fixture
+def save(run_dir: Path) -> Save:
+    """Save the settings of a run that has not begun; its folder."""
+
+    def save(**changes: Any) -> str:
+        run_dir.mkdir(parents=True)
+        save_config(config(**changes), uuid.uuid4())
+        return str(run_dir)
+
+    return save
+
+
+def test_a_run_that_has_not_begun_is_given_more_as_if_it_had_been_so_at_first(save: Save) -> None:
+    grown = parse_arguments(["--resume", save(pretrain_labels=None), "-l", "80"]).config
+    assert (grown.n_labels, grown.num_pretrain_labels, grown.stages) == (80, 10, ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "line", "expected"),
+    [
+        (
+            {},
+            "-t 999",
+            "-t: expected 1,000 or more, as .*/x has it, got 999; a run",
+        ),
+        ({}, "-l 39 -t 2e3", "-l: expected 40 or more"),
+        ({"predictor": "rl", "n_labels": None, "pretrain_labels": None}, "-l 50", "asks for no labels"),
+        ({"predictor": "human", "n_labels": None}, "-l 50", "asks by time"),
+        (
+            {},
+            "-s 3 -t 2e3 -L 20",
+            r"leave out --seed --pretrain_labels \(only -t and -l may grow\), or",
+        ),
+        ({}, "--reopen", "--reopen: .* asks no people"),
+    ],
+)
+def test_what_cannot_grow_is_refused(save: Save, changes: dict[str, Any], line: str, expected: str) -> None:
+    folder = save(**changes)
+    with pytest.raises(ConfigError, match=expected):
+        parse_arguments(["--resume", folder, *line.split()])
+    assert load_config(Path(folder))[0].num_timesteps == 1000
+
+
+def test_labels_alone_cannot_be_added_to_a_run_that_has_made_its_steps(
+    save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save()
+    monkeypatch.setattr("teacher.extending._steps_made", lambda _: 1000)
+    with pytest.raises(ConfigError, match=r"made all of its 1,000 steps; give it more of them .*-t 2000$"):
+        parse_arguments(["--resume", folder, "-l", "80"])
+    assert parse_arguments(["--resume", folder, "-l", "80", "-t", "2e3"]).config.n_labels == 80
+
+
+def test_an_earlier_run_alone_is_reopened() -> None:
+    with pytest.raises(ConfigError, match="--reopen goes on with an earlier run"):
+        parse_arguments("-p human -e CartPole-v1 -n x --reopen".split())
+
+
+def test_settings_of_before_have_no_stages(save: Save) -> None:
+    folder = Path(save())
+    path = folder / "config.json"
+    path.write_text(path.read_text().replace(',\n  "stages": []', ""))
+    assert load_config(folder)[0].stages == ()
+    assert isinstance(RunSettings(*load_config(folder), resumed=True).run_id, uuid.UUID)
