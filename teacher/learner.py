@@ -1,15 +1,22 @@
 """What turns answers into a reward predictor: those who answer, what they said, and what is fitted to it."""
 
+import math
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from teacher.collectors.base import Collector
 from teacher.ledger import Ledger
-from teacher.preferences import PreferenceDataset
+from teacher.preferences import Preference, PreferenceDataset
 from teacher.reward.predictor import RewardPredictor
 
 MIN_OPEN_COMPARISONS = 20
 OPEN_COMPARISONS_PER_LABELER = 4
+_FRESH = 100  # of the newest labels, the predictor is compared with
+_FEW = 10  # of these tell nothing yet
 _MANY = 10  # answers of one kind, after which it is time to say so
 
 
@@ -24,6 +31,7 @@ class PreferenceLearner:
         undecided: whether no answer of the last fit said which of two segments is the better one.
         doubt: what keeps the predictor from telling the steps of the answers apart; empty where all is well.
         changed: whether the predictor was fitted since the agent was last trained on its rewards.
+        predicted: whether the predictor said what each of the last labels says, before it was fitted on them.
     """
 
     ledger: Ledger
@@ -36,12 +44,34 @@ class PreferenceLearner:
     undecided: bool = field(default=False, kw_only=True)
     doubt: str = field(default="", kw_only=True)
     changed: bool = field(default=False, kw_only=True)
+    predicted: deque[bool] = field(default_factory=lambda: deque(maxlen=_FRESH), kw_only=True)
 
     def receive(self) -> bool:
         """Take in the answers that have come since the last call; whether there were any."""
         preferences = self.collector.receive()
+        self._compare_with(preferences)
         self.unfitted += self.dataset.upsert(preferences)
         return bool(preferences)
+
+    def _compare_with(self, preferences: Sequence[Preference]) -> None:
+        """Note of each new preference whether the predictor, if it was ever fitted, says the same."""
+        if self.predictor.env_id is None:
+            return
+        fresh = [(each, each.value) for each in preferences if each.uuid not in self.dataset]
+        told = [(each, value) for each, value in fresh if value is not None and value != 0.5]
+        if told:
+            first = self.predictor.segment_returns([each.first for each, _ in told])
+            second = self.predictor.segment_returns([each.second for each, _ in told])
+            wanted = np.array([value for _, value in told]) > 0.5
+            self.predicted.extend(((first > second) == wanted).tolist())
+
+    @property
+    def fresh_accuracy(self) -> float:
+        """How often the predictor said what the last labels say, before it was fitted on them.
+
+        Of at most the last 100, those for equal left out; NaN before the tenth.
+        """
+        return float(np.mean(self.predicted)) if len(self.predicted) >= _FEW else math.nan
 
     @property
     def silence(self) -> str | None:

@@ -77,6 +77,7 @@ def train(run: Run, on_round: Callable[[Round], None] | None = None) -> bool:
         if not pretrain(run, teaching):
             return False
         run.save()
+    run.pace.tick(run.agent.total_steps)
     for iteration in itertools.count():
         if run.agent.total_steps >= run.config.num_timesteps:
             break
@@ -220,7 +221,7 @@ def explore(run: Run, teaching: Teaching, count: int) -> None:
 
 def hold(run: Run, teaching: Teaching) -> bool:
     """Wait while the site says pause or people are too far behind; False where the site says finish."""
-    with waiting(run.console) as show:
+    with waiting(run.console) as show, run.pace.waiting():
         while True:
             teaching.receive()
             state = teaching.collector.status.state
@@ -290,7 +291,8 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
     total = run.config.num_pretrain_labels
     needed = math.ceil(PRETRAIN_SHARE * total)
     ledger, collector = teaching.ledger, teaching.collector
-    with progress(run.console, f"pretraining answers  {teaching.address}".rstrip(), needed) as show:
+    title = f"pretraining answers  {teaching.address}".rstrip()
+    with progress(run.console, title, needed) as show, run.pace.waiting():
         while (answered := ledger.usable("pretraining")) < needed:
             if collector.status.state == "finished":
                 return False

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,17 +19,43 @@ _HEADER_EVERY = 25
 _STEPS_A_LINE = 1000  # at least; most tasks' rollouts are longer
 _SAY_AGAIN_SECONDS = 30.0
 BEHAVIOUR_TAG = "agent/behaviour_per_episode"
-_COLUMNS = (
-    # title, width, tag, format
-    ("return", 9, "agent/true_reward_per_episode", ".1f"),
-    ("behaviour", 10, BEHAVIOUR_TAG, ".2f"),
-    ("answered", 9, "labels/answered", ".0f"),
-    ("asked", 6, "labels/asked", ".0f"),
-    ("due", 6, "labels/desired", ".0f"),
-    ("loss", 7, "predictor/loss", ".3f"),
-    ("accuracy", 9, "predictor/accuracy", ".0%"),
-    ("rank corr", 10, "predictor/rank_correlation", ".2f"),
+TRUE_RETURN_TAG = "agent/true_reward_per_episode"
+
+
+@dataclass(frozen=True)
+class _Column:
+    title: str
+    width: int
+    tag: str
+    form: Callable[[float], str]
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(int(min(seconds, 359_999)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}"
+
+
+_RETURN = _Column("return", 9, TRUE_RETURN_TAG, "{:.1f}".format)
+_BEHAVIOUR = _Column("behaviour", 11, BEHAVIOUR_TAG, "{:.2f}".format)
+_LABELS = (
+    _Column("answered", 10, "labels/answered", "{:.0f}".format),
+    _Column("asked", 7, "labels/asked", "{:.0f}".format),
+    _Column("due", 6, "labels/desired", "{:.0f}".format),
+    _Column("loss", 7, "predictor/loss", "{:.3f}".format),
+    _Column("accuracy", 10, "predictor/accuracy", "{:.0%}".format),
 )
+_RANKS = _Column("rank corr", 11, "predictor/rank_correlation", "{:.2f}".format)
+_FRESH = _Column("fresh acc", 11, "predictor/fresh_accuracy", "{:.0%}".format)
+_TIMES = (
+    _Column("steps/s", 9, "time/steps_per_second", "{:,.0f}".format),
+    _Column("left", 9, "time/seconds_left", _duration),
+)
+_WAITED = _Column("waited", 9, "time/seconds_waited", _duration)
+# What people want is not what the environment pays, so with them its own return comes last, by its name.
+_ENV_RETURN = replace(_RETURN, title="env return", width=12)
+_WITH_PEOPLE = (_BEHAVIOUR, *_LABELS, _FRESH, *_TIMES, _WAITED, _ENV_RETURN)
+_ALONE = (_RETURN, _BEHAVIOUR, *_LABELS, _RANKS, *_TIMES)
 
 
 def correlation(first: ArrayLike, second: ArrayLike) -> float:
@@ -59,15 +86,18 @@ class Metrics:
 
     Args:
         folder: where the event files go.
-        num_timesteps: steps of the whole run, for the time left.
+        num_timesteps: steps of the whole run, the last of which has a line in any case.
         start_step: steps already made; events of a killed run beyond it are hidden.
+        people: whether people answer.
     """
 
-    def __init__(self, folder: Path, num_timesteps: int, start_step: int, console: Console) -> None:
+    def __init__(
+        self, folder: Path, num_timesteps: int, start_step: int, console: Console, *, people: bool = False
+    ) -> None:
         self.console = console
         self._writer = SummaryWriter(str(folder), purge_step=start_step + 1)
         self._num_timesteps = num_timesteps
-        self._start = (start_step, time.monotonic())
+        self._columns = _WITH_PEOPLE if people else _ALONE
         self._lines = 0
         self._next_line_at = 0
 
@@ -81,21 +111,13 @@ class Metrics:
             self._next_line_at = step + _STEPS_A_LINE
 
     def _print_line(self, step: int, values: Mapping[str, float]) -> None:
-        columns = [column for column in _COLUMNS if _belongs(column[2], values)]
+        columns = [column for column in self._columns if _belongs(column.tag, values)]
         if self._lines % _HEADER_EVERY == 0:
-            titles = "".join(title.rjust(width) for title, width, _, _ in columns)
-            self.console.print(
-                f"{'steps':>11}{titles}{'steps/s':>9}{'left':>9}", style="bold", highlight=False
-            )
+            titles = "".join(column.title.rjust(column.width) for column in columns)
+            self.console.print(f"{'steps':>11}{titles}", style="bold", highlight=False)
         self._lines += 1
-        start_step, start_time = self._start
-        rate = (step - start_step) / max(time.monotonic() - start_time, 1e-9)
-        left = max(self._num_timesteps - step, 0) / max(rate, 1e-9)
-        cells = "".join(
-            ("-" if np.isnan(values.get(tag, math.nan)) else format(values[tag], spec)).rjust(width)
-            for _, width, tag, spec in columns
-        )
-        self.console.print(f"{step:>11,}{cells}{rate:>9,.0f}{_duration(left):>9}", highlight=False)
+        cells = "".join(_cell(column, values).rjust(column.width) for column in columns)
+        self.console.print(f"{step:>11,}{cells}", highlight=False)
 
     def close(self) -> None:
         """Flush the event files."""
@@ -106,13 +128,12 @@ def _belongs(tag: str, values: Mapping[str, float]) -> bool:
     """Whether a run with such values, some of them perhaps not known yet, has this column."""
     if tag == BEHAVIOUR_TAG:
         return tag in values
-    return tag.startswith("agent/") or "labels/asked" in values
+    return tag.startswith(("agent/", "time/")) or "labels/asked" in values
 
 
-def _duration(seconds: float) -> str:
-    minutes, seconds = divmod(int(min(seconds, 359_999)), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}"
+def _cell(column: _Column, values: Mapping[str, float]) -> str:
+    value = values.get(column.tag, math.nan)
+    return "-" if math.isnan(value) else column.form(value)
 
 
 @contextmanager

@@ -31,7 +31,8 @@ from teacher.errors import counted
 from teacher.functions import named_function
 from teacher.judges import Value, true_return
 from teacher.learner import PreferenceLearner
-from teacher.metrics import BEHAVIOUR_TAG, Metrics
+from teacher.metrics import BEHAVIOUR_TAG, TRUE_RETURN_TAG, Metrics
+from teacher.pace import Pace, ProgressFile
 from teacher.reward.features import Transitions
 from teacher.reward.predictor import RewardPredictor
 from teacher.schedules import LabelSchedule
@@ -151,8 +152,14 @@ class Run:
         self._warned: set[str] = set()
         self._trouble: str | None = None
         self._paused = False
+        self.pace = Pace(0.0 if state is None else state.get("waited", 0.0))
+        self._progress = ProgressFile(config.run_dir)
         self._metrics = Metrics(
-            config.run_dir / "tensorboard", config.num_timesteps, self.agent.total_steps, console
+            config.run_dir / "tensorboard",
+            config.num_timesteps,
+            self.agent.total_steps,
+            console,
+            people=config.predictor == "human",
         )
         parts.callback(self._metrics.close)
         self._videos: EpisodeVideos | None = None
@@ -221,16 +228,22 @@ class Run:
         step = self.agent.total_steps
         values = {**values, **{f"agent/{name}": value for name, value in losses.items()}}
         values["agent/total_steps"] = step
+        self.pace.tick(step)
+        values["time/steps_per_second"] = self.pace.steps_per_second
+        values["time/seconds_left"] = left = self.pace.seconds_left(self.config.num_timesteps)
         if (last := self._last_return()) is not None:
-            values["agent/true_reward_per_episode"] = last
+            values[TRUE_RETURN_TAG] = last
         if self.teaching is not None:
             if self.teaching.goal is not true_return:
                 values[BEHAVIOUR_TAG] = float(np.mean(self._behaviours or [np.nan]))
             values["labels/desired"] = self.labels_due()
             values["labels/asked"] = self.teaching.ledger.asked()
             values["labels/answered"] = self.teaching.ledger.usable()
+            values["predictor/fresh_accuracy"] = self.teaching.fresh_accuracy
+            values["time/seconds_waited"] = self.pace.waited
             self.teaching.collector.report(values, step, None)
         self._metrics.log(step, values)
+        self._progress.write(step, left)
         self.tell_trouble()
         return values
 
@@ -280,7 +293,11 @@ class Run:
         """Write the checkpoint, unless the last one is younger than ``at_most_every`` seconds."""
         if time.monotonic() - self._saved_at < at_most_every:
             return
-        state: State = {"agent": self.agent.state_dict(), "return": self._last_return()}
+        state: State = {
+            "agent": self.agent.state_dict(),
+            "return": self._last_return(),
+            "waited": self.pace.waited,
+        }
         if self.teaching is not None:
             state["teaching"] = self.teaching.state_dict()
         save_state(self._checkpoint, state)

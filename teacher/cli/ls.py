@@ -12,6 +12,7 @@ from teacher.checkpoint import CHECKPOINT_NAME, load_outline
 from teacher.config import CONFIG_NAME, TeachConfig, load_config
 from teacher.errors import ConfigError, TeacherError
 from teacher.ledger import LEDGER_NAME, Ledger
+from teacher.pace import read_progress
 
 _TITLES = ("run", "rewards", "steps", "labels", "return", "saved", "state")
 _AGES = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
@@ -22,12 +23,13 @@ class RunSummary:
     """One run, as it is on the disk.
 
     Attributes:
-        steps: of the environment, when it was saved last.
+        steps: of the environment, by now, or when it was saved last.
         labels: that can be learned from.
         last_return: mean true return of its last episodes then; None where that is not known.
         saved: when that was, in seconds since 1970; None where it never was.
         state: ``running`` while a process holds its folder, ``done`` where all steps are made, ``stopped``
             where some are, ``new`` where nothing was saved yet.
+        seconds_left: of training, without waiting for people; None where that is not known.
     """
 
     folder: Path
@@ -37,6 +39,7 @@ class RunSummary:
     last_return: float | None
     saved: float | None
     state: str
+    seconds_left: float | None = None
 
 
 def summarise(folder: Path) -> RunSummary:
@@ -48,13 +51,15 @@ def summarise(folder: Path) -> RunSummary:
     config, _ = load_config(folder)
     checkpoint = folder / CHECKPOINT_NAME
     outline = load_outline(checkpoint) if checkpoint.exists() else None
-    steps = int(outline["agent"]["total_steps"]) if outline else 0
+    steps, left = int(outline["agent"]["total_steps"]) if outline else 0, None
     labels = 0
     if (folder / LEDGER_NAME).exists():
         with contextlib.closing(Ledger(folder / LEDGER_NAME, read_only=True)) as ledger:
             labels = ledger.usable()
     if _is_held(folder / "lock"):
         state = "running"
+        steps_told, left = read_progress(folder)
+        steps = max(steps, steps_told)
     elif outline is None:
         state = "new"
     else:
@@ -67,6 +72,7 @@ def summarise(folder: Path) -> RunSummary:
         outline.get("return") if outline else None,
         checkpoint.stat().st_mtime if outline else None,
         state,
+        left,
     )
 
 
@@ -92,7 +98,7 @@ def _row(run: RunSummary) -> tuple[str, ...]:
         "" if config.predictor == "rl" else f"{run.labels}{wanted}",
         "-" if run.last_return is None else f"{run.last_return:.1f}",
         "-" if run.saved is None else f"{_age(time.time() - run.saved)} ago",
-        run.state,
+        run.state if run.seconds_left is None else f"{run.state}, {_age(run.seconds_left)} left",
     )
 
 

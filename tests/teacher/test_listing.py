@@ -1,6 +1,7 @@
 """The list of runs says how far each came, and changes none."""
 
 import fcntl
+import re
 import shutil
 import uuid
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from teacher.assembly import open_run
 from teacher.cli.ls import summarise
 from teacher.config import TeachConfig, load_config, save_config
+from teacher.pace import ProgressFile
 from teacher.teach import main
 
 
@@ -62,6 +64,19 @@ def test_a_run_that_is_held_is_running_and_can_still_begin(runs: Path) -> None:
     assert summarise(folder).state == "stopped"
     with open_run(folder):
         pass
+
+
+def test_of_a_run_that_trains_the_step_it_has_now_is_listed(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = runs / "Pendulum-v1" / "stopped"
+    ProgressFile(folder).write(1_234_000, 7200.0)
+    assert summarise(folder).steps == 0
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert main(["ls", str(runs)]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"/stopped +synth +1\.23M/5M .* running, 2 h left$", said, re.MULTILINE)
 
 
 def test_a_damaged_run_does_not_hide_the_others(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

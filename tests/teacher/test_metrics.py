@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from teacher.metrics import Metrics, correlation, progress, rank_correlation, waiting
+from teacher.metrics import BEHAVIOUR_TAG, Metrics, correlation, progress, rank_correlation, waiting
 
 
 def ranks(values: list[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -62,15 +62,42 @@ def test_a_resumed_run_hides_the_steps_that_a_crash_took_back(tmp_path: Path) ->
     assert [event.step for event in scalars] == [100, 200, 250]
 
 
-def test_the_console_shows_rate_and_time_left(tmp_path: Path) -> None:
+def shown(tmp_path: Path, values: dict[str, float], *, people: bool) -> dict[str, str]:
+    """The last line on the console, by the titles above it."""
     said = io.StringIO()
-    metrics = Metrics(tmp_path, 4000, 0, Console(file=said, width=200))
-    metrics.log(2000, {"agent/true_reward_per_episode": 12.5, "labels/asked": 3, "predictor/accuracy": 0.75})
+    metrics = Metrics(tmp_path, 4000, 0, Console(file=said, width=200), people=people)
+    metrics.log(2000, values)
     metrics.close()
-    header, line = said.getvalue().splitlines()
-    assert "steps/s" in header
-    assert "left" in header
-    assert {"2,000", "12.5", "3", "75%"} <= set(line.split())
+    header, line = (re.split(r"\s{2,}", text.strip()) for text in said.getvalue().splitlines())
+    return dict(zip(header, line, strict=True))
+
+
+TIMES = {"time/steps_per_second": 1234.5, "time/seconds_left": 3725.0}
+VALUES = {
+    "agent/true_reward_per_episode": 12.5,
+    "labels/asked": 3,
+    "predictor/accuracy": 0.75,
+    "predictor/rank_correlation": 0.5,
+    "predictor/fresh_accuracy": math.nan,
+    "time/seconds_waited": 61.0,
+    **TIMES,
+}
+
+
+def test_the_console_shows_rate_and_time_left(tmp_path: Path) -> None:
+    alone = {"steps": "2,000", "return": "12.5", "steps/s": "1,234", "left": "1:02:05"}
+    assert shown(tmp_path, {"agent/true_reward_per_episode": 12.5, **TIMES}, people=False) == alone
+    labels = {"answered": "-", "asked": "3", "due": "-", "loss": "-", "accuracy": "75%"}
+    assert shown(tmp_path, VALUES, people=False) == {**alone, **labels, "rank corr": "0.50"}
+
+
+def test_with_people_the_environments_own_return_comes_last_under_its_name(tmp_path: Path) -> None:
+    found = shown(tmp_path, {**VALUES, BEHAVIOUR_TAG: 0.25}, people=True)
+    assert list(found) == [
+        *("steps", "behaviour", "answered", "asked", "due", "loss", "accuracy", "fresh acc"),
+        *("steps/s", "left", "waited", "env return"),
+    ]
+    assert (found["fresh acc"], found["waited"], found["env return"]) == ("-", "0:01:01", "12.5")
 
 
 def test_short_rollouts_do_not_flood_the_console(tmp_path: Path) -> None:
