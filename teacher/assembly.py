@@ -255,6 +255,7 @@ def _experiment(config: TeachConfig, run_id: uuid.UUID, task: TaskInfo) -> Exper
         fps=task.fps,
         has_true_reward=True,
         gold_rate=config.gold or None,
+        pretrain_labels=config.num_pretrain_labels,
     )
 
 

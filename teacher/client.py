@@ -32,6 +32,7 @@ class ExperimentSettings:
     """What the site is told about a run; ``name`` is unique on the site, ``fps`` is the clips'.
 
     Attributes:
+        pretrain_labels: answers that are needed before training starts; None where none are waited for.
         gold_rate: share of what labelers see whose answer is known, which the site takes from a new run; None
             leaves it to the site.
     """
@@ -44,6 +45,7 @@ class ExperimentSettings:
     fps: int
     has_true_reward: bool
     gold_rate: float | None = None
+    pretrain_labels: int | None = None
 
 
 @dataclass(frozen=True)
@@ -203,8 +205,9 @@ class FeedbackClient:
         """
         body = {**asdict(settings), "run_id": str(settings.run_id)}
         body.pop("name")
-        if settings.gold_rate is None:
-            body.pop("gold_rate")
+        for optional in ("gold_rate", "pretrain_labels"):
+            if body[optional] is None:
+                body.pop(optional)
         if state is not None:
             body["state"] = state
         return self._call(Experiment.from_json, "PUT", _path(settings.name), body)

@@ -25,7 +25,6 @@ from teacher.reward.report import SETTLED, UNDECIDED
 from teacher.run import Run, Teaching, predicted_rewards, steps_of
 from teacher.segments import SegmentPair, SegmentPool
 
-PRETRAIN_SHARE = 0.75  # of the pretraining labels must be in before joint training starts
 CORRELATE_EVERY = 10
 LAST_QUESTIONS = 50  # times to ask again in the last round
 EXPLORATIONS = 10  # after which episodes are taken to be too short for segments
@@ -284,19 +283,18 @@ def answers_needed(run: Run, teaching: Teaching) -> int:
 
 
 def pretrain(run: Run, teaching: Teaching) -> bool:
-    """Ask about first behaviour, wait for most of the answers, and fit the predictor on them.
+    """Ask about first behaviour, wait for the answers, and fit the predictor on them.
 
     Returns False where the site finished the experiment before.
     """
-    total = run.config.num_pretrain_labels
-    needed = math.ceil(PRETRAIN_SHARE * total)
+    needed = run.config.num_pretrain_labels
     ledger, collector = teaching.ledger, teaching.collector
     title = f"pretraining answers  {teaching.address}".rstrip()
     with progress(run.console, title, needed) as show, run.pace.waiting():
         while (answered := ledger.usable("pretraining")) < needed:
             if collector.status.state == "finished":
                 return False
-            missing = total - ledger.asked("pretraining")
+            missing = needed - ledger.asked("pretraining")
             if missing > 0:
                 pairs = first_pairs(run, missing)
                 collector.submit(pairs, "pretraining", 0)

@@ -6,26 +6,29 @@ from typing import TypedDict
 from uuid import UUID
 
 from django.core.cache import cache
-from django.db.models import QuerySet
+from django.db.models import OuterRef, QuerySet, Subquery
 
 from human_feedback_site.feedback.media import media_store
-from human_feedback_site.feedback.models import Comparison, Example, Experiment, Label, Labeler, Outcome
+from human_feedback_site.feedback.models import (
+    Comparison,
+    Decision,
+    Episode,
+    Example,
+    Experiment,
+    Label,
+    Labeler,
+    Outcome,
+)
 from human_feedback_site.feedback.services.leases import standing
 
 UNDO_DEPTH = 20
+EPISODES = 6
 _COUNT_SECONDS = 10
 
 
 class Link(TypedDict):
     """Where a clip is."""
 
-    url: str
-
-
-class EpisodeLink(TypedDict):
-    """Where the film of a whole episode is, and at which step it was made."""
-
-    step: int
     url: str
 
 
@@ -61,23 +64,48 @@ def side_of(outcome: Outcome, *, swapped: bool) -> str:
     return Label.Choice.LEFT if (outcome == Outcome.FIRST) != swapped else Label.Choice.RIGHT
 
 
-def latest_episode(experiment: Experiment) -> EpisodeLink | None:
-    """Return the newest film of a whole episode, unless it was deleted with the clips."""
-    newest = experiment.episodes.order_by("-step").first()
-    deleted_at = experiment.media_deleted_at
-    if newest is None or (deleted_at is not None and newest.created_at <= deleted_at):
-        return None
-    return EpisodeLink(step=newest.step, url=media_store().url(newest.key))
+def episodes(experiment: Experiment) -> Sequence[Episode]:
+    """Return a few videos of whole episodes, spread over the training, the first and the newest among them.
+
+    Those that were deleted with the clips are left out.
+    """
+    found = experiment.episodes.order_by("step")
+    if experiment.media_deleted_at is not None:
+        found = found.filter(created_at__gt=experiment.media_deleted_at)
+    every = list(found)
+    if len(every) <= EPISODES:
+        return every
+    return [every[round(place * (len(every) - 1) / (EPISODES - 1))] for place in range(EPISODES)]
 
 
-def answered_by_all(experiment: Experiment) -> int:
+@dataclass(frozen=True)
+class Counts:
+    """Pairs with an answer.
+
+    Attributes:
+        answered: of all pairs.
+        before_training: of those asked before training, with an answer that can be learned from.
+    """
+
+    answered: int
+    before_training: int
+
+
+def counts(experiment: Experiment) -> Counts:
     """Count pairs with an answer, a few seconds ago: every open page asks, and the count reads many rows."""
 
-    def count() -> int:
+    def count() -> Counts:
         real = Comparison.objects.filter(experiment=experiment).exclude(status=Comparison.Status.GOLD)
-        return real.filter(n_labels__gt=0).count()
+        answered = real.filter(n_labels__gt=0)
+        decisions = Decision.objects.filter(comparison=OuterRef("pk")).order_by("-seq")
+        before = answered.filter(phase=Comparison.Phase.PRETRAINING).annotate(
+            said=Subquery(decisions.values("decision")[:1])
+        )
+        usable = before.exclude(said=None).exclude(said=Outcome.CANT_TELL)
+        return Counts(answered.count(), usable.count() if experiment.pretrain_labels else 0)
 
-    return int(cache.get_or_set(f"answered-{experiment.pk}", count, _COUNT_SECONDS) or 0)
+    found: Counts = cache.get_or_set(f"answered-{experiment.pk}", count, _COUNT_SECONDS)  # type: ignore[assignment]
+    return found
 
 
 def answers_of(labeler: Labeler, experiment: Experiment) -> QuerySet[Label]:

@@ -10,13 +10,12 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from human_feedback_site.feedback import crowd, selectors
+from human_feedback_site.feedback import crowd, labeling, selectors
 from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.models import Experiment, Label
 from human_feedback_site.feedback.services.leases import standing
 
 RATE_MINUTES = 10
-FILMS = 6
 POINTS = 600  # of a curve: more than a screen can show
 _CROWD_SECONDS = 10.0
 _CROWD_SHARE = 20  # times as long as reading how labelers do takes, it is not read again
@@ -53,7 +52,7 @@ class Moment:
         queue_minutes: for how long the oldest open pair has been waiting.
         points: the values of each curve, (step, value), thinned.
         active: ids of the labelers who are at it.
-        films: the newest first.
+        films: over the training, the newest first.
     """
 
     progress: selectors.Progress
@@ -82,7 +81,7 @@ def look_at(experiment: Experiment) -> Moment:
         points=selectors.learning_curves(experiment, POINTS),
         crowd=_crowd(experiment),
         active=frozenset(selectors.active_labelers(experiment).values_list("labeler", flat=True)),
-        films=_films(experiment),
+        films=[Film(each.step, each.key) for each in reversed(labeling.episodes(experiment))],
     )
 
 
@@ -128,10 +127,3 @@ def forget_crowd(experiment: Experiment) -> None:
 
 def _crowd_key(experiment: Experiment) -> str:
     return f"crowd-{experiment.pk}"
-
-
-def _films(experiment: Experiment) -> Sequence[Film]:
-    found = experiment.episodes.order_by("-step")
-    if experiment.media_deleted_at is not None:
-        found = found.filter(created_at__gt=experiment.media_deleted_at)
-    return [Film(episode.step, episode.key) for episode in found[:FILMS]]

@@ -92,7 +92,7 @@ class Site:
         accounts.invite(self.experiment, name)
         return accounts.invite_url(self.experiment, name, self.url)
 
-    def add(self, count: int) -> list[UUID]:
+    def add(self, count: int, phase: str = "training") -> list[UUID]:
         """Register comparisons whose first clip is red and whose second is blue."""
         uuids = [uuid4() for _ in range(count)]
         new = []
@@ -100,7 +100,7 @@ class Site:
             first, second = (f"hopper/{uuid}/{side}.mp4" for side in ("first", "second"))
             for key, clip in zip((first, second), self.clips, strict=True):
                 self.store.put(key, clip)
-            new.append(experiments.NewComparison(uuid, "training", 100, 1, first, second, 2.0, 1.0))
+            new.append(experiments.NewComparison(uuid, phase, 100, 1, first, second, 2.0, 1.0))
         experiments.register_comparisons(self.experiment, new)
         return uuids
 

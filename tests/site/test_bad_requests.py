@@ -93,7 +93,7 @@ BAD = [
     *bad(POINTS, "points", [{"step": 1, "values": {"a": 1}}] * 1001),
     *bad(POINTS, "waiting_for", -1),
     *bad(INVITES, "labeler", "", None, "a/b", "x" * 51, SCRIPT, "a\x00b", "a\nb", '"onload=', "../x"),
-    *bad(LEASES, "count", 0, 6, "x", None),
+    *bad(LEASES, "count", 0, 11, "x", None),
     *bad(LEASES, "held", ["no"], UUID_1, [UUID_1] * 51),
     *bad(LEASES, "shown", "no"),
     *bad(LABELS, "uuid", "no", None),

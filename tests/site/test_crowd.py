@@ -498,7 +498,7 @@ def test_the_first_request_of_a_labeler_takes_few_statements(
     given: list[Any] = []
     said = statements(lambda: given.append(one.ask(3)))
     assert len(said) <= most_to_ask(), said
-    assert len(given[0]["leases"]) == {"pairs": 3, "fetched ahead": 1}.get(there, 0)
+    assert len(given[0]["leases"]) == {"pairs": 3, "fetched ahead": 2}.get(there, 0)
     [mine] = Participation.objects.filter(labeler__name="one")
     assert (mine.empty_since is None) == bool(given[0]["leases"])
 

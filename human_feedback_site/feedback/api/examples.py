@@ -147,7 +147,9 @@ RESPONSES: Final[dict[str, Any]] = {
     "progress": {
         "answered": 120,
         "wanted": 700,
+        "start": None,
         "episode": {"step": 20480, "url": "/media/ImhvcHBlci1mbGlwN..."},
+        "episodes": [{"step": 20480, "url": "/media/ImhvcHBlci1mbGlwN..."}],
     },
 }
 COMPARISONS_CSV: Final = (

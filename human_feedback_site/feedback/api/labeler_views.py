@@ -137,11 +137,18 @@ class ProgressView(LabelerView):
 
     @endpoint("read_progress", s.ProgressSerializer, example="progress")
     def get(self, request: Request, name: str) -> Response:
-        """Read how far everybody's labeling is, and the newest film of the policy."""
+        """Read how far everybody's labeling is, and videos of what the policy did over time."""
         _, experiment = accounts.labeler_in(user_of(request), name)
+        counts, needed = labeling.counts(experiment), experiment.pretrain_labels or 0
+        waits = counts.before_training < needed
+        links = [
+            {"step": each.step, "url": media_store().url(each.key)} for each in labeling.episodes(experiment)
+        ]
         answer = {
-            "answered": labeling.answered_by_all(experiment),
+            "answered": counts.answered,
             "wanted": experiment.n_labels,
-            "episode": labeling.latest_episode(experiment),
+            "start": {"answered": counts.before_training, "wanted": needed} if waits else None,
+            "episode": links[-1] if links else None,
+            "episodes": links,
         }
         return Response(s.ProgressSerializer(answer).data)

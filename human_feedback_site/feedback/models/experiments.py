@@ -52,6 +52,11 @@ class Experiment(models.Model):
     n_labels = models.PositiveIntegerField(
         null=True, blank=True, help_text="Labels wanted in all, if limited."
     )
+    pretrain_labels = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text="Answers that training waits for before it starts, if any.",
+    )
     fps = models.PositiveSmallIntegerField()
     has_true_reward = models.BooleanField()
     state = models.CharField(max_length=10, choices=State.choices, default=State.RUNNING)

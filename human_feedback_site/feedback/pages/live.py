@@ -18,16 +18,23 @@ from human_feedback_site.feedback.pages.chart import Chart, line_chart
 
 # In the order in which they are shown; the first that has points is drawn large.
 CURVE_TITLES: Mapping[str, str | Promise] = {
-    "agent/true_reward_per_episode": _("True reward per episode"),
+    "predictor/fresh_accuracy": _("Agreement of the predictor with fresh answers"),
+    "agent/behaviour_per_episode": _("Behavior per episode, by the run’s own function"),
     "agent/predicted_reward_per_episode": _("Predicted reward per episode"),
-    "predictor/rank_correlation": _("Rank correlation of predicted and true reward"),
-    "predictor/correlation": _("Correlation of predicted and true reward"),
     "predictor/accuracy": _("Agreement of the predictor with held-out answers"),
     "predictor/loss": _("Loss of the predictor"),
     "predictor/validation_loss": _("Loss of the predictor on held-out answers"),
 }
-# Shown as numbers and a bar; as curves they only grow.
-_NOT_DRAWN = ("agent/total_steps", "labels/")
+# Folded away: what people want is not what the environment pays.
+ENVIRONMENT_TITLES: Mapping[str, str | Promise] = {
+    "agent/true_reward_per_episode": _("The environment’s own reward per episode"),
+    "predictor/rank_correlation": _("Rank correlation of predicted reward and the environment’s own"),
+    "predictor/correlation": _("Correlation of predicted reward and the environment’s own"),
+    "predictor/true_reward_loss": _("Loss of the environment’s own reward on the answers"),
+}
+_TITLES = {**CURVE_TITLES, **ENVIRONMENT_TITLES}
+# Shown as numbers and a bar; as curves they only grow, or tell little.
+_NOT_DRAWN = ("agent/total_steps", "labels/", "time/")
 NONE = "–"
 
 
@@ -82,6 +89,7 @@ class Live:
     figures: Sequence[Figure]
     pace: Sequence[Figure]
     curves: Sequence[Curve]
+    environment_curves: Sequence[Curve]
     more_curves: Sequence[Curve]
     labelers: Sequence[LabelerRow]
     films: Sequence[monitoring.Film]
@@ -97,7 +105,8 @@ def shown_of(experiment: Experiment) -> Live:
     away_since = cast("datetime | None", experiment.away_since)  # type: ignore[attr-defined]  # by the query
     moment = monitoring.look_at(experiment)
     known = [tag for tag in CURVE_TITLES if tag in moment.points]
-    others = [tag for tag in moment.points if tag not in CURVE_TITLES and not tag.startswith(_NOT_DRAWN)]
+    own = [tag for tag in ENVIRONMENT_TITLES if tag in moment.points]
+    others = [tag for tag in moment.points if tag not in _TITLES and not tag.startswith(_NOT_DRAWN)]
     return Live(
         state=experiment.state,
         prompt=experiment.prompt,
@@ -105,8 +114,9 @@ def shown_of(experiment: Experiment) -> Live:
         answered=moment.progress.answered,
         asked=moment.progress.asked,
         figures=_figures(experiment, moment, away_since),
-        pace=_pace(moment),
+        pace=_pace(experiment, moment),
         curves=_curves(moment.points, known),
+        environment_curves=_curves(moment.points, own),
         more_curves=_curves(moment.points, others),
         labelers=[_row(each, at_it=each.labeler in moment.active) for each in moment.crowd.labelers],
         films=moment.films,
@@ -132,13 +142,25 @@ def _figures(
     ]
 
 
-def _pace(moment: monitoring.Moment) -> Sequence[Figure]:
+def _pace(experiment: Experiment, moment: monitoring.Moment) -> Sequence[Figure]:
     accuracy, agreement = moment.latest("predictor/accuracy"), moment.crowd.agreement
+    left, waited = moment.latest("time/seconds_left"), moment.latest("time/seconds_waited")
+    is_over = experiment.state == Experiment.State.FINISHED
     return [
+        _figure(
+            _duration(None if left is None or is_over else left / 60),
+            _("of training left"),
+            _("What the trainer’s terminal says: without the time that it waits for answers"),
+        ),
+        _figure(
+            _duration(None if waited is None else waited / 60),
+            _("waited for answers"),
+            _("For how long training was held up in all"),
+        ),
         _figure(f"{moment.rate:.1f}", _("answers a minute"), _("In the last ten minutes")),
         _figure(
             _duration(moment.minutes_left),
-            _("time left"),
+            _("to the last answer"),
             _("Until all labels wanted are there, at that rate"),
         ),
         _figure(
@@ -199,4 +221,4 @@ def _share(rate: Rate, note: str) -> Share:
 
 def _curves(points: Mapping[str, Sequence[selectors.Point]], tags: Sequence[str]) -> Sequence[Curve]:
     charts = {tag: line_chart([(point["step"], point["value"]) for point in points[tag]]) for tag in tags}
-    return [Curve(tag, str(CURVE_TITLES.get(tag, tag)), chart) for tag, chart in charts.items() if chart]
+    return [Curve(tag, str(_TITLES.get(tag, tag)), chart) for tag, chart in charts.items() if chart]

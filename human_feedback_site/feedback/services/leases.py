@@ -45,6 +45,8 @@ _random = random.SystemRandom()
 _STATEMENTS = 4
 _A_ROUND = 2  # one that finds and locks, and one that takes
 _NO_LEASE = UUID(int=0)
+TAKEN_OVER = 3
+"""Pairs at most that a labeler without any is given of what others have fetched ahead."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ def _give(who: Participant, request: LeaseRequest, left: int) -> tuple[LeaseGran
     # Somebody who has nothing in hand gets a second chance; that this is so no longer is to be noted, too.
     while room and not renewed and not new and left - who.empty >= _A_ROUND:
         if found.is_all:
-            new = _take_prefetched(who)
+            new = _take_prefetched(who, min(room, TAKEN_OVER))
             left -= 1 + bool(new)
             break
         found = look(who, (), request.count)
@@ -251,20 +253,21 @@ def _grant_all(who: Participant, pairs: Sequence[Pair]) -> list[Offer]:
 
 _YIELD = """
     UPDATE feedback_lease SET expires_at = {now}
-    WHERE id = (
+    WHERE id IN (
         SELECT l.id
         FROM feedback_participation p
         JOIN feedback_lease l ON l.labeler_id = p.labeler_id
         JOIN feedback_comparison c ON c.id = l.comparison_id AND c.experiment_id = p.experiment_id
         WHERE p.experiment_id = %s AND c.status = 'open' AND l.purpose = 'judge' AND NOT l.shown AND {live}
           AND NOT {judged_by} AND NOT {held_by} AND c.n_labels + {places_taken} + {waiting} <= c.wanted
-          AND 1 < (
-            SELECT COUNT(*) FROM feedback_lease o JOIN feedback_comparison d ON d.id = o.comparison_id
+          AND 0 <= (
+            SELECT SUM(CASE WHEN o.id < l.id THEN 1 ELSE -1 END)
+            FROM feedback_lease o JOIN feedback_comparison d ON d.id = o.comparison_id
             WHERE o.labeler_id = l.labeler_id AND o.expires_at > {now} AND d.status = 'open'
               AND d.experiment_id = p.experiment_id
               AND 0 = (SELECT COUNT(*) FROM feedback_label a WHERE a.lease_id = o.id))
         ORDER BY l.id DESC
-        LIMIT 1 {lock})
+        LIMIT %s {lock})
       AND NOT shown AND expires_at > {now}
     RETURNING comparison_id,
         (SELECT c.uuid FROM feedback_comparison c WHERE c.id = comparison_id),
@@ -272,10 +275,11 @@ _YIELD = """
         (SELECT c.second_key FROM feedback_comparison c WHERE c.id = comparison_id)"""
 
 
-def _take_prefetched(who: Participant) -> list[Offer]:
-    """Take over one pair that another labeler has only fetched ahead, leaving that labeler at least one."""
-    found = rows(_YIELD, [who.experiment, who.labeler, who.labeler])
-    return _grant_all(who, [Pair.of(row) for row in found])
+def _take_prefetched(who: Participant, most: int) -> list[Offer]:
+    """Take over what other labelers have only fetched ahead: at most the newer half of what each holds."""
+    found = rows(_YIELD, [who.experiment, who.labeler, who.labeler, most])
+    pairs = {pair.comparison: pair for pair in map(Pair.of, found)}  # two may have given up the same one
+    return _grant_all(who, list(pairs.values()))
 
 
 @transaction.atomic

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -70,21 +71,43 @@ def test_before_anything_happened_it_says_so(trainer: Trainer, researcher_browse
     assert "No comparisons yet" in html
 
 
-def test_it_draws_the_learning_curves(trainer: Trainer, researcher_browser: Client) -> None:
-    points = [
-        {
-            "step": step,
-            "values": {"agent/true_reward_per_episode": step / 10, "labels/asked": step, "my/tag": 3.0},
-        }
-        for step in (0, 1000, 2000)
-    ]
+def test_it_leads_with_what_people_teach_and_folds_the_environments_reward_away(
+    trainer: Trainer, researcher_browser: Client
+) -> None:
+    values = {
+        "agent/true_reward_per_episode": 5.0,
+        "predictor/fresh_accuracy": 0.75,
+        "predictor/loss": 0.5,
+        "labels/asked": 7,
+        "time/seconds_left": 5 * 3600,
+        "time/seconds_waited": 600.0,
+        "my/tag": 3.0,
+    }
+    points = [{"step": step, "values": {**values, "predictor/loss": step / 10}} for step in (0, 1000, 2000)]
     trainer.post(f"{trainer.path}/points", {"points": points, "waiting_for": None})
+    trainer.upload("hopper/episodes/9.mp4")
+    trainer.post(f"{trainer.path}/episodes", {"step": 9, "key": "hopper/episodes/9.mp4"})
     html = text(researcher_browser)
-    assert "True reward per episode" in html
+    inside = [
+        html.index(each)
+        for each in (
+            "The policy over time",
+            "Agreement of the predictor with fresh answers",
+            "Loss of the predictor",
+            '<details class="card more" id="environment-curves">',
+            "The environment’s own reward per episode",
+            '<details class="card more" id="more-curves">',
+            "my/tag",
+        )
+    ]
+    assert inside == sorted(inside)
     assert 'd="M0.0 1000.0L500.0 500.0L1000.0 0.0"' in html
-    assert html.count("<figcaption>") == 2
-    assert "my/tag" in html
+    assert html.count("<figcaption>") == 4
     assert "labels/asked" not in html
+    assert re.search(r">5\.0 h</b>\s*<span[^>]*>of training left<", html)
+    assert re.search(r">10 min</b>\s*<span[^>]*>waited for answers<", html)
+    Experiment.objects.update(state="finished")
+    assert re.search(r">–</b>\s*<span[^>]*>of training left<", text(researcher_browser))
 
 
 def test_a_comparison_shows_its_clips_returns_and_answers(

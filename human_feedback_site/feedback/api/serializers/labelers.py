@@ -7,7 +7,7 @@ from rest_framework import serializers
 from human_feedback_site.feedback.api.serializers.fields import count
 from human_feedback_site.feedback.models import Experiment, Label
 
-MAX_LEASES = 5
+MAX_LEASES = 10
 
 
 class LeasesRequestSerializer(serializers.Serializer[Any]):
@@ -124,9 +124,22 @@ class EpisodeSerializer(serializers.Serializer[Any]):
     url = serializers.CharField()
 
 
+class StartSerializer(serializers.Serializer[Any]):
+    """How far it is to the start of training."""
+
+    answered = serializers.IntegerField(help_text="Answers that can be learned from.")
+    wanted = serializers.IntegerField(help_text="How many of them training waits for.")
+
+
 class ProgressSerializer(serializers.Serializer[Any]):
-    """How far everybody's labeling is, and the newest film of the policy."""
+    """How far everybody's labeling is, and videos of what the policy did over time."""
 
     answered = serializers.IntegerField(help_text="Pairs of the experiment that have an answer.")
     wanted = serializers.IntegerField(allow_null=True, help_text="Labels wanted in all; null: no limit.")
-    episode = EpisodeSerializer(allow_null=True)
+    start = StartSerializer(
+        allow_null=True, help_text="Null once enough are answered, and where none are waited for."
+    )
+    episode = EpisodeSerializer(allow_null=True, help_text="The newest.")
+    episodes = EpisodeSerializer(
+        many=True, help_text="Spread over the training, the first and the newest among them; at most 6."
+    )

@@ -31,6 +31,11 @@ class ExperimentRequestSerializer(serializers.Serializer[Any]):
         "another than before.",
     )
     n_labels = count(allow_null=True, default=None, help_text="Labels wanted in all; null: no limit.")
+    pretrain_labels = count(
+        allow_null=True,
+        default=None,
+        help_text="Answers that are needed before training starts; null: it does not wait for any.",
+    )
     fps = serializers.IntegerField(min_value=1, max_value=1000)
     has_true_reward = serializers.BooleanField()
     gold_rate = FiniteFloatField(

@@ -1,12 +1,18 @@
-// What goes on beside the pairs: everybody's progress, and a film of what the policy does now.
+// What goes on beside the pairs: everybody's progress, and videos of what the policy does.
 
-const EVERY_MS = 60_000;
+const EVERY_MS = 15_000;
+// The site counts every ten seconds: for so long its number may be without answers of this page.
+const COUNTED_AFTER_MS = 12_000;
 
 export class Beside {
   #api;
   #screen;
   #episode = null;
   #timer = 0;
+  #answered = 0;
+  #wanted = null;
+  #starts = false;
+  #countedAt = -Infinity;
 
   constructor(api, screen) {
     this.#api = api;
@@ -14,22 +20,54 @@ export class Beside {
     document.addEventListener("visibilitychange", () => this.refresh());
   }
 
-  /** Ask now, and every minute for as long as the page is looked at. */
+  /** Whether training has not started yet. */
+  get starts() {
+    return this.#starts;
+  }
+
+  /** Ask now, and every few seconds for as long as the page is looked at. */
   async refresh() {
     clearTimeout(this.#timer);
     if (document.hidden) return;
     try {
-      const { answered, wanted, episode } = await this.#api.progress();
-      const isNew = episode?.step !== this.#episode?.step;
-      this.#episode = episode;
-      if (isNew && this.#screen.episodeShown) this.#screen.showEpisode(episode);
-      this.#screen.progress(answered, wanted);
-      this.#screen.episodeAvailable(episode !== null);
+      this.#take(await this.#api.progress());
     } catch {
       // It is not worth a word: answers and pairs say what is wrong.
     }
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.refresh(), EVERY_MS);
+  }
+
+  /** An answer of this page fills a place: the bar moves at once. @param {string} choice as the labeler saw it */
+  count(choice) {
+    if (this.#starts && choice === "cant_tell") return; // another pair takes its place
+    this.#countedAt = performance.now();
+    this.#answered += 1;
+    this.#show();
+  }
+
+  /** An answer of this page was taken back. */
+  discount() {
+    this.#countedAt = -Infinity;
+    this.#answered = Math.max(0, this.#answered - 1);
+    this.#show();
+  }
+
+  #take({ answered, wanted, start, episode, episodes }) {
+    const isNew = episode?.step !== this.#episode?.step;
+    this.#episode = episode;
+    if (isNew && this.#screen.episodeShown) this.#screen.showEpisode(episode);
+    this.#screen.episodeAvailable(episode !== null);
+    this.#screen.strip(episodes);
+    const now = start ?? { answered, wanted };
+    const isFresh = performance.now() - this.#countedAt > COUNTED_AFTER_MS || this.#starts !== Boolean(start);
+    this.#answered = isFresh ? now.answered : Math.max(now.answered, this.#answered);
+    [this.#wanted, this.#starts] = [now.wanted, Boolean(start)];
+    this.#show();
+  }
+
+  #show() {
+    this.#screen.progress(this.#answered, this.#wanted, this.#starts);
   }
 
   /** Show the film beside the pairs, or put it away. */

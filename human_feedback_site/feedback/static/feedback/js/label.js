@@ -212,7 +212,7 @@ class Labeling {
     this.shownAt = performance.now();
     this.#render();
     // Letting go of decoders takes a while; the next pair comes first.
-    if (before) setTimeout(() => before.discard());
+    if (before) setTimeout(() => before.release());
   }
 
   #fillScreen() {
@@ -233,12 +233,15 @@ class Labeling {
 
   #replied(reply) {
     this.stopped = false;
+    const before = this.siteState;
     this.siteState = ["stopped", "done"].includes(reply.notice) ? reply.notice : reply.state;
+    if (this.siteState !== before) this.beside.refresh();
     if (reply.notice !== this.notice) this.screen.warn(reply.notice === "warned");
     this.notice = reply.notice;
     this.saved = reply.answered;
     this.screen.prompt(reply.prompt);
-    this.screen.waitingFor(reply.state === "running" ? reply.waiting_for : null);
+    // Before training starts the bar says it.
+    this.screen.waitingFor(reply.state === "running" && !this.beside.starts ? reply.waiting_for : null);
     this.#connected();
     this.#count();
     this.#fillScreen();
@@ -256,6 +259,8 @@ class Labeling {
     if (entry.experiment !== this.experiment) return;
     this.saved = reply.answered;
     this.#count();
+    if (entry.kind === "undo") this.beside.discount();
+    else if (reply.status === "counted") this.beside.count(entry.choice);
     if (entry.kind === "undo") await this.#recall(reply.lease);
     this.#refill();
   }

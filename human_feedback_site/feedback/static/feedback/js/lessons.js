@@ -7,7 +7,7 @@ const FETCH_TIMEOUT_MS = 30_000;
 /** The pair of an example, whose clips are fetched; one that cannot be had is unplayable. */
 async function pairOf(example) {
   const blobs = await Promise.all([example.left, example.right].map(({ url }) => blobAt(url)));
-  return Pair.from({ uuid: null }, blobs);
+  return new Pair({ uuid: null }, blobs).decode();
 }
 
 async function blobAt(url) {
@@ -35,7 +35,7 @@ export async function showExamples(examples, nameOf) {
   dialog.showModal();
   for (const { player, example } of shown) pairOf(example).then((pair) => player.show(pair));
   await new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
-  for (const { player } of shown) player.show(null)?.discard();
+  for (const { player } of shown) player.show(null)?.release();
 }
 
 /** Pairs with known answers, asked one after the other on the stage of the real ones; nothing is sent. */
@@ -59,7 +59,7 @@ export class Practice {
   async start() {
     this.#enter("loading");
     const pair = await pairOf(this.#examples[this.#at]);
-    this.#player.show(pair)?.discard();
+    this.#player.show(pair)?.release();
     this.#screen.practice(this.#at + 1, this.#examples.length);
     this.#enter("practice");
   }
@@ -79,7 +79,7 @@ export class Practice {
       this.start();
       return;
     }
-    this.#player.show(null)?.discard();
+    this.#player.show(null)?.release();
     this.#screen.practice(null);
     this.#end();
   }

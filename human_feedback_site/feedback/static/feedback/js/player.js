@@ -7,28 +7,48 @@ const DECODE_MS = 5_000;
 const REWIND_MS = 500;
 const RATES = [1, 0.5, 0.25];
 
-/** Two videos made of fetched clips, decoded as far as their first frame where the browser does so. */
+/** Two fetched clips; once decoded, two videos that stand at their first frame where the browser does so. */
 export class Pair {
-  /** @param {{uuid: string, comparison: string}} lease */
-  constructor(lease, left, right) {
+  #blobs;
+  #decoding = null;
+  left = null;
+  right = null;
+
+  /**
+   * @param {{uuid: string, comparison: string}} lease
+   * @param {(Blob | null)[]} blobs null stands for a clip that could not be fetched
+   */
+  constructor(lease, blobs) {
     this.lease = lease;
-    this.left = left;
-    this.right = right;
+    this.#blobs = blobs;
+  }
+
+  get decoded() {
+    return this.left !== null;
+  }
+
+  /** Make the videos. Resolves to this; never rejects. */
+  decode() {
+    this.#decoding ??= this.#decode();
+    return this.#decoding;
+  }
+
+  async #decode() {
+    await null; // so that #decoding is this very attempt
+    const attempt = this.#decoding;
+    const videos = await Promise.all(this.#blobs.map((blob) => (blob ? decoded(blob) : UNPLAYABLE)));
+    if (attempt === this.#decoding) [this.left, this.right] = videos;
+    else letGo(videos); // released meanwhile
+    return this;
   }
 
   /** Those of the two that can be played. */
   get videos() {
-    return [this.left, this.right].filter((video) => video !== UNPLAYABLE);
+    return [this.left, this.right].filter((video) => video !== null && video !== UNPLAYABLE);
   }
 
   get playable() {
     return this.videos.length === 2;
-  }
-
-  /** Build a pair from two Blobs; null stands for a clip that could not be fetched. Never rejects. */
-  static async from(lease, blobs) {
-    const [left, right] = await Promise.all(blobs.map((blob) => (blob ? decoded(blob) : UNPLAYABLE)));
-    return new Pair(lease, left, right);
   }
 
   pause() {
@@ -42,13 +62,20 @@ export class Pair {
     if (moved.length) await Promise.all(moved.map((video) => sought(video, 0)));
   }
 
-  discard() {
+  /** Let go of the videos, of which a phone can decode few; the clips stay, and can be decoded again. */
+  release() {
+    const videos = this.videos;
     this.pause();
-    for (const video of this.videos) {
-      URL.revokeObjectURL(video.src);
-      video.removeAttribute("src");
-      video.load();
-    }
+    [this.left, this.right, this.#decoding] = [null, null, null];
+    letGo(videos);
+  }
+}
+
+function letGo(videos) {
+  for (const video of videos.filter((each) => each !== UNPLAYABLE)) {
+    URL.revokeObjectURL(video.src);
+    video.removeAttribute("src");
+    video.load();
   }
 }
 

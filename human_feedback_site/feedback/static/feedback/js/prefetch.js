@@ -1,17 +1,18 @@
-// The next pairs: leased, fetched to the last byte and decoded before they count as ready, so that the swap is
-// immediate and the expiry of a link does not matter.
+// The next pairs: leased and fetched to the last byte, so that neither the expiry of a link nor a tunnel matters, and
+// the first of them decoded, so that the swap is immediate.
 
 import { Refused } from "./api.js";
 import { Pair } from "./player.js";
 
-const AHEAD = 2;
-const MOST_LEASES = 5;
+const AHEAD = 8;
+const MOST_LEASES = 10; // in the site's hands at once
+const DECODED = 3;
 const FETCH_TIMEOUT_MS = 30_000;
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 8_000;
 const LINK_ATTEMPTS = 2;
-// Pairs taken back one after the other are not all kept decoded: a phone has few decoders.
-const MOST_READY = 6;
+// Pairs taken back one after the other are not all kept.
+const MOST_READY = 12;
 // Whoever waits for the first pair has the whole line for it, but not for longer than this.
 const FIRST_ALONE_MS = 2_000;
 
@@ -46,15 +47,16 @@ export class Prefetch extends EventTarget {
     return this.#ready.length;
   }
 
-  /** True while a clip is on its way. */
+  /** True while a clip is on its way, or is being decoded. */
   get loading() {
-    return this.#loading.size > 0;
+    return this.#loading.size + this.#ready.length > 0;
   }
 
   /** The next ready pair goes on screen; null where there is none. */
   take() {
-    const pair = this.#ready.shift() ?? null;
+    const pair = this.#ready[0]?.decoded ? this.#ready.shift() : null;
     this.shown = pair?.lease.uuid ?? null;
+    this.#decodeNext();
     return pair;
   }
 
@@ -65,7 +67,8 @@ export class Prefetch extends EventTarget {
       this.#ready.unshift(current);
     }
     // The lease of one let go lives on; the site gives it to this page again when there is room for it.
-    for (const far of this.#ready.splice(MOST_READY)) far.discard();
+    for (const far of this.#ready.splice(MOST_READY)) far.release();
+    for (const far of this.#ready.slice(DECODED)) if (far.decoded) far.release();
     this.shown = pair.lease.uuid;
   }
 
@@ -82,7 +85,7 @@ export class Prefetch extends EventTarget {
       this.#ready.find((each) => each.lease.uuid === lease.uuid) ??
       (await (this.#loading.get(lease.uuid) ?? this.#load(lease)));
     this.#ready = this.#ready.filter((each) => each !== pair);
-    return pair;
+    return (await pair?.decode()) ?? null;
   }
 
   /** Renew what is held and ask for what is missing. Calls that come while one runs make one more run, not many. */
@@ -126,7 +129,18 @@ export class Prefetch extends EventTarget {
     const pair = await this.#load(lease);
     if (!pair) return;
     this.#ready.push(pair);
-    this.#emit("ready");
+    await this.#decodeNext();
+  }
+
+  /** Decode those that come on screen next; `ready` as soon as the very next one is. */
+  async #decodeNext() {
+    await Promise.all(this.#ready.slice(0, DECODED).map((pair) => this.#decode(pair)));
+  }
+
+  async #decode(pair) {
+    if (pair.decoded) return;
+    await pair.decode();
+    if (this.#ready[0]?.decoded) this.#emit("ready");
   }
 
   /** A promise of the pair; of null where the lease was dropped on the way, or is let go to come back with new links. */
@@ -134,7 +148,7 @@ export class Prefetch extends EventTarget {
     const loading = this.#prepare(lease).then((pair) => {
       const wanted = this.#loading.get(lease.uuid) === loading;
       if (wanted) this.#loading.delete(lease.uuid);
-      else pair?.discard();
+      else pair?.release();
       return wanted ? pair : null;
     });
     this.#loading.set(lease.uuid, loading);
@@ -146,7 +160,7 @@ export class Prefetch extends EventTarget {
     await this.#turn(lease);
     const blobs = await Promise.all([lease.left, lease.right].map(({ url }) => this.#fetch(url, lease.uuid)));
     if (blobs.includes(null) && this.#worthNewLinks(lease.comparison)) return null;
-    return Pair.from(lease, blobs);
+    return new Pair(lease, blobs);
   }
 
   async #turn(lease) {
@@ -182,7 +196,7 @@ export class Prefetch extends EventTarget {
   #drop(uuid) {
     this.#loading.delete(uuid);
     const at = this.#ready.findIndex((pair) => pair.lease.uuid === uuid);
-    if (at >= 0) this.#ready.splice(at, 1)[0].discard();
+    if (at >= 0) this.#ready.splice(at, 1)[0].release();
   }
 
   #emit(type, detail) {

@@ -3,11 +3,12 @@
 const TOAST_MS = 4_000;
 const FLASH_MS = 180;
 // As the style sheet has it.
-const NARROW = "(max-width: 40rem)";
+const NARROW = "(max-width: 40rem) and (orientation: portrait)";
 
 export class Screen {
   #messages;
   #toastTimer = 0;
+  #episodes = [];
   #main = document.querySelector("main");
 
   /** @param {Record<string, string>} messages texts in the reader's language */
@@ -30,6 +31,10 @@ export class Screen {
     for (const button of document.querySelectorAll("[data-choice]")) {
       // Not `disabled`: a disabled button loses the keyboard's focus, and the next pair would have to be searched for.
       button.setAttribute("aria-disabled", String(!["judging", "practice"].includes(state)));
+    }
+    this.#fillStrip();
+    for (const [name, is] of [["pairs-left", state !== "offline"], ["no-pairs-left", state === "offline"]]) {
+      document.querySelector(`[data-${name}]`).hidden = !is;
     }
     element("panel-status").textContent = document.querySelector(`[data-panel="${state}"] h2`)?.textContent ?? "";
   }
@@ -85,13 +90,49 @@ export class Screen {
     element("unsaved-dialog").showModal();
   }
 
-  /** How many pairs of everybody have an answer, of how many wanted (null: no limit). */
-  progress(answered, wanted) {
-    const bar = element("progress");
-    bar.hidden = !wanted;
-    bar.max = wanted ?? 1;
-    bar.value = Math.min(answered, wanted ?? 0);
-    bar.title = `${answered} / ${wanted}`;
+  /**
+   * How many pairs of everybody have an answer, of how many wanted (null: no limit).
+   * @param {boolean} starts whether training starts with the last of them
+   */
+  progress(answered, wanted, starts) {
+    element("progress").hidden = !wanted;
+    if (!wanted) return;
+    const bar = element("progress").querySelector("progress");
+    bar.max = wanted;
+    bar.value = Math.min(answered, wanted);
+    const text = starts ? this.#messages.of_start : this.#messages.of_all;
+    element("progress-text").textContent = filled(text, { answered: bar.value, wanted });
+  }
+
+  /** Videos of whole episodes, the first of training first; seen where there is nothing to judge. */
+  strip(episodes) {
+    this.#episodes = episodes;
+    this.#fillStrip();
+  }
+
+  #fillStrip() {
+    for (const strip of document.querySelectorAll("[data-strip]")) {
+      const panel = strip.closest("[data-panel]").dataset.panel;
+      strip.hidden = this.#episodes.length === 0;
+      if (panel !== this.state) {
+        strip.querySelector("ul").replaceChildren(); // nothing plays unseen
+        continue;
+      }
+      const shown = [...strip.querySelectorAll("li")].map((item) => item.dataset.step);
+      const steps = this.#episodes.map(({ step }) => String(step));
+      // Links are new each time; the same videos go on playing.
+      if (shown.join() !== steps.join()) strip.querySelector("ul").replaceChildren(...this.#episodes.map((each) => this.#stripItem(each)));
+    }
+  }
+
+  #stripItem({ step, url }) {
+    const [item, video, caption] = ["li", "video", "p"].map((name) => document.createElement(name));
+    item.dataset.step = step;
+    Object.assign(video, { muted: true, loop: true, autoplay: true, playsInline: true, src: url });
+    caption.textContent = filled(this.#messages.step, { step: step.toLocaleString(document.documentElement.lang) });
+    video.setAttribute("aria-label", caption.textContent);
+    item.append(video, caption);
+    return item;
   }
 
   episodeAvailable(is) {
@@ -185,6 +226,11 @@ export class Screen {
     clearTimeout(this.#toastTimer);
     this.#toastTimer = setTimeout(() => toast.classList.remove("visible"), TOAST_MS);
   }
+}
+
+/** A text with values in the places of their names in braces. */
+function filled(text, values) {
+  return text.replace(/{(\w+)}/g, (_, name) => values[name]);
 }
 
 function element(id) {
