@@ -84,6 +84,18 @@ def read_url(name: str) -> str | None:
     return parts._replace(netloc=parts.netloc.lower()).geturl()  # as browsers send it
 
 
+def read_s3_endpoint(name: str, storage: str) -> str | None:
+    """Return the address of the S3 server in the variable ``name``, or None where it is unset (Amazon's)."""
+    value = read_url(name)
+    bucket = urlsplit(storage).netloc
+    if value is not None and bucket and urlsplit(value).path.rpartition("/")[2] == bucket:
+        raise ImproperlyConfigured(
+            f"{name} must not contain the bucket, which TEACHER_STORAGE names; "
+            f"use {value.rpartition('/')[0]}, not {value}."
+        )
+    return value
+
+
 def read_origin(name: str) -> str | None:
     """Return ``scheme://host[:port]`` from the variable ``name``, or None where it is unset."""
     value = read_url(name)

@@ -20,9 +20,9 @@ from human_feedback_site.environment import (
     read_list,
     read_log_format,
     read_origin,
+    read_s3_endpoint,
     read_secret_key,
     read_storage,
-    read_url,
     require_s3_credentials,
 )
 from human_feedback_site.logs import configuration
@@ -51,7 +51,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # Clips: a folder that this site serves itself, or "s3://bucket/prefix", served by the store.
 TEACHER_STORAGE = read_storage(STATE_DIR)
-S3_ENDPOINT_URL = read_url("S3_ENDPOINT_URL")
+S3_ENDPOINT_URL = read_s3_endpoint("S3_ENDPOINT_URL", TEACHER_STORAGE)
 S3_PUBLIC_ENDPOINT_URL = read_origin("S3_PUBLIC_ENDPOINT_URL") or S3_ENDPOINT_URL
 if _HTTPS and TEACHER_STORAGE.startswith("s3://") and (S3_PUBLIC_ENDPOINT_URL or "").startswith("http://"):
     raise ImproperlyConfigured(

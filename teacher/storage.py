@@ -54,7 +54,7 @@ def open_storage(url: str) -> Storage:
     created yet.
 
     Raises:
-        ConfigError: the address is neither.
+        ConfigError: the address is neither, or ``S3_ENDPOINT_URL`` contains the bucket.
     """
     if "://" not in url:
         if not url:
@@ -63,7 +63,14 @@ def open_storage(url: str) -> Storage:
     parts = urlsplit(url)
     if parts.scheme != "s3" or not parts.netloc:
         raise ConfigError(f"expected a folder or s3://bucket/prefix to keep clips in, got {url!r}")
-    return S3Storage(parts.netloc, parts.path.strip("/"), os.environ.get("S3_ENDPOINT_URL") or None)
+    endpoint = os.environ.get("S3_ENDPOINT_URL", "").strip().rstrip("/")
+    server, _, last = endpoint.rpartition("/")
+    if last == parts.netloc and urlsplit(endpoint).path:
+        raise ConfigError(
+            f"expected S3_ENDPOINT_URL without the bucket, which the address {url} names, got {endpoint}; "
+            f"set it to {server}"
+        )
+    return S3Storage(parts.netloc, parts.path.strip("/"), endpoint or None)
 
 
 class FolderStorage:
@@ -171,15 +178,23 @@ def _checked(key: str) -> str:
     return key
 
 
+_CAUSES = {
+    "SignatureDoesNotMatch": "access denied (SignatureDoesNotMatch); AWS_SECRET_ACCESS_KEY is wrong",
+    "InvalidAccessKeyId": "access denied (InvalidAccessKeyId); the store knows no such AWS_ACCESS_KEY_ID",
+    "RequestTimeTooSkewed": "this machine's clock is wrong (RequestTimeTooSkewed); set it by NTP",
+    "NoSuchBucket": "there is no such bucket; create it first",
+    "404": "there is no such bucket; create it first",
+}
+
+
 def _s3_reason(error: Exception) -> str:
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         return "no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     if isinstance(error, ClientError):
         code = error.response["Error"]["Code"]
-        if code in {"403", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"}:
-            return f"access denied ({code}); check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        if code in {"404", "NoSuchBucket"}:
-            return "there is no such bucket; create it first"
+        if code in {"403", "AccessDenied"}:
+            return f"access denied ({code}); check the keys in AWS_... and what they may do in the bucket"
+        return _CAUSES.get(code) or _reason(error)
     return _reason(error)
 
 

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from functools import cache, cached_property
 from itertools import islice
@@ -14,18 +15,12 @@ from urllib.parse import urlsplit
 import botocore.session
 from botocore import UNSIGNED
 from botocore.config import Config
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    HTTPClientError,
-    NoCredentialsError,
-    PartialCredentialsError,
-)
-from botocore.exceptions import ConnectionError as NoConnectionError
+from botocore.exceptions import ClientError, NoCredentialsError
 from django.conf import settings
 from django.core import signing
 
 from human_feedback_site.feedback.errors import MediaStoreError
+from human_feedback_site.feedback.media_faults import media_errors, status_of
 from human_feedback_site.feedback.media_links import LinkSigner
 
 if TYPE_CHECKING:
@@ -51,10 +46,16 @@ class MediaStore(Protocol):
         """``scheme://host[:port]`` that serves the clips; None where this site does."""
 
     def readable(self, key: str) -> bool:
-        """Say whether the object exists, and is neither empty nor larger than ``MAX_CLIP_BYTES``."""
+        """Say whether the object exists, and is neither empty nor larger than ``MAX_CLIP_BYTES``.
+
+        Raises :class:`MediaStoreError` where that cannot be known.
+        """
 
     def url(self, key: str) -> str:
-        """Return a link to the object that expires after ``MEDIA_LINK_SECONDS``."""
+        """Return a link to the object that expires after ``MEDIA_LINK_SECONDS``.
+
+        Raises :class:`MediaStoreError`.
+        """
 
     def keys(self, experiment: str) -> list[str]:
         """Return up to ``MAX_KEYS`` keys of what is stored for an experiment, in no order.
@@ -82,22 +83,26 @@ class FolderMedia:
 
         Raises :class:`FileNotFoundError` where a link leads out of the folder.
         """
-        path = (self.root / key).resolve()
+        try:
+            path = (self.root / key).resolve()
+        except RuntimeError:  # before Python 3.13, for a loop of links
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
         if not path.is_relative_to(self.root.resolve()):
             raise FileNotFoundError(f"{key!r} is outside the media folder.")
         return path
 
     def readable(self, key: str) -> bool:
         """Say whether it is a file of a size that a clip may have."""
-        try:
-            path = self.path(key)
-            return path.is_file() and 0 < path.stat().st_size <= MAX_CLIP_BYTES
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            if error.errno != errno.ENAMETOOLONG:  # what cannot be there is not
-                raise
-            return False
+        with media_errors(f"the folder {self.root}"):
+            try:
+                found = self.path(key).stat()
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            except OSError as error:
+                if error.errno != errno.ENAMETOOLONG:  # what cannot be there is not
+                    raise
+                return False
+            return stat.S_ISREG(found.st_mode) and 0 < found.st_size <= MAX_CLIP_BYTES
 
     def url(self, key: str) -> str:
         """Return a link on this site."""
@@ -165,17 +170,36 @@ class S3Media:
 
     def readable(self, key: str) -> bool:
         """Say whether the object exists and has a size that a clip may have."""
-        try:
-            head = self.client.head_object(Bucket=self.bucket, Key=self.full(key))
-        except ClientError as error:
-            if status_of(error) in {403, 404}:
+        with self.errors():
+            try:
+                head = self.client.head_object(Bucket=self.bucket, Key=self.full(key))
+            except ClientError as error:
+                if not 400 <= status_of(error) < 500:
+                    raise
+                self.listed(
+                    key
+                )  # an answer to HEAD cannot say whether it is the object, the bucket or the keys
+                if status_of(error) != 404:
+                    raise
                 return False
-            raise
-        return 0 < head["ContentLength"] <= MAX_CLIP_BYTES
+            return 0 < head["ContentLength"] <= MAX_CLIP_BYTES
 
     def url(self, key: str) -> str:
         """Return a presigned link for the public endpoint."""
-        return self._signer.link(self.full(key), settings.MEDIA_LINK_SECONDS)
+        with self.errors():
+            return self._signer.link(self.full(key), settings.MEDIA_LINK_SECONDS)
+
+    def errors(self) -> contextlib.AbstractContextManager[None]:
+        """Turn what goes wrong in here into :class:`MediaStoreError`, which names this store."""
+        endpoint = settings.S3_ENDPOINT_URL
+        place = f"s3://{self.bucket}" + (f" at {endpoint}" if endpoint else "")
+        return media_errors(place, self.bucket, endpoint)
+
+    def listed(self, prefix: str, most: int = 1) -> list[str]:
+        """Return the bucket's names of up to ``most`` objects below a prefix; raises botocore's errors."""
+        begins = self.full(prefix)
+        page = self.client.list_objects_v2(Bucket=self.bucket, Prefix=begins, MaxKeys=most)
+        return [item["Key"] for item in page.get("Contents", ())]
 
     def _link(self, client: "S3Client", key: str) -> str:
         return client.generate_presigned_url(
@@ -187,16 +211,15 @@ class S3Media:
     def keys(self, experiment: str) -> list[str]:
         """Return up to ``MAX_KEYS`` keys of objects of an experiment."""
         prefix = self.full(_prefix_of(experiment))
-        with media_errors(f"s3://{self.bucket}"):
-            page = self.client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, MaxKeys=MAX_KEYS)
-        found = [item["Key"] for item in page.get("Contents", ())]
+        with self.errors():
+            found = self.listed(_prefix_of(experiment), MAX_KEYS)
         if not all(key.startswith(prefix) for key in found):
             raise MediaStoreError(f"s3://{self.bucket} lists more than was asked for; nothing is deleted.")
         return [key.removeprefix(self.full("")) for key in found]
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects in one request."""
-        with media_errors(f"s3://{self.bucket}"):
+        with self.errors():
             reply = self.client.delete_objects(
                 Bucket=self.bucket,
                 Delete={"Objects": [{"Key": self.full(key)} for key in keys], "Quiet": True},
@@ -246,39 +269,6 @@ def s3_client(endpoint: str | None, **options: Any) -> "S3Client":
 def _service_models() -> Any:
     """Return botocore's loader of service descriptions, which keeps what it has read; reading is slow."""
     return botocore.session.get_session().get_component("data_loader")
-
-
-def is_away(error: BaseException | None) -> bool:
-    """Say whether ``error`` is a media store's that does not answer, or cannot now: that may pass."""
-    if isinstance(error, ClientError):
-        return status_of(error) >= 500
-    return isinstance(error, NoConnectionError | HTTPClientError)
-
-
-def reason_of(error: Exception) -> str:
-    """Return in one line why a store refused, or could not be reached."""
-    if isinstance(error, NoCredentialsError | PartialCredentialsError):
-        return "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY must be set"
-    if isinstance(error, ClientError) and status_of(error) in {401, 403}:
-        code = error.response["Error"]["Code"]
-        return f"access denied ({code}), check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return " ".join(str(error).split())
-
-
-def status_of(error: ClientError) -> int:
-    """Return the HTTP status of a store's answer."""
-    return error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-
-
-@contextlib.contextmanager
-def media_errors(store: str) -> Iterator[None]:
-    """Turn what goes wrong in here into :class:`MediaStoreError`, a line that names the ``store``."""
-    try:
-        yield
-    except (BotoCoreError, ClientError, OSError) as error:
-        raise MediaStoreError(f"{store} cannot be used: {reason_of(error)}") from error
 
 
 def _prefix_of(experiment: str) -> str:

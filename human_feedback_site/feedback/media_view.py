@@ -8,6 +8,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from human_feedback_site.feedback.media import FolderMedia, media_store
+from human_feedback_site.feedback.media_faults import media_errors
 
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
@@ -18,10 +19,11 @@ def serve_clip(request: HttpRequest, token: str) -> HttpResponse:
     store = media_store()
     if not isinstance(store, FolderMedia):
         raise Http404("Clips are served by the media store.")
-    try:
-        clip = store.path_of_link(token).read_bytes()  # a second or two of video: small enough to hold
-    except (signing.BadSignature, FileNotFoundError):
-        raise Http404("This link has expired, or its clip is gone.") from None
+    with media_errors(f"the folder {store.root}"):
+        try:
+            clip = store.path_of_link(token).read_bytes()  # a second or two of video: small enough to hold
+        except (signing.BadSignature, FileNotFoundError):
+            raise Http404("This link has expired, or its clip is gone.") from None
     wanted = _RANGE.fullmatch(request.headers.get("Range", ""))
     if wanted is None or wanted.groups() == ("", ""):
         response = HttpResponse(clip, content_type="video/mp4")

@@ -15,12 +15,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import requests
 from botocore import UNSIGNED
-from botocore.exceptions import ClientError, HTTPClientError
-from botocore.exceptions import ConnectionError as BotoConnectionError
+from botocore.exceptions import BotoCoreError, ClientError
 from django.conf import settings
 
 from human_feedback_site.feedback.errors import MediaStoreError
-from human_feedback_site.feedback.media import FolderMedia, S3Media, media_errors, s3_client, status_of
+from human_feedback_site.feedback.media import FolderMedia, S3Media, s3_client
+from human_feedback_site.feedback.media_faults import code_of, is_starting, media_errors, status_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import CORSRuleOutputTypeDef, CORSRuleTypeDef
@@ -37,7 +37,7 @@ def set_up(store: FolderMedia | S3Media, wait_seconds: float) -> Iterator[str]:
         with media_errors(f"the folder {store.root}"):
             yield _folder(store.root)
         return
-    with media_errors(f"s3://{store.bucket}"):
+    with store.errors():
         yield f"bucket: {_bucket(store, wait_seconds)}"
         yield f"objects: {_objects(store)}"
         with _probe(store) as key:
@@ -62,24 +62,27 @@ def _bucket(store: S3Media, wait_seconds: float) -> str:
     while True:
         try:
             return _find_or_make_bucket(store)
-        except (HTTPClientError, BotoConnectionError):
-            if time.monotonic() > until:
-                raise
-        except ClientError as error:  # 503: it listens, but is not ready
-            if status_of(error) < 500 or time.monotonic() > until:
+        except (BotoCoreError, ClientError) as error:
+            if not is_starting(error) or time.monotonic() > until:
                 raise
         time.sleep(_RETRY_SECONDS)
 
 
 def _find_or_make_bucket(store: S3Media) -> str:
-    client, bucket = store.client, store.bucket
     try:
-        client.head_bucket(Bucket=bucket)
+        store.listed("")
     except ClientError as error:
-        if status_of(error) != 404:
+        if code_of(error) != "NoSuchBucket":
             raise
     else:
-        return f"{bucket} is there"
+        return f"{store.bucket} is there"
+    _make_bucket(store)
+    store.listed("")  # is it ours, and was it a bucket that was made?
+    return f"{store.bucket} is made"
+
+
+def _make_bucket(store: S3Media) -> None:
+    client, bucket = store.client, store.bucket
     region = client.meta.region_name
     elsewhere = region not in {None, "us-east-1", "aws-global"}
     try:
@@ -87,16 +90,19 @@ def _find_or_make_bucket(store: S3Media) -> str:
             client.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": region})  # type: ignore[typeddict-item]
         else:
             client.create_bucket(Bucket=bucket)
-    except ClientError as error:
-        if error.response["Error"]["Code"] not in {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}:
+    except ClientError as error:  # somebody made it a moment ago
+        if code_of(error) not in {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}:
             raise
-        client.head_bucket(Bucket=bucket)  # somebody made it a moment ago; is it ours?
-    return f"{bucket} is made"
 
 
 def _objects(store: S3Media) -> str:
-    """Write, read and delete an object."""
+    """Write, list, read and delete an object."""
     with _probe(store) as key:
+        if store.listed(key) != [store.full(key)]:
+            raise MediaStoreError(
+                f"s3://{store.bucket} must list what was stored, but does not list {store.full(key)}; "
+                "S3_ENDPOINT_URL must be the store's address, without the bucket."
+            )
         head = store.client.head_object(Bucket=store.bucket, Key=store.full(key))
         found = (head["ContentLength"], head["ContentType"])
         if found != (len(_PROBE), _CONTENT_TYPE):
@@ -174,7 +180,7 @@ def _cors(store: S3Media, key: str) -> str:
     try:
         _allow(store, origin)
     except ClientError as error:
-        refused = f"takes no setting of a bucket ({error.response['Error']['Code']})"
+        refused = f"takes no setting of a bucket ({code_of(error)})"
     else:
         return f"pages of {origin} may read clips"
     allowed = _fetch_by_link(store, key, Origin=origin).headers.get("Access-Control-Allow-Origin")
@@ -191,7 +197,7 @@ def _allow(store: S3Media, origin: str) -> None:
     try:
         rules = store.client.get_bucket_cors(Bucket=store.bucket).get("CORSRules", [])
     except ClientError as error:
-        if error.response["Error"]["Code"] != "NoSuchCORSConfiguration":
+        if code_of(error) != "NoSuchCORSConfiguration":
             raise
         rules = []
     rule: CORSRuleTypeDef = {

@@ -212,7 +212,10 @@ def test_a_bucket_that_is_away_is_tried_again(
     settings.TEACHER_STORAGE = "s3://not-made-yet"
     finish(trainer)
     chores.expire_media()
-    assert "The clips of hopper are not deleted yet: s3://not-made-yet cannot be used" in caplog.text
+    assert (
+        "The clips of hopper are not deleted yet: s3://not-made-yet at "
+        f"{s3_server.endpoint_url} cannot be used: 404 NoSuchBucket, make the bucket with"
+    ) in caplog.text
     assert trainer.experiment.media_deleted_at is None
 
 

@@ -157,6 +157,10 @@ def test_nobody_waits_long_for_a_postgresql_that_is_silent(
         ({"TEACHER_PUBLIC_URL": "example.org"}, "TEACHER_PUBLIC_URL must look like"),
         ({"TEACHER_PUBLIC_URL": "https://example.org/path"}, "without a path"),
         ({"S3_PUBLIC_ENDPOINT_URL": "https://example.org/clips"}, "without a path"),
+        (
+            {**S3, **S3_KEYS, "S3_ENDPOINT_URL": "http://s3:9000/clips/"},
+            "S3_ENDPOINT_URL must not contain the bucket, which TEACHER_STORAGE names; use http://s3:9000,",
+        ),
         ({"S3_ENDPOINT_URL": "s3:9000"}, "S3_ENDPOINT_URL must look like"),
         (
             {

@@ -71,22 +71,46 @@ def test_without_a_public_address_cors_is_left_alone(bucket: str, settings: Sett
 # Stores that cannot be used
 
 
-def test_wrong_keys_are_refused(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another-secret-key")
-    assert refusal(wait=60.0) == (
-        f"s3://{bucket} cannot be used: access denied (403), "
-        "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-    )
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("AWS_SECRET_ACCESS_KEY", "403 SignatureDoesNotMatch, AWS_SECRET_ACCESS_KEY is wrong"),
+        ("AWS_ACCESS_KEY_ID", "403 InvalidAccessKeyId, the store knows no such AWS_ACCESS_KEY_ID"),
+    ],
+)
+def test_wrong_keys_are_refused(
+    bucket: str, settings: Settings, monkeypatch: pytest.MonkeyPatch, name: str, cause: str
+) -> None:
+    monkeypatch.setenv(name, "another-key")
+    assert refusal(wait=60.0) == f"s3://{bucket} at {settings.S3_ENDPOINT_URL} cannot be used: {cause}"
 
 
-def test_missing_keys_are_named(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("made", [True, False])
+def test_a_bucket_in_the_endpoint_is_named(
+    bucket: str, s3_server: S3Server, settings: Settings, made: bool
+) -> None:
+    if made:
+        (s3_server.root / bucket).mkdir()
+    settings.S3_ENDPOINT_URL = f"{s3_server.endpoint_url}/{bucket}"
+    out = io.StringIO()
+    with pytest.raises(CommandError) as caught:
+        call_command("setup_storage", wait=0.0, stdout=out)
+    assert f"S3_ENDPOINT_URL has the path /{bucket}: leave the bucket out" in str(caught.value)
+    assert out.getvalue() == ""  # in particular not that a bucket is made
+    assert [path for path in (s3_server.root / bucket).rglob("*") if made] == []
+
+
+def test_missing_keys_are_named(
+    bucket: str, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     assert refusal() == (
-        f"s3://{bucket} cannot be used: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY must be set"
+        f"s3://{bucket} at {settings.S3_ENDPOINT_URL} cannot be used: "
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY must be set"
     )
 
 
@@ -96,7 +120,8 @@ def test_a_store_that_nobody_serves_ends_the_command_with_one_line(bucket: str, 
     with pytest.raises(CommandError) as caught:
         call_command("setup_storage", wait=0.0, stdout=out)
     [line] = str(caught.value).splitlines()
-    assert line.startswith(f"s3://{bucket} cannot be used: Could not connect to the endpoint")
+    assert line.startswith(f"s3://{bucket} at http://127.0.0.1:1 cannot be used: Could not connect")
+    assert line.endswith("; is the store running, and S3_ENDPOINT_URL its address?")
     assert out.getvalue() == ""
 
 

@@ -168,11 +168,22 @@ def test_a_missing_bucket_is_reported(s3_url: str, clip: Path) -> None:
 def test_a_wrong_secret_is_reported(s3_url: str, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-the-secret-key")
     storage = open_storage(s3_url)
-    with pytest.raises(StorageError, match=r"access denied .* check AWS_ACCESS_KEY_ID") as caught:
+    with pytest.raises(
+        StorageError, match=r"SignatureDoesNotMatch.* AWS_SECRET_ACCESS_KEY is wrong"
+    ) as caught:
         storage.put(KEY, clip)
     assert "\n" not in str(caught.value)
-    with pytest.raises(StorageError, match=r"access denied .* check AWS_ACCESS_KEY_ID"):
+    with pytest.raises(StorageError, match=r"access denied \(403\); check the keys in AWS_"):
         storage.size(KEY)
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_a_bucket_in_the_servers_address_is_refused(
+    s3_url: str, s3_server: Server, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setenv("S3_ENDPOINT_URL", f"{s3_server.endpoint_url}/{s3_server.bucket}{end}")
+    with pytest.raises(ConfigError, match=f"without the bucket.* set it to {s3_server.endpoint_url}$"):
+        open_storage(s3_url)
 
 
 def test_missing_credentials_are_reported(

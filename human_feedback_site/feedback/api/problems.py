@@ -1,5 +1,6 @@
 """Errors as RFC 9457 problems, also where Django fails before a view of the API is reached."""
 
+import logging
 import sys
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
@@ -17,12 +18,12 @@ from rest_framework.views import exception_handler as drf_exception_handler
 from human_feedback_site.feedback.errors import (
     ConflictError,
     FeedbackError,
+    MediaStoreError,
     NoConsentError,
     NotFoundError,
     NotInstalledError,
     UnreadableClipsError,
 )
-from human_feedback_site.feedback.media import is_away
 from human_feedback_site.logs import current_request_id
 
 CONTENT_TYPE = "application/problem+json"
@@ -34,7 +35,10 @@ _STATUS = {
     ConflictError: HTTPStatus.CONFLICT,
     UnreadableClipsError: HTTPStatus.UNPROCESSABLE_ENTITY,
     NotInstalledError: HTTPStatus.NOT_IMPLEMENTED,
+    MediaStoreError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
+
+_log = logging.getLogger(__name__)
 
 
 def problem(status: int, detail: str, errors: list[dict[str, str]] | None = None) -> dict[str, Any]:
@@ -72,7 +76,11 @@ def _refusal(error: FeedbackError) -> Response:
     body = problem(status, str(error), errors)
     if isinstance(error, NoConsentError):
         body["type"] = NO_CONSENT  # by which the labeling page tells it from other refusals
-    return Response(body, status=status, content_type=CONTENT_TYPE)
+    headers = {}
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        _log.error("%s", error)
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    return Response(body, status=status, headers=headers, content_type=CONTENT_TYPE)
 
 
 def _detail(error: Exception) -> str:
@@ -143,13 +151,11 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 def server_error(request: HttpRequest) -> HttpResponse:
     """Answer status 500, or 503 where database or media store have failed, for that may pass."""
     error = sys.exception()
-    away = "database" if isinstance(error, OperationalError | InterfaceError) else None
-    if is_away(error):
-        away = "media store"
+    away = isinstance(error, OperationalError | InterfaceError)
     if not _is_api(request):
-        return _failure_page(503 if away else 500)
+        return _failure_page(503 if away or isinstance(error, MediaStoreError) else 500)
     if away:
-        return unavailable(f"The {away} does not answer. Try again soon.")
+        return unavailable("The database does not answer. Try again soon.")
     detail = f"The site failed; its log says why under {current_request_id()}. Trying again later may help."
     return _problem_response(500, detail)
 

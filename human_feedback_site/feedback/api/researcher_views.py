@@ -93,7 +93,7 @@ class ComparisonsView(TrainerView):
         s.RegisteredSerializer,
         example="registered",
         body=(s.ComparisonsRequestSerializer, "comparisons"),
-        statuses=(200, 409, 422),
+        statuses=(200, 409, 422, 503),
     )
     def post(self, request: Request, name: str) -> Response:
         """Register comparisons whose clips are uploaded: all or none, and twice is once."""
@@ -212,7 +212,7 @@ class EpisodesView(TrainerView):
         s.StoredSerializer,
         example="stored",
         body=(s.EpisodeRequestSerializer, "episode"),
-        statuses=(200, 422),
+        statuses=(200, 422, 503),
     )
     def post(self, request: Request, name: str) -> Response:
         """Show labelers a film that is uploaded; one of the same step replaces it."""

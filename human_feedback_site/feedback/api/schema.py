@@ -19,6 +19,7 @@ _PROBLEMS = {
     409: "It contradicts what is already recorded.",
     422: "The site cannot read a clip, or its key is not under the experiment's name; `errors` says which.",
     501: "The site was installed without what this needs.",
+    503: "The media store does not answer, or refuses; `detail` says why. Try again later.",
 }
 _ALWAYS = (400, 401, 403, 404)
 

@@ -11,7 +11,12 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 from django.template.defaultfilters import pluralize
 
-from human_feedback_site.feedback.errors import BadFileError, ConflictError, NotInstalledError
+from human_feedback_site.feedback.errors import (
+    BadFileError,
+    ConflictError,
+    MediaStoreError,
+    NotInstalledError,
+)
 from human_feedback_site.feedback.models import Experiment, validate_name
 from human_feedback_site.feedback.services.experiments import put_experiment
 from human_feedback_site.feedback.services.imports import import_tables
@@ -44,7 +49,7 @@ class Command(BaseCommand):
                 found = Experiment.objects.filter(name=options["experiment"]).first()
                 experiment = found or _new_experiment(options)
                 done = import_tables(experiment, options["comparisons"], options["labels"])
-        except (BadFileError, NotInstalledError) as error:
+        except (BadFileError, MediaStoreError, NotInstalledError) as error:
             raise CommandError(f"Nothing was imported.\n{error}") from None
         cancelled = f", {done.cancelled} of them cancelled: their clips are not in the store"
         return (
