@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +18,7 @@ from django.db.models.functions import Now
 from django.test import Client, RequestFactory
 from pytest_django import Settings
 
+from human_feedback_site.feedback import addresses
 from human_feedback_site.feedback.addresses import client_address
 from human_feedback_site.feedback.errors import TooManyAttemptsError
 from human_feedback_site.feedback.models import Attempts
@@ -187,6 +190,26 @@ def test_wrong_tokens_are_refused_for_a_while_and_right_ones_never(
         (1, "unknown", HERE),
         (1, "6.6.6.6, <script>", HERE),
         (1, "2001:db8::1", "2001:db8::1"),
+        (1, "10.0.2.1:5123", "10.0.2.1"),
+        (1, "6.6.6.6:1, 10.0.2.1:5123", "10.0.2.1"),
+        (2, "203.0.113.9:80 , 10.0.2.1:5123", "203.0.113.9"),
+        (1, '"10.0.2.1:5123"', "10.0.2.1"),
+        (1, '6.6.6.6, " 10.0.2.1"', "10.0.2.1"),
+        (1, "[2001:db8::1]:5123", "2001:db8::1"),
+        (1, "[2001:db8::1]", "2001:db8::1"),
+        (1, '"[2001:DB8::1]:5123"', "2001:db8::1"),
+        (1, "2001:db8:0:0:0:0:0:1:5123", "2001:db8::1"),
+        (1, "fe80::1%eth0", "fe80::1"),
+        (1, "203.0.113.9,", "203.0.113.9"),
+        (1, "[203.0.113.9]:80", HERE),
+        (1, "[2001:db8::1", HERE),
+        (1, "[]:80", HERE),
+        (1, "10.0.2.1:", HERE),
+        (1, "10.0.2.1:http", HERE),
+        (1, ":5123", HERE),
+        (1, "10.0.2.256:5123", HERE),
+        (1, "_hidden", HERE),
+        (1, ", ,", HERE),
     ],
 )
 def test_an_address_is_what_the_last_proxies_say(
@@ -195,6 +218,36 @@ def test_an_address_is_what_the_last_proxies_say(
     settings.PROXIES = proxies
     request = RequestFactory().get("/", headers={"X-Forwarded-For": forwarded}, REMOTE_ADDR=HERE)
     assert client_address(request) == found
+
+
+def test_an_entry_that_cannot_be_read_is_logged_once(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(addresses, "_complained", threading.Event())
+    settings.PROXIES = 1
+    for entry in ("203.0.113.9:80", "proxy-7:80" + 100 * "x", "unknown"):
+        request = RequestFactory().get("/", headers={"X-Forwarded-For": entry}, REMOTE_ADDR=HERE)
+        client_address(request)
+    [record] = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "found 'proxy-7:80" in record.getMessage()
+    assert f"counts as {HERE}" in record.getMessage()
+    assert len(record.getMessage()) < 300
+
+
+@pytest.mark.parametrize("other", ["198.51.100.8:80", "[2001:db8::1]:80"])
+def test_behind_a_proxy_that_writes_ports_nobody_locks_others_out(
+    ada: User, settings: Settings, other: str
+) -> None:
+    settings.PROXIES = 1
+
+    def sign_in_from(address: str, password: str) -> int:
+        client = Client(REMOTE_ADDR=HERE, headers={"X-Forwarded-For": address})
+        return client.post("/accounts/login/", {"username": "ada", "password": password}).status_code
+
+    found = [sign_in_from(f"{THERE}:{5000 + port}", "wrong") for port in range(limits.MOST_OF_NAME + 1)]
+    assert found == [*limits.MOST_OF_NAME * [200], 429]
+    assert sign_in_from(other, PASSWORD) == 302
 
 
 def test_a_forged_header_does_not_make_new_attempts(ada: User, settings: Settings) -> None:
