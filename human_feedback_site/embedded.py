@@ -285,7 +285,12 @@ def _prepare_database() -> None:
     from django.core.management import call_command  # noqa: PLC0415
     from django.db import connections  # noqa: PLC0415
 
+    from human_feedback_site.feedback.system_checks import sign_in_obstacle  # noqa: PLC0415
+
     django.setup()
+    obstacle = sign_in_obstacle()
+    if obstacle is not None:
+        _log.warning("%s", obstacle)
     call_command("setup_embedded")
     connections.close_all()  # a worker must not inherit them
 

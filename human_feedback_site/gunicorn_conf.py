@@ -6,10 +6,12 @@ replaced after a number of requests, because none is known to grow.
 
 import os
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 
 from human_feedback_site.environment import WEB_PROCESSES, read_count
+from human_feedback_site.feedback.system_checks import sign_in_obstacle
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "human_feedback_site.settings")
 
@@ -35,3 +37,10 @@ control_socket_disable = True  # signals do
 accesslog = None  # the site writes a line for each request, without the secrets that addresses hold
 # Settings that cannot work end the server here, with one line, and not each worker.
 logconfig_dict = settings.LOGGING
+
+
+def on_starting(server: Any) -> None:
+    """Warn once, in the master, where nobody could sign in."""
+    obstacle = sign_in_obstacle()
+    if obstacle is not None:
+        server.log.warning("%s", obstacle)

@@ -10,6 +10,10 @@ class FeedbackConfig(AppConfig):
     name = "human_feedback_site.feedback"
     verbose_name = "Feedback"
 
+    def ready(self) -> None:
+        """Register the checks of settings."""
+        from human_feedback_site.feedback import system_checks  # noqa: F401, PLC0415 (registers them)
+
 
 class SiteAdminConfig(admin_apps.AdminConfig):
     """Django's admin, for the admin alone."""

@@ -10,15 +10,16 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
+from human_feedback_site.feedback.system_checks import sign_in_obstacle
 from tests.site.conftest import settings_of
 
 if TYPE_CHECKING:
     from tests.site.production.conftest import Production
 
 
-def check(site: Production, address: str) -> str:
+def check(site: Production, address: str, **variables: str) -> str:
     """Check in this process, with the settings of a site that is reached at an address."""
-    values = settings_of(**site.environment | {"TEACHER_PUBLIC_URL": address})
+    values = settings_of(**site.environment | {"TEACHER_PUBLIC_URL": address} | variables)
     del values["DATABASES"]  # Django would not notice that they change
     out = io.StringIO()
     with override_settings(**values):
@@ -38,3 +39,48 @@ def test_an_http_address_is_warned_of_for_what_only_https_can_protect(site: Prod
         check(site, "http://192.168.1.5:8000")
     no_hsts_no_redirect_no_secure_cookies = ["W004", "W008", "W012", "W016"]
     assert re.findall(r"security\.(\w+)", str(caught.value)) == no_hsts_no_redirect_no_secure_cookies
+
+
+def obstacle(host: str) -> str:
+    return (
+        f"ALLOWED_HOSTS lets people come to {host}, but over http nobody can sign in or use an invitation: "
+        "set TEACHER_PUBLIC_URL to the address in their browsers, "
+        "such as http://lab.local:8000 or https://lab.local."
+    )
+
+
+@pytest.mark.parametrize(
+    ("hosts", "shown"), [("lab.local", "lab.local"), ("127.0.0.1,.lab.local,x", ".lab.local"), ("*", "*")]
+)
+def test_hosts_without_an_address_are_warned_of_for_nobody_could_sign_in(
+    site: Production, hosts: str, shown: str
+) -> None:
+    with pytest.raises(CommandError) as caught:
+        check(site, "", ALLOWED_HOSTS=hosts)
+    [line] = [line for line in str(caught.value).splitlines() if "feedback.W001" in line]
+    assert line == f"?: (feedback.W001) {obstacle(shown)}"
+
+
+@pytest.mark.parametrize(
+    ("address", "variables"),
+    [
+        ("", {}),  # for this machine alone
+        ("http://lab.local:8000", {"ALLOWED_HOSTS": "lab.local"}),
+        ("https://lab.local", {"ALLOWED_HOSTS": "lab.local"}),
+        ("", {"ALLOWED_HOSTS": "lab.local", "CSRF_TRUSTED_ORIGINS": "https://lab.local"}),
+    ],
+)
+def test_where_people_can_sign_in_nothing_is_said_of_it(
+    site: Production, address: str, variables: dict[str, str]
+) -> None:
+    values = settings_of(**site.environment | {"TEACHER_PUBLIC_URL": address} | variables)
+    del values["DATABASES"]
+    with override_settings(**values):
+        assert sign_in_obstacle() is None
+
+
+def test_production_says_so_once_when_it_starts(site: Production) -> None:
+    site.start(TEACHER_PUBLIC_URL="", ALLOWED_HOSTS="lab.local", WEB_CONCURRENCY="2")
+    assert site.url
+    [line] = [line for line in site.log() if line["level"] == "WARNING"]
+    assert line["message"] == obstacle("lab.local")
