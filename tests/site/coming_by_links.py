@@ -83,7 +83,7 @@ def shown(api: Api) -> tuple[int, str]:
     """Return how many answers the last page counts, and the code that it shows."""
     html = api.client.get("/experiments/hopper/done").content.decode()
     [count] = re.findall(r"(\d+) answers? of yours", html)
-    return int(count), "".join(re.findall(r"<code>(\w+)</code>", html))
+    return int(count), "".join(re.findall(r"<code[^>]*>(\w+)</code>", html))
 
 
 def on_the_page(api: Api) -> int:

@@ -105,7 +105,9 @@ def researcher_client(researcher: User) -> Client:
 def closed(invite: Invite) -> list[tuple[int, str]]:
     found = []
     for response in (Client().get(path_of(invite)), Client().post(path_of(invite))):
-        found.append((response.status_code, response.content.decode().split("<h1>")[1].split("</h1>")[0]))
+        found.append(
+            (response.status_code, response.content.decode().split('<h1 dir="auto">')[1].split("</h1>")[0])
+        )
     return found
 
 
@@ -264,7 +266,7 @@ def test_who_has_given_the_wanted_answers_gets_the_code_and_no_more_pairs(
     answer(api, reply["leases"][1], UUIDS[1])
     reply = ask(api)
     assert (reply["leases"], reply["notice"]) == ([], "done")
-    assert "<code>DONE1</code>" in ending(api)
+    assert '<code dir="auto">DONE1</code>' in ending(api)
     assert 'href="https://p.example/c?a=1&amp;cc=DONE1"' in ending(api)
     assert "OUT1" not in ending(api)
     assert Participation.objects.get(labeler__invites=None, invite__isnull=False).completed_at is not None
@@ -299,7 +301,7 @@ def test_the_code_of_those_who_are_stopped_is_another(trainer: Trainer, comer: C
     ask(api)
     Participation.objects.filter(invite__isnull=False).update(stopped_at=Now())
     assert ask(api)["notice"] == "stopped"
-    assert "<code>OUT1</code>" in ending(api)
+    assert '<code dir="auto">OUT1</code>' in ending(api)
     assert "DONE1" not in ending(api)
     trainer.put(state="finished")
     assert "DONE1" not in ending(api)
@@ -318,9 +320,9 @@ def test_who_waited_before_an_empty_queue_has_done_its_part(
     [uuid] = trainer.register()
     assert "DONE1" not in ending(api)  # there is something now
     trainer.post(f"{trainer.path}/cancel", {"comparisons": [uuid]})
-    assert "<code>DONE1</code>" in ending(api)
+    assert '<code dir="auto">DONE1</code>' in ending(api)
     trainer.register()
-    assert "<code>DONE1</code>" in ending(api)  # earned once
+    assert '<code dir="auto">DONE1</code>' in ending(api)  # earned once
 
 
 def test_a_pair_ends_the_wait(trainer: Trainer, comer: Callable[..., Api]) -> None:

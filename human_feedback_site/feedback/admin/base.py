@@ -5,14 +5,32 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
-from django.db.models import QuerySet
+from django.db.models import Field, QuerySet
+from django.forms import Field as FormField
+from django.forms import Textarea, TextInput
 from django.http import HttpRequest
 
 if TYPE_CHECKING:  # they are generic for type checkers alone
-    ModelAdmin: TypeAlias = admin.ModelAdmin[Any]
+    _ModelAdmin: TypeAlias = admin.ModelAdmin[Any]
     TabularInline: TypeAlias = admin.TabularInline[Any, Any]
 else:
-    ModelAdmin, TabularInline = admin.ModelAdmin, admin.TabularInline
+    _ModelAdmin, TabularInline = admin.ModelAdmin, admin.TabularInline
+
+
+class ModelAdmin(_ModelAdmin):
+    """Django's, where texts that people wrote have a direction of their own."""
+
+    class Media:
+        css = {"all": ("feedback/css/admin.css",)}  # noqa: RUF012 (as Django has it)
+
+    def formfield_for_dbfield(
+        self, db_field: "Field[Any, Any]", request: HttpRequest, **options: Any
+    ) -> "FormField | None":
+        """Let what is typed have its direction, too."""
+        field = super().formfield_for_dbfield(db_field, request, **options)
+        if field is not None and isinstance(field.widget, TextInput | Textarea):
+            field.widget.attrs["dir"] = "auto"
+        return field
 
 
 class ReadOnly:

@@ -1,7 +1,7 @@
 """The comparison browser: any comparison of an experiment, and what researchers ask of it."""
 
 from collections.abc import Mapping
-from typing import cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 from uuid import UUID
 
 from django import forms
@@ -22,6 +22,12 @@ from human_feedback_site.feedback.pages.overview import VERDICTS, comparison_car
 from human_feedback_site.feedback.pages.views import managed, message
 from human_feedback_site.feedback.services import moderation
 from human_feedback_site.feedback.table_files import has_parquet
+from human_feedback_site.feedback.templatetags.directions import isolated
+
+if TYPE_CHECKING:  # it is generic for type checkers alone
+    ModelChoiceField: TypeAlias = forms.ModelChoiceField[Labeler]
+else:
+    ModelChoiceField = forms.ModelChoiceField
 
 COMPARISONS_PER_PAGE = 20
 _BIGGEST = 2**63 - 1
@@ -42,6 +48,14 @@ _ORDERS: Mapping[str, Promise] = {
 }
 
 
+class LabelerField(ModelChoiceField):
+    """A choice among labelers by name."""
+
+    def label_from_instance(self, labeler: Labeler) -> str:
+        """Return the name, whose direction is its own: an option holds no elements."""
+        return isolated(labeler.name)
+
+
 class FilterForm(forms.Form):
     """What the address asks for; :meth:`filters` leaves out what makes no sense."""
 
@@ -49,7 +63,7 @@ class FilterForm(forms.Form):
     decision = forms.ChoiceField(
         label=_("Decision"), required=False, choices=[_ANY, *VERDICTS.items(), (browse.NOTHING, _("none"))]
     )
-    labeler = forms.ModelChoiceField(
+    labeler = LabelerField(
         label=_("Labeler"), required=False, queryset=Labeler.objects.none(), empty_label=_("any")
     )
     since = forms.IntegerField(label=_("Since step"), required=False, min_value=0, max_value=_BIGGEST)

@@ -1,7 +1,7 @@
 """The two forms that make invitations: for one person, and for many who come without names."""
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from django import forms
 from django.utils import timezone
@@ -25,6 +25,12 @@ class InviteForm(ModelForm):
 
     days = forms.IntegerField(min_value=1, max_value=MOST_DAYS, initial=30)
     answers_wanted = forms.IntegerField(min_value=1, max_value=_MOST, required=False)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for field in self.fields.values():
+            if type(field.widget) is forms.TextInput:
+                field.widget.attrs["dir"] = "auto"
 
     def save_for(self, experiment: Experiment) -> Invite:
         """Keep the invitation that the valid form describes."""

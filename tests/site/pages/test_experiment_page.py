@@ -130,7 +130,7 @@ def test_a_comparison_shows_its_clips_returns_and_answers(
     assert ">1.00<" in html
     assert html.index("Second is better") < html.index("taken back") < html.rindex("Equal")
     assert "<b>Equal</b>" in html
-    assert html.count("<span>mia</span>") == 2
+    assert html.count('<span dir="auto">mia</span>') == 2
 
 
 def test_a_decided_comparison_marks_the_better_clip(

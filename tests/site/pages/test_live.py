@@ -193,7 +193,7 @@ def test_it_shows_how_labelers_agree_and_how_each_does(
     trainer.experiment.participations.filter(labeler__name="bea").update(stopped_at=Now())
     html = html_of(researcher_browser)
     assert '<b class="number">0.00</b><span class="muted small">agreement over 4 pairs</span>' in html
-    ann, bea = html.split('<th scope="row">')[1:]
+    ann, bea = html.split('<th scope="row" dir="auto">')[1:]
     assert ann.startswith("ann</th>")
     assert "active</span>" in ann
     assert "stopped</span>" in bea

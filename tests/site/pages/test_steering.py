@@ -125,7 +125,7 @@ def test_the_prompt_is_changed_and_its_history_shown(trainer: Trainer, researche
     assert trainer.experiment.prompt == "Which lands better? <b>"
     html = researcher_browser.get(PATH).content.decode()
     assert html.index("Which lands better? &lt;b&gt;</span>") < html.index("Which hops higher?</span>")
-    assert "· ada" in html
+    assert "· <bdi>ada</bdi>" in html
     assert "· with the run" in html
 
 
