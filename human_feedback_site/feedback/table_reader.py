@@ -1,5 +1,6 @@
 """Files of a table, read back cell by cell: each refusal says the line and the column."""
 
+import codecs
 import csv
 import math
 import re
@@ -7,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from uuid import UUID
 
 from human_feedback_site.feedback.errors import BadFileError
@@ -17,6 +18,12 @@ from human_feedback_site.feedback.tables import Column, Kind, Table
 _MOST_PROBLEMS = 20
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
 _SHOWN = 60  # characters of a cell in a message
+_DELIMITERS = ",;\t"  # as exported; of spreadsheets where numbers have commas; of their "Unicode text"
+_SEPARATOR_LINE = re.compile(r'"?sep=."?')
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+([eE][+-]?[0-9]+)?")
+_CHANGED_BY_SPREADSHEETS = {Kind.UUID, Kind.NUMBER, Kind.YES_NO, Kind.TIME}
+_ADVICE = "; if a spreadsheet changed this column, import the file as it was exported"
+_LIKE = {Kind.TIME: " such as 2026-01-31T09:30:00Z"}
 
 
 class Problems:
@@ -24,6 +31,13 @@ class Problems:
 
     def __init__(self) -> None:
         self._found: list[str] = []
+        self._columns: set[tuple[str, str]] = set()
+
+    def add_once(self, row: "Row", column: Column, message: str) -> None:
+        """Note what is wrong with a column, in whose other cells it likely is as well."""
+        if (row.file, column.name) not in self._columns:
+            self._columns.add((row.file, column.name))
+            self.add(row, message)
 
     def add(self, row: "Row", message: str) -> None:
         """Note what is wrong with a row; raises :class:`BadFileError` when it is enough."""
@@ -43,6 +57,11 @@ class Row:
 
     where: str
     cells: Mapping[str, Any]
+
+    @property
+    def file(self) -> str:
+        """The name of the file."""
+        return self.where.rpartition(" ")[0].rpartition(" ")[0]
 
     def __getitem__(self, column: str) -> Any:
         """Return a cell."""
@@ -67,21 +86,64 @@ def read_table(table: Table, path: Path, problems: Problems) -> Iterator[Row]:
 
 
 def _read_csv(table: Table, path: Path, problems: Problems) -> Iterator[Row]:
-    names = [column.name for column in table.columns]
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, strict=True)
-            header = next(reader, [])
-            if sorted(header) != sorted(names):
-                raise BadFileError([f"{path.name} line 1: expected the columns {','.join(names)}"])
-            columns = {column.name: column for column in table.columns}
-            in_order = [columns[name] for name in header]
+        with path.open(newline="", encoding=_encoding(path)) as file:
+            heading = _heading(table, path, file)
+            reader = csv.reader(file, strict=True, delimiter=heading.delimiter)
             for texts in reader:
-                row = _row(f"{path.name} line {reader.line_num}", in_order, texts, problems)
+                if not any(texts):  # spreadsheets leave such lines at the end
+                    continue
+                if heading.delimiter != ",":
+                    texts = _with_points(heading.columns, texts)  # noqa: PLW2901 (nothing else is of use)
+                where = f"{path.name} line {heading.lines + reader.line_num}"
+                row = _row(where, heading.columns, texts, problems)
                 if row is not None:
                     yield row
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise BadFileError([f"{path.name}: it is no CSV file in UTF-8: {error}"]) from None
+    except (OSError, UnicodeError, csv.Error) as error:
+        wanted = "it is no CSV file in UTF-8 or UTF-16; a spreadsheet saves one as CSV UTF-8"
+        raise BadFileError([f"{path.name}: {wanted}: {error}"]) from None
+
+
+def _encoding(path: Path) -> str:
+    """Return how a text is encoded: in UTF-8 as it was exported, or as spreadsheets do "Unicode text"."""
+    with path.open("rb") as file:
+        beginning = file.read(2)
+    if beginning in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}:
+        return "utf-16"
+    if beginning.endswith(b"\0"):
+        return "utf-16-le"
+    return "utf-16-be" if beginning.startswith(b"\0") else "utf-8-sig"
+
+
+@dataclass(frozen=True)
+class _Heading:
+    """What the first line of a CSV file says, or the first two."""
+
+    columns: list[Column]
+    delimiter: str
+    lines: int
+
+
+def _heading(table: Table, path: Path, file: TextIO) -> _Heading:
+    """Read the names of the columns, between whichever delimiter; Excel may name that in a line before."""
+    columns = {column.name: column for column in table.columns}
+    line, lines = file.readline(), 1
+    if _SEPARATOR_LINE.fullmatch(line.strip()):
+        line, lines = file.readline(), 2
+    for delimiter in _DELIMITERS:
+        names = next(csv.reader([line], strict=True, delimiter=delimiter), [])
+        if sorted(names) == sorted(columns):
+            return _Heading([columns[name] for name in names], delimiter, lines)
+    raise BadFileError([f"{path.name} line {lines}: expected the columns {','.join(columns)}"])
+
+
+def _with_points(columns: list[Column], texts: list[str]) -> list[str]:
+    """Return cells with points in numbers: where commas delimit no cells, they may be in numbers."""
+    numbers = {at for at, column in enumerate(columns) if column.kind == Kind.NUMBER}
+    return [
+        text.replace(",", ".") if at in numbers and _DECIMAL_COMMA.fullmatch(text) else text
+        for at, text in enumerate(texts)
+    ]
 
 
 def _row(where: str, columns: list[Column], texts: list[str], problems: Problems) -> Row | None:
@@ -94,7 +156,11 @@ def _row(where: str, columns: list[Column], texts: list[str], problems: Problems
         try:
             cells[column.name] = _cell(column, text)
         except ValueError as error:
-            problems.add(row, f"{column.name}: expected {error}, found {text[:_SHOWN]!r}")
+            message = f"{column.name}: expected {error}, found {text[:_SHOWN]!r}"
+            if text and column.kind in _CHANGED_BY_SPREADSHEETS:
+                problems.add_once(row, column, message + _ADVICE)
+            else:
+                problems.add(row, message)
     return Row(where, cells) if len(cells) == len(columns) else None
 
 
@@ -109,7 +175,7 @@ def _cell(column: Column, text: str) -> Any:
     try:
         value = _READ[column.kind](text)
     except (ValueError, KeyError):
-        raise ValueError(f"a {column.kind}") from None
+        raise ValueError(f"a {column.kind}{_LIKE.get(column.kind, '')}") from None
     if column.kind == Kind.WHOLE and not column.least <= value <= column.most:
         raise ValueError(f"a whole number from {column.least} to {column.most}")
     return value
@@ -145,10 +211,14 @@ def _time(text: str) -> datetime:
     return value
 
 
+def _yes_no(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()]  # spreadsheets write TRUE
+
+
 _READ: Mapping[Kind, Callable[[str], Any]] = {
     Kind.UUID: UUID,
     Kind.WHOLE: _whole,
     Kind.NUMBER: _number,
-    Kind.YES_NO: {"true": True, "false": False}.__getitem__,
+    Kind.YES_NO: _yes_no,
     Kind.TIME: _time,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -315,7 +316,9 @@ def test_many_mistakes_are_told_together_and_nothing_is_imported(
     [
         (b"", "expected the columns comparison,"),
         (b"label\n", "expected the columns comparison,"),
-        (b"\xff\xfe", "no CSV file in UTF-8"),
+        (b"\xff\xfe", "expected the columns comparison,"),
+        (b"\xff\xfea", "no CSV file in UTF-8 or UTF-16"),
+        (b"Pr\xfcfung", "a spreadsheet saves one as CSV UTF-8"),
         (b"PAR1", "expected the columns"),
     ],
 )
@@ -324,6 +327,90 @@ def test_other_files_are_refused(
 ) -> None:
     with pytest.raises(CommandError, match=message):
         bring_back({**export(), "comparisons": content})
+
+
+# Files that a spreadsheet opened and saved
+
+
+def resaved(
+    exported: Exported, *, delimiter: str = ",", encoding: str = "utf-8", prefix: str = ""
+) -> Exported:
+    """Save as spreadsheets do: truth in capitals, a delimiter of the country, empty lines at the end."""
+
+    def cell(text: str) -> str:
+        if text in {"true", "false"}:
+            return text.upper()
+        is_number = delimiter != "," and re.fullmatch(r"-?\d+\.\d+", text)
+        return text.replace(".", ",") if is_number else text
+
+    def table(content: bytes) -> bytes:
+        lines = list(csv.reader(io.StringIO(content.decode(), newline="")))
+        text = io.StringIO(prefix)
+        text.seek(0, io.SEEK_END)
+        writer = csv.writer(text, delimiter=delimiter)
+        writer.writerows([cell(each) for each in line] for line in [*lines, [""] * len(lines[0]), []])
+        return text.getvalue().encode(encoding)
+
+    return {name: table(content) for name, content in exported.items()}
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"encoding": "utf-8-sig"},
+        {"delimiter": ";"},
+        {"delimiter": ";", "encoding": "utf-8-sig"},
+        {"delimiter": ";", "prefix": "sep=;\r\n"},
+        {"delimiter": "\t", "encoding": "utf-16"},
+        {"delimiter": "\t", "encoding": "utf-16-le"},
+        {"delimiter": "\t", "encoding": "utf-16-be"},
+    ],
+    ids=str,
+)
+def test_what_a_spreadsheet_saved_comes_back_as_it_was(
+    trainer: Trainer, story: Exported, bring_back: Callable[..., str], how: dict[str, str]
+) -> None:
+    saved = resaved(story, **how)
+    assert b"TRUE" in saved["labels"].replace(b"\0", b"").replace(b"FALSE", b"TRUE")
+    forget()
+    assert bring_back(saved, owner="ada") == "7 comparisons; 9 labels; 1 taken back."
+    assert export() == story
+
+
+A_TIME = "a time such as 2026-01-31T09:30:00Z"
+
+
+@pytest.mark.parametrize(
+    "mangled",
+    [
+        ("labels", "created_at", "1/31/26 9:30", A_TIME),
+        ("labels", "created_at", "2026-01-31 09:30:00", A_TIME),
+        ("labels", "created_at", "46053.39583", A_TIME),
+        ("labels", "label", "1.2E+35", "a uuid"),
+        ("labels", "swapped", "WAHR", "a true or false"),
+        ("comparisons", "first_return", "1,5", "a number"),
+    ],
+    ids=str,
+)
+def test_what_a_spreadsheet_mangled_is_told_in_one_line_for_the_whole_column(
+    trainer: Trainer, story: Exported, bring_back: Callable[..., str], mangled: tuple[str, str, str, str]
+) -> None:
+    table, column, found, expected = mangled
+    wrong = rows(story, table)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, wrong[0])
+    writer.writeheader()
+    writer.writerows({**row, column: found} for row in wrong)
+    forget()
+    with pytest.raises(CommandError) as refused:
+        bring_back({**story, table: text.getvalue().encode()}, owner="ada")
+    advice = "if a spreadsheet changed this column, import the file as it was exported"
+    assert str(refused.value).splitlines() == [
+        "Nothing was imported.",
+        f"{table}.csv line 2: {column}: expected {expected}, found {found!r}; {advice}",
+    ]
+    assert not Experiment.objects.exists()
 
 
 def test_a_new_experiment_needs_an_owner(trainer: Trainer, bring_back: Callable[..., str]) -> None:

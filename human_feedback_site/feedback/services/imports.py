@@ -73,6 +73,7 @@ def import_tables(experiment: Experiment, comparisons: Path, labels: Path) -> Im
         Experiment.objects.select_for_update(no_key=True).get(pk=experiment.pk)  # one at a time
         for rows in _batches(read_table(COMPARISONS, comparisons, problems)):
             _add_comparisons(work, rows)
+        problems.complain()  # the labels of what is lacking would be refused for that alone
         for rows in _batches(read_table(LABELS, labels, problems)):
             work.added.add(rows, work.made)
         problems.complain()
