@@ -24,7 +24,8 @@ def serve_clip(request: HttpRequest, token: str) -> HttpResponse:
             clip = store.path_of_link(token).read_bytes()  # a second or two of video: small enough to hold
         except (signing.BadSignature, FileNotFoundError):
             raise Http404("This link has expired, or its clip is gone.") from None
-    wanted = _RANGE.fullmatch(request.headers.get("Range", ""))
+    # A range means something to GET alone (RFC 9110, section 14.2).
+    wanted = _RANGE.fullmatch(request.headers.get("Range", "")) if request.method == "GET" else None
     if wanted is None or wanted.groups() == ("", ""):
         response = HttpResponse(clip, content_type="video/mp4")
     else:

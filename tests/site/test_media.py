@@ -86,8 +86,9 @@ def test_other_ranges_get_the_whole_clip(client: Client, link: str, asked: str) 
     assert (response.status_code, response.content) == (200, CLIP)
 
 
-def test_a_head_request_tells_the_size(client: Client, link: str) -> None:
-    response = client.head(link)
+@pytest.mark.parametrize("asked", [None, "bytes=0-9", "bytes=900-"])
+def test_a_head_request_tells_the_size_of_the_whole(client: Client, link: str, asked: str | None) -> None:
+    response = client.head(link, headers={"Range": asked} if asked else None)
     assert (response.status_code, response["Content-Length"], response.content) == (200, "200", b"")
 
 
