@@ -94,6 +94,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "human_feedback_site.feedback.middleware.page_of_refused_methods",
 ]
 ROOT_URLCONF = "human_feedback_site.urls"
 WSGI_APPLICATION = "human_feedback_site.wsgi.application"

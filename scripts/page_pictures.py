@@ -291,6 +291,7 @@ def of_links(album: Album) -> None:
     album.sheet("login", "/accounts/login/")
     album.sheet("login-refused", "/accounts/login/", None, fails_to_sign_in)
     album.sheet("404", "/nothing-here", noor)
+    album.sheet("405", f"{album.path}/pause", noor)
     for template, status in (("403", 403), ("403_csrf", 403), ("500", 500)):
         album.sheet(template, "/accounts/login/", None, fails(album, template, status))
 

@@ -3,10 +3,13 @@
 import logging
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 
 from django.conf import settings
 from django.core.exceptions import BadRequest
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import render
+from django.utils.cache import add_never_cache_headers
 from django.utils.functional import SimpleLazyObject, empty
 
 from human_feedback_site import logs
@@ -14,6 +17,7 @@ from human_feedback_site.feedback.api.problems import too_large
 from human_feedback_site.feedback.media import media_store
 
 _PROBES = frozenset({"/livez", "/readyz"})  # every few seconds, for ever
+_NO_PAGES = ("/api/", "/media/", *_PROBES)  # nobody reads what these answer
 _access = logging.getLogger("human_feedback_site.access")
 
 
@@ -74,6 +78,24 @@ def readable_body(
         if request.content_type == "multipart/form-data" and charset not in {"utf-8", "utf8"}:
             raise BadRequest(f"A form must be UTF-8, not {charset}.")
         return get_response(request)
+
+    return middleware
+
+
+def page_of_refused_methods(
+    get_response: Callable[[HttpRequest], HttpResponse],
+) -> Callable[[HttpRequest], HttpResponse]:
+    """Show people a page where they open an address that only takes what a form sends, or the reverse."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        response = get_response(request)
+        is_page = request.method in {"GET", "POST"} and not request.path.startswith(_NO_PAGES)
+        if is_page and isinstance(response, HttpResponseNotAllowed) and not response.content:
+            page = render(request, "405.html", status=HTTPStatus.METHOD_NOT_ALLOWED)
+            page.headers["Allow"] = response.headers["Allow"]
+            add_never_cache_headers(page)
+            return page
+        return response
 
     return middleware
 

@@ -377,6 +377,25 @@ def test_other_methods_are_refused(clients: dict[str, Client], places: dict[str,
     assert wrong == []
 
 
+def test_pages_that_cannot_be_opened_say_so_in_a_page(
+    clients: dict[str, Client], places: dict[str, object]
+) -> None:
+    shown = set()
+    for row in ROWS:
+        for method in {"GET", "POST"} - {each.method for each in ROWS if each.route == row.route}:
+            response = send(clients["owner"], row, places, method)
+            is_page = not row.route.startswith(("api/", "media/", "livez", "readyz"))
+            if is_page and response.status_code == 405:
+                shown.add((row.route, method))
+                assert response.headers["Allow"]
+                assert response.headers["Content-Type"].startswith("text/html")
+                html = response.content.decode()
+                assert "<h1" in html.partition("This address cannot be opened in this way")[0], row.path
+                assert 'href="/"' in html
+    assert len({route for route, method in shown if method == "GET"}) > 10
+    assert len({route for route, method in shown if method == "POST"}) > 5
+
+
 def test_nothing_is_written_without_the_csrf_token(
     clients: dict[str, Client], places: dict[str, object]
 ) -> None:

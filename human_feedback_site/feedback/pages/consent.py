@@ -7,6 +7,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
+from human_feedback_site.feedback.errors import ConflictError
 from human_feedback_site.feedback.pages.labeling import labeler_in
 from human_feedback_site.feedback.pages.views import managed, message
 from human_feedback_site.feedback.services import consent as service
@@ -39,5 +40,9 @@ def edit(request: HttpRequest, name: str) -> HttpResponse:
     text = request.POST.get("text", "")
     if len(text) > service.MAX_CONSENT or "\x00" in text:
         return message(request, 400, _("This cannot be a consent text"), _("Use at most 20,000 characters."))
-    service.set_text(experiment, text)
+    try:
+        service.set_text(experiment, text, seen=request.POST.get("version"))
+    except ConflictError:
+        heading, advice = _("The consent text was changed meanwhile"), _("Go back and load the page again.")
+        return message(request, 409, heading, advice)
     return redirect("invites", name)

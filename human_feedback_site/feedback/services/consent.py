@@ -2,6 +2,7 @@
 
 from django.db import transaction
 
+from human_feedback_site.feedback.errors import ConflictError
 from human_feedback_site.feedback.models import (
     ConsentAnswer,
     ConsentText,
@@ -14,11 +15,16 @@ MAX_CONSENT = 20_000
 
 
 @transaction.atomic
-def set_text(experiment: Experiment, text: str) -> ConsentText | None:
+def set_text(experiment: Experiment, text: str, *, seen: str | None = None) -> ConsentText | None:
     """Ask from now on for agreement to ``text``; an empty one asks for nothing. Returns the version.
 
-    Whoever agreed to another version is asked again; one that was used before is that version again.
+    Whoever agreed to another version is asked again; one that was used before is that version again. Raises
+    :class:`ConflictError` where the one whose digest was ``seen`` (empty: none) is in force no more.
     """
+    locked = Experiment.objects.select_for_update(no_key=True, of=("self",)).select_related("consent")
+    in_force = locked.get(pk=experiment.pk).consent
+    if seen is not None and seen != (in_force.digest if in_force else ""):
+        raise ConflictError("The consent text was changed meanwhile.")
     text = text.replace("\r\n", "\n").strip()
     version = None
     if text:
