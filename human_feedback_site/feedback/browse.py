@@ -1,5 +1,6 @@
 """Reads: comparisons by what became of them, and all that ever happened to one."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -27,6 +28,7 @@ MOST_COUNTED = 10_000
 
 STATES = ("waiting", "leased", "answered", "decided", "cancelled", "gold")
 NOTHING = "none"  # as a decision
+BEGINS_A_UUID = re.compile(r"[0-9A-Fa-f-]{1,36}")
 SELDOM_SAID = {Outcome.EQUAL, Outcome.CANT_TELL}
 MOST_NAMED = 30_000
 """Rows that a statement names one by one; both databases take a few more. So many that were ever decided as
@@ -113,7 +115,7 @@ def _filtered(experiment: Experiment, filters: Filters) -> QuerySet[Comparison]:
         answers = Label.objects.filter(comparison=OuterRef("pk"), labeler=filters.labeler)
         comparisons = comparisons.filter(Exists(answers))
     if filters.text:
-        comparisons = comparisons.filter(uuid__range=_uuids_from(filters.text))
+        comparisons = comparisons.filter(uuid__range=uuids_from(filters.text))
     if filters.since is not None:
         comparisons = comparisons.filter(step__gte=filters.since)
     return comparisons
@@ -169,7 +171,7 @@ def _opinions() -> Subquery:
     return Subquery(counted.values("opinions"))
 
 
-def _uuids_from(beginning: str) -> tuple[UUID, UUID]:
+def uuids_from(beginning: str) -> tuple[UUID, UUID]:
     """Return the first and the last UUID that begins so; both databases find them by the index."""
     digits = beginning.replace("-", "")[:32]
     return UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))

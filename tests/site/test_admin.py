@@ -175,7 +175,9 @@ def test_a_larger_overlap_opens_what_had_enough_labels(
 
 def test_labelers_keep_the_name_of_their_invitation(root: Client, browser: Browser) -> None:
     labeler = models.Labeler.objects.get()
-    root.post(page("change", models.Labeler, labeler.pk), {"name": "mallory", "experiments": []})
+    change = page("change", models.Labeler, labeler.pk)
+    shown = {"initial-experiments": models.Experiment.objects.get().pk}
+    assert root.post(change, {"name": "mallory", "experiments": [], **shown}).status_code == 302
     assert [each.name for each in models.Labeler.objects.all()] == ["you"]
     assert not labeler.experiments.exists()
 

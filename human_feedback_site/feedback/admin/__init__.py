@@ -3,6 +3,6 @@
 What labelers did is evidence: it can be read here, not changed.
 """
 
-from human_feedback_site.feedback.admin import comparisons, evidence, experiments, invites, people
+from human_feedback_site.feedback.admin import accounts, comparisons, evidence, experiments, invites, people
 
-__all__ = ["comparisons", "evidence", "experiments", "invites", "people"]
+__all__ = ["accounts", "comparisons", "evidence", "experiments", "invites", "people"]

@@ -5,8 +5,7 @@ from typing import Any, cast
 
 from django.contrib import admin
 from django.contrib.auth.models import User
-from django.db.models import Count, Field, Q, QuerySet
-from django.forms import Field as FormField
+from django.db.models import Count, Q, QuerySet
 from django.forms import ModelForm
 from django.http import HttpRequest
 from django.template.defaultfilters import pluralize
@@ -77,12 +76,6 @@ class ExperimentAdmin(Audited, ModelAdmin):
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Leave making experiments to trainers."""
         return False
-
-    def formfield_for_dbfield(
-        self, db_field: "Field[Any, Any]", request: HttpRequest, **options: Any
-    ) -> "FormField | None":
-        """Let the form remember what it showed, so that a change is one that was made in it."""
-        return super().formfield_for_dbfield(db_field, request, show_hidden_initial=True, **options)
 
     def save_model(self, request: HttpRequest, obj: Any, form: "ModelForm[Any]", change: bool) -> None:
         """Write the changed fields alone; another overlap closes and opens comparisons, a prompt is kept."""

@@ -71,7 +71,11 @@ class FilterForm(forms.Form):
         label=_("UUID begins with"),
         required=False,
         max_length=36,
-        validators=[RegexValidator(r"\A[0-9A-Fa-f-]{1,36}\Z", _("Use digits, letters a to f, and hyphens."))],
+        validators=[
+            RegexValidator(
+                rf"\A{browse.BEGINS_A_UUID.pattern}\Z", _("Use digits, letters a to f, and hyphens.")
+            )
+        ],
     )
     order = forms.ChoiceField(label=_("Order"), required=False, choices=list(_ORDERS.items()))
     disagreement = forms.BooleanField(label=_("Labelers disagree"), required=False)
