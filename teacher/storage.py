@@ -152,11 +152,13 @@ class S3Storage:
             try:
                 return self._client.head_object(Bucket=self._bucket, Key=name)["ContentLength"]
             except ClientError as error:
+                if not 400 <= error.response["ResponseMetadata"]["HTTPStatusCode"] < 500:
+                    raise
+                # HEAD has no body and cannot say whether object, bucket, keys or clock are to blame.
+                self._client.list_objects_v2(Bucket=self._bucket, Prefix=name, MaxKeys=1)
                 if error.response["Error"]["Code"] not in {"404", "NoSuchKey", "NotFound"}:
                     raise
-            # HEAD has no body and cannot tell a missing object from a missing bucket.
-            self._client.head_bucket(Bucket=self._bucket)
-            return None
+                return None
 
     def remove(self, key: str) -> None:
         """As :meth:`Storage.remove`."""

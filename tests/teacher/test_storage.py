@@ -4,6 +4,7 @@ import resource
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -173,7 +174,18 @@ def test_a_wrong_secret_is_reported(s3_url: str, clip: Path, monkeypatch: pytest
     ) as caught:
         storage.put(KEY, clip)
     assert "\n" not in str(caught.value)
-    with pytest.raises(StorageError, match=r"access denied \(403\); check the keys in AWS_"):
+    with pytest.raises(StorageError, match=r"SignatureDoesNotMatch.* AWS_SECRET_ACCESS_KEY is wrong"):
+        storage.size(KEY)
+
+
+def test_a_wrong_clock_is_reported(s3_url: str, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead = datetime.now(UTC).replace(tzinfo=None) + timedelta(minutes=20)
+    monkeypatch.setattr("botocore.auth.get_current_datetime", lambda: ahead)
+    storage = open_storage(s3_url)
+    told = r"this machine's clock is wrong.*set it by NTP"
+    with pytest.raises(StorageError, match=told):
+        storage.put(KEY, clip)
+    with pytest.raises(StorageError, match=told):
         storage.size(KEY)
 
 
