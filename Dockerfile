@@ -44,6 +44,7 @@ LABEL org.opencontainers.image.title="RL-Teacher site"
 COPY manage.py ./
 COPY docker/site-setup docker/health-site docker/health-worker docker/
 COPY --from=site-build /opt/rl-teacher /opt/rl-teacher
+RUN install --directory --owner=10001 --group=10001 runs
 USER 10001:10001
 EXPOSE 8000
 CMD ["python", "-m", "human_feedback_site.serve", "--bind", "0.0.0.0:8000"]

@@ -2,6 +2,9 @@
 
 ``python -m stack --bots 10`` also runs a whole experiment on it with scripted labelers, audits what became of
 every label, and ends with status 0 only where none was lost, doubled or inverted.
+
+``python -m stack --backup FOLDER`` and ``--restore FOLDER`` are ``manage.py backup`` and ``restore`` for a
+stack that is stopped.
 """
 
 import argparse
@@ -18,6 +21,7 @@ from stack.display import Display
 from stack.errors import StackError
 from stack.experiment import Experiment, ExperimentOptions
 from stack.folder import Folder
+from stack.process import State
 from stack.site import Site
 from stack.supervisor import Supervisor
 from stack.words import farewell, welcome
@@ -29,6 +33,10 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = OneLineParser(prog="python -m stack", description="The full stack on this machine.")
     parser.add_argument("--dir", type=_folder, default=Path("state/stack"), help="its folder (%(default)s)")
     parser.add_argument("--workers", type=_at_least(1), default=2, help="render workers (%(default)s)")
+    kept = parser.add_argument_group("backup and restore, instead of running it")
+    which = kept.add_mutually_exclusive_group()
+    which.add_argument("--backup", type=_folder, metavar="FOLDER", help="copy all it has to a new folder")
+    which.add_argument("--restore", type=_folder, metavar="FOLDER", help="make a stack of such a folder")
     whole = parser.add_argument_group("a whole experiment with scripted labelers")
     whole.add_argument("--bots", type=_at_least(0), default=0, help="how many labelers; 0: no experiment")
     whole.add_argument("--env", default="ShortHopper-v1", help="what is taught (%(default)s)")
@@ -85,13 +93,20 @@ def _interrupt(*_: object) -> NoReturn:
 
 def _run(options: argparse.Namespace, console: Console) -> int:
     folder = Folder(options.dir)
+    if options.backup:
+        folder.require_stack()
     with folder.held() as held, Display(console) as display:
+        if options.restore:
+            folder.take_secrets(options.restore)
         ports, moves = folder.ports()
         for line in moves:
             display.say(line)
         site = Site.of(folder, ports)
         experiment = Experiment(site, _wanted(options)) if options.bots else None
         with Supervisor(folder.logs, held, display) as supervisor:
+            if options.backup or options.restore:
+                console.print(_keep(site, supervisor, options), soft_wrap=True)
+                return 0
             _start(site, supervisor, options.workers)
             folder.announce(site.url)
             console.print(welcome(site), soft_wrap=True)
@@ -103,6 +118,19 @@ def _run(options: argparse.Namespace, console: Console) -> int:
             display.progress = ""
     console.print(audit.table())
     return 0 if audit.holds else 1
+
+
+def _keep(site: Site, supervisor: Supervisor, options: argparse.Namespace) -> str:
+    """Back the stack up or restore it, with the servers alone that have its data; what came of it."""
+    supervisor.start(site.postgres.service())
+    supervisor.start(site.s3.service())
+    command = "backup" if options.backup else "restore"
+    (process,) = supervisor.start(
+        site.manage(command, options.backup or options.restore, Path.cwd() / "runs")
+    )
+    while process.state is not State.DONE:
+        supervisor.look()
+    return process.last_words()
 
 
 def _wanted(options: argparse.Namespace) -> ExperimentOptions:

@@ -25,6 +25,7 @@ PORTS = {  # of each server: the first that is free
     "redis": range(6379, 6479),
 }
 ENV_NAME = "env"
+_SECRETS = "secrets.json"
 _PATIENCE_SECONDS = 10.0  # for the programs of a stack that was killed to end by themselves
 
 
@@ -91,12 +92,29 @@ class Folder:
 
     def secrets(self) -> Secrets:
         """The secrets of this stack, made with the first call; raises :class:`StackError`."""
-        path = self.path / "secrets.json"
+        path = self.path / _SECRETS
         kept = _read(path, str)
         found = Secrets(**{name: kept[name] for name in Secrets.__dataclass_fields__ if name in kept})
         if asdict(found) != kept:
             _write(path, asdict(found))
         return found
+
+    def require_stack(self) -> None:
+        """Raise :class:`StackError` where no stack has ever been."""
+        if not (self.path / _SECRETS).exists():
+            raise StackError(f"expected the folder of a stack, {self.path} is none: name it by --dir")
+
+    def take_secrets(self, backup: Path) -> None:
+        """Give a new stack the secrets of one that was backed up; other servers' backups have none.
+
+        Raises:
+            StackError: this folder has a stack already.
+        """
+        kept, own = backup / "state" / _SECRETS, self.path / _SECRETS
+        if own.exists() and (not kept.exists() or own.read_bytes() != kept.read_bytes()):
+            raise StackError(f"a stack is in {self.path} already; restore into another folder: --dir")
+        if kept.exists():
+            _write(own, _read(kept, str))
 
     def ports(self) -> tuple[dict[str, int], list[str]]:
         """A port for each server, last time's where it is free, and lines about those that are not.

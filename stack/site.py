@@ -5,6 +5,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from uuid import uuid4
 
 from celery import Celery
@@ -63,6 +64,17 @@ class Site:
             command=lambda: ["sh", "-c", script, sys.executable],
             environment=self._site_environment(),
             is_ready=lambda: False,  # but done some time
+            ends=True,
+            max_failures=1,
+        )
+
+    def manage(self, command: str, folder: Path, runs: Path) -> Service:
+        """``manage.py backup`` or ``restore``."""
+        words = [sys.executable, "manage.py", command, str(folder.absolute()), "--runs", str(runs)]
+        return Service(
+            name=command,
+            command=lambda: words,
+            environment=self._site_environment(),
             ends=True,
             max_failures=1,
         )

@@ -76,3 +76,7 @@ class BadFileError(FeedbackError):
         """``problems`` say what is wrong, each with file and line."""
         super().__init__("\n".join(problems))
         self.problems = problems
+
+
+class BackupError(FeedbackError):
+    """A backup cannot be made or restored; nothing that looks whole is left of it."""

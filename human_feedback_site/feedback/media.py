@@ -35,7 +35,12 @@ _KEY = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+")
 
 def is_key_of(experiment: str, key: str) -> bool:
     """Say whether ``key`` is a plain object key under the experiment's prefix."""
-    return _KEY.fullmatch(key) is not None and key.startswith(f"{experiment}/")
+    return is_clip_key(key) and key.startswith(f"{experiment}/")
+
+
+def is_clip_key(key: str) -> bool:
+    """Say whether ``key`` is a plain object key under any experiment's prefix."""
+    return _KEY.fullmatch(key) is not None
 
 
 class MediaStore(Protocol):
@@ -146,6 +151,11 @@ class S3Media:
         parts = urlsplit(url)
         self.bucket = parts.netloc
         self.prefix = parts.path.strip("/")
+
+    @property
+    def address(self) -> str:
+        """``s3://bucket/prefix``, as ``TEACHER_STORAGE`` names it."""
+        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
 
     @cached_property
     def client(self) -> "S3Client":

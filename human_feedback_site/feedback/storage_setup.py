@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import CORSRuleOutputTypeDef, CORSRuleTypeDef
 
 _PROBE = b"written by manage.py setup_storage to see whether clips can be kept here\n"
-_CONTENT_TYPE = "video/mp4"
+CONTENT_TYPE = "video/mp4"
 _CORS_ID = "rl-teacher-labeling"
 _RETRY_SECONDS = 1.0
 
@@ -105,9 +105,9 @@ def _objects(store: S3Media) -> str:
             )
         head = store.client.head_object(Bucket=store.bucket, Key=store.full(key))
         found = (head["ContentLength"], head["ContentType"])
-        if found != (len(_PROBE), _CONTENT_TYPE):
+        if found != (len(_PROBE), CONTENT_TYPE):
             raise MediaStoreError(
-                f"s3://{store.bucket} must return what was stored, {len(_PROBE)} bytes of {_CONTENT_TYPE}, "
+                f"s3://{store.bucket} must return what was stored, {len(_PROBE)} bytes of {CONTENT_TYPE}, "
                 f"not {found[0]} bytes of {found[1]}."
             )
     if store.readable(key):
@@ -120,7 +120,7 @@ def _probe(store: S3Media) -> Iterator[str]:
     """Keep an object in the store meanwhile; its name can be no clip's."""
     key = f".setup/{uuid.uuid4()}"
     name = store.full(key)
-    store.client.put_object(Bucket=store.bucket, Key=name, Body=_PROBE, ContentType=_CONTENT_TYPE)
+    store.client.put_object(Bucket=store.bucket, Key=name, Body=_PROBE, ContentType=CONTENT_TYPE)
     try:
         yield key
     finally:

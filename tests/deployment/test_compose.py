@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[2]
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
 EXAMPLE = (ROOT / ".env.example").read_text()
 PAGE = (ROOT / "docs/deployment.md").read_text()
-OWN = ("setup", "web", "beat", "render", "trainer")
+OWN = ("setup", "web", "beat", "render", "trainer", "manage")
 SERVERS = ("database", "redis", "media")
-ONE_SHOT = ("setup", "trainer")
+ONE_SHOT = ("setup", "trainer", "manage")
 ASKED = set(re.findall(r"\$\{(\w+)", COMPOSE))
 OFFERED = set(re.findall(r"^#?([A-Z0-9_]+)=", EXAMPLE, re.MULTILINE))
 
@@ -165,12 +165,14 @@ def test_everything_that_a_service_waits_for_gets_there(compose: Any) -> None:
 
 def test_every_volume_is_used_and_every_data_folder_is_one(compose: Any) -> None:
     used = {
-        volume.split(":")[0]: name
+        (name, volume.split(":")[0])
         for name, s in compose["services"].items()
         for volume in s.get("volumes", ())
     }
-    assert used == {"database": "database", "redis": "redis", "media": "media", "runs": "trainer"}
-    assert set(compose["volumes"]) == set(used)
+    servers = {(name, name) for name in ("database", "redis", "media")}
+    backup = {("manage", folder) for folder in ("runs", "./backups", "./.env")}
+    assert used == {*servers, ("trainer", "runs"), *backup}
+    assert set(compose["volumes"]) == {folder for _, folder in used if not folder.startswith("./")}
 
 
 def test_every_image_is_built_once_and_others_are_pinned(compose: Any, stages: dict[str, Any]) -> None:
@@ -181,7 +183,9 @@ def test_every_image_is_built_once_and_others_are_pinned(compose: Any, stages: d
     assert built == {f"rl-teacher-{role}": role for role in ("site", "render", "trainer")}
     assert set(built.values()) <= set(stages)
     assert all(services[name]["image"] in built for name in OWN)
-    assert all(services[name]["pull_policy"] == "never" for name in ("web", "beat"))  # no registry has it
+    assert all(
+        services[name]["pull_policy"] == "never" for name in ("web", "beat", "manage")
+    )  # no registry has it
     assert all(re.search(r":[\w.-]*\d", services[name]["image"]) for name in SERVERS)
 
 
@@ -201,7 +205,7 @@ def test_what_a_service_starts_is_there(compose: Any, stages: dict[str, Any], na
         for word in words
         if re.match(r"(python:)?(teacher|human_feedback_site)\.", word)
     ]
-    assert scripts or name == "trainer"
+    assert scripts or name in {"trainer", "manage"}
     assert set(scripts) <= copied
     assert all(os.access(ROOT / script, os.X_OK) for script in scripts)
     assert [module for module in modules if importlib.util.find_spec(module) is None] == []

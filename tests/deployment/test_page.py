@@ -74,7 +74,7 @@ def test_commands_of_compose_name_its_services(compose: Any) -> None:
         for line in commands
         if (found := re.match(rf"docker compose (?:exec|run){option}* (\w+)", line))
     }
-    assert named == {"web", "database", "trainer", "setup"}
+    assert named == {"web", "trainer", "setup", "manage"}
     assert named <= set(compose["services"])
     assert len(commands) > 10
 

@@ -1,0 +1,28 @@
+"""What both commands do with errors: one line and a status."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.core.management.base import CommandError
+from django.db import DatabaseError
+
+from human_feedback_site.feedback.errors import BackupError, MediaStoreError
+
+
+@contextmanager
+def one_line_errors(outcome: str) -> Iterator[None]:
+    """Turn what goes wrong in here into a ``CommandError`` that begins with the ``outcome``."""
+    try:
+        yield
+    except (BackupError, MediaStoreError) as error:
+        raise CommandError(f"{outcome}. {error}") from None
+    except OSError as error:
+        raise CommandError(
+            f"{outcome}. {error.filename or 'The system'}: {error.strerror or error}"
+        ) from None
+    except (DatabaseError, sqlite3.Error) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise CommandError(f"{outcome}. The database cannot be used: {reason}") from None
+    except KeyboardInterrupt:
+        raise CommandError(f"{outcome}: interrupted", returncode=130) from None

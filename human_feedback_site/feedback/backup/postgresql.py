@@ -1,0 +1,150 @@
+"""PostgreSQL's tables as files, by ``COPY``, so that no program of PostgreSQL's has to be here.
+
+Each file is what ``COPY ... TO STDOUT`` writes: a row a line. The tables themselves come from Django's
+migrations, up to the ones that the backup names.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import psycopg
+from django.db import connections, transaction
+from psycopg import sql
+
+from human_feedback_site.feedback.backup.manifest import Database, Table
+from human_feedback_site.feedback.errors import BackupError
+
+Cursor = psycopg.Cursor[tuple[object, ...]]
+
+_TABLES = "SELECT tablename::text FROM pg_tables WHERE schemaname = current_schema() ORDER BY tablename"
+_COLUMNS = """
+    SELECT column_name::text FROM information_schema.columns
+    WHERE table_schema = current_schema() AND table_name = %s AND is_generated = 'NEVER'
+    ORDER BY ordinal_position
+"""
+_SEQUENCES = "SELECT sequencename::text, last_value FROM pg_sequences WHERE schemaname = current_schema()"
+_SET_SEQUENCE = "SELECT setval(quote_ident(%s)::regclass, %s)"
+_BLOCK = 2**20
+
+
+@contextmanager
+def _cursor() -> Iterator[Cursor]:
+    """A cursor of a connection of its own, in a transaction that sees one state of the database."""
+    with closing(connections["default"].copy()) as connection:
+        connection.set_autocommit(False)
+        with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            yield cursor
+
+
+def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tuple[str, str]]]:
+    """Copy every table of the database; also returns the clips that labelers still need.
+
+    Raises:
+        BackupError: a copy has not as many rows as its table.
+    """
+    folder.mkdir()
+    with _cursor() as cursor:
+        names = [name for name in _tables(cursor) if name in own_tables()]
+        tables = {name: _dump_table(cursor, name, folder / f"{name}.copy") for name in names}
+        last = cursor.execute(_SEQUENCES).fetchall()
+        needed = cursor.execute(NEEDED_CLIPS).fetchall()
+    sequences = {str(name): None if value is None else int(str(value)) for name, value in last}
+    return Database("postgresql", tables, migrations, sequences), [(str(a), str(b)) for a, b in needed]
+
+
+NEEDED_CLIPS = """
+    SELECT first_key, second_key FROM feedback_comparison comparison
+    JOIN feedback_experiment experiment ON experiment.id = comparison.experiment_id
+    WHERE comparison.status IN ('open', 'gold') AND experiment.state <> 'finished'
+"""
+"""The clips that a labeler may be shown yet."""
+
+
+def _dump_table(cursor: Cursor, name: str, path: Path) -> Table:
+    columns = [str(column) for (column,) in cursor.execute(_COLUMNS, (name,)).fetchall()]
+    with path.open("wb") as file, cursor.copy(_copy(name, columns, "TO STDOUT")) as blocks:
+        for block in blocks:
+            file.write(block)
+    rows, lines = _count(cursor, name), _lines(path)
+    if rows != lines:
+        raise BackupError(f"The table {name} has {rows} rows, its copy {lines}; try again")
+    return Table(columns, rows)
+
+
+def _count(cursor: Cursor, name: str) -> int:
+    query = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(name))
+    (rows,) = cursor.execute(query).fetchone() or (0,)
+    return int(str(rows))
+
+
+def _copy(name: str, columns: Sequence[str], how: str) -> sql.Composed:
+    listed = sql.SQL(", ").join(map(sql.Identifier, columns))
+    return sql.SQL("COPY {} ({}) {}").format(sql.Identifier(name), listed, sql.SQL(how))
+
+
+def _lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
+
+
+def _tables(cursor: Cursor) -> list[str]:
+    return [str(name) for (name,) in cursor.execute(_TABLES).fetchall()]
+
+
+def own_tables() -> set[str]:
+    """The tables that a site of this version has; a database may hold those of other programs."""
+    return {*connections["default"].introspection.django_table_names(), "django_migrations"}
+
+
+def first_row() -> str | None:
+    """The table of this site in which something is kept already; None where it is as migrations leave it."""
+    kept = own_tables() - MADE_BY_MIGRATIONS
+    with _cursor() as cursor:
+        for name in sorted(kept.intersection(_tables(cursor))):
+            query = sql.SQL("SELECT 1 FROM {} LIMIT 1").format(sql.Identifier(name))
+            if cursor.execute(query).fetchone():
+                return name
+    return None
+
+
+MADE_BY_MIGRATIONS = {"django_migrations", "django_content_type", "auth_permission"}
+
+
+def drop_empty_tables() -> None:
+    """Remove the tables of a site in which nothing is kept; they may be newer than those of a backup."""
+    found = first_row()
+    if found is not None:
+        raise BackupError(f"Expected an empty database, found rows in {found}")
+    with connections["default"].cursor() as cursor:
+        for name in own_tables().intersection(connections["default"].introspection.table_names(cursor)):
+            cursor.execute(f"DROP TABLE {connections['default'].ops.quote_name(name)} CASCADE")
+
+
+def load(folder: Path, database: Database) -> None:
+    """Fill the tables, which migrations have made, from a backup: all of them, or none.
+
+    Raises:
+        BackupError: a table has not as many rows in the end as its backup.
+    """
+    connection = connections["default"]
+    with transaction.atomic(), connection.wrap_database_errors:
+        connection.ensure_connection()
+        with psycopg.Cursor(connection.connection) as cursor:
+            names = sql.SQL(", ").join(map(sql.Identifier, database.tables))
+            cursor.execute(sql.SQL("TRUNCATE {}").format(names))
+            for name, table in database.tables.items():
+                _load_table(cursor, name, table, folder / f"{name}.copy")
+            for name, last in database.sequences.items():
+                if last is not None:
+                    cursor.execute(_SET_SEQUENCE, (name, last))
+
+
+def _load_table(cursor: Cursor, name: str, table: Table, path: Path) -> None:
+    with path.open("rb") as file, cursor.copy(_copy(name, table.columns, "FROM STDIN")) as copy:
+        for block in iter(lambda: file.read(_BLOCK), b""):
+            copy.write(block)
+    rows = _count(cursor, name)
+    if rows != table.rows:
+        raise BackupError(f"{name} came back with {rows} of {table.rows} rows; the database is as it was")

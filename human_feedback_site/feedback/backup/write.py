@@ -1,0 +1,146 @@
+"""Making a backup: a folder that has its name only once all of it was checked."""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from django.conf import settings
+from django.db import connections
+from django.db.migrations.executor import MigrationExecutor
+
+from human_feedback_site.feedback.backup import postgresql, sqlite
+from human_feedback_site.feedback.backup.clips import copy_clips, name_of
+from human_feedback_site.feedback.backup.folders import copy_folder
+from human_feedback_site.feedback.backup.manifest import Database, Manifest, write_manifest
+from human_feedback_site.feedback.errors import BackupError
+from human_feedback_site.feedback.media import media_store
+
+KEPT = ("secret_key", "token", "admin_password", "secrets.json")  # of the state folder
+ENV = Path(".env")  # of Compose, in the working folder
+
+
+def back_up(folder: Path, runs: Path) -> Iterator[str]:
+    """Copy runs, database, clips and secrets into a new folder; yields a line about each.
+
+    Raises:
+        BackupError: there is nothing to copy, the folder is there, or a copy is not as it should be.
+        MediaStoreError: the media store cannot be read.
+    """
+    _refuse_inside(folder, runs)
+    made_at = datetime.now(UTC).isoformat(timespec="seconds")
+    with _new_folder(folder) as part:
+        n_files = copy_folder(runs, part / "runs") if runs.is_dir() else 0
+        yield f"runs: {_counted(n_files, 'file')} from {runs}"
+        database = None
+        if _has_database():
+            database, needed = _dump(part / "database")
+            yield f"database: {_labels(database)}"
+            yield f"clips: {_clips(part / 'clips', needed)}"
+        elif n_files:
+            yield f"database: none, there is no {sqlite.path_of_database()}"
+        else:
+            raise BackupError(
+                f"Nothing to back up: expected run directories in {runs.resolve()} or a database "
+                f"{sqlite.path_of_database()}; go to the folder that has them"
+            )
+        _copy_secrets(part)
+        manifest = write_manifest(part, made_at, database)
+        os.sync()
+    yield f"backup: {folder}, {_size(manifest)}, all of it checked"
+
+
+def _refuse_inside(folder: Path, runs: Path) -> None:
+    """Refuse to copy a folder into itself."""
+    for source in (runs, Path(settings.TEACHER_STORAGE)):  # of a bucket nothing is inside
+        if folder.resolve().is_relative_to(source.resolve()):
+            raise BackupError(f"{folder} is inside of {source}, which is copied; choose a folder elsewhere")
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """A folder to fill, which gets its name at the end; what is left of one that failed is removed."""
+    if folder.exists() or folder.is_symlink():
+        raise BackupError(f"{folder} is there already; each backup takes a new folder, choose another name")
+    part = folder.absolute().with_name(f".{folder.absolute().name}.part")
+    part.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(part, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BackupError(f"Another backup into {folder} is under way; wait for it") from None
+        try:
+            for left in part.iterdir():  # by a process that was killed
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            yield part
+            _take_name(part, folder)
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _take_name(part: Path, folder: Path) -> None:
+    try:
+        part.rename(folder)
+    except OSError:
+        if folder.exists():
+            raise BackupError(f"{folder} has been made meanwhile; choose another name") from None
+        raise
+
+
+def _has_database() -> bool:
+    """Whether there is a site: an embedded one's file may be missing where trainers asked another."""
+    return connections["default"].vendor != "sqlite" or sqlite.path_of_database().exists()
+
+
+def _dump(folder: Path) -> tuple[Database, set[str]]:
+    executor = MigrationExecutor(connections["default"])
+    leaves = executor.loader.graph.leaf_nodes()
+    if executor.migration_plan(leaves):
+        raise BackupError("The database is not of this version; run manage.py migrate first")
+    unknown = executor.loader.applied_migrations.keys() - executor.loader.graph.nodes.keys()
+    if unknown:
+        raise BackupError(f"A newer version migrated the database ({min(unknown)[1]}); back up with that one")
+    dump = sqlite.dump if connections["default"].vendor == "sqlite" else postgresql.dump
+    database, needed = dump(folder, dict(leaves))
+    return database, {key for pair in needed for key in pair}
+
+
+def _clips(folder: Path, needed: set[str]) -> str:
+    store = media_store()
+    copied = copy_clips(store, folder)
+    missing = needed - copied
+    if missing:
+        raise BackupError(
+            f"{name_of(store)} lacks {len(missing)} of {_counted(len(needed), 'clip')} that open comparisons "
+            f"show, such as {min(missing)}: is it the site's? Bring them back, or finish their experiments"
+        )
+    return f"{len(copied)} from {name_of(store)}, all {len(needed)} of open comparisons among them"
+
+
+def _copy_secrets(part: Path) -> None:
+    found = {f"state/{name}": settings.STATE_DIR / name for name in KEPT} | {"env": ENV}
+    for name, path in found.items():
+        if path.is_file():
+            (part / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, part / name)
+
+
+def _labels(database: Database) -> str:
+    labels, comparisons = (database.rows(f"feedback_{name}") for name in ("label", "comparison"))
+    return f"{_counted(labels, 'label')}, {_counted(comparisons, 'comparison')}, as many as the site has"
+
+
+def _size(manifest: Manifest) -> str:
+    megabytes = sum(size for size, _ in manifest.files.values()) / 1e6
+    return f"{_counted(len(manifest.files), 'file')}, {megabytes:.1f} MB"
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count} {thing}{'' if count == 1 else 's'}"
