@@ -4,6 +4,7 @@ import importlib.util
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+from teacher.teach import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
@@ -218,7 +221,10 @@ def test_a_service_gets_the_time_that_its_work_takes(compose: Any) -> None:
     assert all(seconds[name] > 60 for name in ("beat", "render", "trainer"))
 
 
-def test_the_trainer_gets_site_and_store_unless_it_resumes(tmp_path: Path) -> None:
+SITE_AND_STORE = ["--site_url", "http://web:8000", "--storage", "s3://clips"]
+
+
+def test_the_trainer_gets_site_and_store_where_it_needs_them(tmp_path: Path) -> None:
     teach = tmp_path / "teach"
     teach.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     teach.chmod(0o755)
@@ -229,6 +235,22 @@ def test_the_trainer_gets_site_and_store_unless_it_resumes(tmp_path: Path) -> No
         return subprocess.check_output(command, env=environment, text=True).splitlines()
 
     new = ["-p", "human", "--prompt", "Which one? --resume is no setting here"]
-    assert said(*new) == ["--site_url", "http://web:8000", "--storage", "s3://clips", *new]
+    assert said(*new) == [*SITE_AND_STORE, *new]
     assert said("--resume", "runs/Hopper-v1/x") == ["--resume", "runs/Hopper-v1/x"]
-    assert said("--help") == ["--help"]
+    for option in ("--help", "-h", "--help-all"):
+        assert said(option) == [option]
+    assert said("doctor", "--runs_dir", "x") == ["doctor", *SITE_AND_STORE, "--runs_dir", "x"]
+    for command in {*COMMANDS, "exprot"} - {"doctor"}:
+        assert said(command, "runs/Hopper-v1/x", "-p") == [command, "runs/Hopper-v1/x", "-p"]
+    assert said() == [""]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_one_of_the_trainers(command: str) -> None:
+    """With the real teach: it prints the help of that command, or obeys."""
+    words = [str(ROOT / "docker/trainer"), "http://web:8000", command, "--help"]
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    environment = {"PATH": path, "PYTHONPATH": str(ROOT), "TEACHER_STORAGE": "s3://clips"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: teach {command}")
