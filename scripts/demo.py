@@ -1,4 +1,7 @@
-"""``make demo``: teach a hopper from a browser on this machine, with ``BOTS`` scripted labelers."""
+"""``make demo``: teach a hopper from a browser on this machine, with ``BOTS`` scripted labelers.
+
+Where no OpenGL draws the hopper it is a pendulum, which needs none.
+"""
 
 import json
 import os
@@ -11,9 +14,16 @@ from pathlib import Path
 
 import requests
 
-ENV_ID = "ShortHopper-v1"
+from teacher.clips.trial import check_drawing
+from teacher.envs.tasks import describe_task
+from teacher.errors import RenderError
+
 STATE_DIR = Path("state")
-PROMPT = "Choose the clip in which the robot moves forward better without falling over."
+PROMPTS = {
+    "ShortHopper-v1": "Choose the clip in which the robot moves forward better without falling over.",
+    "Pendulum-v1": "Choose the clip in which the pendulum stands up better, or swings up further.",
+}
+HOPPER, PENDULUM = PROMPTS
 
 
 def main() -> int:
@@ -23,16 +33,43 @@ def main() -> int:
         print(f"demo: BOTS: expected a number of labelers such as 3, got {bots!r}", file=sys.stderr)
         return 2
     count = int(bots)
+    missing = why_no_hopper()
+    if missing:
+        print(f"demo: {missing}\n", file=sys.stderr)
+    env_id = PENDULUM if missing else HOPPER
     name = f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
-    teach = [sys.executable, "-m", "teacher.teach", "-p", "human", "-e", ENV_ID, "-n", name]
-    settings = ["-L", "20", "-l", "300", "-t", "1e6", "--prompt", PROMPT, "--state_dir", str(STATE_DIR)]
+    teach = [sys.executable, "-m", "teacher.teach", "-p", "human", "-e", env_id, "-n", name]
+    settings = [
+        "-L",
+        "20",
+        "-l",
+        "300",
+        "-t",
+        "1e6",
+        "--prompt",
+        PROMPTS[env_id],
+        "--state_dir",
+        str(STATE_DIR),
+    ]
     # Ctrl-C reaches teach as well; it saves and ends, and this script ends after it.
     trainer = subprocess.Popen([*teach, *settings])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: trainer.terminate())
     if count:
-        threading.Thread(target=label, args=(f"{ENV_ID}-{name}", count, trainer)).start()
-    return trainer.wait()
+        threading.Thread(target=label, args=(f"{env_id}-{name}", count, trainer)).start()
+    status = trainer.wait()
+    if missing:
+        print(f"\ndemo: {missing}", file=sys.stderr)
+    return status
+
+
+def why_no_hopper() -> str:
+    """Why this machine cannot draw the hopper, and as the last line what to type; empty where it can."""
+    try:
+        check_drawing(describe_task(HOPPER), seed=1)
+    except RenderError as error:
+        return f"teaching {PENDULUM} in place of {HOPPER}; {error}"
+    return ""
 
 
 def label(experiment: str, count: int, trainer: "subprocess.Popen[bytes]") -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from teacher.checkpoint import CHECKPOINT_NAME
 from teacher.client import ExperimentSettings
+from teacher.clips.trial import check_drawing
 from teacher.collectors.synthetic import SyntheticTeacher
 from teacher.config import RunSettings, TeachConfig, load_config, refuse_existing, save_config
 from teacher.crew import Crew
@@ -87,8 +88,12 @@ def check(config: TeachConfig, console: Console) -> TaskInfo:
                 allow_variable_horizon=config.allow_variable_horizon,
                 tell=lambda tried: show(f"trying random episodes: {tried} of {TRIAL_EPISODES}"),
             )
-            if config.predictor == "human" and not task.captures:
-                check_replay(task, config.seed)
+            if config.predictor == "human":
+                if not task.captures:
+                    check_replay(task, config.seed)
+                if read_redis_url() is None:  # else render workers make the clips
+                    show("drawing a first clip")
+                    check_drawing(task, config.seed)
         if config.manner.function is not None:
             _try_goal(config, task)
         if config.network is not None:

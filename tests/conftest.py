@@ -100,6 +100,19 @@ def free_port() -> Callable[[], int]:
 
 
 @pytest.fixture
+def no_opengl(tmp_path: Path) -> dict[str, str]:
+    """Variables with which a new process finds neither EGL's drivers nor OSMesa."""
+    folder = tmp_path / "no-opengl"
+    folder.mkdir()
+    for name in ("libOSMesa.so.6", "libOSMesa.so.8"):  # empty ones are found before those of the system
+        (folder / name).touch()
+    kept = {
+        name: value for name, value in os.environ.items() if name not in {"MUJOCO_GL", "PYOPENGL_PLATFORM"}
+    }
+    return {**kept, "LD_LIBRARY_PATH": str(folder), "__EGL_VENDOR_LIBRARY_FILENAMES": "/nowhere"}
+
+
+@pytest.fixture
 def damaged() -> Callable[[bytes], Iterator[bytes]]:
     """Contents of a file in its place: cut off, with bytes changed, and something else altogether."""
     return _damaged

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from teacher.arguments import OneLineParser, report_errors
+from teacher.clips.gl import PACKAGES, install_command
 from teacher.errors import (
     ConfigError,
     RenderError,
@@ -45,7 +46,9 @@ renderer.update_scene(data)
 assert renderer.render().any(), "the picture is black"
 print(f"backend={backend}", flush=True)
 """
-_GL_REMEDY = "apt install libegl1 libgl1-mesa-dri libosmesa6, or their like, and leave MUJOCO_GL unset"
+_GL_REMEDY = (
+    f"{install_command() or f'install {chr(32).join(PACKAGES)}, or their like'}; and leave MUJOCO_GL unset"
+)
 _FFMPEG_REMEDY = (
     "pip install --force-reinstall imageio-ffmpeg, which brings one, and leave IMAGEIO_FFMPEG_EXE unset"
 )

@@ -2,12 +2,15 @@
 
 import functools
 import os
+import shutil
 import subprocess
 import sys
 
 from teacher.envs.capture import why_no_screen
 from teacher.errors import RenderError
 
+PACKAGES = ("libegl1", "libgl1-mesa-dri", "libosmesa6")
+"""Debian's packages of OpenGL that draws without a screen."""
 _BACKENDS = ("egl", "osmesa")
 _PROBE = "from mujoco.{0} import GLContext; GLContext(8, 8).make_current()"
 
@@ -33,8 +36,16 @@ def select_gl() -> str:
             return backend
     raise RenderError(
         "MuJoCo clips need OpenGL without a screen, and neither EGL nor OSMesa works here: "
-        "install libegl1 and libgl1-mesa-dri, or libosmesa6 (on Debian: apt install libegl1 libgl1-mesa-dri)"
+        "install libegl1 and libgl1-mesa-dri, or libosmesa6"
     )
+
+
+def install_command() -> str:
+    """The command that installs OpenGL, to be typed as it is; empty where the system is none of Debian's."""
+    if shutil.which("apt-get") is None:
+        return ""
+    command = f"apt-get update && apt-get install --yes {' '.join(PACKAGES)}"
+    return command if os.geteuid() == 0 else f"sudo sh -c '{command}'"
 
 
 def _works(backend: str) -> bool:
