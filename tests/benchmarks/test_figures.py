@@ -1,0 +1,44 @@
+"""Every figure that stands in a document is that of the result files, and the same on every page."""
+
+import pytest
+
+from benchmarks import figures
+from benchmarks.teaching_report import Row
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    return figures.results()
+
+
+@pytest.mark.parametrize("page", figures.SENTENCES)
+def test_sentences_have_the_figures_of_the_results(page: str, rows: list[Row]) -> None:
+    text = (figures.ROOT / page).read_text()
+    assert figures.written(page, text, figures.by_name(rows)) == text
+
+
+def test_the_tables_are_those_of_the_results(rows: list[Row]) -> None:
+    assert figures.missing_rows((figures.ROOT / figures.BENCHMARKS).read_text(), rows) == []
+
+
+def test_figures_on_two_pages_are_the_same() -> None:
+    assert figures.differences() == []
+
+
+def test_a_figure_that_is_not_the_results_is_written_anew_and_nothing_else(rows: list[Row]) -> None:
+    text = (figures.ROOT / figures.COMPARISON).read_text()
+    old = "On Reacher 175 labels reach 0.93 of the way to the true reward, 350 reach 0.99"
+    wrong = text.replace(
+        old, "On Reacher 175 labels reach 0.76 of the way to the true\nreward, 350 reach 0.94"
+    )
+    assert wrong != text
+    again = figures.written(figures.COMPARISON, wrong, figures.by_name(rows))
+    assert again == wrong.replace("0.76", "0.93").replace("0.94", "0.99")
+
+
+def test_a_sentence_that_is_no_longer_on_its_page_is_noticed(rows: list[Row]) -> None:
+    text = (
+        (figures.ROOT / figures.COMPARISON).read_text().replace("On Reacher 175 labels", "On Reacher labels")
+    )
+    with pytest.raises(ValueError, match=r"docs/comparison.md: expected once, found 0 times: On Reacher 175"):
+        figures.written(figures.COMPARISON, text, figures.by_name(rows))
