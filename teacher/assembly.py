@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,7 +92,7 @@ def check(config: TeachConfig, console: Console) -> TaskInfo:
             if config.predictor == "human":
                 if not task.captures:
                     check_replay(task, config.seed)
-                if read_redis_url() is None:  # else render workers make the clips
+                if not _has_render_workers(config):
                     show("drawing a first clip")
                     check_drawing(task, config.seed)
         if config.manner.function is not None:
@@ -99,6 +100,12 @@ def check(config: TeachConfig, console: Console) -> TaskInfo:
         if config.network is not None:
             make_predictor(dataclasses.replace(config, device="cpu"), task)
     return task
+
+
+def _has_render_workers(config: TeachConfig) -> bool:
+    """Whether clips are made elsewhere, and put into a bucket."""
+    storage = config.storage or os.environ.get("TEACHER_STORAGE", "")
+    return read_redis_url() is not None and storage.startswith("s3://")
 
 
 def _try_goal(config: TeachConfig, task: TaskInfo) -> None:

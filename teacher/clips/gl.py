@@ -11,6 +11,7 @@ from teacher.errors import RenderError
 
 PACKAGES = ("libegl1", "libgl1-mesa-dri", "libosmesa6")
 """Debian's packages of OpenGL that draws without a screen."""
+_ABOUT_OPENGL = ("GL", "OSMesa")
 _BACKENDS = ("egl", "osmesa")
 _PROBE = "from mujoco.{0} import GLContext; GLContext(8, 8).make_current()"
 
@@ -38,6 +39,12 @@ def select_gl() -> str:
         "MuJoCo clips need OpenGL without a screen, and neither EGL nor OSMesa works here: "
         "install libegl1 and libgl1-mesa-dri, or libosmesa6"
     )
+
+
+def with_install_command(message: str) -> str:
+    """A message, and where it is about OpenGL, as the last line the command that installs it."""
+    command = install_command() if any(word in message for word in _ABOUT_OPENGL) else ""
+    return f"{message}\n{command}" if command else message
 
 
 def install_command() -> str:

@@ -4,14 +4,13 @@ import contextlib
 import tempfile
 from pathlib import Path
 
-from teacher.clips.gl import install_command
+from teacher.clips.gl import with_install_command
 from teacher.clips.pool import ClipRenderer
 from teacher.clips.render import ClipJob, Shot
 from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.errors import RenderError
 
 _STREAM = 5  # apart from the episodes of everything else
-_ABOUT_OPENGL = ("GL", "OSMesa")
 
 
 def check_drawing(task: TaskInfo, seed: int) -> None:
@@ -30,8 +29,5 @@ def check_drawing(task: TaskInfo, seed: int) -> None:
         try:
             renderer.submit(job).result()
         except RenderError as error:
-            command = install_command() if any(word in str(error) for word in _ABOUT_OPENGL) else ""
-            raise RenderError(
-                f"no clip of {task.env_id} can be made on this machine: {error}"
-                + (f"\n{command}" if command else "")
-            ) from error
+            why = f"no clip of {task.env_id} can be made on this machine: {error}"
+            raise RenderError(with_install_command(why)) from error

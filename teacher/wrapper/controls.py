@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from teacher.clips.gl import select_gl, with_install_command
 from teacher.envs.capture import why_no_screen
 from teacher.envs.tasks import DEFAULT_FPS
 from teacher.envs.transform import has_fixed_size
@@ -206,12 +207,17 @@ def predict(
 
 
 def drawn(env: Any) -> Any:
-    """What an environment draws. Raises :class:`RenderError` where it draws on a screen that is missing."""
+    """What an environment draws. Raises :class:`RenderError` where a screen is missing, or OpenGL."""
     try:
         return env.render()
     except Exception as error:  # it may raise anything
         if no_screen := why_no_screen():
             raise RenderError(no_screen) from error
+        if hasattr(env.unwrapped, "mujoco_renderer"):
+            try:
+                select_gl()
+            except RenderError as missing:
+                raise RenderError(with_install_command(str(missing))) from error
         raise
 
 

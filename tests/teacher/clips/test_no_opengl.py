@@ -48,6 +48,27 @@ def test_people_are_asked_about_nothing_that_cannot_be_drawn(
     assert [path.name for path in tmp_path.iterdir()] == ["no-opengl"]  # no run, no site
 
 
+DRAWN = """
+import gymnasium as gym
+from teacher.errors import RenderError
+from teacher.wrapper.controls import drawn
+env = gym.make("Hopper-v5", render_mode="rgb_array")
+env.reset(seed=1)
+try:
+    drawn(env)
+except RenderError as error:
+    print(error)
+"""
+
+
+def test_a_wrapper_that_cannot_draw_says_what_to_type(no_opengl: dict[str, str]) -> None:
+    environment = {**no_opengl, "PYTHONPATH": str(ROOT)}
+    said = subprocess.check_output([sys.executable, "-c", DRAWN], env=environment, text=True)
+    why, last = said.splitlines()
+    assert why.startswith("MuJoCo clips need OpenGL without a screen")
+    assert last == install_command()
+
+
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "CartPole-v1"])
 def test_what_pygame_draws_needs_no_opengl(no_opengl: dict[str, str], env_id: str) -> None:
     environment = {**no_opengl, "PYTHONPATH": str(ROOT)}
