@@ -356,7 +356,7 @@ def test_a_second_backup_into_one_folder_is_refused_and_changes_nothing(tmp_path
         ("nothing", "Nothing to back up: expected run directories in "),
         ("tables", "The database is not of this version; run manage.py migrate first"),
         ("clips", "media lacks 2 of 2 clips that open comparisons show, such as hopper/first.mp4"),
-        ("damage", "The database cannot be used: database disk image is malformed"),
+        ("damage", "The database cannot be read or written: database disk image is malformed"),
         ("elsewhere", "/proc"),
     ],
 )
@@ -377,6 +377,23 @@ def test_a_backup_that_cannot_be_made_leaves_nothing(tmp_path: Path, how: str, e
         content = database.read_bytes()
         database.write_bytes(content[:8192] + b"\xff" * (len(content) - 8192))
     assert expected in refused(f"backup {folder}", site, tmp_path)
+    assert [path.name for path in tmp_path.rglob("*backup*")] == []
+
+
+def test_a_disk_that_gets_full_leaves_nothing(tmp_path: Path) -> None:
+    site = embedded(tmp_path / "state")
+    limited = ["bash", "-c", 'ulimit -f "$0"; exec "$@"', "50", sys.executable, str(ROOT / "manage.py")]
+    answer = subprocess.run(
+        [*limited, "backup", "backup"],
+        cwd=tmp_path,
+        env={"PATH": PATH, **site},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert answer.returncode == 1
+    (line,) = answer.stderr.splitlines()
+    assert line.startswith("CommandError: No backup was made. ")
     assert [path.name for path in tmp_path.rglob("*backup*")] == []
 
 

@@ -23,6 +23,6 @@ def one_line_errors(outcome: str) -> Iterator[None]:
         ) from None
     except (DatabaseError, sqlite3.Error) as error:
         reason = str(error).strip().partition("\n")[0]
-        raise CommandError(f"{outcome}. The database cannot be used: {reason}") from None
+        raise CommandError(f"{outcome}. The database cannot be read or written: {reason}") from None
     except KeyboardInterrupt:
         raise CommandError(f"{outcome}: interrupted", returncode=130) from None
