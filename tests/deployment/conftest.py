@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import uuid
 import venv
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,9 +15,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import yaml
 from packaging.requirements import Requirement
+
+from teacher.config import TeachConfig, save_config
 
 ROOT = Path(__file__).parents[2]
 SECRETS = ("SECRET_KEY", "POSTGRES_PASSWORD", "REDIS_PASSWORD", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
@@ -247,3 +251,28 @@ def site_image(stages: dict[str, Stage], tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(scope="session")
 def render_image(stages: dict[str, Stage], tmp_path_factory: pytest.TempPathFactory) -> Image:
     return Image(stages, "render", tmp_path_factory.mktemp("render-image"))
+
+
+@pytest.fixture
+def new_database(postgres_url: str) -> Callable[[str], str]:
+    """Make an empty database in place of what has the name, and return its address."""
+
+    def new_database(name: str) -> str:
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE IF EXISTS {name}")
+            connection.execute(f"CREATE DATABASE {name}")
+        return postgres_url.rsplit("/", 1)[0] + f"/{name}"
+
+    return new_database
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """A run's directory as a trainer leaves it, without its ledger."""
+    config = TeachConfig(
+        env_id="Hopper-v5", predictor="synth", name="x", n_labels=40, runs_dir=str(tmp_path / "runs")
+    )
+    config.run_dir.mkdir(parents=True)
+    save_config(config, uuid.uuid4())
+    (config.run_dir / "checkpoint").write_bytes(b"weights")
+    return config.run_dir
