@@ -194,12 +194,12 @@ def test_nobody_is_taken_to_be_away_before_there_is_news_of_them(
     assert (run.teaching.ledger.open() == 0) is all_come
 
 
-def test_joint_training_starts_when_three_quarters_are_answered(make_run: MakeRun) -> None:
-    run, person = make_run(patience=9)
+def test_joint_training_starts_when_all_pretraining_labels_are_in(make_run: MakeRun) -> None:
+    run, person = make_run(patience=12)
     assert run.teaching is not None
     assert loop.pretrain(run, run.teaching)
-    assert run.teaching.ledger.usable() == 9
-    assert [needed for needed in person.waited_for if needed][:2] == [9, 8]
+    assert run.teaching.ledger.usable() == 12
+    assert [needed for needed in person.waited_for if needed][:2] == [12, 11]
 
 
 def test_training_holds_for_a_person_and_goes_on_by_itself(make_run: MakeRun) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from botocore.exceptions import ClientError
 
 from human_feedback_site.feedback.errors import BackupError
-from human_feedback_site.feedback.media import FolderMedia, S3Media, is_clip_key, media_errors, status_of
+from human_feedback_site.feedback.media import FolderMedia, S3Media, is_clip_key
+from human_feedback_site.feedback.media_faults import media_errors, status_of
 from human_feedback_site.feedback.storage_setup import CONTENT_TYPE, set_up
 
 Store = FolderMedia | S3Media

@@ -218,7 +218,7 @@ def test_what_scripts_fill_in_has_its_own_direction(template: str, place: str) -
 
 def test_scripts_fill_in_user_text_nowhere_else() -> None:
     """A new place has to be put into the list above."""
-    known = {"prompt", "feedback-text", "toast", ".explanation", ".obstacle", "refused"}
+    known = {"prompt", "feedback-text", "toast", "progress-text", ".explanation", ".obstacle", "refused"}
     sinks = set()
     for path in APP.glob("static/feedback/js/*.js"):
         for line in path.read_text().splitlines():
