@@ -31,7 +31,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
 from benchmarks.results import append, load
-from teacher.assembly import build_run, check, prepared_directory
+from teacher.assembly import build_run, prepared_directory
 from teacher.collectors.synthetic import SyntheticTeacher
 from teacher.config import RunSettings, TeachConfig
 from teacher.decisions import Decision
@@ -41,6 +41,7 @@ from teacher.loop import train
 from teacher.metrics import rank_correlation
 from teacher.run import Run
 from teacher.segments import Segment, SegmentPool
+from teacher.start import check
 
 ENV_ID = "ShortHopper-v1"
 N_LABELS = 300
@@ -108,7 +109,7 @@ def teach(side: str, seed: int, steps: int, runs_dir: Path) -> Outcomes:
         runs_dir=str(runs_dir),
     )
     console = Console(quiet=True)
-    task = check(config, console)
+    config, task = check(config, console)
     with (
         prepared_directory(RunSettings(config, uuid.uuid4())),
         build_run(RunSettings(config, uuid.uuid4()), task, console) as run,

@@ -27,7 +27,7 @@ from rich.console import Console
 from benchmarks.imitation_client import Imitation
 from benchmarks.results import Curve
 from benchmarks.teaching_points import TASKS, Point
-from teacher.assembly import build_run, check, prepared_directory
+from teacher.assembly import build_run, prepared_directory
 from teacher.config import RunSettings
 from teacher.envs.episodes import Trajectory
 from teacher.envs.tasks import describe_task, make_vector_env
@@ -35,6 +35,7 @@ from teacher.loop import train
 from teacher.metrics import correlation, rank_correlation
 from teacher.run import Run, Teaching
 from teacher.segments import Segment, SegmentPool
+from teacher.start import check
 
 EVALUATION_EPISODES = 50
 KEPT_EPISODES = 200
@@ -64,8 +65,9 @@ def versions() -> dict[str, str]:
 @contextlib.contextmanager
 def built(point: Point, runs_dir: str) -> Iterator[Run]:
     """A run of ours that has not begun."""
-    settings, console = RunSettings(point.config(runs_dir), uuid.uuid4()), Console(quiet=True)
-    task = check(settings.config, console)
+    console = Console(quiet=True)
+    config, task = check(point.config(runs_dir), console)
+    settings = RunSettings(config, uuid.uuid4())
     with prepared_directory(settings), build_run(settings, task, console) as run:
         yield run
 

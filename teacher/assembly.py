@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,32 +11,22 @@ from rich.console import Console
 
 from teacher.checkpoint import CHECKPOINT_NAME
 from teacher.client import ExperimentSettings
-from teacher.clips.trial import check_drawing
 from teacher.collectors.synthetic import SyntheticTeacher
 from teacher.config import RunSettings, TeachConfig, load_config, refuse_existing, save_config
 from teacher.crew import Crew
 from teacher.envs.exploration import Explorer
-from teacher.envs.random_episodes import (
-    TRIAL_EPISODES,
-    check_random_episodes,
-    check_replay,
-    random_trajectories,
-)
-from teacher.envs.tasks import TaskInfo, make_vector_env, task_of
+from teacher.envs.tasks import TaskInfo
 from teacher.errors import ConfigError
 from teacher.files import locked_folder, remove_held
 from teacher.judges import Judge, ScriptedTeacher, goal_of, value_of
 from teacher.ledger import LEDGER_NAME, Ledger
-from teacher.metrics import waiting
 from teacher.people import SiteOptions, about_rendering, ask_people, open_site, reopen_experiment
 from teacher.preferences import PreferenceDataset
-from teacher.reward.devices import working_device
-from teacher.run import Run, Teaching, make_agent, make_predictor, segment_length
+from teacher.run import Run, Teaching, make_predictor, segment_length
 from teacher.schedules import make_schedule
 from teacher.segments import SegmentPool
+from teacher.start import check, warm_start_of
 from teacher.teachers import RETURNS_REMEMBERED
-from teacher.variables import read_redis_url, require_token
-from teacher.warmstart import WarmStart, read_warm_start
 
 POOL_BYTES = 2**30  # reached by segments of images, and hardly ever by those of numbers
 
@@ -60,71 +49,11 @@ def open_run(source: TeachConfig | str | Path, console: Console | None = None) -
         refuse_existing(source)
     else:
         settings = RunSettings(*load_config(Path(source)), resumed=True)
-    task = check(settings.config, console)
+    config, task = check(settings.config, console)
+    settings = dataclasses.replace(settings, config=config)
     with prepared_directory(settings), build_run(settings, task, console) as run:
         yield run
         run.save()
-
-
-def check(config: TeachConfig, console: Console) -> TaskInfo:
-    """Everything that can be refused before a run directory exists.
-
-    Raises:
-        ConfigError, EnvironmentUnsuitableError, DataError, BehaviourError: in one line, what to change.
-    """
-    working_device(config.device, "--device")
-    read_redis_url()
-    require_token(config.site_url)
-    task = task_of(config)
-    start = _warm_start(config)
-    if start is not None:
-        with contextlib.closing(make_vector_env(task, 1, config.seed)) as envs:
-            start.check(make_agent(config, envs))
-    if config.predictor != "rl":
-        with waiting(console) as show:
-            check_random_episodes(
-                task,
-                segment_length(config, task),
-                seed=config.seed,
-                allow_variable_horizon=config.allow_variable_horizon,
-                tell=lambda tried: show(f"trying random episodes: {tried} of {TRIAL_EPISODES}"),
-            )
-            if config.predictor == "human":
-                if not task.captures:
-                    check_replay(task, config.seed)
-                if not _has_render_workers(config):
-                    show("drawing a first clip")
-                    check_drawing(task, config.seed)
-        if config.manner.function is not None:
-            _try_goal(config, task)
-        if config.network is not None:
-            make_predictor(dataclasses.replace(config, device="cpu"), task)
-    return task
-
-
-def _has_render_workers(config: TeachConfig) -> bool:
-    """Whether clips are made elsewhere, and put into a bucket."""
-    storage = config.storage or os.environ.get("TEACHER_STORAGE", "")
-    return read_redis_url() is not None and storage.startswith("s3://")
-
-
-def _try_goal(config: TeachConfig, task: TaskInfo) -> None:
-    """Call a function of the user's with what it will meet: an episode, and a segment of it."""
-    try:
-        goal = goal_of(config.manner)
-    except ConfigError as error:
-        raise ConfigError(f"--teacher: {error}") from error
-    pool = SegmentPool(segment_length(config, task), seed=config.seed)
-    for episode in random_trajectories(task, config.seed, num_envs=1):
-        goal(episode)
-        if pool.extend([episode]):
-            break
-    goal(pool.segments[0])
-
-
-def _warm_start(config: TeachConfig) -> WarmStart | None:
-    """What the run begins from; nothing where it goes on from its own checkpoint."""
-    return None if (config.run_dir / CHECKPOINT_NAME).exists() else read_warm_start(config)
 
 
 @contextlib.contextmanager
@@ -184,7 +113,7 @@ def build_run(settings: RunSettings, task: TaskInfo, console: Console, crew: Cre
     crew = crew or Crew()
     torch.set_num_threads(1)  # networks this small only lose by more
     here = dataclasses.replace(config, device=crew.ranks.device(config.device))
-    start = _warm_start(config)
+    start = warm_start_of(config)
     with contextlib.ExitStack() as parts:
         teaching = (
             None

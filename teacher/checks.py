@@ -4,6 +4,7 @@ A dataclass annotates its fields with what fits (:class:`Fits`); :func:`check_fi
 """
 
 import dataclasses
+import json
 import math
 import numbers
 import types
@@ -50,11 +51,15 @@ SEED = Fits("0 to 2**32 - 1", lambda value: 0 <= value < 2**32)
 """What the generators of numpy, torch and Gymnasium all take."""
 
 
-def refuse_first(settings: object, checks: Sequence[Check], prefix: str = "--") -> None:
-    """Raise :class:`ConfigError` for the first check that does not hold; its name comes after ``prefix``."""
-    for name, holds, expectation in checks:
-        if not holds:
-            raise ConfigError(f"{prefix}{name}: {expectation}; got {attrgetter(name)(settings)!r}")
+def refuse_all(settings: object, checks: Sequence[Check], prefix: str = "--") -> None:
+    """Raise one :class:`ConfigError` for all checks that do not hold; names come after ``prefix``."""
+    said = [
+        f"{prefix}{name}: {expectation}; got {attrgetter(name)(settings)!r}"
+        for name, holds, expectation in checks
+        if not holds
+    ]
+    if said:
+        raise ConfigError("; ".join(said))
 
 
 def refuse_idle(settings: object, reasons: Mapping[str, str], prefix: str = "--") -> None:
@@ -74,7 +79,39 @@ def refuse_idle(settings: object, reasons: Mapping[str, str], prefix: str = "--"
         )
         for name, why in reasons.items()
     ]
-    refuse_first(settings, checks, prefix)
+    refuse_all(settings, checks, prefix)
+
+
+def named_values(text: str | None) -> dict[str, Any]:
+    """Read ``name=value`` of a text, several with commas; a value that is JSON is that, others are texts.
+
+    ``{"name": value}`` does as well, for values with commas.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    text = (text or "").strip()
+    if text.startswith("{"):
+        return dict(json.loads(text))
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    if any(not name.strip().isidentifier() or not equals for name, equals, _ in pairs):
+        raise ValueError(f"expected name=value, got {text!r}")
+    return {name.strip(): _json_or_text(value.strip()) for name, _, value in pairs}
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def are_named_values(text: str) -> bool:
+    """Return whether :func:`named_values` reads a text."""
+    try:
+        return bool(named_values(text))
+    except (ValueError, TypeError, RecursionError):
+        return False
 
 
 def check_fields(settings: object, prefix: str = "--") -> None:
@@ -83,10 +120,10 @@ def check_fields(settings: object, prefix: str = "--") -> None:
     Numbers become Python's own of the field's type: 5e6 steps and numpy's 3 are as good as others.
     """
     hints = typing.get_type_hints(type(settings))
-    refuse_first(settings, _type_checks(settings, hints), prefix)
+    refuse_all(settings, _type_checks(settings, hints), prefix)
     for name, kind in hints.items():
         object.__setattr__(settings, name, _as_number(getattr(settings, name), kind))
-    refuse_first(settings, _range_checks(settings), prefix)
+    refuse_all(settings, _range_checks(settings), prefix)
 
 
 def whole_number(value: Any, name: str, fits: Fits) -> int:

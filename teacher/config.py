@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
+from teacher.addresses import site_checks
 from teacher.checks import (
     BILLION,
     COUNT,
@@ -18,9 +18,11 @@ from teacher.checks import (
     SEED,
     Check,
     Fits,
+    are_named_values,
     at_most,
     check_fields,
-    refuse_first,
+    named_values,
+    refuse_all,
     refuse_newer,
 )
 from teacher.errors import ConfigError
@@ -31,6 +33,7 @@ from teacher.teachers import Manner
 Predictor = Literal["rl", "synth", "human"]
 AgentName = Literal["ppo", "trpo"]
 Pace = Literal["labels", "free"]
+Filling = Literal["absorb", "restart"]
 RateName = Literal["constant", "hyperbolic", "inverse_quadratic", "paper_mujoco", "paper_atari"]
 ScheduleName = Literal["exponential", RateName]
 
@@ -40,9 +43,9 @@ PARTS = {"reward": RewardConfig, "queries": QueryConfig}
 NO_OPTIONS = {*PARTS, "stages"}
 """Fields of :class:`TeachConfig` that no option of the command line sets as a whole."""
 CONFIG_NAME = "config.json"
+_OWN_ARGUMENTS = {"max_episode_steps", "obs_transform", "fixed_horizon", "render_mode", "disable_env_checker"}
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _MAX_EXPERIMENT_NAME = 100  # the site's limit
-_WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 (compared, not bound)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,10 +133,10 @@ class TeachConfig:
         Fits("one sentence of at most 500 characters", lambda text: 0 < len(text.strip()) <= 500),
     ] = DEFAULT_PROMPT
     segment_seconds: Annotated[
-        float,
-        "length of a clip in seconds",
+        float | None,
+        "length of a clip in seconds (1.5 without it, or half an episode where random ones are shorter)",
         Fits("more than 0 and at most 60", lambda seconds: 0 < seconds <= 60),
-    ] = 1.5
+    ] = None
     segment_steps: Annotated[
         int | None, "length of a clip in environment steps, instead of seconds", COUNT
     ] = None
@@ -153,9 +156,15 @@ class TeachConfig:
         "labels = hold training while answers are too far behind (the rule with human); free = never wait",
     ] = None
     max_episode_steps: Annotated[int | None, "end episodes after this many steps", COUNT, BILLION] = None
+    env_kwargs: Annotated[
+        str | None,
+        "arguments of the environment: name=value, several with commas",
+        Fits("name=value, several with commas", are_named_values),
+    ] = None
     obs_transform: Annotated[
         str | None,
-        "module:function that makes an array of each observation, or flatten, for dictionaries and the like",
+        "module:function that makes an array of each observation (numbers of several parts or choices are "
+        "flattened without it)",
         Fits("module:function or flatten", lambda name: name == "flatten" or all(name.partition(":"))),
     ] = None
     capture_frames: Annotated[
@@ -165,6 +174,11 @@ class TeachConfig:
     allow_variable_horizon: Annotated[
         bool, "accept an environment whose episodes end early, although their length leaks the reward"
     ] = False
+    fixed_horizon: Annotated[
+        Filling | None,
+        "make all episodes as long as their limit, where they end early: absorb = the last state stays, with "
+        "reward 0; restart = the next life begins within the episode",
+    ] = None
     site_url: Annotated[
         str | None, "labeling site to use, its token in TEACHER_TOKEN (without it: one on this machine)"
     ] = None
@@ -181,8 +195,8 @@ class TeachConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        refuse_first(self, self._checks())
-        refuse_first(self, self._teacher_checks())
+        refuse_all(self, self._checks())
+        refuse_all(self, self._teacher_checks())
 
     def _checks(self) -> list[Check]:
         labels = self.n_labels
@@ -226,6 +240,11 @@ class TeachConfig:
                 "network",
                 self.network is None or self.reward.shaping is None,
                 "expected no --reward.shaping beside it; the module may do that itself",
+            ),
+            (
+                "env_kwargs",
+                not _OWN_ARGUMENTS & named_values(self.env_kwargs).keys(),
+                f"expected none of {', '.join(sorted(_OWN_ARGUMENTS))}, which are set in another way",
             ),
             *site_checks(self.site_url, self.storage, self.bind, self.public_url),
         ]
@@ -307,30 +326,6 @@ def slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")
 
 
-def site_checks(site_url: str | None, storage: str | None, bind: str, public_url: str | None) -> list[Check]:
-    """Whether what says where people label fits together; see the fields of :class:`TeachConfig`."""
-    store = storage or ""
-    return [
-        ("site_url", site_url is None or _is_http_url(site_url), "expected http(s)://host"),
-        (
-            "storage",
-            "://" not in store or store.startswith("s3://"),
-            "expected s3://bucket/prefix or a folder",
-        ),
-        (
-            "bind",
-            bind not in _WILDCARDS or public_url is not None,
-            "needs --public_url, the address by which others reach this machine",
-        ),
-        ("public_url", public_url is None or _is_http_url(public_url), "expected http(s)://host"),
-        (
-            "site_url",
-            site_url is None or store.startswith("s3://"),
-            "a site elsewhere cannot read a folder here, so it needs --storage s3://bucket/prefix",
-        ),
-    ]
-
-
 def from_options(options: Mapping[str, Any]) -> TeachConfig:
     """The configuration that the options of a command line give: ``{"seed": 3, "reward.members": 5}``.
 
@@ -359,14 +354,6 @@ def from_fields(fields: Mapping[str, Any]) -> TeachConfig:
     parts = {name: kind(**fields[name]) for name, kind in PARTS.items() if name in fields}
     stages = tuple(Stage(**stage) for stage in fields.get("stages", ()))
     return TeachConfig(**{**fields, **parts, "stages": stages})
-
-
-def _is_http_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port or an IPv6 address that is none
-        return False
 
 
 def refuse_existing(config: TeachConfig) -> None:

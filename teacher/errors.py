@@ -4,6 +4,9 @@ A message is one line that says what was expected, what came, and what to do. Th
 without a traceback and exits with :attr:`TeacherError.exit_status`.
 """
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 
 def one_line(value: object) -> str:
     """What ``str`` says of a value, for a message of one line."""
@@ -22,15 +25,34 @@ def counted(number: int, noun: str) -> str:
 
 
 class TeacherError(Exception):
-    """Base of all errors the command line reports in one line."""
+    """Base of all errors the command line reports in one line.
+
+    Attributes:
+        exit_status: of the program that reports it.
+        remedy: settings that mend it, by name; empty where no setting does.
+    """
 
     exit_status = 1
+
+    def __init__(self, message: str, remedy: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.remedy: Mapping[str, Any] = remedy or {}
 
 
 class ConfigError(TeacherError):
     """A setting is missing or invalid; nothing was started."""
 
     exit_status = 2
+
+
+def joined(errors: Sequence[TeacherError]) -> TeacherError:
+    """Make one error of several, with all they say and all that mends them; of one itself."""
+    if len(errors) == 1:
+        return errors[0]
+    remedy = {name: value for error in errors for name, value in error.remedy.items()}
+    said = "; ".join(str(error) for error in errors)
+    is_of_environment = all(isinstance(error, EnvironmentUnsuitableError) for error in errors)
+    return (EnvironmentUnsuitableError if is_of_environment else ConfigError)(said, remedy)
 
 
 class UndecidedError(ConfigError):

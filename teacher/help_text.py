@@ -56,7 +56,10 @@ SECTIONS = {
     ),
     "the agent": ("agent", "workers", "device", "ent_coef", "value_refit", "policy", "demonstrations"),
     "the predictor's networks": ("network",),
-    "the environment": ("max_episode_steps", "allow_variable_horizon", "obs_transform", "capture_frames"),
+    "the environment": (
+        "max_episode_steps", "fixed_horizon", "allow_variable_horizon", "env_kwargs", "obs_transform",
+        "capture_frames",
+    ),
     "the labeling site": ("site_url", "storage", "state_dir", "bind", "public_url"),
 }  # fmt: skip
 """The sections of ``teach --help-all``, and the options in each."""

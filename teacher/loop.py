@@ -16,7 +16,8 @@ from typing import Any
 from agents.rollout import Rollout
 from teacher.config import TeachConfig
 from teacher.envs.episodes import Trajectory
-from teacher.envs.random_episodes import TRIAL_EPISODES, policy_trajectories, random_trajectories
+from teacher.envs.random_episodes import policy_trajectories, random_trajectories
+from teacher.envs.trial import TRIAL_EPISODES
 from teacher.errors import UndecidedError, counted
 from teacher.judges import value_of
 from teacher.metrics import correlation, progress, rank_correlation, waiting

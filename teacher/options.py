@@ -21,7 +21,7 @@ from teacher.checks import (
     Fits,
     at_most,
     check_fields,
-    refuse_first,
+    refuse_all,
 )
 from teacher.errors import ConfigError
 
@@ -193,7 +193,7 @@ class RewardConfig:
                 "expected 0 where there is one member",
             ),
         ]
-        refuse_first(self, checks, "--reward.")
+        refuse_all(self, checks, "--reward.")
 
 
 REWARD_BEFORE: Mapping[str, Any] = {"inputs": None, "features": "plain"}
@@ -245,7 +245,7 @@ class QueryConfig:
     def __post_init__(self) -> None:
         check_fields(self, "--queries.")
         no_more = f"expected no more than --queries.candidates ({self.candidates})"
-        refuse_first(self, [("diversity", self.diversity <= self.candidates, no_more)], "--queries.")
+        refuse_all(self, [("diversity", self.diversity <= self.candidates, no_more)], "--queries.")
 
 
 Preset = Literal["default", "paper", "paper_atari"]
@@ -268,7 +268,6 @@ _PAPER: Mapping[str, Any] = {
     "reward.adapt": True,
     "reward.stride": 1,
     "reward.reward_std": 1.0,
-    "segment_seconds": 1.5,
     "schedule": "paper_mujoco",
     "queries.selection": "active",
     "queries.uncertainty": "probability",

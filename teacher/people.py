@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
-from teacher.checks import refuse_first
+from teacher.addresses import site_checks
+from teacher.checks import refuse_all
 from teacher.client import ExperimentSettings, FeedbackClient
 from teacher.clips import ClipRenderer
 from teacher.collectors.human import HumanCollector
 from teacher.collectors.publisher import Publication, Renderer
-from teacher.config import DEFAULT_PROMPT, site_checks
+from teacher.config import DEFAULT_PROMPT
 from teacher.embedded_site import ensure_site
 from teacher.judges import Value, true_return
 from teacher.ledger import Ledger
@@ -37,7 +38,7 @@ class SiteOptions:
     public_url: Annotated[str | None, "address by which others reach it"] = None
 
     def __post_init__(self) -> None:
-        refuse_first(self, site_checks(self.site_url, self.storage, self.bind, self.public_url))
+        refuse_all(self, site_checks(self.site_url, self.storage, self.bind, self.public_url))
 
 
 @dataclass(frozen=True)

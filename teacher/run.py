@@ -27,6 +27,7 @@ from teacher.envs.episodes import EpisodeRecorder, Trajectory
 from teacher.envs.exploration import Explorer
 from teacher.envs.families import base_env_id
 from teacher.envs.tasks import TaskInfo, make_vector_env
+from teacher.envs.trial import usual_length
 from teacher.errors import counted
 from teacher.functions import named_function
 from teacher.judges import Value, true_return
@@ -361,4 +362,4 @@ def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> OnPolicyAgent:
 
 def segment_length(config: TeachConfig, task: TaskInfo) -> int:
     """Steps of a segment: as given, else so many seconds at the task's clip rate."""
-    return config.segment_steps or max(1, int(config.segment_seconds * task.fps))
+    return config.segment_steps or usual_length(config.segment_seconds, task.fps)

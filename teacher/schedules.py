@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.checks import refuse_first
+from teacher.checks import refuse_all
 from teacher.config import RateName, ScheduleName, TeachConfig
 from teacher.errors import ConfigError, described
 
@@ -122,7 +122,7 @@ class RateSchedule:
 def _check_counts(schedule: ExponentialSchedule | RateSchedule) -> None:
     """Else fewer and fewer labels would be due."""
     fits = 0 <= schedule.pretrain <= schedule.total
-    refuse_first(schedule, [("pretrain", fits, f"expected 0 to total ({schedule.total})")], prefix="")
+    refuse_all(schedule, [("pretrain", fits, f"expected 0 to total ({schedule.total})")], prefix="")
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class ConstantRate:
 
     def __post_init__(self) -> None:
         fits = 0 < self.period < math.inf
-        refuse_first(self, [("period", fits, "expected seconds, more than 0")], prefix="")
+        refuse_all(self, [("period", fits, "expected seconds, more than 0")], prefix="")
 
     def due(self, step: int, seconds: float) -> int:
         """See :meth:`LabelSchedule.due`; ``step`` does not matter."""

@@ -1,6 +1,7 @@
 """Train an agent: what ``teach`` does once its settings are read. It imports torch, so it loads last."""
 
 import contextlib
+import dataclasses
 import os
 import shlex
 import shutil
@@ -13,7 +14,7 @@ from rich.console import Console
 from agents.distributed import Ranks, joined_ranks
 from agents.errors import AgentError
 from teacher.arguments import INTERRUPTED
-from teacher.assembly import build_run, check, prepared_directory
+from teacher.assembly import build_run, prepared_directory
 from teacher.config import RunSettings, TeachConfig
 from teacher.crew import Crew
 from teacher.errors import (
@@ -28,6 +29,7 @@ from teacher.errors import (
 from teacher.follower import follow
 from teacher.loop import train
 from teacher.run import Run
+from teacher.start import check
 
 
 def main(read: Callable[[], RunSettings]) -> int:
@@ -64,9 +66,10 @@ def _run(read: Callable[[], RunSettings], crew: Crew) -> int:
     console = Console(soft_wrap=True)
     try:
         settings = read()
-        task = check(settings.config, console)
+        config, task = check(settings.config, console)
+        settings = dataclasses.replace(settings, config=config)
         with prepared_directory(settings), build_run(settings, task, console, crew) as run:
-            return _teach(run, _resume_line(settings.config, crew.ranks))
+            return _teach(run, _resume_line(config, crew.ranks))
     except (TeacherError, AgentError) as error:
         print(f"teach: {error}", file=sys.stderr)
         return error.exit_status if isinstance(error, TeacherError) else 1
@@ -168,8 +171,10 @@ def _greet(run: Run) -> None:
     """Say once what runs, where people label, and where to look."""
     config, print_ = run.config, run.console.print
     verb = "Going on with" if run.agent.total_steps else "Training"
+    segments = "" if run.teaching is None else f" in segments of {counted(run.segment_length, 'step')}"
     print_(
-        f"{verb} [bold]{config.env_id}[/] for {config.num_timesteps:,} steps; run directory {config.run_dir}"
+        f"{verb} [bold]{config.env_id}[/] for {config.num_timesteps:,} steps{segments}; run directory "
+        f"{config.run_dir}"
     )
     print_(f"Curves: tensorboard --logdir {shlex.quote(config.runs_dir)}")
     if run.teaching is not None:

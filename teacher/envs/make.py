@@ -1,6 +1,7 @@
 """Make one environment, for training, replay and rendering alike, without noise from the physics engine."""
 
 import contextlib
+import dataclasses
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -9,9 +10,14 @@ from typing import Any
 import gymnasium as gym
 
 from teacher.envs.families import resolve_env_id
+from teacher.envs.horizon import KWARG as FIXED
+from teacher.envs.horizon import FixedHorizon
 from teacher.envs.transform import KWARG, TransformedObservations
 
 _CONSOLE = threading.RLock()
+_OF_VECTORS = ("max_episode_steps", "num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
+"""What ``gymnasium.make_vec`` notes among the arguments of an environment."""
+_RENDERING = "gymnasium.wrappers.rendering:"
 
 
 def make_env(
@@ -21,19 +27,50 @@ def make_env(
 
     Args:
         env_id: a Gymnasium id, an old name, or ``module:Env-v0``.
-        kwargs: arguments of ``gymnasium.make``, ``max_episode_steps`` among them, and ``obs_transform`` (see
-            :class:`TransformedObservations`); those of a recipe.
+        kwargs: arguments of ``gymnasium.make``, ``max_episode_steps`` among them, ``fixed_horizon`` (see
+            :class:`FixedHorizon`) and ``obs_transform`` (see :class:`TransformedObservations`); those of a
+            recipe.
         render_mode: as in Gymnasium.
         rendering: further arguments that change pictures only, as ``width``, ``height`` and ``camera_name``.
     """
     if render_mode is not None:
         rendering["render_mode"] = render_mode
     arguments = {**kwargs, **rendering}
-    transform = arguments.pop(KWARG, None)
+    transform, filling = arguments.pop(KWARG, None), arguments.pop(FIXED, None)
     # The checker would warn about everything that differs from Gymnasium's taste, at a cost in each step.
     with _quiet_mujoco():
         env = gym.make(resolve_env_id(env_id), disable_env_checker=True, **arguments)
+    env = env if filling is None else FixedHorizon(env, filling)
     return env if transform is None else TransformedObservations(env, transform)
+
+
+def make_again(env: Any) -> gym.Env[Any, Any] | None:
+    """Make a second environment of the kind of one, or of those in a vector environment, to try it.
+
+    It opens no window and writes no videos. None where nothing says how it is made.
+    """
+    try:
+        spec = env.spec
+        makers = getattr(env.unwrapped, "env_fns", None)
+        if spec is None and makers:
+            made: gym.Env[Any, Any] = makers[0]()
+            in_use = any(made is one for one in getattr(env.unwrapped, "envs", ()))
+            return None if in_use else made
+        if spec is None:
+            return None
+        limit = spec.kwargs.get("max_episode_steps", spec.max_episode_steps)
+        kwargs = {name: value for name, value in spec.kwargs.items() if name not in _OF_VECTORS}
+        if kwargs.get("render_mode") == "human":
+            del kwargs["render_mode"]
+        wrappers = [one for one in spec.additional_wrappers if one.kwargs is not None]
+        quiet = tuple(one for one in wrappers if not one.entry_point.startswith(_RENDERING))
+        with _quiet_mujoco():
+            return gym.make(
+                dataclasses.replace(spec, kwargs=kwargs, max_episode_steps=limit, additional_wrappers=quiet),
+                disable_env_checker=True,
+            )
+    except (Exception, SystemExit):  # a constructor may raise anything
+        return None
 
 
 @contextlib.contextmanager

@@ -10,16 +10,26 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from teacher.checks import named_values
 from teacher.config import TeachConfig
 from teacher.envs import batched_classic, batched_mujoco
 from teacher.envs.capture import CapturedResets, prepare_drawing
+from teacher.envs.early_ends import WithoutEnds, without_ends
 from teacher.envs.episodes import EpisodeRecorder, SeededResets, episode_seeds
 from teacher.envs.families import resolve_env_id
+from teacher.envs.horizon import KWARG as FIXED
 from teacher.envs.make import make_env
 from teacher.envs.registry import find_spec, reason
 from teacher.envs.threads import ThreadedVectorEnv
-from teacher.envs.transform import FLATTEN, KWARG, has_fixed_size
-from teacher.errors import EnvironmentUnsuitableError, TeacherError, one_line
+from teacher.envs.transform import (
+    FLATTEN,
+    KWARG,
+    TransformedObservations,
+    are_numbers,
+    transform_for,
+)
+from teacher.envs.trial import LIMIT, never_terminates
+from teacher.errors import EnvironmentUnsuitableError, TeacherError, joined, one_line
 
 DEFAULT_FPS = 30
 """Of an environment that names no frame rate."""
@@ -41,6 +51,7 @@ class TaskInfo:
             images.
         action_space: of one environment: numbers of any shape, or one or several choices.
         captures: whether a picture of every step is kept, because episodes cannot be played again.
+        flattened: the environment's own observations, where they are flattened without being asked.
     """
 
     env_id: str
@@ -51,13 +62,12 @@ class TaskInfo:
     observation_space: Box
     action_space: ActionSpace
     captures: bool = False
+    flattened: str | None = None
 
 
 def task_of(config: TeachConfig) -> TaskInfo:
     """The environment of a run; see :func:`describe_task`."""
-    return describe_task(
-        config.env_id, config.max_episode_steps, config.obs_transform, captures=config.capture_frames
-    )
+    return examine(config).task
 
 
 def describe_task(
@@ -72,20 +82,117 @@ def describe_task(
     Args:
         env_id: any registered Gymnasium id, an old name, or ``module:Env-v0``.
         max_episode_steps: limit of an episode, where the environment has none or another is wanted.
-        obs_transform: what makes numbers of its observations; see :class:`TransformedObservations`.
+        obs_transform: what makes numbers of its observations; see :class:`TransformedObservations`. Without
+            it those that are no Box of numbers are flattened, where they have a fixed size.
         captures: keep a picture of every step.
 
     Raises:
         ConfigError: there is no such transform.
         EnvironmentUnsuitableError: it is unknown, cannot be made, has unsupported spaces or no episode limit.
     """
-    env_id = resolve_env_id(env_id)
-    spec = find_spec(env_id)
     given = {"max_episode_steps": max_episode_steps, KWARG: obs_transform}
     kwargs = {name: value for name, value in given.items() if value is not None}
-    horizon = max_episode_steps or spec.max_episode_steps
+    return _examine(env_id, kwargs, captures=captures).task
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What making an environment once says of it.
+
+    Attributes:
+        env_id: as registered, or ``module:Env-v0``.
+        kwargs: arguments of ``gymnasium.make``.
+        horizon: most steps of an episode; None where there is no limit.
+        never_terminates: whether it says so itself.
+        fps: frames per second of a clip.
+        refusals: why a run cannot use it so.
+        without_ends: what never ends early in its place.
+        found: what a run must know, where its spaces will do; without a limit, with one of 1,000 steps.
+    """
+
+    env_id: str
+    kwargs: dict[str, Any]
+    horizon: int | None
+    never_terminates: bool
+    fps: int
+    refusals: Sequence[EnvironmentUnsuitableError]
+    without_ends: WithoutEnds
+    found: TaskInfo | None
+
+    @property
+    def task(self) -> TaskInfo:
+        """What a run must know. Raises :class:`EnvironmentUnsuitableError` where it cannot use it."""
+        if self.found is None or self.refusals:
+            raise joined(self.refusals)
+        return self.found
+
+
+def examine(config: TeachConfig) -> Examined:
+    """Make the environment of a run once, and find out whether the run can use it.
+
+    Raises:
+        ConfigError: there is no such transform.
+        EnvironmentUnsuitableError: it is unknown or cannot be made.
+    """
+    given = {
+        "max_episode_steps": config.max_episode_steps,
+        FIXED: config.fixed_horizon,
+        KWARG: config.obs_transform,
+    }
+    kwargs = {name: value for name, value in given.items() if value is not None}
+    return _examine(
+        config.env_id, {**named_values(config.env_kwargs), **kwargs}, captures=config.capture_frames
+    )
+
+
+def _examine(env_id: str, kwargs: dict[str, Any], *, captures: bool) -> Examined:
+    env_id = resolve_env_id(env_id)
+    limit = kwargs.get("max_episode_steps") or find_spec(env_id).max_episode_steps
+    refusals: list[EnvironmentUnsuitableError] = []
+    if limit is None:
+        refusals.append(
+            EnvironmentUnsuitableError(
+                f"{env_id} has no limit on the steps of an episode: --max_episode_steps is required",
+                {"max_episode_steps": LIMIT},
+            )
+        )
+    making = {name: value for name, value in kwargs.items() if limit is not None or name != FIXED}
+    env = _made(env_id, making)
+    with contextlib.closing(env):
+        declared = env.observation_space
+        if KWARG not in kwargs and not isinstance(declared, Box) and are_numbers(declared):
+            kwargs = {**kwargs, KWARG: FLATTEN}
+            env = TransformedObservations(env, FLATTEN)
+        observations, actions = env.observation_space, env.action_space
+        refusals += _refused_spaces(env_id, observations, actions)
+        found, fps = None, max(1, round(env.metadata.get("render_fps") or DEFAULT_FPS))
+        if isinstance(observations, Box) and isinstance(actions, Box | Discrete | MultiDiscrete):
+            found = TaskInfo(
+                env_id,
+                kwargs,
+                fps=fps,
+                horizon=limit or LIMIT,
+                never_terminates=never_terminates(env),
+                observation_space=observations,
+                action_space=actions,
+                captures=captures,
+                flattened=None if env.observation_space is declared else one_line(declared),
+            )
+        return Examined(
+            env_id,
+            making,
+            limit,
+            never_terminates(env),
+            fps,
+            refusals,
+            without_ends(env_id, env),
+            found,
+        )
+
+
+def _made(env_id: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
     try:
-        env = make_env(env_id, kwargs)
+        return make_env(env_id, kwargs)
     except TeacherError:
         raise
     except gym.error.DependencyNotInstalled as error:
@@ -95,22 +202,6 @@ def describe_task(
         raise EnvironmentUnsuitableError(f"{env_id} cannot be made: {why}") from error
     except (Exception, SystemExit) as error:  # an environment's constructor may raise anything
         raise EnvironmentUnsuitableError(f"{env_id} cannot be made: {reason(error)}") from error
-    with contextlib.closing(env):
-        observation_space, action_space = _supported_spaces(env_id, env)
-        if horizon is None:
-            raise EnvironmentUnsuitableError(
-                f"{env_id} has no limit on the steps of an episode: --max_episode_steps is required"
-            )
-        return TaskInfo(
-            env_id,
-            kwargs,
-            fps=max(1, round(env.metadata.get("render_fps") or DEFAULT_FPS)),
-            horizon=horizon,
-            never_terminates=_never_terminates(env),
-            observation_space=observation_space,
-            action_space=action_space,
-            captures=captures,
-        )
 
 
 def make_vector_env(
@@ -160,26 +251,24 @@ def make_vector_env(
     return EpisodeRecorder(envs, task.env_id, task.kwargs)
 
 
-def _never_terminates(env: gym.Env[Any, Any]) -> bool:
-    try:
-        return bool(env.get_wrapper_attr("never_terminates"))
-    except AttributeError:
-        return False
-
-
-def _supported_spaces(env_id: str, env: gym.Env[Any, Any]) -> tuple[Box, ActionSpace]:
-    observations, actions = env.observation_space, env.action_space
+def _refused_spaces(
+    env_id: str, observations: gym.Space[Any], actions: gym.Space[Any]
+) -> list[EnvironmentUnsuitableError]:
+    refusals, transform = [], transform_for(observations)
     if not isinstance(observations, Box) or 0 in observations.shape:
-        remedy = f"--{KWARG} {FLATTEN} puts all parts one after the other, or"
-        raise EnvironmentUnsuitableError(
-            f"{env_id} has observations {one_line(observations)}; expected a Box: numbers of one shape; "
-            f"{remedy if has_fixed_size(observations) else 'pass'} --{KWARG} module:function, a function of "
-            "your own that makes an array of them"
+        refusals.append(
+            EnvironmentUnsuitableError(
+                f"{env_id} has observations {one_line(observations)}; expected numbers of one shape: pass "
+                f"--{KWARG} {transform}, a function that makes an array of them",
+                {KWARG: transform},
+            )
         )
-    if isinstance(actions, Discrete | MultiDiscrete):
-        return observations, actions
-    if isinstance(actions, Box) and np.issubdtype(actions.dtype, np.floating):
-        return observations, actions
-    raise EnvironmentUnsuitableError(
-        f"{env_id} has actions {one_line(actions)}; expected Discrete, MultiDiscrete or a Box of floats"
-    )
+    is_box = isinstance(actions, Box) and np.issubdtype(actions.dtype, np.floating)
+    if not is_box and not isinstance(actions, Discrete | MultiDiscrete):
+        refusals.append(
+            EnvironmentUnsuitableError(
+                f"{env_id} has actions {one_line(actions)}; expected Discrete, MultiDiscrete or a "
+                "Box of floats"
+            )
+        )
+    return refusals

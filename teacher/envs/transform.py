@@ -3,12 +3,13 @@
 The function's name is part of what an episode is recorded with, so a replay applies it, too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from numpy.typing import NDArray
 
 from teacher.errors import EnvironmentUnsuitableError, described, one_line
@@ -18,6 +19,8 @@ KWARG = "obs_transform"
 """What names the function among the arguments that an environment is made with."""
 SHIPPED = frozenset({"teacher.envs.collect", "teacher.envs.minigrid"})
 """Modules with functions of this project."""
+_OF_MINIGRID = "teacher.envs.minigrid:cells"
+_MOST_NUMBERS = 1_000_000
 FLATTEN = "flatten"
 """In place of a function: all parts of the observation one after the other, choices as one-hot vectors."""
 
@@ -81,12 +84,47 @@ class TransformedObservations(gym.Wrapper[Any, Any, Any, Any]):
         return EnvironmentUnsuitableError(f"--{KWARG} {self._name}: {reason}")
 
 
+@dataclass(frozen=True)
+class Flattened:
+    """Puts all parts of an observation one after the other, choices as one-hot vectors."""
+
+    space: gym.Space[Any]
+
+    def __call__(self, observation: Any) -> NDArray[Any]:
+        """Make an array of one observation."""
+        flat = np.asarray(gym.spaces.flatten(self.space, observation))
+        return flat if flat.dtype.kind == "f" or flat.dtype == np.uint8 else flat.astype(np.float32)
+
+
 def has_fixed_size(space: gym.Space[Any]) -> bool:
-    """Return whether ``flatten`` can make an array of such observations."""
+    """Return whether ``flatten`` can make an array of such observations, and one that memory holds."""
     try:
-        return bool(space.is_np_flattenable) and gym.spaces.flatdim(space) > 0
+        return bool(space.is_np_flattenable) and 0 < gym.spaces.flatdim(space) <= _MOST_NUMBERS
     except NotImplementedError:  # by a space of somebody's own
         return False
+
+
+def are_numbers(space: gym.Space[Any]) -> bool:
+    """Return whether observations are numbers or choices, of any number of parts, and so of fixed size."""
+    match space:
+        case gym.spaces.Dict():
+            parts: Iterable[gym.Space[Any]] = space.spaces.values()
+        case gym.spaces.Tuple():
+            parts = space.spaces
+        case _:
+            return isinstance(space, Box | Discrete | MultiDiscrete | MultiBinary)
+    return all(map(are_numbers, parts)) and has_fixed_size(space)
+
+
+def told_flattened(declared: object, flat: gym.Space[Any]) -> str:
+    """Say what is done with observations that are flattened without being asked."""
+    return f"Observations, {one_line(declared)}, are flattened into {gym.spaces.flatdim(flat)} numbers."
+
+
+def transform_for(space: gym.Space[Any]) -> str:
+    """Return what makes numbers of observations that ``flatten`` does not take, or a placeholder for it."""
+    parts = space.spaces.keys() if isinstance(space, gym.spaces.Dict) else set()
+    return _OF_MINIGRID if parts == {"image", "direction", "mission"} else "module:function"
 
 
 def _find(name: str, space: gym.Space[Any]) -> Callable[[Any], Any]:
@@ -96,5 +134,5 @@ def _find(name: str, space: gym.Space[Any]) -> Callable[[Any], Any]:
                 f"--{KWARG} {FLATTEN}: expected observations of fixed size, got {one_line(space)}; name a "
                 "module:function that makes an array of them"
             )
-        return lambda observation: gym.spaces.flatten(space, observation)
+        return Flattened(space)
     return named_function(name, f"--{KWARG}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from teacher.checks import COUNT, SEED, Check, Fits, check_fields, refuse_first, refuse_idle
+from teacher.checks import COUNT, SEED, Check, Fits, check_fields, refuse_all, refuse_idle
 from teacher.errors import ConfigError
 from teacher.judges import Judge
 from teacher.options import QueryConfig, RewardConfig
@@ -136,7 +136,7 @@ class WrapperConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, prefix="")
-        refuse_first(self, self._checks(), prefix="")
+        refuse_all(self, self._checks(), prefix="")
         refuse_idle(self.reward, _IDLE_REWARD, "reward.")
         refuse_idle(self.queries, _IDLE_QUERIES, "queries.")
 

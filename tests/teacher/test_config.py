@@ -437,3 +437,14 @@ def test_settings_may_be_numbers_of_numpys_and_whole_ones_with_a_point(tmp_path:
     config.run_dir.mkdir(parents=True)
     save_config(config, uuid.uuid4())
     assert load_config(config.run_dir)[0].reward == config.reward
+
+
+def test_all_settings_that_do_not_fit_are_refused_at_once() -> None:
+    with pytest.raises(ConfigError) as refused:
+        make_config(seed=-1, workers=0, segment_steps=0)
+    assert str(refused.value) == (
+        "--seed: expected 0 to 2**32 - 1; got -1; --workers: expected 1 or more; got 0; "
+        "--segment_steps: expected 1 or more; got 0"
+    )
+    with pytest.raises(ConfigError, match=r"--gold: finds out .*; --site_url: expected http.*; got 'here'"):
+        make_config(predictor="synth", gold=0.1, site_url="here")

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from teacher import loop
-from teacher.assembly import build_run, check, prepared_directory
+from teacher.assembly import build_run, prepared_directory
 from teacher.cli import train
 from teacher.collectors.base import CollectorStatus
 from teacher.config import RunSettings, TeachConfig
@@ -30,6 +30,7 @@ from teacher.preferences import Preference
 from teacher.reward import predictor
 from teacher.run import Run, Teaching, predicted_rewards
 from teacher.segments import Segment, SegmentPair
+from teacher.start import check
 
 QUIET = Console(quiet=True)
 SMALL = RewardConfig(members=2, hidden=16)
@@ -129,7 +130,7 @@ def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRu
                     "gold": 0.0,
                 }
             )
-            task = check(config, QUIET)
+            config, task = check(config, QUIET)
             parts.enter_context(prepared_directory(RunSettings(config, uuid.uuid4())))
             run = parts.enter_context(build_run(RunSettings(config, uuid.uuid4()), task, QUIET))
             run.config = TeachConfig(

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from agents.rollout import Rollout
 from teacher import loop
-from teacher.assembly import build_run, check, prepared_directory
+from teacher.assembly import build_run, prepared_directory
 from teacher.config import RunSettings, TeachConfig
 from teacher.decisions import Phase
 from teacher.envs.episodes import replay
@@ -27,6 +27,7 @@ from teacher.queries import disagreement
 from teacher.run import Run, Teaching
 from teacher.schedules import RateSchedule
 from teacher.segments import Segment, SegmentPair, SegmentPool
+from teacher.start import check
 
 MakeRun = Callable[..., tuple[Run, Teaching]]
 PRETRAINING = 12
@@ -56,7 +57,7 @@ def make_run(tmp_path: Path) -> Iterator[MakeRun]:
                 }
             )
             console = Console(width=300, file=io.StringIO())
-            task = check(config, console)
+            config, task = check(config, console)
             parts.enter_context(prepared_directory(RunSettings(config, uuid.uuid4())))
             run = parts.enter_context(build_run(RunSettings(config, uuid.uuid4()), task, console))
             run.agent.config = dataclasses.replace(run.agent.config, num_steps=64)

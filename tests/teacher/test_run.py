@@ -13,7 +13,7 @@ from rich.console import Console
 from agents.defaults import BY_NAME
 from agents.on_policy import OnPolicyConfig
 from agents.ppo import PPOConfig
-from teacher.assembly import build_run, check, open_run, prepared_directory
+from teacher.assembly import build_run, open_run, prepared_directory
 from teacher.behaviours import counter_clockwise
 from teacher.checkpoint import CHECKPOINT_NAME, load_state
 from teacher.config import RunSettings, TeachConfig, from_options
@@ -21,6 +21,7 @@ from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task, task_of
 from teacher.errors import BehaviourError, ConfigError
 from teacher.loop import Round, train
+from teacher.start import check
 
 QUIET = Console(quiet=True)
 CARTPOLE = replace(BY_NAME["CartPole"].ppo, normalize_rewards=True, anneal_timesteps=9000)
@@ -76,7 +77,7 @@ def test_reports_compare_with_what_a_function_says_is_wanted(tmp_path: Path) -> 
         no_videos=True,
         runs_dir=str(tmp_path),
     )
-    task, run_id, reported = check(config, QUIET), uuid.uuid4(), dict[str, float]()
+    (config, task), run_id, reported = check(config, QUIET), uuid.uuid4(), dict[str, float]()
     with (
         prepared_directory(RunSettings(config, run_id)),
         build_run(RunSettings(config, run_id), task, QUIET) as run,

@@ -244,7 +244,7 @@ def test_the_module_of_an_id_is_told_where_it_was_left_out(monkeypatch: pytest.M
     [
         ("WalkForever-v0", "--max_episode_steps is required"),
         ("WalkAway-v0", "WalkAway-v0 cannot be made: SystemExit: 0"),
-        ("WalkInWords-v0", "expected a Box: numbers of one shape"),
+        ("WalkInWords-v0", "expected numbers of one shape: pass --obs_transform"),
         ("WalkBySwitches-v0", "expected Discrete, MultiDiscrete or a Box of floats"),
     ],
 )

@@ -171,6 +171,7 @@ import numpy as np
 class Standing(gym.Env):
     observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
     action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    never_terminates = True  # so that it is not tried for long before training
     steps = 0
 
     def reset(self, *, seed=None, options=None):
@@ -302,6 +303,7 @@ import numpy as np
 class Breaking(gym.Env):
     observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
     action_space = gym.spaces.Discrete(2)
+    never_terminates = True  # so that it is not tried for long before training
     steps = 0
 
     def reset(self, *, seed=None, options=None):

@@ -71,8 +71,77 @@ def test_observations_of_fixed_size_can_be_flattened() -> None:
     assert collect("flatten").observation_space.shape == (2 * 7 * 7 * 3,)
     lake = describe_task("FrozenLake-v1", obs_transform="flatten")
     assert lake.observation_space.shape == (16,)
+    assert lake.flattened is None
     with make_env(lake.env_id, lake.kwargs) as env:
         np.testing.assert_array_equal(env.reset(seed=1)[0], np.eye(16)[0])
+
+
+BOX, TEXT = gym.spaces.Box(-1, 1, (2,), np.float32), gym.spaces.Text(5)
+
+
+class Sampled(gym.Env[Any, Any]):
+    """Observations drawn from a space."""
+
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, space: gym.Space[Any], render_mode: str | None = None) -> None:
+        self.observation_space = space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+def sampled(space: gym.Space[Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    spec = gym.envs.registration.EnvSpec("Sampled-v0", lambda **_: Sampled(space), max_episode_steps=20)
+    monkeypatch.setitem(gym.registry, "Sampled-v0", spec)
+    return describe_task("Sampled-v0")
+
+
+@pytest.mark.parametrize(
+    ("space", "numbers"),
+    [
+        (gym.spaces.Discrete(4, start=3), 4),
+        (gym.spaces.MultiDiscrete([2, 3]), 5),
+        (gym.spaces.MultiBinary(3), 3),
+        (gym.spaces.Tuple([BOX, gym.spaces.Discrete(3)]), 5),
+        (gym.spaces.Dict({"a": BOX, "b": gym.spaces.Tuple([gym.spaces.MultiBinary(2)])}), 4),
+    ],
+)
+def test_numbers_of_any_kind_are_flattened_without_being_asked(
+    space: gym.Space[Any], numbers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = sampled(space, monkeypatch)
+    assert task.observation_space.shape == (numbers,)
+    assert task.observation_space.dtype.kind == "f"
+    assert task.flattened == " ".join(str(space).split())
+    check_replay(task, seed=2)  # the recipe says how, too
+    assert next(random_trajectories(task, 1)).recipe().kwargs == {"obs_transform": "flatten"}
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        TEXT,
+        gym.spaces.Dict({"a": BOX, "says": TEXT}),
+        gym.spaces.Sequence(BOX),
+        gym.spaces.Graph(BOX, None),
+        gym.spaces.OneOf([BOX, gym.spaces.Discrete(2)]),
+    ],
+)
+def test_texts_and_the_like_are_refused(space: gym.Space[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(EnvironmentUnsuitableError, match=r"expected numbers of one shape: pass --obs_tr"):
+        sampled(space, monkeypatch)
+
+
+def test_images_stay_images() -> None:
+    dot = describe_task("teacher/MovingDot-v1")
+    assert (dot.flattened, dot.kwargs) == (None, {})
+    assert len(dot.observation_space.shape) > 1
 
 
 @pytest.mark.parametrize(
@@ -95,11 +164,6 @@ def test_a_function_that_does_not_do_is_refused(own_module: str, function: str, 
 def test_a_missing_function_and_missing_option_are_refused(own_module: str) -> None:
     with pytest.raises(ConfigError, match="--obs_transform: cannot import"):
         collect(f"{own_module}:second")
-    with pytest.raises(
-        EnvironmentUnsuitableError,
-        match="--obs_transform flatten puts all parts one after",
-    ):
-        collect(None)
     with pytest.raises(EnvironmentUnsuitableError, match="expected observations of fixed size"):
         describe_task("minigrid:MiniGrid-Empty-5x5-v0", 100, "flatten")
 
@@ -110,6 +174,8 @@ def test_a_missing_function_and_missing_option_are_refused(own_module: str) -> N
         ("teacher/Collect-v1", None, "teacher.envs.collect:everyone"),
         ("minigrid:MiniGrid-DoorKey-5x5-v0", 100, "teacher.envs.minigrid:cells"),
         ("FrozenLake-v1", None, "flatten"),
+        ("FrozenLake-v1", None, None),
+        ("Blackjack-v1", 6, None),
         ("teacher/MovingDot-v1", None, None),
     ],
 )
@@ -122,7 +188,8 @@ def test_episodes_of_transformed_observations_replay_and_are_drawn(
     for trajectory in random_trajectories(task, seed=1, num_envs=2):
         if pool.extend([trajectory]):
             break
-    stage = Stage(task.env_id, task.kwargs)
+    recipe = pool.segments[-1].recipe
+    stage = Stage(recipe.env_id, recipe.kwargs)
     pictures = list(stage.frames(Shot.of(pool.segments[-1])))  # which compares observations, too
     stage.close()
     assert len(pictures) == 4

@@ -17,11 +17,12 @@ from rich.console import Console
 
 from agents.ppo import PPO
 from agents.trpo import TRPO
-from teacher.assembly import build_run, check, prepared_directory
+from teacher.assembly import build_run, prepared_directory
 from teacher.checkpoint import load_state, save_state
 from teacher.config import RunSettings, TeachConfig, load_config
 from teacher.demonstrations import KEYS, load_demonstrations, record_demonstrations, save_demonstrations
 from teacher.run import Run
+from teacher.start import check
 from teacher.teach import main
 
 EXPERT = Path("runs/CartPole-v1/expert")
@@ -63,7 +64,7 @@ def build(folder: Path) -> Iterator[Callable[..., tuple[Run, str]]]:
             defaults = {"env_id": "CartPole-v1", "predictor": "rl", "name": "warm", "no_videos": True}
             config, run_id, said = TeachConfig(**{**defaults, **settings}), uuid.uuid4(), io.StringIO()
             console = Console(file=said, soft_wrap=True)
-            task = check(config, console)
+            config, task = check(config, console)
             parts.enter_context(prepared_directory(RunSettings(config, run_id)))
             return parts.enter_context(build_run(RunSettings(config, run_id), task, console)), said.getvalue()
 

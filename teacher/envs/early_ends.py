@@ -1,0 +1,50 @@
+"""What never ends early in place of an environment that does, and how that is said."""
+
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+
+from teacher.envs.atari import GAMES
+from teacher.envs.families import FAMILIES, NAMESPACE
+from teacher.envs.trial import Trial
+
+_UNHEALTHY = "terminate_when_unhealthy"
+"""The argument by which Gymnasium's MuJoCo environments, and those after them, end early."""
+_ROOT = re.compile(r"(?:.*[:/])?(?P<name>\w+?)(?:NoFrameskip|Deterministic)?-v\d+")
+LEAKS = "the length of an episode leaks the reward"
+
+
+@dataclass(frozen=True)
+class WithoutEnds:
+    """What never ends early.
+
+    Attributes:
+        env_id: another environment of the same body or game; None where there is none.
+        arguments: with which the environment itself does not.
+    """
+
+    env_id: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+def without_ends(env_id: str, env: gym.Env[Any, Any]) -> WithoutEnds:
+    """Find what never ends early in place of an environment that was made."""
+    match = _ROOT.fullmatch(env_id)
+    name = match["name"] if match else ""
+    roots = {family.base_id.rpartition("-")[0]: task for task, family in FAMILIES.items()}
+    roots.update({game: game for game in GAMES})
+    other = f"{NAMESPACE}/{roots[name]}-v1" if name in roots else None
+    accepted = inspect.signature(type(env.unwrapped).__init__).parameters
+    return WithoutEnds(
+        None if other == env_id else other, {_UNHEALTHY: False} if _UNHEALTHY in accepted else {}
+    )
+
+
+def told_early(env_id: str, trial: Trial) -> str:
+    """Say how many random episodes ended early, and why that matters."""
+    before = "the others" if trial.horizon is None else f"step {trial.horizon}"
+    return f"{trial.early} of {len(trial.lengths)} random episodes of {env_id} end before {before}, and"

@@ -1,0 +1,209 @@
+"""The first command on an environment: what is fitted to it, and what is refused, all at once."""
+
+import io
+import shlex
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from rich.console import Console
+
+from teacher.command import command_of
+from teacher.config import TeachConfig, load_config
+from teacher.envs.tasks import TaskInfo
+from teacher.errors import EnvironmentUnsuitableError, TeacherError
+from teacher.options import RewardConfig
+from teacher.run import segment_length
+from teacher.start import check
+from teacher.teach import main, parse_arguments
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def checked(line: str) -> tuple[TeachConfig, TaskInfo, str]:
+    """What a command line comes to, and what is printed before it begins."""
+    said = io.StringIO()
+    config, task = check(parse_arguments(shlex.split(line)).config, Console(file=said, width=300))
+    return config, task, said.getvalue()
+
+
+def refused(line: str) -> TeacherError:
+    with pytest.raises(TeacherError) as error:
+        checked(line)
+    assert "\n" not in str(error.value)
+    return error.value
+
+
+FIRST = "-p synth -n x -l 20 -L 10 -t 4e3"
+
+
+@pytest.mark.parametrize(
+    ("env_id", "settings", "steps"),
+    [
+        ("CartPole-v1", "--allow_variable_horizon", None),
+        ("Hopper-v5", "--allow_variable_horizon", None),
+        ("Reacher-v5", "", 25),
+        ("Reacher-v5", "--max_episode_steps 400", 75),
+        ("teacher/Pendulum-v1", "", 15),
+        ("CartPole-v1", "--fixed_horizon restart", 75),
+    ],
+)
+def test_a_segment_that_was_not_given_fits_into_episodes(
+    env_id: str, settings: str, steps: int | None
+) -> None:
+    config, task, said = checked(f"{FIRST} -e {env_id} {settings}")
+    length = segment_length(config, task)
+    assert length == (steps or length)
+    shortened = length < int(1.5 * task.fps)
+    assert (f"Segments of {length} steps, half of a random episode's median" in said) == shortened
+    assert shortened == (config.segment_steps is not None)
+    if steps is None:
+        assert 3 <= length <= 15
+
+
+def test_a_fitted_length_is_kept_with_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "-p synth -e CartPole-v1 -n x -l 8 -t 300 -i 5 -V --reward.hidden 8 --allow_variable_horizon"
+    assert main(shlex.split(line)) == 0
+    said = capsys.readouterr().out
+    steps = load_config(Path("runs/CartPole-v1/x"))[0].segment_steps
+    assert steps is not None
+    assert f"Segments of {steps} steps, half of a random" in said
+    assert f"Training CartPole-v1 for 300 steps in segments of {steps} steps;" in said
+    assert main(["--resume", "runs/CartPole-v1/x"]) == 0
+
+
+@pytest.mark.parametrize("given", ["--segment_steps 75", "--segment_seconds 1.5"])
+def test_a_given_segment_that_cannot_work_is_refused_with_a_command_that_works(given: str) -> None:
+    line = f"{FIRST} -e CartPole-v1 {given} --allow_variable_horizon"
+    error = refused(line)
+    steps = error.remedy["segment_steps"]
+    assert f"random episodes, whose median length is {steps}: pass --segment_steps {steps} or less" in str(
+        error
+    )
+    assert "--segment_seconds" not in corrected(error)
+    assert checked(corrected(error))[0].segment_steps == steps
+
+
+def test_a_segment_longer_than_the_horizon_is_refused() -> None:
+    error = refused(f"{FIRST} -e teacher/Pendulum-v1 --segment_steps 26")
+    assert "pass --segment_steps 25 or less" in str(error)
+
+
+def corrected(error: TeacherError) -> str:
+    """The command at the end of a refusal, without its first word."""
+    command = str(error).rpartition("; corrected: ")[2]
+    assert command.startswith("teach ")
+    return command.removeprefix("teach ")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "found", "settings"),
+    [
+        ("CartPole-v1", [], ["--fixed_horizon absorb"]),
+        (
+            "Walker2d-v5",
+            ["teacher/Walker-v1 never ends early"],
+            ["--env_kwargs terminate_when_unhealthy=false"],
+        ),
+        ("InvertedPendulum-v5", ["teacher/Pendulum-v1 never ends early"], ["--fixed_horizon absorb"]),
+        ("FrozenLake-v1", [], ["--fixed_horizon absorb"]),
+        ("Blackjack-v1", ["no limit on the steps"], ["--max_episode_steps", "--fixed_horizon absorb"]),
+        (
+            "minigrid:MiniGrid-Empty-5x5-v0",
+            ["no limit on the steps", "has observations Dict"],
+            [
+                "--max_episode_steps 100",
+                "--obs_transform teacher.envs.minigrid:cells",
+                "--fixed_horizon absorb",
+            ],
+        ),
+    ],
+)
+def test_all_that_is_refused_is_refused_at_once_with_a_command_that_works(
+    env_id: str, found: list[str], settings: list[str]
+) -> None:
+    error = refused(f"{FIRST} -e {env_id}")
+    for reason in [*found, "random episodes", "the length of an episode leaks the reward"]:
+        assert reason in str(error)
+    assert "--allow_variable_horizon accepts it" in str(error)
+    command = corrected(error)
+    assert command.startswith(f"-p synth -e {env_id} -n x -l 20 -L 10 -t 4e3")
+    for setting in settings:
+        assert setting in command
+    config, task, _ = checked(command)
+    assert segment_length(config, task) <= task.horizon
+
+
+def test_a_setting_and_the_environment_are_refused_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", "nowhere")
+    line = f"{FIRST} -e CartPole-v1 --device cuda:77 --teacher no_such_module:function --policy nothing"
+    said = str(refused(line))
+    for reason in ("--device", "REDIS_URL", "no_such_module", "nothing", "leaks the reward"):
+        assert reason in said
+
+
+def test_arguments_of_the_environment_reach_it_and_its_replay() -> None:
+    config, task, _ = checked(
+        f"{FIRST} -e Hopper-v5 --env_kwargs terminate_when_unhealthy=false,frame_skip=8"
+    )
+    assert task.kwargs == {"terminate_when_unhealthy": False, "frame_skip": 8}
+    assert config.env_kwargs is not None
+    lake = checked(
+        '-p rl -n x -e FrozenLake-v1 --env_kwargs \'{"desc": ["SFF", "FFG"], "is_slippery": false}\''
+    )[1]
+    assert lake.observation_space.shape == (6,)
+    assert checked("-p rl -n x -e FrozenLake-v1 --env_kwargs map_name=8x8")[1].observation_space.shape == (
+        64,
+    )
+
+
+@pytest.mark.parametrize("value", ["frame_skip", "=3", "{", "render_mode=human", "max_episode_steps=3"])
+def test_arguments_that_are_none_are_refused(value: str) -> None:
+    with pytest.raises(TeacherError, match="--env_kwargs: expected"):
+        parse_arguments(["-p", "rl", "-e", "Hopper-v5", "-n", "x", "--env_kwargs", value])
+
+
+def test_a_command_gives_the_settings_that_it_was_made_of() -> None:
+    config = TeachConfig(
+        env_id="Hopper-v5",
+        predictor="synth",
+        name="x",
+        n_labels=40,
+        num_timesteps=1_000_000,
+        prompt="Who's best?",
+        no_videos=True,
+        reward=RewardConfig(members=7),
+    )
+    command = command_of(config, {"segment_steps": 9})
+    assert command.startswith("teach -p synth -e Hopper-v5 -n x -l 40 -t 1e6")
+    again = parse_arguments(shlex.split(command)[1:]).config
+    assert again == TeachConfig(**{**vars(config), "segment_steps": 9})
+
+
+class _Grid(gym.Env[Any, Any]):
+    observation_space = gym.spaces.Text(5)
+    action_space = gym.spaces.MultiBinary(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.time = 0
+        return "abc", {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        return "abc", 0.0, self.time == 7, False, {}
+
+
+def test_what_no_setting_mends_is_named_with_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = gym.envs.registration.EnvSpec("Words-v0", lambda **_: _Grid(), max_episode_steps=30)
+    monkeypatch.setitem(gym.registry, "Words-v0", spec)
+    error = refused(f"{FIRST} -e Words-v0")
+    assert isinstance(error, EnvironmentUnsuitableError)
+    assert "has observations Text(1, 5" in str(error)
+    assert "has actions MultiBinary(2)" in str(error)
+    assert "50 of 50 random episodes of Words-v0 end before step 30" in str(error)
+    assert "--obs_transform module:function --fixed_horizon absorb" in corrected(error)
