@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from teacher.wrapper import HumanPreferencesEnvWrapper, HumanPreferencesVectorWrapper
+    from teacher.wrapper import FixedHorizon, HumanPreferencesEnvWrapper, HumanPreferencesVectorWrapper
 
-__all__ = ["HumanPreferencesEnvWrapper", "HumanPreferencesVectorWrapper"]
+__all__ = ["FixedHorizon", "HumanPreferencesEnvWrapper", "HumanPreferencesVectorWrapper"]
 
 
 def __getattr__(name: str) -> Any:

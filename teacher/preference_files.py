@@ -142,6 +142,18 @@ def require_environment(path: Path, found: Any, expected: str | None) -> None:
         )
 
 
+def saved_length(path: str | Path) -> int:
+    """How many steps the segments in a file of preferences have.
+
+    Raises:
+        ConfigError, DataError: as :func:`load_preferences`.
+    """
+    path = Path(path)
+    file_type = _type_of_existing(path)
+    with _explained(path), path.open("rb") as file:
+        return int(_checked_description(file_type.read_description(file))["segment_length"])
+
+
 def saved_spaces(path: str | Path) -> tuple[Space, Space]:
     """Of which observations and actions the preferences in a file are.
 

@@ -85,7 +85,7 @@ def _saved_preferences(config: WrapperConfig, source: Source) -> PreferenceDatas
     dataset = load_preferences(
         path, env_id=source.env_id, observation_space=spaces[0], action_space=spaces[1]
     )
-    if dataset.segment_length != config.segment_length:
+    if dataset.segment_length != config.segment_steps:
         raise ConfigError(
             f"segment_length: expected {dataset.segment_length} as in {path}, got {config.segment_length}"
         )

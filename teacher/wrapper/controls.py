@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from teacher.clips.gl import select_gl, with_install_command
 from teacher.envs.capture import why_no_screen
 from teacher.envs.tasks import DEFAULT_FPS
-from teacher.envs.transform import has_fixed_size
+from teacher.envs.transform import Flattened, are_numbers, told_flattened
 from teacher.errors import (
     ConfigError,
     DataError,
@@ -25,6 +26,7 @@ from teacher.errors import (
 from teacher.reward.devices import working_device
 from teacher.reward.features import Transitions
 from teacher.reward.predictor import RewardPredictor
+from teacher.wrapper.fitting import fitted
 from teacher.wrapper.processes import ONE_PREDICTOR, require_own_agent
 from teacher.wrapper.recording import Source
 from teacher.wrapper.replay import ReplayFormat
@@ -34,7 +36,6 @@ from teacher.wrapper.tutor import Tutor
 Space = spaces.Space[Any]
 
 TRUE_REWARD_KEY = "true_reward"
-_FLATTENS = ", such as lambda observation: gymnasium.spaces.flatten(env.observation_space, observation)"
 
 _log = logging.getLogger("teacher.wrapper")
 
@@ -158,14 +159,20 @@ def begin(env: Any, network: Any, settings: Mapping[str, Any], env_id: str, can_
         logger = {"env_wrapper": "", "reward_predictor": ".predictor", "pref_interface": ".preferences"}[name]
         logging.getLogger(f"teacher.wrapper{logger}").setLevel(getattr(config, f"{name}_log_level"))
     observations, actions = _single_spaces(env)
-    source = Source(
-        env_id,
-        transformed_space(observations, config.obs_transform_func),
-        actions,
-        replayable=config.env_fn is not None,
-        fps=max(1, round(env.metadata.get("render_fps") or DEFAULT_FPS)),
-    )
-    return Tutor(config, source, can_draw, network)
+    fps = max(1, round(env.metadata.get("render_fps") or DEFAULT_FPS))
+    if config.obs_transform_func is None and is_of_parts(observations) and are_numbers(observations):
+        config = replace(config, obs_transform_func=Flattened(observations))
+    seen = transformed_space(observations, config.obs_transform_func)
+    episodes = fitted(config, env, env_id, fps)
+    if isinstance(config.obs_transform_func, Flattened):
+        _log.warning(told_flattened(observations, seen))
+    source = Source(env_id, seen, actions, replayable=config.env_fn is not None, fps=fps)
+    return Tutor(episodes, source, can_draw, network)
+
+
+def is_of_parts(space: Space) -> bool:
+    """Return whether the predictor cannot read observations as they are."""
+    return not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete)
 
 
 def transformed_space(space: Space, function: Callable[[Any], Any] | None) -> Space:
@@ -176,10 +183,10 @@ def transformed_space(space: Space, function: Callable[[Any], Any] | None) -> Sp
         EnvironmentUnsuitableError: what there is then is no array of numbers.
     """
     if function is None:
-        if isinstance(space, spaces.Dict | spaces.Tuple | spaces.Text | spaces.Graph | spaces.Sequence):
+        if is_of_parts(space):
             raise EnvironmentUnsuitableError(
-                f"observations are {one_line(space)}; pass obs_transform_func, which makes a vector or an "
-                f"image of one{_FLATTENS if has_fixed_size(space) else ''}"
+                f"observations are {one_line(space)}; expected numbers: pass obs_transform_func, which makes "
+                "a vector or an image of one"
             )
         return space
     try:
@@ -219,18 +226,6 @@ def drawn(env: Any) -> Any:
             except RenderError as missing:
                 raise RenderError(with_install_command(str(missing))) from error
         raise
-
-
-def note_early_end(tutor: Tutor) -> None:
-    """Warn where the environment ended an episode; once, and not where that is meant."""
-    if tutor.ended_early or tutor.config.allow_variable_horizon:
-        return
-    tutor.ended_early = True
-    _log.warning(
-        "%s ended an episode early, and the length of episodes leaks the reward; "
-        "allow_variable_horizon=True says that this is meant",
-        tutor.source.env_id,
-    )
 
 
 def reward_before_predictor(config: WrapperConfig, true: Any) -> Any:

@@ -44,7 +44,7 @@ class Questions:
         self._schedule, self._not_due = schedule_of(config, self._asked)
         self._last_step = _last_step(self._schedule)
         self._began = time.monotonic()
-        self.pool = SegmentPool(config.segment_length, config.max_pref_interface_segs, config.seed)
+        self.pool = SegmentPool(config.segment_steps, config.max_pref_interface_segs, config.seed)
         self.wanting = False
         self._unused = 0  # segments that came since the last question, less those in it
         self._warnings = Warnings()

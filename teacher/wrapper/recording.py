@@ -72,10 +72,12 @@ class EpisodeCutter:
         self._frames: list[bytes | None] = []
         self._first = 0  # index in the episode of the first step held
         self._aligned = False  # whether a segment begins with that step
+        self.steps = 0
+        """Of the episode so far."""
 
     def begin(self, observation: Any, seed: int | None = None) -> None:
         """An episode begins, reset with ``seed``."""
-        self._seed, self._began = seed or 0, True
+        self._seed, self._began, self.steps = seed or 0, True, 0
         self._actions = []
         self._hold_from(0, observation)
 
@@ -93,6 +95,7 @@ class EpisodeCutter:
 
     def add(self, step: Step) -> list[Segment]:
         """Take note of a step; the segments that are complete with it."""
+        self.steps += 1
         if not self._began:
             return []
         self._actions.append(np.array(step.action, self._source.action_space.dtype))

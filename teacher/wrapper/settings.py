@@ -46,7 +46,12 @@ class WrapperConfig:
 
     train_reward: Annotated[bool, "train a reward predictor on the answers"] = True
     collect_prefs: Annotated[bool, "ask about what the agent does"] = True
-    segment_length: Annotated[int, "steps of a segment, all of one episode", COUNT] = 40
+    segment_length: Annotated[
+        int | None,
+        "steps of a segment, all of one episode; without it 1.5 seconds, or half an episode where random "
+        "ones are shorter",
+        COUNT,
+    ] = None
     prefs_dir: Annotated[
         str | Path | None, "begin with the preferences that save_prefs() wrote into this folder"
     ] = None
@@ -114,7 +119,7 @@ class WrapperConfig:
         int | None, "environment steps over which n_prefs are spread, ever more rarely", COUNT
     ] = None
     allow_variable_horizon: Annotated[
-        bool, "say nothing where the environment ends episodes early, although their length leaks the reward"
+        bool, "accept an environment that ends episodes early, although their length leaks the reward"
     ] = False
     schedule: Annotated[LabelSchedule | None, "instead of both: when how many answers are due"] = None
     judge: Annotated[
@@ -193,6 +198,13 @@ class WrapperConfig:
                 'people are asked there only with synthetic_prefs=False and people="site"',
             ),
         ]
+
+    @property
+    def segment_steps(self) -> int:
+        """The length of segments, once it is known. Raises ValueError before that."""
+        if self.segment_length is None:
+            raise ValueError("expected settings that were fitted to an environment")
+        return self.segment_length
 
     @property
     def counts_steps(self) -> bool:

@@ -15,7 +15,6 @@ from teacher.wrapper.controls import (
     Controls,
     begin,
     drawn,
-    note_early_end,
     predict,
     reward_before_predictor,
 )
@@ -43,14 +42,15 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
     One that is made again from the ``spec`` of another that is still open is beside that, see :meth:`beside`.
 
     Args:
-        env: any environment; of dict or other odd observations with ``obs_transform_func``.
+        env: any environment; one whose observations are no numbers with ``obs_transform_func``.
         reward_predictor_network: a network of your own, made by a function of the shape of what it reads;
             without it the project's.
         settings: see :class:`~teacher.wrapper.settings.WrapperConfig`.
 
     Raises:
         ConfigError: an argument is unknown or does not fit.
-        EnvironmentUnsuitableError: observations or actions are not to be learned from.
+        EnvironmentUnsuitableError: observations or actions are not to be learned from, or random episodes
+            end early or are shorter than a segment; by ``step``, where the agent's first ones are the trial.
         DataError: what ``prefs_dir`` or ``pretrained_reward_predictor_dir`` holds does not fit.
         BackgroundError: by ``step`` and ``close``, where asking or learning failed.
     """
@@ -94,9 +94,7 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
         self._wants_prediction = tutor.config.predicts
         self._closed = False
         entropy = [tutor.config.seed, number]
-        self._cutter = EpisodeCutter(
-            tutor.source, tutor.config.segment_length, np.random.default_rng(entropy)
-        )
+        self._cutter = EpisodeCutter(tutor.source, tutor.config.segment_steps, np.random.default_rng(entropy))
         self._seeds: Iterator[int] = episode_seeds([tutor.config.seed], number, _MAX_BESIDE)
         self._observation: Any = None
 
@@ -124,12 +122,12 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._observation = tutor.transform(observation)
         tutor.steps += 1
-        if terminated:
-            note_early_end(tutor)
         frame = jpeg(drawn(self.env)) if tutor.wants_films else None
         true = float(reward)
         step = Step(executed, self._observation, true, terminated, truncated, frame)
         tutor.give(self._cutter.add(step))
+        if terminated or truncated:
+            tutor.episodes.note(self._cutter.steps, terminated=terminated)
         predictor = tutor.predictor
         if not self._wants_prediction:
             reward = true

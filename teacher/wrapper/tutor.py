@@ -22,7 +22,7 @@ from teacher.collectors.prompt import PromptCollector
 from teacher.errors import BackgroundError, ConfigError, DataError, TeacherError, counted, described
 from teacher.files import locked_folder
 from teacher.learner import PreferenceLearner
-from teacher.ledger import Ledger
+from teacher.ledger import LEDGER_NAME, Ledger
 from teacher.predictor_files import save_predictor
 from teacher.preference_files import save_preferences
 from teacher.reward.modules import MakeNetwork
@@ -40,13 +40,12 @@ from teacher.wrapper.beginnings import (
     new_predictor,
 )
 from teacher.wrapper.clips import Films
+from teacher.wrapper.fitting import Episodes
 from teacher.wrapper.processes import Home, note_closed, note_open
 from teacher.wrapper.questions import Questions
 from teacher.wrapper.recording import Source
-from teacher.wrapper.settings import WrapperConfig
 from teacher.wrapper.warned import Warnings
 
-LEDGER_NAME = "ledger.sqlite3"
 _CHECKPOINTS_KEPT = 5
 _SEGMENTS_QUEUED = 1000  # newest, where they come faster than they are taken
 _SEGMENTS_WAITED_FOR = 50
@@ -70,7 +69,7 @@ class Tutor:
     turns, by a thread of its own or by :meth:`give`.
 
     Args:
-        config: how.
+        episodes: watches them, and holds the settings that were fitted to the environment.
         source: where segments come from.
         can_draw: whether the environment can draw itself while it is stepped.
         network: makes each member of the predictor, instead of the project's networks.
@@ -80,12 +79,13 @@ class Tutor:
         predictor: what rewards are to be predicted with now; None where there is none yet.
         training_steps: passes through all answers that were made so far.
         steps: environment steps so far.
-        ended_early: whether an episode was warned of that the environment ended.
+        episodes: watches how long they are.
     """
 
     def __init__(
-        self, config: WrapperConfig, source: Source, can_draw: bool, network: MakeNetwork | None = None
+        self, episodes: Episodes, source: Source, can_draw: bool, network: MakeNetwork | None = None
     ) -> None:
+        config = episodes.config
         self.name = uuid.uuid4().hex
         self.config = config
         self.source = source
@@ -93,14 +93,14 @@ class Tutor:
         self._network = network
         self.predictor: RewardPredictor | None = None
         self.training_steps = self.steps = 0
-        self.ended_early = False
+        self.episodes = episodes
         self._warnings = Warnings()
         self._parts = contextlib.ExitStack()
         self._lock = threading.Lock()  # for the dataset and the files that are written of it
         self._given: deque[Segment] = deque(maxlen=_SEGMENTS_QUEUED)
         self._left = 0  # training steps that are to be made now
         self._published = self._saved = 0  # training steps of the predictor in use, and of that on the disk
-        self._patience: float = _SEGMENTS_WAITED_FOR * config.segment_length  # steps without a segment
+        self._patience: float = _SEGMENTS_WAITED_FOR * config.segment_steps  # steps without a segment
         self._users = self._ever = 0  # wrappers, now and ever
         self._failure: BaseException | None = None
         self._stop, self._wake = threading.Event(), threading.Event()
@@ -200,7 +200,7 @@ class Tutor:
             self._patience *= 10
             _preferences_log.warning(
                 "no segment of %s in %s: episodes are shorter, or nothing is collected",
-                counted(self.config.segment_length, "step"),
+                counted(self.config.segment_steps, "step"),
                 counted(self.steps, "step"),
             )
         self._given.extend(segments)

@@ -19,7 +19,6 @@ from teacher.wrapper.controls import (
     Controls,
     begin,
     drawn,
-    note_early_end,
     predict,
     reward_before_predictor,
 )
@@ -67,7 +66,7 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
         self._released = False
         self._cutters = [
             EpisodeCutter(
-                tutor.source, tutor.config.segment_length, np.random.default_rng([tutor.config.seed, index])
+                tutor.source, tutor.config.segment_steps, np.random.default_rng([tutor.config.seed, index])
             )
             for index in range(self.num_envs)
         ]
@@ -99,8 +98,6 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
             for index in ended.nonzero()[0]:
                 after[index] = tutor.transform(infos["final_obs"][index])
         tutor.steps += int(real.sum())
-        if (terminated & real).any():
-            note_early_end(tutor)
         frames: Any = drawn(self.env) if tutor.wants_films else None
         segments: list[Segment] = []
         for index in real.nonzero()[0].tolist():
@@ -108,6 +105,8 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
             frame = None if frames is None else jpeg(frames[index])
             step = Step(executed[index], after[index], float(true[index]), *flags, frame)
             segments += self._cutters[index].add(step)
+            if ended[index]:
+                tutor.episodes.note(self._cutters[index].steps, terminated=bool(terminated[index]))
         tutor.give(segments)
         self._observations = first
         if self._mode is not AutoresetMode.DISABLED:

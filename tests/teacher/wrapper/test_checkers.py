@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from stable_baselines3.common.env_checker import check_env as check_env_for_sb3
 
 from teacher import HumanPreferencesEnvWrapper
-from teacher.errors import EnvironmentUnsuitableError, RenderError
+from teacher.errors import RenderError
 from tests.teacher.wrapper.conftest import Line, Wrap, play
 
 
@@ -44,6 +43,7 @@ def test_both_checkers_pass_a_wrapper(
 ) -> None:
     monkeypatch.setitem(os.environ, "SDL_VIDEODRIVER", "dummy")
     settings: dict[str, Any] = {} if background else {"n_prefs": 50, "total_timesteps": 1000}
+    settings["allow_variable_horizon"] = name == "CartPole-v1"
     env = HumanPreferencesEnvWrapper(
         gym.make(name, render_mode="rgb_array"),
         log_dir=tmp_path / "logs",
@@ -77,33 +77,6 @@ def test_a_wrapper_made_from_the_spec_of_an_open_one_is_beside_it(tmp_path: Path
     assert alone.get_wrapper_attr("tutor") is not first.tutor
     assert alone.get_wrapper_attr("tutor").config == first.tutor.config
     alone.close()
-
-
-class Parts(gym.Env[Any, Any]):
-    """With observations of several parts."""
-
-    def __init__(self, space: gym.Space[Any]) -> None:
-        self.observation_space = space
-        self.action_space = gym.spaces.Discrete(2)
-
-
-BOX = gym.spaces.Box(-1, 1, (2,), np.float32)
-
-
-@pytest.mark.parametrize(
-    ("space", "flattens"),
-    [
-        (gym.spaces.Dict({"where": BOX, "what": gym.spaces.Discrete(3)}), True),
-        (gym.spaces.Tuple([BOX, gym.spaces.Discrete(3)]), True),
-        (gym.spaces.Dict({"where": BOX, "says": gym.spaces.Sequence(BOX)}), False),
-    ],
-)
-def test_the_refusal_of_observations_of_parts_says_how_to_flatten_them(
-    wrap: Wrap, space: gym.Space[Any], flattens: bool
-) -> None:
-    with pytest.raises(EnvironmentUnsuitableError, match="pass obs_transform_func") as refused:
-        wrap(Parts(space))
-    assert ("gymnasium.spaces.flatten(env.observation_space, observation)" in str(refused.value)) == flattens
 
 
 def test_drawing_on_a_screen_that_is_missing_says_what_to_do(

@@ -358,6 +358,7 @@ def test_the_vector_wrapper_relabels_a_buffer_of_its_environments(wrap_vector: W
             makers,
             autoreset_mode=gym.vector.AutoresetMode.SAME_STEP,
         ),
+        allow_variable_horizon=True,
         reward=ALL,
     )
     buffer = ReplayBuffer(1000, envs.single_observation_space, envs.single_action_space, "cpu", n_envs=2)

@@ -49,14 +49,6 @@ def test_they_learn_and_their_segments_replay(wrap_vector: WrapVector, mode: Aut
         assert last.env.unwrapped._state.tolist() == segment.next_observations[-1].tolist()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("steps", "warnings"), [(22, 1), (23, 0)])
-def test_episodes_that_end_early_are_warned_of_once(
-    wrap_vector: WrapVector, caplog: pytest.LogCaptureFixture, steps: int, warnings: int
-) -> None:
-    play(wrap_vector(SyncVectorEnv([lambda: Line(steps=steps)] * 2)), 60)
-    assert caplog.text.count("length of episodes leaks the reward") == warnings
-
-
 def test_environments_whose_resets_are_not_known_are_refused(wrap_vector: WrapVector) -> None:
     envs = wrap_vector(SyncVectorEnv([Line, Line]), env_fn=Line)
     with pytest.raises(ConfigError, match=r"make them by teacher\.wrapper\.replayable"):
@@ -65,7 +57,9 @@ def test_environments_whose_resets_are_not_known_are_refused(wrap_vector: WrapVe
 
 def test_gymnasiums_own_work_too(wrap_vector: WrapVector) -> None:
     envs = wrap_vector(
-        gym.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point"), segment_length=4
+        gym.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point"),
+        segment_length=4,
+        allow_variable_horizon=True,
     )
     rewards, _ = play(envs, 200)
     assert envs.using_reward_from_predictor

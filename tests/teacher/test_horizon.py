@@ -1,0 +1,181 @@
+"""Episodes that end early, filled up to one length."""
+
+import shlex
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from rich.console import Console
+
+from teacher import FixedHorizon
+from teacher.clips.render import Shot, Stage
+from teacher.config import load_config
+from teacher.envs.episodes import replay
+from teacher.envs.make import make_env
+from teacher.envs.random_episodes import check_replay, random_trajectories
+from teacher.envs.tasks import task_of
+from teacher.errors import EnvironmentUnsuitableError
+from teacher.saved_run import SavedRun
+from teacher.segments import SegmentPool
+from teacher.start import check
+from teacher.teach import main, parse_arguments
+
+
+class Counting(gym.Env[Any, Any]):
+    """Counts steps from a start that is drawn; ends after three."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, truncates: bool = False) -> None:
+        self._truncates, self.seeds = truncates, list[int | None]()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.seeds.append(seed)
+        self._state = np.array([self.np_random.integers(1000), 0], np.float32)
+        return self._state, {}
+
+    def step(self, action: Any) -> Any:
+        self._state += (0, 1)  # into what was returned before
+        ended = bool(self._state[1] == 3)
+        return self._state, 1.0, ended and not self._truncates, ended and self._truncates, {"life": True}
+
+
+def played(env: gym.Env[Any, Any], seed: int = 5, steps: int = 8) -> list[Any]:
+    """What each step returned, with copies of observations."""
+    first, _ = env.reset(seed=seed)
+    outcomes: list[Any] = [(np.array(first), None, None, None)]
+    for _ in range(steps):
+        observation, *outcome, _ = env.step(1)
+        outcomes.append((np.array(observation), *outcome))
+    return outcomes
+
+
+@pytest.mark.parametrize("truncates", [False, True])
+def test_the_last_state_absorbs(truncates: bool) -> None:
+    outcomes = played(FixedHorizon(Counting(truncates), "absorb", 8))
+    assert [step[0][1] for step in outcomes] == [0, 1, 2, 3, 3, 3, 3, 3, 3]
+    assert [step[1] for step in outcomes[1:]] == [1, 1, 1, 0, 0, 0, 0, 0]
+    assert not any(step[2] for step in outcomes[1:])
+    assert [step[3] for step in outcomes[1:]] == [False] * 7 + [True]
+
+
+@pytest.mark.parametrize("truncates", [False, True])
+def test_the_next_life_begins_within_the_episode(truncates: bool) -> None:
+    inner = Counting(truncates)
+    outcomes = played(FixedHorizon(inner, "restart", 8))
+    assert [step[0][1] for step in outcomes] == [0, 1, 2, 0, 1, 2, 0, 1, 2]
+    assert [step[1] for step in outcomes[1:]] == [1] * 8
+    assert not any(step[2] for step in outcomes[1:])
+    assert [step[3] for step in outcomes[1:]] == [False] * 7 + [True]
+    assert len({step[0][0] for step in outcomes}) == 3, "each life is another"
+    assert inner.seeds[0] == 5
+    assert None not in inner.seeds, "so that it replays where only a seed decides"
+
+
+def test_an_end_with_the_last_step_begins_nothing() -> None:
+    inner = Counting()
+    outcomes = played(FixedHorizon(inner, "restart", 3), steps=3)
+    assert outcomes[-1][0][1] == 3
+    assert outcomes[-1][2:] == (False, True)
+    assert len(inner.seeds) == 1
+
+
+@pytest.mark.parametrize("filling", ["absorb", "restart"])
+def test_the_seed_decides_all_lives(filling: Any) -> None:
+    env = FixedHorizon(Counting(), filling, 8)
+    first, other, again = (played(env, seed) for seed in (5, 6, 5))
+    assert np.array_equal([one[0] for one in first], [one[0] for one in again])
+    assert not np.array_equal([one[0] for one in first], [one[0] for one in other])
+
+
+def test_the_limit_is_that_of_the_environment_and_is_needed() -> None:
+    assert FixedHorizon(gym.make("CartPole-v1", max_episode_steps=70), "absorb").horizon == 70
+    with pytest.raises(EnvironmentUnsuitableError, match="no limit on the steps of an episode; pass a"):
+        FixedHorizon(Counting(), "absorb")
+    filling: Any = "fill"
+    with pytest.raises(EnvironmentUnsuitableError, match="expected absorb or restart, got 'fill'"):
+        FixedHorizon(Counting(), filling, 3)
+
+
+def test_its_specification_makes_it_again() -> None:
+    spec = FixedHorizon(gym.make("CartPole-v1"), "restart", 40).spec
+    assert spec is not None
+    with gym.make(spec) as again:
+        again.reset(seed=1)
+        ends = [again.step(0)[2:4] for _ in range(40)]
+    assert ends == [(False, False)] * 39 + [(False, True)]
+
+
+def task(line: str) -> Any:
+    return check(parse_arguments(shlex.split(f"-p synth -n x -l 20 {line}"))[0], Console(quiet=True))[1]
+
+
+def quiet() -> Any:
+    from rich.console import Console
+
+    return Console(quiet=True)
+
+
+@pytest.mark.parametrize("filling", ["absorb", "restart"])
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "FrozenLake-v1", "Hopper-v5", "LunarLander-v3"])
+def test_recorded_episodes_have_one_length_and_replay(
+    env_id: str, filling: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = task(f"-e {env_id} --max_episode_steps 120 --fixed_horizon {filling}")
+    assert found.never_terminates
+    check_replay(found, seed=1)
+    episodes = list(islice(random_trajectories(found, 1, num_envs=2), 4))
+    assert [len(episode) for episode in episodes] == [120] * 4
+    assert not any(episode.terminated for episode in episodes)
+    for episode in episodes:
+        steps = list(replay(episode.recipe()))
+        assert [step.observation.tobytes() for step in steps] == [o.tobytes() for o in episode.observations]
+        assert [step.reward for step in steps] == episode.true_rewards.tolist()
+    rewarded = [np.count_nonzero(episode.true_rewards) for episode in episodes]
+    if env_id == "CartPole-v1":
+        assert (max(rewarded) < 120) == (filling == "absorb")
+    pool = SegmentPool(10, seed=1)
+    pool.extend(episodes)
+    stage = Stage(found.env_id, found.kwargs)
+    assert len(list(stage.frames(Shot.of(pool.segments[-1])))) == 10
+    stage.close()
+
+
+@pytest.mark.usefixtures("short_rollouts")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "-e FrozenLake-v1 --fixed_horizon absorb",
+        "-e CartPole-v1 --fixed_horizon restart --env_kwargs sutton_barto_reward=true",
+    ],
+)
+def test_a_run_is_trained_gone_on_with_played_and_exported(
+    settings: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert (
+        main(
+            shlex.split(f"-p synth {settings} --max_episode_steps 20 -n x -l 8 -t 300 -i 5 --reward.hidden 8")
+        )
+        == 0
+    )
+    said = capsys.readouterr().out
+    (folder,) = Path("runs").glob("*/x")
+    assert ("Observations, Discrete(16), are flattened into 16 numbers." in said) == ("Lake" in settings)
+    assert list(folder.glob("videos/*.mp4"))
+    config, _ = load_config(folder)
+    assert task_of(config).kwargs["fixed_horizon"] == config.fixed_horizon
+    assert main(["--resume", str(folder)]) == 0
+    assert main(["play", str(folder), "film.mp4", "--episodes", "1", "--rewards"]) == 0
+    assert main(["export", str(folder), "labels.npz"]) == 0
+    assert main(["export", str(folder), "--predictor", "predictor.npz"]) == 0
+    assert main(["evaluate", "predictor.npz", "labels.npz"]) == 0
+    assert SavedRun(folder).load_predictor().env_id == config.env_id
+    with make_env(config.env_id, task_of(config).kwargs) as env:
+        assert env.observation_space == SavedRun(folder).task.observation_space
