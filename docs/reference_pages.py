@@ -50,6 +50,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "teacher.wrapper.single": "",
             "teacher.wrapper.vector": "",
             "teacher.wrapper.controls": "Controls",
+            "teacher.envs.horizon": "FixedHorizon",
             "teacher.wrapper.settings": "",
         },
     ),

@@ -4,7 +4,8 @@ A message is one line that says what was expected, what came, and what to do. Th
 without a traceback and exits with :attr:`TeacherError.exit_status`.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 
@@ -53,6 +54,15 @@ def joined(errors: Sequence[TeacherError]) -> TeacherError:
     said = "; ".join(str(error) for error in errors)
     is_of_environment = all(isinstance(error, EnvironmentUnsuitableError) for error in errors)
     return (EnvironmentUnsuitableError if is_of_environment else ConfigError)(said, remedy)
+
+
+@contextlib.contextmanager
+def noting(problems: list[TeacherError]) -> Iterator[None]:
+    """Go on after an error of one line, and keep it among the others."""
+    try:
+        yield
+    except TeacherError as error:
+        problems.append(error)
 
 
 class UndecidedError(ConfigError):

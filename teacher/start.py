@@ -13,13 +13,13 @@ from teacher.checkpoint import CHECKPOINT_NAME
 from teacher.clips.trial import check_drawing
 from teacher.command import command_of
 from teacher.config import CONFIG_NAME, TeachConfig
-from teacher.envs.early_ends import LEAKS, told_early
+from teacher.envs.early_ends import LEAKS, fillings, told_early
 from teacher.envs.make import make_env
 from teacher.envs.random_episodes import check_replay, random_trajectories
 from teacher.envs.tasks import Examined, TaskInfo, examine, make_vector_env
 from teacher.envs.transform import told_flattened
 from teacher.envs.trial import LIMIT, TRIAL_EPISODES, Trial, of_fixed_length, try_episodes, usual_length
-from teacher.errors import ConfigError, EnvironmentUnsuitableError, TeacherError, joined
+from teacher.errors import ConfigError, EnvironmentUnsuitableError, TeacherError, joined, noting
 from teacher.judges import Value, goal_of
 from teacher.metrics import waiting
 from teacher.reward.devices import working_device
@@ -49,10 +49,10 @@ def check(config: TeachConfig, console: Console) -> tuple[TeachConfig, TaskInfo]
         read_redis_url,
         lambda: require_token(config.site_url),
     ):
-        with _noted(problems):
+        with noting(problems):
             look()
     examined = trial = None
-    with _noted(problems):
+    with noting(problems):
         examined = examine(config)
         problems += examined.refusals
         if config.predictor != "rl" and not _goes_on(config):
@@ -80,15 +80,6 @@ def check(config: TeachConfig, console: Console) -> tuple[TeachConfig, TaskInfo]
     return fitted, task
 
 
-@contextlib.contextmanager
-def _noted(problems: list[TeacherError]) -> Iterator[None]:
-    """Go on after an error of one line, and keep it."""
-    try:
-        yield
-    except TeacherError as error:
-        problems.append(error)
-
-
 def _all_of(problems: list[TeacherError], config: TeachConfig) -> TeacherError:
     """Make one error of all, with the whole command that works where a setting mends some."""
     error = joined(problems)
@@ -99,22 +90,22 @@ def _all_of(problems: list[TeacherError], config: TeachConfig) -> TeacherError:
 
 def _check_task(config: TeachConfig, task: TaskInfo, problems: list[TeacherError]) -> None:
     """Look at what else the run meets in its environment."""
-    with _noted(problems):
+    with noting(problems):
         start = warm_start_of(config)
         if start is not None:
             with contextlib.closing(make_vector_env(task, 1, config.seed)) as envs:
                 start.check(make_agent(config, envs))
     if config.predictor == "human" and not task.captures:
-        with _noted(problems):
+        with noting(problems):
             check_replay(task, config.seed)
     if config.predictor == "rl":
         return
-    with _noted(problems):
+    with noting(problems):
         if config.manner.function is not None:
             goal = _goal(config)
             if not problems:  # else segments may not fit into any episode
                 _try_goal(goal, config, task)
-    with _noted(problems):
+    with noting(problems):
         if config.network is not None:
             make_predictor(dataclasses.replace(config, device="cpu"), task)
 
@@ -157,13 +148,14 @@ def _wanted(config: TeachConfig, examined: Examined) -> int:
 
 def _trial(config: TeachConfig, examined: Examined, tell: Tell) -> Trial:
     """Try random episodes, no further than a segment where their length is of no matter."""
-    limit = examined.horizon or LIMIT
-    if examined.never_terminates and examined.horizon is not None:
-        return of_fixed_length(limit)
-    if config.allow_variable_horizon and examined.horizon is not None:
-        limit = min(limit, _wanted(config, examined))
+    horizon = examined.horizon
+    if examined.never_terminates and horizon is not None:
+        return of_fixed_length(horizon)
+    most = horizon or LIMIT
+    if config.allow_variable_horizon and horizon is not None:
+        most = _wanted(config, examined)
     with contextlib.closing(make_env(examined.env_id, examined.kwargs)) as env:
-        return Trial(try_episodes(env, limit, config.seed, tell), examined.horizon)
+        return try_episodes(env, horizon, config.seed, most, tell)
 
 
 def _filled(config: TeachConfig, examined: Examined, trial: Trial) -> Trial:
@@ -196,9 +188,10 @@ def _refused_episodes(config: TeachConfig, examined: Examined, trial: Trial) -> 
 
 def _refused_ends(config: TeachConfig, examined: Examined, trial: Trial) -> TeacherError:
     other = examined.without_ends
-    fills = "--fixed_horizon absorb or restart fills what is missing"
+    first, second = fillings(trial, people=config.predictor == "human")
+    fills = f"--fixed_horizon {first} (or {second}) fills what is missing"
     ways = [fills, "--allow_variable_horizon accepts it"]
-    remedy: Mapping[str, Any] = {"fixed_horizon": "absorb"}
+    remedy: Mapping[str, Any] = {"fixed_horizon": first}
     if other.env_id is not None:
         ways.insert(0, f"{other.env_id} never ends early")
     if other.arguments:

@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from teacher.config import Filling
 from teacher.envs.atari import GAMES
 from teacher.envs.families import FAMILIES, NAMESPACE
 from teacher.envs.trial import Trial
@@ -42,6 +43,17 @@ def without_ends(env_id: str, env: gym.Env[Any, Any]) -> WithoutEnds:
     return WithoutEnds(
         None if other == env_id else other, {_UNHEALTHY: False} if _UNHEALTHY in accepted else {}
     )
+
+
+def fillings(trial: Trial, *, people: bool) -> tuple[Filling, Filling]:
+    """Return the ways to fill what is missing, the one that suits an environment first.
+
+    Where lives are short, most of what absorbs is a standstill, so the next life begins. But where survival
+    is all that is rewarded, a function that judges by the reward would find all lives alike.
+    """
+    is_short = 2 * trial.median < (trial.horizon or max(trial.lengths))
+    restarts = is_short and (people or not trial.only_survival)
+    return ("restart", "absorb") if restarts else ("absorb", "restart")
 
 
 def told_early(env_id: str, trial: Trial) -> str:

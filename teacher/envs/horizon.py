@@ -1,5 +1,6 @@
 """Episodes of one length, made of episodes that end early: what comes after an end is filled up."""
 
+from copy import deepcopy
 from typing import Any, SupportsFloat, get_args
 
 import gymnasium as gym
@@ -71,20 +72,17 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._steps, self._ended = 0, False
         if seed is not None:
             self._random = np.random.default_rng(seed)
-        self._last, info = self.env.reset(seed=seed, options=options)
-        return self._last, info
+        return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Step; the episode is truncated with the last of ``horizon`` steps and ends in no other way."""
         self._steps += 1
         truncated = self._steps >= self.horizon
         if self._ended:
-            return self._last, 0.0, False, truncated, {}
+            return deepcopy(self._last), 0.0, False, truncated, {}
         observation, reward, *ends, info = self.env.step(action)
         if any(ends) and self._restarts and not truncated:
             observation, _ = self.env.reset(seed=int(self._random.integers(_SEED_BOUND)))
         elif any(ends):
-            self._ended = True
-            observation = np.array(observation) if isinstance(observation, np.ndarray) else observation
-        self._last = observation
+            self._ended, self._last = True, deepcopy(observation)
         return observation, reward, False, truncated, info

@@ -22,6 +22,7 @@ LIMIT = 1000
 SEGMENT_SECONDS = 1.5
 """Of a segment whose length was not given, where episodes are long enough."""
 _LONG_ENOUGH_SHARE = 0.2
+_ENOUGH_REWARDS = 2  # different ones
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,12 @@ class Trial:
     Attributes:
         lengths: steps of each.
         horizon: most steps of an episode; None where no limit is known.
+        only_survival: whether each step that did not end an episode paid the same and more than nothing.
     """
 
     lengths: Sequence[int]
     horizon: int | None
+    only_survival: bool = False
 
     @property
     def median(self) -> int:
@@ -96,14 +99,19 @@ def never_terminates(env: gym.Env[Any, Any]) -> bool:
 
 
 def try_episodes(
-    env: gym.Env[Any, Any], limit: int, seed: int, tell: Callable[[int], None] = lambda tried: None
-) -> list[int]:
-    """Play 50 episodes of random actions, or as many as 20,000 steps make; their lengths.
+    env: gym.Env[Any, Any],
+    horizon: int | None,
+    seed: int,
+    most: int = LIMIT,
+    tell: Callable[[int], None] = lambda tried: None,
+) -> Trial:
+    """Play 50 episodes of random actions, or as many as 20,000 steps make.
 
     Args:
         env: one environment, of no other use.
-        limit: steps after which an episode is left.
+        horizon: most steps of an episode; None where no limit is known.
         seed: decides episodes and actions.
+        most: steps after which an episode is left all the same.
         tell: called with the number of episodes tried, from 0.
 
     Raises:
@@ -112,13 +120,16 @@ def try_episodes(
     seeded = SeededResets(env, episode_seeds([seed], 0, 1))
     env.action_space.seed(seed)
     lengths: list[int] = []
+    rewards: set[float] = set()
     tell(0)
     while len(lengths) < TRIAL_EPISODES and sum(lengths) < TRIAL_STEPS:
         seeded.reset()
         length, ended = 0, False
-        while not ended and length < limit:
-            _, _, terminated, truncated, _ = seeded.step(env.action_space.sample())
+        while not ended and length < most:
+            _, reward, terminated, truncated, _ = seeded.step(env.action_space.sample())
             length, ended = length + 1, terminated or truncated
+            if not terminated and len(rewards) < _ENOUGH_REWARDS:
+                rewards.add(float(reward))
         lengths.append(length)
         tell(len(lengths))
-    return lengths
+    return Trial(lengths, horizon, len(rewards) == 1 and min(rewards) > 0)

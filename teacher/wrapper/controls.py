@@ -1,5 +1,6 @@
 """What the wrappers of one environment and of several have in common: a tutor behind them, and controls."""
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -13,14 +14,18 @@ from numpy.typing import NDArray
 
 from teacher.clips.gl import select_gl, with_install_command
 from teacher.envs.capture import why_no_screen
+from teacher.envs.make import make_again
 from teacher.envs.tasks import DEFAULT_FPS
-from teacher.envs.transform import Flattened, are_numbers, told_flattened
+from teacher.envs.transform import Flattened, are_numbers, told_flattened, transform_for
 from teacher.errors import (
     ConfigError,
     DataError,
     EnvironmentUnsuitableError,
     RenderError,
+    TeacherError,
     described,
+    joined,
+    noting,
     one_line,
 )
 from teacher.reward.devices import working_device
@@ -162,8 +167,13 @@ def begin(env: Any, network: Any, settings: Mapping[str, Any], env_id: str, can_
     fps = max(1, round(env.metadata.get("render_fps") or DEFAULT_FPS))
     if config.obs_transform_func is None and is_of_parts(observations) and are_numbers(observations):
         config = replace(config, obs_transform_func=Flattened(observations))
-    seen = transformed_space(observations, config.obs_transform_func)
-    episodes = fitted(config, env, env_id, fps)
+    problems: list[TeacherError] = []
+    with noting(problems):
+        seen = transformed_space(observations, config.obs_transform_func, lambda: make_again(env))
+    with noting(problems):
+        episodes = fitted(config, env, env_id, fps)
+    if problems:
+        raise joined(problems)
     if isinstance(config.obs_transform_func, Flattened):
         _log.warning(told_flattened(observations, seen))
     source = Source(env_id, seen, actions, replayable=config.env_fn is not None, fps=fps)
@@ -175,8 +185,15 @@ def is_of_parts(space: Space) -> bool:
     return not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete)
 
 
-def transformed_space(space: Space, function: Callable[[Any], Any] | None) -> Space:
+def transformed_space(
+    space: Space, function: Callable[[Any], Any] | None, make: Callable[[], Any] = lambda: None
+) -> Space:
     """The space of what a function makes of observations, found out by trying it.
+
+    Args:
+        space: of observations.
+        function: None where they are read as they are.
+        make: another environment, for a real observation where the function knows nothing of a drawn one.
 
     Raises:
         ConfigError: the function fails.
@@ -184,13 +201,15 @@ def transformed_space(space: Space, function: Callable[[Any], Any] | None) -> Sp
     """
     if function is None:
         if is_of_parts(space):
+            name = transform_for(space)
             raise EnvironmentUnsuitableError(
-                f"observations are {one_line(space)}; expected numbers: pass obs_transform_func, which makes "
-                "a vector or an image of one"
+                f"observations are {one_line(space)}; expected numbers: pass obs_transform_func"
+                f"{'' if ':function' in name else '=' + name.replace(':', '.')}, which makes a vector or an "
+                "image of one"
             )
         return space
     try:
-        made = np.asarray(function(deepcopy(space).sample()))
+        made = _made_of_one(space, function, make)
     except Exception as error:  # it may raise anything
         raise ConfigError(f"obs_transform_func failed on an observation: {described(error)}") from error
     if made.dtype.kind not in "fiub":
@@ -200,6 +219,16 @@ def transformed_space(space: Space, function: Callable[[Any], Any] | None) -> Sp
     if made.dtype == np.uint8:
         return spaces.Box(0, 255, made.shape, np.uint8)
     return spaces.Box(-np.inf, np.inf, made.shape, np.float64 if made.dtype == np.float64 else np.float32)
+
+
+def _made_of_one(space: Space, function: Callable[[Any], Any], make: Callable[[], Any]) -> NDArray[Any]:
+    try:
+        return np.asarray(function(deepcopy(space).sample()))
+    except Exception:
+        if (env := make()) is None:
+            raise
+        with contextlib.closing(env):
+            return np.asarray(function(env.reset(seed=0)[0]))
 
 
 def predict(

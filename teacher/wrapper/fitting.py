@@ -7,10 +7,12 @@ kind; where none can be made, the agent's own first episodes are the trial.
 import contextlib
 import dataclasses
 import logging
+import math
+import time
 from pathlib import Path
 from typing import Any
 
-from teacher.envs.early_ends import LEAKS, WithoutEnds, told_early, without_ends
+from teacher.envs.early_ends import LEAKS, WithoutEnds, fillings, told_early, without_ends
 from teacher.envs.horizon import limit_of
 from teacher.envs.make import make_again
 from teacher.envs.trial import (
@@ -29,6 +31,7 @@ from teacher.wrapper.beginnings import PREFERENCES_NAME
 from teacher.wrapper.settings import WrapperConfig
 from teacher.wrapper.warned import Warnings
 
+_PATIENCE_SECONDS = 5.0
 _log = logging.getLogger("teacher.wrapper")
 
 
@@ -78,7 +81,7 @@ class Episodes:
         if self._terminates and trial.early and not self.config.allow_variable_horizon:
             raise EnvironmentUnsuitableError(
                 f"episodes of {self._env_id} take {min(self._first)} to {max(self._first)} steps, and "
-                f"{LEAKS}: {_WAYS}"
+                f"{LEAKS}: {_ways(self.config, trial)}"
             )
         if len(self._first) == TRIAL_EPISODES:
             self._trial = trial
@@ -86,10 +89,12 @@ class Episodes:
                 raise _misfit(trial, self.config.segment_steps)
 
 
-_WAYS = (
-    'teacher.FixedHorizon(env, "absorb") or "restart" around the environment fills what is missing; '
-    "allow_variable_horizon=True accepts it"
-)
+def _ways(config: WrapperConfig, trial: Trial) -> str:
+    first, second = fillings(trial, people=not config.synthetic_prefs)
+    return (
+        f'teacher.FixedHorizon(env, "{first}") (or "{second}") around the environment fills what is missing; '
+        "allow_variable_horizon=True accepts it"
+    )
 
 
 def fitted(config: WrapperConfig, env: Any, env_id: str, fps: int) -> Episodes:
@@ -124,7 +129,7 @@ def _checked(
     problems: list[TeacherError] = []
     filled = trial
     if trial.early and not config.allow_variable_horizon:
-        problems.append(_early(env_id, trial, instead))
+        problems.append(_early(config, env_id, trial, instead))
         filled = of_fixed_length(trial.horizon or max(trial.lengths))
     if given is not None and not filled.fits(given):
         problems.append(_misfit(filled, given))
@@ -145,11 +150,13 @@ def _misfit(trial: Trial, length: int) -> EnvironmentUnsuitableError:
     )
 
 
-def _early(env_id: str, trial: Trial, instead: WithoutEnds) -> EnvironmentUnsuitableError:
+def _early(
+    config: WrapperConfig, env_id: str, trial: Trial, instead: WithoutEnds
+) -> EnvironmentUnsuitableError:
     ways = [f"made with {name}={value} none does" for name, value in instead.arguments.items()]
     if instead.env_id is not None:
         ways.append(f"{instead.env_id} never ends early")
-    ways.append(_WAYS)
+    ways.append(_ways(config, trial))
     return EnvironmentUnsuitableError(f"{told_early(env_id, trial)} {LEAKS}: {'; '.join(ways)}")
 
 
@@ -164,13 +171,28 @@ def _trial(config: WrapperConfig, env: Any, env_id: str, wanted: int) -> tuple[T
             instead = without_ends(env_id, other)
             if never_terminates(other) and horizon is not None:
                 return of_fixed_length(horizon), instead
-            limit = horizon or LIMIT
-            if config.allow_variable_horizon:
-                limit = min(limit, wanted)
-            return Trial(try_episodes(other, limit, config.seed), horizon), instead
+            most = wanted if config.allow_variable_horizon else horizon or LIMIT
+            return try_episodes(other, horizon, config.seed, most, _Patience()), instead
     except (Exception, SystemExit) as error:  # an environment may raise anything
         _log.info("no random episodes were tried: %s", error)
         return None
+
+
+class _Patience:
+    """Says once that trying takes long, as where each step draws a picture."""
+
+    def __init__(self) -> None:
+        self._until = time.monotonic() + _PATIENCE_SECONDS
+
+    def __call__(self, tried: int) -> None:
+        if time.monotonic() > self._until:
+            self._until = math.inf
+            _log.warning(
+                "trying random episodes, %d of %d so far; allow_variable_horizon=True tries each no further "
+                "than a segment",
+                tried,
+                TRIAL_EPISODES,
+            )
 
 
 def _length_of_answers(config: WrapperConfig) -> int | None:

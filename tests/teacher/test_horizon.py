@@ -77,6 +77,15 @@ def test_the_next_life_begins_within_the_episode(truncates: bool) -> None:
     assert None not in inner.seeds, "so that it replays where only a seed decides"
 
 
+def test_who_writes_into_what_is_returned_changes_nothing() -> None:
+    env = FixedHorizon(Counting(), "absorb", 8)
+    env.reset(seed=1)
+    for _ in range(8):
+        observation = env.step(1)[0]
+        last, observation[1] = float(observation[1]), min(observation[1], 2)
+    assert last == 3
+
+
 def test_an_end_with_the_last_step_begins_nothing() -> None:
     inner = Counting()
     outcomes = played(FixedHorizon(inner, "restart", 3), steps=3)

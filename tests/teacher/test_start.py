@@ -110,8 +110,8 @@ def corrected(error: TeacherError) -> str:
             ["--env_kwargs terminate_when_unhealthy=false"],
         ),
         ("InvertedPendulum-v5", ["teacher/Pendulum-v1 never ends early"], ["--fixed_horizon absorb"]),
-        ("FrozenLake-v1", [], ["--fixed_horizon absorb"]),
-        ("Blackjack-v1", ["no limit on the steps"], ["--max_episode_steps", "--fixed_horizon absorb"]),
+        ("FrozenLake-v1", [], ["--fixed_horizon restart"]),
+        ("Blackjack-v1", ["no limit on the steps"], ["--max_episode_steps", "--fixed_horizon"]),
         (
             "minigrid:MiniGrid-Empty-5x5-v0",
             ["no limit on the steps", "has observations Dict"],
@@ -206,4 +206,4 @@ def test_what_no_setting_mends_is_named_with_the_rest(monkeypatch: pytest.Monkey
     assert "has observations Text(1, 5" in str(error)
     assert "has actions MultiBinary(2)" in str(error)
     assert "50 of 50 random episodes of Words-v0 end before step 30" in str(error)
-    assert "--obs_transform module:function --fixed_horizon absorb" in corrected(error)
+    assert "--obs_transform module:function --fixed_horizon restart" in corrected(error)

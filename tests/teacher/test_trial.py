@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from teacher.envs.early_ends import fillings
 from teacher.envs.make import make_env
 from teacher.envs.trial import (
     TRIAL_EPISODES,
@@ -50,10 +51,28 @@ def test_the_usual_segment_takes_a_second_and_a_half() -> None:
 
 
 def test_the_seed_decides_the_trial() -> None:
-    lengths = [try_episodes(make_env("CartPole-v1", {}), 500, seed) for seed in (3, 3, 4)]
-    assert lengths[0] == lengths[1] != lengths[2]
-    assert len(lengths[0]) == TRIAL_EPISODES
-    assert max(lengths[0]) < 200
+    trials = [try_episodes(make_env("CartPole-v1", {}), 500, seed) for seed in (3, 3, 4)]
+    assert trials[0] == trials[1] != trials[2]
+    assert len(trials[0].lengths) == TRIAL_EPISODES
+    assert max(trials[0].lengths) < 200
+
+
+@pytest.mark.parametrize(
+    ("env_id", "people", "filling"),
+    [
+        ("CartPole-v1", False, "absorb"),  # all it rewards is survival
+        ("CartPole-v1", True, "restart"),
+        ("FrozenLake-v1", False, "restart"),
+        ("Acrobot-v1", False, "absorb"),  # few random episodes end early, and late
+    ],
+)
+def test_short_lives_are_followed_by_others_where_rewards_tell_more_than_survival(
+    env_id: str, people: bool, filling: str
+) -> None:
+    limit = gym.spec(env_id).max_episode_steps
+    trial = try_episodes(make_env(env_id, {}), limit, 1)
+    assert trial.only_survival == (env_id == "CartPole-v1")
+    assert fillings(trial, people=people)[0] == filling
 
 
 class _Endless(gym.Env[Any, Any]):
@@ -76,6 +95,6 @@ def test_a_trial_has_an_end(limit: int, episodes: int, monkeypatch: pytest.Monke
     """A thousand steps of fifty episodes take minutes where each one draws a picture."""
     monkeypatch.setattr(_Endless, "steps", 0)
     told: list[int] = []
-    assert try_episodes(_Endless(), limit, 0, told.append) == [limit] * episodes
+    assert try_episodes(_Endless(), None, 0, limit, told.append) == Trial([limit] * episodes, None)
     assert _Endless.steps == limit * episodes
     assert told == list(range(episodes + 1))

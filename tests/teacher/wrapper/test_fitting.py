@@ -15,6 +15,7 @@ from teacher import FixedHorizon
 from teacher.envs.make import make_again
 from teacher.envs.trial import usual_length
 from teacher.errors import EnvironmentUnsuitableError
+from teacher.wrapper import fitting
 from teacher.wrapper.fitting import fitted
 from teacher.wrapper.settings import WrapperConfig
 from tests.teacher.wrapper.conftest import Line, Wrap, WrapVector, play
@@ -93,7 +94,7 @@ def test_what_teach_refuses_is_refused_in_one_line(
     for part in (
         "50 of 50 random episodes of",
         "the length of an episode leaks the reward",
-        'teacher.FixedHorizon(env, "absorb")',
+        'teacher.FixedHorizon(env, "restart") (or "absorb")',
         "allow_variable_horizon=True accepts it",
         "a segment of 101 steps fits into 0 of 50",
         "pass segment_length=100 or less",
@@ -242,3 +243,24 @@ def test_nothing_is_tried_where_nothing_is_asked(caplog: pytest.LogCaptureFixtur
     config = WrapperConfig(collect_prefs=False, train_reward=False)
     assert fitted(config, gym.make("CartPole-v1"), "CartPole-v1", 50).config.segment_length == 75
     assert not caplog.text
+
+
+def test_a_trial_that_takes_long_is_told_of_once(
+    wrap: Wrap, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fitting, "_PATIENCE_SECONDS", -1.0)
+    wrap(gym.make("Pendulum-v1", max_episode_steps=20))
+    assert caplog.text.count("trying random episodes, 0 of 50 so far") == 1
+
+
+def test_all_that_is_refused_is_refused_at_once(wrap: Wrap) -> None:
+    env = gym.make("minigrid:MiniGrid-Empty-5x5-v0")
+    with pytest.raises(EnvironmentUnsuitableError) as refused:
+        wrap(env, segment_length=101)
+    for part in (
+        "observations are Dict('direction'",
+        "pass obs_transform_func=teacher.envs.minigrid.cells, which makes",
+        "leaks the reward",
+        "a segment of 101 steps fits into 0 of 50",
+    ):
+        assert part in str(refused.value)
