@@ -1,0 +1,310 @@
+"""How far does the first command on an environment get? Tried on those of Gymnasium, MiniGrid and Atari.
+
+For each environment ``teach -p synth -e ENV -n x -l 20 -L 10 -t 4e3``, and the wrapper around 4,000 random
+steps with as many labels. Where that is refused, what the refusal says is done, once: the command at its
+end; with the wrapper the arguments that it names. Newest versions only; of Atari the first ten games by
+name. A result is a line of the file of results, and what it has is not tried again.
+
+    python -m benchmarks.first_command --results benchmarks/first_command.jsonl
+    python -m benchmarks.first_command --show --docs docs/first-command.md
+
+Each takes some seconds to minutes of a core; ``--processes 2`` tries two at a time.
+"""
+
+import argparse
+import contextlib
+import importlib
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from benchmarks.results import append, load
+
+SIDES = ("teach", "wrapper")
+RESULTS = Path(__file__).with_suffix(".jsonl")
+STEPS, LABELS, FIRST_LABELS = 4000, 20, 10
+SECONDS = 900
+"""After which a try is ended."""
+GAMES = 10
+_VERSION = re.compile(r"(?P<name>.+)-v(?P<version>\d+)")
+_PACKAGES = {"MiniGrid-": "minigrid", "ALE/": "ale_py"}
+_COMPATIBILITY = re.compile(r"GymV\d+Environment")
+_SEGMENTS = re.compile(r"segments of ([\d,]+) step", re.IGNORECASE)
+_SAID = 2000
+
+
+def environments() -> list[str]:
+    """The ids, as ``teach -e`` takes them: Gymnasium's own, Atari's first ten, MiniGrid's."""
+    own = newest([env_id for env_id in gym.registry if not _COMPATIBILITY.match(env_id)])
+    found = [env_id for env_id in own if not env_id.startswith(("teacher/", *_PACKAGES))]
+    for start, package in reversed(_PACKAGES.items()):
+        module = importlib.import_module(package)
+        if package == "ale_py":
+            gym.register_envs(module)
+        ids = newest([env_id for env_id in gym.registry if env_id.startswith(start)])
+        found += [f"{package}:{env_id}" for env_id in (ids[:GAMES] if package == "ale_py" else ids)]
+    return found
+
+
+def newest(env_ids: Sequence[str]) -> list[str]:
+    """The newest version of each, in the order of their names."""
+    versions: dict[str, int] = {}
+    for env_id in env_ids:
+        match = _VERSION.fullmatch(env_id)
+        if match:
+            versions[match["name"]] = max(int(match["version"]), versions.get(match["name"], 0))
+    return [f"{name}-v{version}" for name, version in sorted(versions.items())]
+
+
+def try_side(env_id: str, side: str) -> dict[str, Any]:
+    """Give the first command, and what its refusal says; what came of both."""
+    started = time.monotonic()
+    first = _teach_line(env_id) if side == "teach" else _wrapper_line(env_id, {})
+    tries = [_tried(first)]
+    if tries[0]["status"] and (again := _corrected(env_id, side, tries[0]["said"])):
+        tries.append(_tried(again))
+    return {
+        "env_id": env_id,
+        "side": side,
+        "tries": tries,
+        "outcome": outcome_of(tries),
+        "seconds": round(time.monotonic() - started, 1),
+    }
+
+
+def outcome_of(tries: Sequence[Mapping[str, Any]]) -> str:
+    """``trains``, ``corrected`` (so it trains), ``absent``, ``refused``, or ``failed``."""
+    if "No module named" in tries[0]["said"]:
+        return "absent"
+    if tries[-1]["status"] == 0:
+        return "corrected" if len(tries) > 1 else "trains"
+    return "refused" if tries[-1]["status"] == 2 and "Traceback" not in tries[-1]["said"] else "failed"
+
+
+def _teach_line(env_id: str) -> list[str]:
+    return ["-m", "teacher", *f"-p synth -e {env_id} -n x -l {LABELS} -L {FIRST_LABELS} -t 4e3".split()]
+
+
+def _wrapper_line(env_id: str, settings: Mapping[str, Any]) -> list[str]:
+    return ["-m", "benchmarks.first_command", "--wrap", env_id, json.dumps(settings)]
+
+
+def _corrected(env_id: str, side: str, said: str) -> list[str] | None:
+    """What a refusal says to do; None where it says nothing that can be done without a person."""
+    if side == "teach":
+        _, found, command = said.partition("; corrected: teach ")
+        is_whole = bool(found) and "module:function" not in command
+        return ["-m", "teacher", *shlex.split(command.splitlines()[0])] if is_whole else None
+    settings: dict[str, Any] = {}
+    if match := re.search(r'FixedHorizon\(env, "(\w+)"', said):
+        settings["fixed_horizon"] = match[1]
+    if match := re.search(r"made with (\w+)=(\w+) none does", said):
+        settings = {"env_kwargs": {match[1]: match[2] == "True"}}
+    if match := re.search(r"pass segment_length=(\d+)", said):
+        settings["segment_length"] = int(match[1])
+    if match := re.search(r"pass obs_transform_func=([\w.]+)", said):
+        settings["obs_transform_func"] = match[1]
+    return _wrapper_line(env_id, settings) if settings else None
+
+
+def _tried(arguments: list[str]) -> dict[str, Any]:
+    """One program in a folder of its own: its status, and the last of what it said."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "OMP_NUM_THREADS": "1",
+        "SDL_VIDEODRIVER": "dummy",
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        program = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=folder,
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            said, _ = program.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)  # its renderer, too
+            said, _ = program.communicate()
+            said += f"\nended after {SECONDS} s"
+    segments = _SEGMENTS.findall(said)
+    command = shlex.join(arguments).replace("-m teacher ", "teach ", 1)
+    return {
+        "command": command,
+        "status": program.returncode,
+        "segment": int(segments[-1].replace(",", "")) if segments else None,
+        "said": said[-_SAID:].strip(),
+    }
+
+
+def wrap(env_id: str, settings: dict[str, Any]) -> int:
+    """Step the wrapper around an environment at random; 0 where the labels came and a predictor of them."""
+    import ale_py  # noqa: PLC0415 - only here
+    import minigrid  # noqa: F401, PLC0415
+
+    from teacher import FixedHorizon, HumanPreferencesEnvWrapper  # noqa: PLC0415 - torch takes seconds
+    from teacher.errors import TeacherError  # noqa: PLC0415
+
+    gym.register_envs(ale_py)
+    env = gym.make(env_id.rpartition(":")[2], **settings.pop("env_kwargs", {}))
+    if filling := settings.pop("fixed_horizon", None):
+        limit = None if env.spec is None else env.spec.max_episode_steps
+        env = FixedHorizon(env, filling, limit or 1000)
+    if name := settings.pop("obs_transform_func", None):
+        module, _, function = name.rpartition(".")
+        settings["obs_transform_func"] = getattr(importlib.import_module(module), function)
+    labels = {"n_prefs": LABELS, "n_initial_prefs": FIRST_LABELS, "total_timesteps": STEPS}
+    try:
+        wrapped = HumanPreferencesEnvWrapper(env, background=False, **labels, **settings)
+    except TeacherError as error:
+        print(error)
+        return error.exit_status
+    with contextlib.closing(wrapped):
+        env.action_space.seed(1)
+        wrapped.reset(seed=1)
+        for _ in range(STEPS):
+            *_, terminated, truncated, _ = wrapped.step(env.action_space.sample())
+            if terminated or truncated:
+                wrapped.reset()
+        tutor = wrapped.tutor
+        print(f"segments of {tutor.config.segment_steps} steps; {tutor.answers} of {LABELS} labels")
+        return 0 if wrapped.using_reward_from_predictor and tutor.answers == LABELS else 1
+
+
+def table(results: Sequence[Mapping[str, Any]]) -> str:
+    """What came of it, as a table of Markdown; environments of one package with equal cells share a row."""
+    cells: dict[str, dict[str, str]] = {}
+    for result in results:
+        cells.setdefault(result["env_id"], {})[result["side"]] = cell_of(result)
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for env_id, by_side in cells.items():
+        package = env_id.partition(":")[0] if ":" in env_id else ""
+        shared = package if package == "minigrid" else env_id
+        rows.setdefault((shared, *(by_side.get(side, "") for side in SIDES)), []).append(env_id)
+    lines = ["| environment | " + " | ".join(SIDES) + " |", "|" + " --- |" * (1 + len(SIDES))]
+    for (_, *outcomes), env_ids in rows.items():
+        name = " ".join(f"`{env_id.rpartition(':')[2]}`" for env_id in env_ids)
+        lines.append(f"| {name} | " + " | ".join(outcomes) + " |")
+    return "\n".join(lines)
+
+
+def cell_of(result: Mapping[str, Any]) -> str:
+    """One outcome in words."""
+    last, outcome = result["tries"][-1], result["outcome"]
+    segment = f", segments of {last['segment']}" if last["segment"] else ""
+    if outcome == "absent":
+        return "not installed"
+    if outcome == "trains":
+        return f"trains{segment}"
+    if outcome == "corrected":
+        return f"trains with {_added(result)}{segment}"
+    said = last["said"].splitlines()[-1] if last["said"] else ""
+    return f"{outcome}: {_shortened(said)}"
+
+
+def _added(result: Mapping[str, Any]) -> str:
+    """What a corrected command has that the first had not."""
+    if result["side"] == "wrapper":
+        settings = json.loads(shlex.split(result["tries"][-1]["command"])[-1])
+        flat = {**settings.pop("env_kwargs", {}), **settings}
+        return " ".join(f"`{name}={value!r}`" for name, value in flat.items())
+    first, second = (shlex.split(one["command"]) for one in result["tries"])
+    return f"`{shlex.join(second[len(first) :])}`"
+
+
+def _shortened(said: str, most: int = 160) -> str:
+    said = re.sub(r"\s+", " ", said).replace("|", "/")
+    return said if len(said) <= most else f"{said[:most]} ..."
+
+
+def summary(results: Sequence[Mapping[str, Any]]) -> str:
+    """How many came how far, a line for each side."""
+    lines = []
+    for side in SIDES:
+        outcomes = [result["outcome"] for result in results if result["side"] == side]
+        counts = ", ".join(
+            f"{number} {words}"
+            for one, words in (
+                ("trains", "train"),
+                ("corrected", "train when what the refusal says is done"),
+                ("refused", "are refused"),
+                ("absent", "are not installed"),
+                ("failed", "fail"),
+            )
+            if (number := outcomes.count(one))
+        )
+        lines.append(f"- **{side}**: of {len(outcomes)} environments {counts}.")
+    return "\n".join(lines)
+
+
+PAGE = """\
+# The first command on an environment
+
+`teach -p synth -e ENV -n x -l 20 -L 10 -t 4e3`, and the [wrapper](wrapper.md) with as many labels around
+4,000 random steps, on every environment of Gymnasium (newest versions), the first ten games of Atari and
+MiniGrid. Where that is refused, what [the refusal says](environments.md#episodes-that-end-early) is done,
+once.
+Made by `python -m benchmarks.first_command`.
+
+{summary}
+
+{table}
+"""
+
+
+def page(results: Sequence[Mapping[str, Any]]) -> str:
+    """The page of the documentation."""
+    return PAGE.format(summary=summary(results), table=table(results))
+
+
+def missing(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """What was not tried yet."""
+    done = {(result["env_id"], result["side"]) for result in results}
+    for env_id in environments():
+        yield from ((env_id, side) for side in SIDES if (env_id, side) not in done)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Try what is missing, print the table, and write the page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="a file of JSON lines")
+    parser.add_argument("--show", action="store_true", help="try nothing")
+    parser.add_argument("--docs", type=Path, help="write the page into this file")
+    parser.add_argument("--processes", type=int, default=1, choices=(1, 2))
+    parser.add_argument("--wrap", nargs=2, metavar=("ENV", "SETTINGS"), help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.wrap:
+        return wrap(given.wrap[0], json.loads(given.wrap[1]))
+    if not given.show:
+        with ThreadPoolExecutor(given.processes) as pool:
+            for result in pool.map(lambda one: try_side(*one), missing(load(given.results))):
+                append(given.results, result)
+                print(f"{result['env_id']}, {result['side']}: {cell_of(result)}", flush=True)
+    results = load(given.results)
+    print(summary(results))
+    if given.docs:
+        given.docs.write_text(page(results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
