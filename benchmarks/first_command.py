@@ -39,23 +39,26 @@ SECONDS = 900
 """After which a try is ended."""
 GAMES = 10
 _VERSION = re.compile(r"(?P<name>.+)-v(?P<version>\d+)")
-_PACKAGES = {"MiniGrid-": "minigrid", "ALE/": "ale_py"}
 _COMPATIBILITY = re.compile(r"GymV\d+Environment")
 _SEGMENTS = re.compile(r"segments of ([\d,]+) step", re.IGNORECASE)
 _SAID = 2000
 
 
 def environments() -> list[str]:
-    """The ids, as ``teach -e`` takes them: Gymnasium's own, Atari's first ten, MiniGrid's."""
-    own = newest([env_id for env_id in gym.registry if not _COMPATIBILITY.match(env_id)])
-    found = [env_id for env_id in own if not env_id.startswith(("teacher/", *_PACKAGES))]
-    for start, package in reversed(_PACKAGES.items()):
-        module = importlib.import_module(package)
-        if package == "ale_py":
-            gym.register_envs(module)
-        ids = newest([env_id for env_id in gym.registry if env_id.startswith(start)])
-        found += [f"{package}:{env_id}" for env_id in (ids[:GAMES] if package == "ale_py" else ids)]
-    return found
+    """The ids, as ``teach -e`` takes them: Gymnasium's own, MiniGrid's, and the slow ones, of pictures."""
+    importlib.import_module("minigrid")
+    gym.register_envs(importlib.import_module("ale_py"))
+    ids = newest([env_id for env_id in gym.registry if not _COMPATIBILITY.match(env_id)])
+    grids = [f"minigrid:{env_id}" for env_id in ids if env_id.startswith("MiniGrid-")]
+    games = [f"ale_py:{env_id}" for env_id in ids if env_id.startswith("ALE/")]
+    own = [env_id for env_id in ids if _is_own(env_id)]
+    slow = [env_id for env_id in own if env_id.startswith("CarRacing")]
+    return [*(env_id for env_id in own if env_id not in slow), *grids, *slow, *games[:GAMES]]
+
+
+def _is_own(env_id: str) -> bool:
+    """Whether Gymnasium itself registers an environment."""
+    return "gymnasium.envs." in str(gym.spec(env_id).entry_point)
 
 
 def newest(env_ids: Sequence[str]) -> list[str]:
@@ -144,6 +147,8 @@ def _tried(arguments: list[str]) -> dict[str, Any]:
                 os.killpg(program.pid, signal.SIGKILL)  # its renderer, too
             said, _ = program.communicate()
             said += f"\nended after {SECONDS} s"
+    for place in (str(Path(__file__).parents[1]), sys.prefix, folder):
+        said = said.replace(place, "...")
     segments = _SEGMENTS.findall(said)
     command = shlex.join(arguments).replace("-m teacher ", "teach ", 1)
     return {
