@@ -158,17 +158,16 @@ def _trial(config: TeachConfig, examined: Examined, tell: Tell) -> Trial:
         return try_episodes(env, horizon, config.seed, most, tell)
 
 
-def _filled(config: TeachConfig, examined: Examined, trial: Trial) -> Trial:
+def _filled(config: TeachConfig, trial: Trial) -> Trial:
     """The trial as it were where episodes do not end early, unless that is allowed."""
-    return trial if config.allow_variable_horizon else of_fixed_length(examined.horizon or max(trial.lengths))
+    return trial if config.allow_variable_horizon else of_fixed_length(trial.limit)
 
 
 def _refused_limit(examined: Examined, trial: Trial) -> Iterator[TeacherError]:
-    longest = max(trial.lengths)
-    if examined.horizon is None and longest < LIMIT:
+    if examined.horizon is None and trial.limit < LIMIT:
         yield EnvironmentUnsuitableError(
-            f"--max_episode_steps {longest} is the longest of {len(trial.lengths)} random episodes",
-            {"max_episode_steps": longest},
+            f"random episodes take {max(trial.lengths)} steps at most, so --max_episode_steps {trial.limit}",
+            {"max_episode_steps": trial.limit},
         )
 
 
@@ -178,7 +177,7 @@ def _refused_episodes(config: TeachConfig, examined: Examined, trial: Trial) -> 
         yield _refused_ends(config, examined, trial)
     if config.segment_steps is None and config.segment_seconds is None:
         return
-    filled, length = _filled(config, examined, trial), _wanted(config, examined)
+    filled, length = _filled(config, trial), _wanted(config, examined)
     if not filled.fits(length):
         yield EnvironmentUnsuitableError(
             f"{filled.told_misfit(length)}: pass --segment_steps {filled.median} or less",
@@ -207,7 +206,7 @@ def _with_segments(config: TeachConfig, examined: Examined, trial: Trial) -> tup
     """Fit the length of segments to the episodes where none was given, and say so."""
     if config.segment_steps is not None or config.segment_seconds is not None:
         return config, []
-    filled, wanted = _filled(config, examined, trial), _wanted(config, examined)
+    filled, wanted = _filled(config, trial), _wanted(config, examined)
     length = filled.fitted(wanted)
     if length == wanted:
         return config, []

@@ -51,7 +51,7 @@ def fillings(trial: Trial, *, people: bool) -> tuple[Filling, Filling]:
     Where lives are short, most of what absorbs is a standstill, so the next life begins. But where survival
     is all that is rewarded, a function that judges by the reward would find all lives alike.
     """
-    is_short = 2 * trial.median < (trial.horizon or max(trial.lengths))
+    is_short = 2 * trial.median < trial.limit
     restarts = is_short and (people or not trial.only_survival)
     return ("restart", "absorb") if restarts else ("absorb", "restart")
 

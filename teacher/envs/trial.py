@@ -22,6 +22,7 @@ LIMIT = 1000
 SEGMENT_SECONDS = 1.5
 """Of a segment whose length was not given, where episodes are long enough."""
 _LONG_ENOUGH_SHARE = 0.2
+_SHORTEST_LIMIT = 100
 _ENOUGH_REWARDS = 2  # different ones
 
 
@@ -43,6 +44,11 @@ class Trial:
     def median(self) -> int:
         """The median length."""
         return int(median(self.lengths))
+
+    @property
+    def limit(self) -> int:
+        """The most steps of an episode; where nothing limits them, the longest of these, or 100."""
+        return self.horizon or max(_SHORTEST_LIMIT, *self.lengths)
 
     @property
     def early(self) -> int:

@@ -130,7 +130,7 @@ def _checked(
     filled = trial
     if trial.early and not config.allow_variable_horizon:
         problems.append(_early(config, env_id, trial, instead))
-        filled = of_fixed_length(trial.horizon or max(trial.lengths))
+        filled = of_fixed_length(trial.limit)
     if given is not None and not filled.fits(given):
         problems.append(_misfit(filled, given))
     if problems:
