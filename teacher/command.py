@@ -6,7 +6,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
-from teacher.config import PARTS, TeachConfig
+from teacher.config import NO_OPTIONS, PARTS, TeachConfig
 
 
 def command_of(config: TeachConfig, changes: Mapping[str, Any]) -> str:
@@ -26,7 +26,7 @@ def _words(settings: type, values: Mapping[str, Any], prefix: str = "") -> Itera
         value = values[field.name]
         if field.name in PARTS and not prefix:
             yield from _words(PARTS[field.name], vars(value), f"{field.name}.")
-        elif value != field.default and value is not None:
+        elif field.name not in NO_OPTIONS and value != field.default and value is not None:
             yield _option(field.name, get_args(hints[field.name]), prefix)
             if value is not True:
                 yield _said(value)
