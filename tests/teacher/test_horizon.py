@@ -121,7 +121,7 @@ def test_its_specification_makes_it_again() -> None:
 
 
 def task(line: str) -> Any:
-    return check(parse_arguments(shlex.split(f"-p synth -n x -l 20 {line}"))[0], Console(quiet=True))[1]
+    return check(parse_arguments(shlex.split(f"-p synth -n x -l 20 {line}")).config, Console(quiet=True))[1]
 
 
 def quiet() -> Any:
