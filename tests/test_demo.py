@@ -14,15 +14,16 @@ from teacher.ledger import Ledger
 
 PROGRAM = Path(__file__).parents[1] / "scripts" / "demo.py"
 PRETRAINING = 20
-ENOUGH = PRETRAINING + 5
-ANSWERED = re.compile(r"^ +[\d,]+ +[\d.-]+ +(\d+) ", re.MULTILINE)
-"""In a row of the table that a run prints: steps, return, answers so far."""
+ANSWERED = re.compile(r"^ +[\d,]+ +(\d+) ", re.MULTILINE)
+"""In a row of the table that a run prints: steps, answers so far."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("env_id", ["ShortHopper-v1", "Pendulum-v1"])
+@pytest.mark.parametrize(
+    ("env_id", "enough"), [("ShortHopper-v1", PRETRAINING + 5), ("Pendulum-v1", PRETRAINING)]
+)
 def test_the_demo_with_bots_goes_on_by_itself_to_answers_about_what_the_agent_does(
-    tmp_path: Path, no_opengl: dict[str, str], env_id: str
+    tmp_path: Path, no_opengl: dict[str, str], env_id: str, enough: int
 ) -> None:
     """A hopper, or where no OpenGL draws it a pendulum."""
     variables = no_opengl if env_id == "Pendulum-v1" else os.environ
@@ -37,7 +38,7 @@ def test_the_demo_with_bots_goes_on_by_itself_to_answers_about_what_the_agent_do
         )
     try:
         deadline = time.monotonic() + 280
-        while not any(int(answered) >= ENOUGH for answered in ANSWERED.findall(said.read_text())):
+        while not any(int(answered) >= enough for answered in ANSWERED.findall(said.read_text())):
             assert demo.poll() is None, said.read_text()
             assert time.monotonic() < deadline, said.read_text()
             time.sleep(0.2)
@@ -54,5 +55,5 @@ def test_the_demo_with_bots_goes_on_by_itself_to_answers_about_what_the_agent_do
     (path,) = tmp_path.glob(f"runs/{env_id}/*/ledger.sqlite3")
     ledger = Ledger(path, read_only=True)
     assert ledger.asked("pretraining") <= PRETRAINING
-    assert ledger.usable() >= ENOUGH
+    assert ledger.usable() >= enough
     ledger.close()
