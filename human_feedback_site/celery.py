@@ -83,6 +83,11 @@ app.conf.update(
             "schedule": crontab(),
             "options": {"expires": _MINUTE},
         },
+        "deletions": {
+            "task": "chores.deletions",
+            "schedule": crontab(),
+            "options": {"expires": _MINUTE},
+        },
         "leases": {"task": "chores.leases", "schedule": crontab(minute="7"), "options": {"expires": _HOUR}},
         "media": {"task": "chores.media", "schedule": crontab(minute="17"), "options": {"expires": _HOUR}},
         "attempts": {

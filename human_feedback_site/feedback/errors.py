@@ -31,6 +31,10 @@ class ClosedError(FeedbackError):
     """The experiment is finished."""
 
 
+class TrainerAtWorkError(FeedbackError):
+    """The experiment's trainer was heard from a moment ago."""
+
+
 class NoConsentError(FeedbackError):
     """The labeler has not agreed to the experiment's consent text."""
 

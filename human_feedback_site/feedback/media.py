@@ -68,6 +68,12 @@ class MediaStore(Protocol):
         Raises :class:`MediaStoreError`.
         """
 
+    def count(self, experiment: str, most: int) -> int:
+        """Count what is stored for an experiment, and no further than ``most``.
+
+        Raises :class:`MediaStoreError`.
+        """
+
     def delete(self, keys: Sequence[str]) -> None:
         """Delete up to ``MAX_KEYS`` objects; those that are gone already do not matter.
 
@@ -126,12 +132,21 @@ class FolderMedia:
 
     def keys(self, experiment: str) -> list[str]:
         """Return up to ``MAX_KEYS`` keys of files of an experiment; a link to a folder is not followed."""
-        folder = self.root / _prefix_of(experiment)
         with media_errors(f"the folder {self.root}"):
-            self.root.stat()  # a disk that is not mounted holds clips, too
-            if folder.is_symlink():
-                raise MediaStoreError(f"{folder} must be a folder, not a link to one.")
-            return [path.relative_to(self.root).as_posix() for path in islice(_files(folder), MAX_KEYS)]
+            found = islice(self._files_of(experiment), MAX_KEYS)
+            return [path.relative_to(self.root).as_posix() for path in found]
+
+    def count(self, experiment: str, most: int) -> int:
+        """Count files of an experiment."""
+        with media_errors(f"the folder {self.root}"):
+            return sum(1 for _ in islice(self._files_of(experiment), most))
+
+    def _files_of(self, experiment: str) -> Iterator[Path]:
+        folder = self.root / _prefix_of(experiment)
+        self.root.stat()  # a disk that is not mounted holds clips, too
+        if folder.is_symlink():
+            raise MediaStoreError(f"{folder} must be a folder, not a link to one.")
+        return _files(folder)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete files, and the folders that they leave empty."""
@@ -226,6 +241,16 @@ class S3Media:
         if not all(key.startswith(prefix) for key in found):
             raise MediaStoreError(f"s3://{self.bucket} lists more than was asked for; nothing is deleted.")
         return [key.removeprefix(self.full("")) for key in found]
+
+    def count(self, experiment: str, most: int) -> int:
+        """Count objects of an experiment."""
+        pages = self.client.get_paginator("list_objects_v2").paginate(
+            Bucket=self.bucket,
+            Prefix=self.full(_prefix_of(experiment)),
+            PaginationConfig={"MaxItems": most, "PageSize": MAX_KEYS},
+        )
+        with media_errors(f"s3://{self.bucket}"):
+            return sum(len(page.get("Contents", ())) for page in pages)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects in one request."""

@@ -22,6 +22,12 @@ def weigh_labelers() -> str:
     return chores.weigh_labelers()
 
 
+@app.task(name="chores.deletions")
+def finish_deletions() -> str:
+    """See :func:`.chores.finish_deletions`."""
+    return chores.finish_deletions()
+
+
 @app.task(name="chores.leases")
 def forget_leases() -> str:
     """See :func:`.chores.forget_leases`."""

@@ -5,10 +5,11 @@ import os
 import runpy
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 from uuid import UUID, uuid4
 
+import boto3
 import pytest
 from django.conf import settings as site
 from django.contrib.auth.models import User
@@ -18,10 +19,13 @@ from django.test import Client
 from pytest_django import Settings
 
 import human_feedback_site
-from human_feedback_site.feedback.media import FolderMedia, media_store
+from human_feedback_site.feedback.media import FolderMedia, S3Media, media_store
 from human_feedback_site.feedback.models import Comparison, Experiment, Lease
 from human_feedback_site.feedback.services import accounts, experiments
 from human_feedback_site.feedback.services.accounts import create_token, token_of
+
+if TYPE_CHECKING:
+    from tests.conftest import S3Server
 
 CLIP = b"\x00\x00\x00\x18ftypmp42" + bytes(range(256)) * 4  # enough to be served; nothing here decodes it
 API = "/api/v1"
@@ -169,6 +173,10 @@ class Browser(Api):
         return self.post(f"/labels/{label['uuid']}/undo", {"uuid": str(uuid4())})
 
 
+Put = Callable[[str], None]
+Stored = Callable[[], list[str]]
+
+
 def settings_of(**variables: str) -> dict[str, Any]:
     """Return the site's settings where the environment says this and no more."""
     kept = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "LANG"}}
@@ -214,6 +222,45 @@ def media_folder(settings: Settings, tmp_path: Path) -> Path:
     """An empty media folder."""
     settings.TEACHER_STORAGE = str(tmp_path / "media")
     return tmp_path / "media"
+
+
+@pytest.fixture(params=["folder", "s3"])
+def in_store(
+    request: pytest.FixtureRequest, media_folder: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> Stored:
+    """The keys that are in the store, which is a folder in one run and a real S3 server in the other."""
+    if request.param == "folder":
+        return lambda: sorted(str(path.relative_to(media_folder)) for path in files(media_folder))
+    server: S3Server = request.getfixturevalue("s3_server")
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    settings.S3_ENDPOINT_URL = settings.S3_PUBLIC_ENDPOINT_URL = server.endpoint_url
+    bucket = f"expiry-{os.urandom(4).hex()}"
+    settings.TEACHER_STORAGE = f"s3://{bucket}/some/prefix"
+    boto3.client("s3", endpoint_url=server.endpoint_url).create_bucket(Bucket=bucket)
+    root = server.root / bucket / "some/prefix"
+    return lambda: sorted(str(path.relative_to(root)) for path in files(root))
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.fixture
+def put(in_store: Stored) -> Put:
+    """Put something into the store under a key."""
+
+    def put(key: str) -> None:
+        store = media_store()
+        if isinstance(store, S3Media):
+            client = boto3.client("s3", endpoint_url=store.client.meta.endpoint_url)
+            client.put_object(Bucket=store.bucket, Key=f"{store.prefix}/{key}", Body=b"clip")
+        else:
+            path = store.root / key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"clip")
+
+    return put
 
 
 @pytest.fixture(autouse=True)

@@ -310,6 +310,7 @@ def test_the_command_does_all_chores_and_says_what_each_did(trainer: Trainer, br
         "stale runs: 0 found",
         "waiting labels: 0 counted",
         "labelers: 0 decisions revised",
+        "deletions: 0 finished",
         "expired leases: 1 deleted",
         "expired clips: 2 deleted",
         "expired sessions: 0 deleted",

@@ -9,7 +9,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
 from django.contrib.auth.models import User
 from django.db.models.functions import Now
@@ -25,49 +24,7 @@ from human_feedback_site.feedback.services import chores
 
 if TYPE_CHECKING:
     from tests.conftest import S3Server
-    from tests.site.conftest import Browser, Trainer
-
-Put = Callable[[str], None]
-Stored = Callable[[], list[str]]
-
-
-@pytest.fixture(params=["folder", "s3"])
-def stored(
-    request: pytest.FixtureRequest, media_folder: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> Stored:
-    """The keys that are in the store, which is a folder in one run and a real S3 server in the other."""
-    if request.param == "folder":
-        return lambda: sorted(str(path.relative_to(media_folder)) for path in files(media_folder))
-    server: S3Server = request.getfixturevalue("s3_server")
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
-    settings.S3_ENDPOINT_URL = settings.S3_PUBLIC_ENDPOINT_URL = server.endpoint_url
-    bucket = f"expiry-{os.urandom(4).hex()}"
-    settings.TEACHER_STORAGE = f"s3://{bucket}/some/prefix"
-    boto3.client("s3", endpoint_url=server.endpoint_url).create_bucket(Bucket=bucket)
-    root = server.root / bucket / "some/prefix"
-    return lambda: sorted(str(path.relative_to(root)) for path in files(root))
-
-
-def files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
-
-
-@pytest.fixture
-def put(stored: Stored) -> Put:
-    """Put something into the store under a key."""
-
-    def put(key: str) -> None:
-        store = media_store()
-        if isinstance(store, S3Media):
-            client = boto3.client("s3", endpoint_url=store.client.meta.endpoint_url)
-            client.put_object(Bucket=store.bucket, Key=f"{store.prefix}/{key}", Body=b"clip")
-        else:
-            path = store.root / key
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(b"clip")
-
-    return put
+    from tests.site.conftest import Browser, Put, Stored, Trainer
 
 
 def finish(trainer: Trainer, days_ago: int = 31) -> None:
@@ -79,50 +36,50 @@ NEIGHBOURS = ["hopper-2/1/first.mp4", "hopper.mp4", "hoppe/1/first.mp4", "walker
 
 
 def test_all_clips_of_an_old_experiment_go_and_those_of_no_other(
-    trainer: Trainer, stored: Stored, put: Put
+    trainer: Trainer, in_store: Stored, put: Put
 ) -> None:
     for key in (*NEIGHBOURS, "hopper/1/first.mp4", "hopper/1/second.mp4", "hopper/2/a/b", "hopper/.part"):
         put(key)
     finish(trainer)
     assert chores.expire_media() == "4 deleted"
-    assert stored() == sorted(NEIGHBOURS)
+    assert in_store() == sorted(NEIGHBOURS)
     assert trainer.experiment.media_deleted_at is not None
     assert chores.expire_media() == "0 deleted"
 
 
 @pytest.mark.parametrize(("days", "state"), [(29, "finished"), (31, "running"), (31, "paused")])
 def test_clips_stay_while_they_may_be_wanted(
-    trainer: Trainer, stored: Stored, put: Put, days: int, state: str
+    trainer: Trainer, in_store: Stored, put: Put, days: int, state: str
 ) -> None:
     put("hopper/1/first.mp4")
     finish(trainer, days)
     Experiment.objects.update(state=state)
     assert chores.expire_media() == "0 deleted"
-    assert stored() == ["hopper/1/first.mp4"]
+    assert in_store() == ["hopper/1/first.mp4"]
     assert trainer.experiment.media_deleted_at is None
 
 
-def test_clips_may_be_kept_for_ever(trainer: Trainer, stored: Stored, put: Put, settings: Settings) -> None:
+def test_clips_may_be_kept_for_ever(trainer: Trainer, in_store: Stored, put: Put, settings: Settings) -> None:
     settings.MEDIA_KEEP_DAYS = 0
     put("hopper/1/first.mp4")
     finish(trainer, 9999)
     assert chores.expire_media() == "kept for ever"
-    assert stored() == ["hopper/1/first.mp4"]
+    assert in_store() == ["hopper/1/first.mp4"]
 
 
 def test_there_may_be_more_clips_than_one_request_takes(
-    trainer: Trainer, stored: Stored, put: Put, monkeypatch: pytest.MonkeyPatch
+    trainer: Trainer, in_store: Stored, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(media, "MAX_KEYS", 3)
     for number in range(8):
         put(f"hopper/{number}/first.mp4")
     finish(trainer)
     assert chores.expire_media() == "8 deleted"
-    assert stored() == []
+    assert in_store() == []
 
 
 def test_what_one_time_cannot_do_the_next_one_does(
-    trainer: Trainer, stored: Stored, put: Put, monkeypatch: pytest.MonkeyPatch
+    trainer: Trainer, in_store: Stored, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("hopper/1/first.mp4")
     finish(trainer)
@@ -133,7 +90,7 @@ def test_what_one_time_cannot_do_the_next_one_does(
 
 
 def test_an_experiment_that_goes_on_in_the_meantime_keeps_its_clips(
-    trainer: Trainer, stored: Stored, put: Put, monkeypatch: pytest.MonkeyPatch
+    trainer: Trainer, in_store: Stored, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("hopper/1/first.mp4")
     finish(trainer)
@@ -146,12 +103,12 @@ def test_an_experiment_that_goes_on_in_the_meantime_keeps_its_clips(
 
     monkeypatch.setattr(store, "keys", keys)
     assert chores.expire_media() == "0 deleted"
-    assert stored() == ["hopper/1/first.mp4"]
+    assert in_store() == ["hopper/1/first.mp4"]
     assert trainer.experiment.media_deleted_at is None
 
 
 def test_an_experiment_that_goes_on_later_has_its_new_clips_deleted_in_their_time(
-    trainer: Trainer, stored: Stored, put: Put
+    trainer: Trainer, in_store: Stored, put: Put
 ) -> None:
     finish(trainer)
     chores.expire_media()
@@ -166,7 +123,7 @@ def test_an_experiment_that_goes_on_later_has_its_new_clips_deleted_in_their_tim
 
 
 def test_an_experiment_finished_by_the_version_before_counts_from_now(
-    trainer: Trainer, stored: Stored
+    trainer: Trainer, in_store: Stored
 ) -> None:
     Experiment.objects.update(state="finished")
     assert chores.expire_media() == "0 deleted"
@@ -174,7 +131,7 @@ def test_an_experiment_finished_by_the_version_before_counts_from_now(
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "hopper/1", "*"])
-def test_only_names_of_experiments_are_prefixes(stored: Stored, name: str) -> None:
+def test_only_names_of_experiments_are_prefixes(in_store: Stored, name: str) -> None:
     with pytest.raises(ValueError, match="no name of an experiment"):
         media_store().keys(name)
 

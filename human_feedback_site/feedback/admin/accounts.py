@@ -8,7 +8,8 @@ from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.forms import UserChangeForm as DjangoUserChangeForm
 from django.contrib.auth.models import Group, User
 
-from human_feedback_site.feedback.admin.base import Careful, SeenForm
+from human_feedback_site.feedback.admin.base import Careful, DeletedOnlyUnused, SeenForm
+from human_feedback_site.feedback.models import ApiToken
 
 if TYPE_CHECKING:  # they are generic for type checkers alone
     _UserChangeForm: TypeAlias = DjangoUserChangeForm[User]
@@ -24,9 +25,10 @@ class UserChangeForm(SeenForm, _UserChangeForm):
 
 
 @admin.register(User)
-class UserAdmin(Careful, _UserAdmin):
-    """Who may sign in."""
+class UserAdmin(DeletedOnlyUnused, Careful, _UserAdmin):
+    """Who may sign in; one that did something is made inactive instead of deleted."""
 
+    LOST_WITH_IT = frozenset({ApiToken})
     form = UserChangeForm
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
-from django.db.models import Field, Q, QuerySet
+from django.db.models import Field, Model, Q, QuerySet
 from django.forms import Field as FormField
 from django.forms import ModelForm as _ModelForm
 from django.forms import MultipleHiddenInput, Textarea, TextInput, model_to_dict
@@ -135,6 +135,27 @@ class ReadOnly:
     def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
         """Say no."""
         return False
+
+
+class DeletedOnlyUnused:
+    """A row is offered for deletion alone, and only where nothing refers to it that would have to go, too.
+
+    ``LOST_WITH_IT`` are models whose rows may go with it.
+    """
+
+    LOST_WITH_IT: "frozenset[type[Model]]" = frozenset()
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Say yes to who may, for a row that nothing refers to."""
+        return (
+            obj is not None
+            and ModelAdmin.has_delete_permission(cast("ModelAdmin", self), request, obj)
+            and not any(
+                relation.related_model._base_manager.filter(**{relation.field.name: obj}).exists()
+                for relation in obj._meta.related_objects
+                if relation.related_model not in self.LOST_WITH_IT
+            )
+        )
 
 
 class Audited:

@@ -1,13 +1,17 @@
 """Experiments, and what belongs to them alone."""
 
+import time
 from datetime import datetime
 from typing import Any, cast
 
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
 from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
 from django.db.models import Count, Q, QuerySet
 from django.forms import ModelForm
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.template.defaultfilters import pluralize
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
@@ -16,10 +20,12 @@ from django.utils.safestring import SafeString
 from human_feedback_site.feedback import crowd, models
 from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly
 from human_feedback_site.feedback.agreement import Rate
-from human_feedback_site.feedback.services import aggregate, experiments, prompts
+from human_feedback_site.feedback.errors import MediaStoreError, TrainerAtWorkError
+from human_feedback_site.feedback.services import aggregate, deletion, experiments, prompts
 
 _OVERLAP = {"overlap", "overlap_more", "overlap_share"}
 _PROMPT = {"prompt"}
+_DELETE_SECONDS = 15.0  # of one request; what is left is for the chores
 
 
 def _quality_row(quality: crowd.LabelerQuality) -> tuple[object, ...]:
@@ -40,14 +46,14 @@ def _percent(rate: Rate) -> str:
 
 @admin.register(models.Experiment)
 class ExperimentAdmin(Audited, ModelAdmin):
-    """Experiments come from trainers; here they are paused, resumed, finished, and given their overlap.
+    """Experiments come from trainers; here they are paused, resumed, finished, deleted, given their overlap.
 
     A form that was open for a while writes only what was changed in it: the run may have written meanwhile.
     """
 
     list_display = (
         *("name", "state", "away_since", "owner", "env_id", "answered", "asked", "overlap"),
-        *("created_at", "finished_at", "page"),
+        *("created_at", "finished_at", "deletion_asked_at", "page"),
     )
     list_filter = ("state", "has_true_reward", "owner")
     list_select_related = ("owner",)
@@ -77,6 +83,54 @@ class ExperimentAdmin(Audited, ModelAdmin):
         """Leave making experiments to trainers."""
         return False
 
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Let nobody change what is being deleted."""
+        return super().has_change_permission(request, obj) and (obj is None or obj.deletion_asked_at is None)
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Leave out Django's deletion of many: each names what goes with it before it does."""
+        actions = super().get_actions(request)
+        actions.pop("delete_selected", None)
+        return actions
+
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Name what goes with an experiment; when that is confirmed, delete it, or begin to.
+
+        Django's own view would do it in one transaction, which cannot bring clips back when it fails.
+        """
+        experiment = self.get_object(request, unquote(object_id))
+        if experiment is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[no-any-return, attr-defined]
+        if not self.has_delete_permission(request, experiment):
+            raise PermissionDenied
+        try:
+            if request.method == "POST":
+                return self._delete(request, experiment)
+            deletion.refuse_while_training(experiment)
+            context = {"contents": deletion.contents_of(experiment).lines(), **(extra_context or {})}
+        except (MediaStoreError, TrainerAtWorkError) as error:
+            messages.error(request, f"{error} {deletion.state_of(experiment)}")
+            return redirect("admin:feedback_experiment_change", experiment.pk)
+        return super().delete_view(request, object_id, context)
+
+    def _delete(self, request: HttpRequest, experiment: models.Experiment) -> HttpResponse:
+        deletion.ask_for_deletion(experiment)
+        self.log_deletions(request, models.Experiment.everything.filter(pk=experiment.pk))
+        if deletion.go_on(experiment, time.monotonic() + _DELETE_SECONDS):
+            messages.success(request, f"The experiment {experiment} is deleted.")
+        else:
+            said = f"The experiment {experiment} is hidden; the rest of it is deleted within minutes."
+            messages.success(request, said)
+        return redirect("admin:feedback_experiment_changelist")
+
+    def get_deleted_objects(
+        self, objs: Any, request: HttpRequest
+    ) -> tuple[list[Any], dict[Any, Any], set[Any], list[Any]]:
+        """Look for no rows one by one: there may be a million, and the page counts them."""
+        return [], {}, set(), []
+
     def save_model(self, request: HttpRequest, obj: Any, form: "ModelForm[Any]", change: bool) -> None:
         """Write the changed fields alone; another overlap closes and opens comparisons, a prompt is kept."""
         changed = set(form.changed_data)
@@ -90,10 +144,9 @@ class ExperimentAdmin(Audited, ModelAdmin):
             aggregate.revise_everything(obj)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[models.Experiment]:
-        """Count comparisons and find absent trainers on the way."""
+        """Count comparisons and find absent trainers on the way; what is being deleted is listed, too."""
         wanted = ~Q(comparisons__status=models.Comparison.Status.CANCELLED)
-        found: QuerySet[models.Experiment] = super().get_queryset(request)
-        return found.annotate(
+        return models.Experiment.everything.annotate(
             asked=Count("comparisons", filter=wanted),
             answered=Count("comparisons", filter=Q(comparisons__n_labels__gt=0)),
             away=experiments.trainer_away_since(),
@@ -142,6 +195,8 @@ class ExperimentAdmin(Audited, ModelAdmin):
     @admin.display(description="page")
     def page(self, experiment: models.Experiment) -> SafeString:
         """Link to the experiment's page."""
+        if experiment.deletion_asked_at is not None:
+            return SafeString("")
         return format_html('<a href="{}">progress</a>', reverse("experiment", args=[experiment.name]))
 
     @admin.action(description="Pause: labelers are given nothing, training stops")

@@ -12,13 +12,13 @@ from django.template.response import TemplateResponse
 from django.utils import timezone
 
 from human_feedback_site.feedback import models
-from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly
+from human_feedback_site.feedback.admin.base import Audited, DeletedOnlyUnused, ModelAdmin, ReadOnly
 from human_feedback_site.feedback.selectors import notice_for
 from human_feedback_site.feedback.services import accounts, moderation, quality
 
 
 @admin.register(models.Labeler)
-class LabelerAdmin(Audited, ModelAdmin):
+class LabelerAdmin(DeletedOnlyUnused, Audited, ModelAdmin):
     """Labelers come from invitations; here they are given other experiments, or taken out of them."""
 
     list_display = ("name", "user", "invited_by", "active", "answers", "created_at")

@@ -15,6 +15,14 @@ _share = (MinValueValidator(0.0), MaxValueValidator(1.0))
 _one_or_more = (MinValueValidator(1),)
 
 
+class ExperimentManager(models.Manager["Experiment"]):
+    """Experiments that are there: one that is being deleted is nobody's any more."""
+
+    def get_queryset(self) -> models.QuerySet["Experiment"]:
+        """Leave out what is being deleted."""
+        return super().get_queryset().filter(deletion_asked_at=None)
+
+
 class Experiment(models.Model):
     """One training run that asks for labels."""
 
@@ -109,6 +117,16 @@ class Experiment(models.Model):
     media_deleted_at = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="Clips of comparisons made before are deleted."
     )
+    deletion_asked_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        verbose_name="being deleted since",
+        help_text="Since then it is hidden and its rows and clips are deleted, by a chore where need be.",
+    )
+
+    objects = ExperimentManager()
+    everything = models.Manager()
 
     class Meta:
         ordering = ("-id",)

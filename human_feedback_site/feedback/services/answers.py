@@ -254,7 +254,9 @@ def record_undo(
     any more), and whether the undo is new. Raises :class:`NotFoundError` for a label that is not the
     labeler's, :class:`ConflictError` where the label is undone already or the UUID has another use.
     """
-    own = Label.objects.select_related("lease").filter(uuid=label_uuid, labeler=labeler)
+    own = Label.objects.select_related("lease").filter(
+        uuid=label_uuid, labeler=labeler, comparison__experiment__deletion_asked_at=None
+    )
     label = own.first()
     if label is None:
         raise NotFoundError(_("There is no label %(uuid)s of yours.") % {"uuid": label_uuid})

@@ -20,7 +20,7 @@ from django.utils import timezone
 from human_feedback_site.feedback.errors import MediaStoreError
 from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.models import Comparison, Experiment, Lease, Undo
-from human_feedback_site.feedback.services import aggregate, limits, settling
+from human_feedback_site.feedback.services import aggregate, deletion, limits, settling
 from human_feedback_site.feedback.services.experiments import trainer_away
 from human_feedback_site.feedback.services.leases import lock
 
@@ -161,14 +161,21 @@ def settle_labels() -> str:
     return f"{sum(settling.settle(each, until) for each in settling.experiments_to_settle())} counted"
 
 
+def finish_deletions() -> str:
+    """Go on with deletions of experiments that were interrupted, or were too much for one request."""
+    done, left = deletion.finish_deletions(time.monotonic() + WORK_SECONDS)
+    return f"{done} finished" + (f", {left} left for the next time" if left else "")
+
+
 CHORES: Mapping[str, Callable[[], str]] = {
     "stale runs": forget_stale_runs,
     "waiting labels": settle_labels,
     "labelers": weigh_labelers,
+    "deletions": finish_deletions,
     "expired leases": forget_leases,
     "expired clips": expire_media,
     "expired sessions": forget_sessions,
     "attempts to sign in": forget_attempts,
 }
-EVERY_MINUTE = frozenset({forget_stale_runs, settle_labels, weigh_labelers})
+EVERY_MINUTE = frozenset({forget_stale_runs, settle_labels, weigh_labelers, finish_deletions})
 """The others are done every hour."""

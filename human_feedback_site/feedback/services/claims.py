@@ -105,7 +105,7 @@ _PARTICIPANT = """
     LEFT JOIN feedback_participation p ON p.labeler_id = b.id AND p.experiment_id = e.id
     JOIN auth_user y ON y.id = b.user_id
     LEFT JOIN feedback_invite v ON v.id = p.invite_id
-    WHERE e.name = %s"""
+    WHERE e.name = %s AND e.deletion_asked_at IS NULL"""
 
 
 def participant(user: User, name: str) -> Participant:
@@ -183,7 +183,7 @@ _CLAIM = """
            l.labeler_id, p.id, p.stopped_at IS NOT NULL, p.confusion
     FROM feedback_lease l
     JOIN feedback_comparison c ON c.id = l.comparison_id
-    JOIN feedback_experiment e ON e.id = c.experiment_id
+    JOIN feedback_experiment e ON e.id = c.experiment_id AND e.deletion_asked_at IS NULL
     JOIN feedback_participation p ON p.labeler_id = l.labeler_id AND p.experiment_id = c.experiment_id
     WHERE l.uuid = %s"""
 _CLAIM_IN_SESSION = _CLAIM.replace(

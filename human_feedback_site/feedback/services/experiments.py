@@ -61,6 +61,10 @@ def put_experiment(
     new; raises :class:`ConflictError` where another run has the name, :class:`NotFoundError` where the run is
     somebody else's.
     """
+    if Experiment.everything.filter(name=name).exclude(deletion_asked_at=None).exists():
+        raise ConflictError(
+            f"The experiment {name!r} is being deleted; choose another name, or wait a minute."
+        )
     experiment, created = Experiment.objects.select_for_update(no_key=True).get_or_create(
         name=name, defaults={**values, "owner": owner, "run_id": run_id}
     )

@@ -112,6 +112,6 @@ def _decide(comparisons: Collection[int]) -> None:
     of_experiments: dict[int, list[Comparison]] = defaultdict(list)
     for comparison in Comparison.objects.filter(pk__in=comparisons).order_by("experiment_id", "id"):
         of_experiments[comparison.experiment_id].append(comparison)
-    experiments = Experiment.objects.in_bulk(of_experiments)
+    experiments = Experiment.everything.in_bulk(of_experiments)
     for experiment, own in of_experiments.items():
         decide_anew(experiments[experiment], own)

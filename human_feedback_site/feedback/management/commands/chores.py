@@ -12,8 +12,9 @@ class Command(BaseCommand):
     """Do the chores."""
 
     help = (
-        "Do every chore once: forget what absent trainers wait for, delete leases and sessions that ended "
-        "long ago, and clips of experiments that finished more than MEDIA_KEEP_DAYS ago."
+        "Do every chore once: go on with deletions of experiments, forget what absent trainers wait for, "
+        "delete leases and sessions that ended long ago, and clips of experiments that finished more than "
+        "MEDIA_KEEP_DAYS ago."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
