@@ -100,7 +100,7 @@ def test_the_clips_of_a_comparison_can_be_played(root: Client) -> None:
     content = root.get(page("change", models.Comparison, comparison.pk)).content.decode()
     clips = re.findall(r'<video src="([^"]+)"', content)
     assert len(clips) == 2
-    assert all(root.get(clip).status_code == 200 for clip in clips)
+    assert all(root.get(clip, follow=True).status_code == 200 for clip in clips)
 
 
 def test_experiments_are_paused_and_resumed(root: Client, trainer: Trainer) -> None:

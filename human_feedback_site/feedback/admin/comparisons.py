@@ -5,12 +5,12 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from human_feedback_site.feedback import models
 from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly, TabularInline
-from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.selectors import with_decisions
 from human_feedback_site.feedback.services import moderation, quality
 
@@ -129,15 +129,16 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
     @admin.display(description="first")
     def first_clip(self, comparison: models.Comparison) -> SafeString:
         """Return a player of the first clip."""
-        return _player(comparison, comparison.first_key)
+        return _player(comparison, "first")
 
     @admin.display(description="second")
     def second_clip(self, comparison: models.Comparison) -> SafeString:
         """Return a player of the second clip."""
-        return _player(comparison, comparison.second_key)
+        return _player(comparison, "second")
 
 
-def _player(comparison: models.Comparison, key: str) -> SafeString:
-    if comparison.clips_deleted:
+def _player(comparison: models.Comparison, side: str) -> SafeString:
+    if comparison.clips_deleted or comparison.experiment.deletion_asked_at is not None:
         return format_html("<em>{}</em>", "clip expired")
-    return format_html('<video src="{}" width="256" controls muted loop></video>', media_store().url(key))
+    clip = reverse(f"{side}-clip", args=[comparison.experiment.name, comparison.uuid])
+    return format_html('<video src="{}" width="256" controls muted loop></video>', clip)

@@ -108,7 +108,7 @@ def comparisons(request: HttpRequest, name: str) -> HttpResponse:
         "filtered": filters != browse.Filters(order=filters.order),
         "page": page,
         "more": matching.more,
-        "cards": [comparison_card(each) for each in with_labels(matching.on(page))],
+        "cards": [comparison_card(experiment, each) for each in with_labels(matching.on(page))],
         "extensions": ["csv", "parquet"] if has_parquet() else ["csv"],
     }
     return render(request, "pages/comparisons.html", context)
@@ -125,7 +125,7 @@ def comparison(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
     context = {
         "experiment": experiment,
         "comparison": found,
-        "card": comparison_card(found),
+        "card": comparison_card(experiment, found),
         "events": events,
         "known": VERDICTS.get(found.gold or ""),
     }

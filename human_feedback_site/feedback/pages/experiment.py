@@ -37,7 +37,7 @@ def experiment(request: HttpRequest, name: str) -> HttpResponse:
         "prompts": found.prompts.select_related("author"),
         "verdicts": VERDICTS,
         "page": page,
-        "cards": [comparison_card(comparison) for comparison in page],
+        "cards": [comparison_card(found, comparison) for comparison in page],
     }
     return render(request, "pages/experiment.html", context)
 

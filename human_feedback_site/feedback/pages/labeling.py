@@ -20,7 +20,6 @@ from django.views.decorators.http import require_POST, require_safe
 
 from human_feedback_site.feedback import labeling
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError
-from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.models import Experiment, Label, Labeler, Participation
 from human_feedback_site.feedback.pages.unsaved import account_key, sender_data
 from human_feedback_site.feedback.pages.views import message, signed_in
@@ -129,7 +128,7 @@ def history(request: HttpRequest, name: str) -> HttpResponse:
     context = {
         "experiment": experiment,
         "page": page,
-        "rows": [_row(each) for each in page],
+        "rows": [Row(each, uuid.uuid4()) for each in page],
         "unsaved": sender_data(labeler.user),
     }
     return render(request, "pages/history.html", context)
@@ -140,18 +139,7 @@ class Row:
     """An answer as it was given on the screen; ``next_uuid`` names the one that may take its place."""
 
     label: Label
-    left_url: str | None
-    right_url: str | None
     next_uuid: uuid.UUID
-
-
-def _row(label: Label) -> Row:
-    comparison = label.comparison
-    keys = [comparison.first_key, comparison.second_key]
-    left, right = reversed(keys) if label.swapped else keys
-    if comparison.clips_deleted:
-        return Row(label, None, None, uuid.uuid4())
-    return Row(label, media_store().url(left), media_store().url(right), uuid.uuid4())
 
 
 @require_POST

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from django.contrib.auth.models import User
 from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet, Subquery
+from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from human_feedback_site.feedback import selectors
-from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Outcome
 
 VERDICTS: Mapping[str, Promise] = {
@@ -83,12 +83,12 @@ def with_labels(comparisons: QuerySet[Comparison]) -> QuerySet[Comparison]:
     return selectors.with_decisions(comparisons).prefetch_related(Prefetch("labels", queryset=labels))
 
 
-def comparison_card(comparison: Comparison) -> Card:
-    """Return one of :func:`comparisons_to_list` as it is shown."""
+def comparison_card(experiment: Experiment, comparison: Comparison) -> Card:
+    """Return one of an experiment's comparisons as it is shown; they are read by :func:`with_labels`."""
     decision: str | None = comparison.decision  # type: ignore[attr-defined]  # added by the query
     first_url, second_url = (
-        None if comparison.clips_deleted else media_store().url(key)
-        for key in (comparison.first_key, comparison.second_key)
+        None if comparison.clips_deleted else reverse(f"{side}-clip", args=[experiment.name, comparison.uuid])
+        for side in ("first", "second")
     )
     return Card(
         comparison=comparison,

@@ -6,6 +6,7 @@ from django.urls.converters import IntConverter
 
 from human_feedback_site.feedback.pages import (
     browser,
+    clips,
     consent,
     ending,
     examples,
@@ -29,6 +30,9 @@ class NumberConverter(IntConverter):
 
 register_converter(NumberConverter, "number")
 
+_ANSWER = "experiments/<slug:name>/history/<uuid:label_uuid>"
+_COMPARISON = "experiments/<slug:name>/comparisons/<uuid:uuid>"
+
 urlpatterns = [
     path("", views.home, name="home"),
     path("experiments/<slug:name>/", experiment.experiment, name="experiment"),
@@ -37,7 +41,11 @@ urlpatterns = [
     path("experiments/<slug:name>/examples/<uuid:uuid>/remove", examples.remove, name="remove-example"),
     path("experiments/<slug:name>/label", labeling.label, name="label"),
     path("experiments/<slug:name>/history", labeling.history, name="history"),
-    path("experiments/<slug:name>/history/<uuid:label_uuid>", labeling.change, name="change"),
+    path(_ANSWER, labeling.change, name="change"),
+    *(
+        path(f"{_ANSWER}/{side}", clips.of_answer, {"side": side}, f"{side}-clip")
+        for side in ("left", "right")
+    ),
     path("experiments/<slug:name>/done", ending.done, name="done"),
     path("experiments/<slug:name>/invite", views.invite, name="invite"),
     path("experiments/<slug:name>/<slug:table>.<slug:extension>", exports.export, name="export"),
@@ -48,8 +56,12 @@ urlpatterns = [
     path("experiments/<slug:name>/finish", steering.finish, name="finish"),
     path("experiments/<slug:name>/prompt", steering.edit_prompt, name="prompt"),
     path("experiments/<slug:name>/comparisons", browser.comparisons, name="comparisons"),
-    path("experiments/<slug:name>/comparisons/<uuid:uuid>", browser.comparison, name="comparison"),
-    path("experiments/<slug:name>/comparisons/<uuid:uuid>/act", browser.act, name="act"),
+    path(_COMPARISON, browser.comparison, name="comparison"),
+    *(
+        path(f"{_COMPARISON}/{side}", clips.of_comparison, {"side": side}, f"{side}-clip")
+        for side in ("first", "second")
+    ),
+    path(f"{_COMPARISON}/act", browser.act, name="act"),
     path("experiments/<slug:name>/labelers/<number:number>", labelers.labeler, name="labeler"),
     path("experiments/<slug:name>/labelers/<number:number>/block", labelers.block, name="block"),
     path("experiments/<slug:name>/labelers/<number:number>/readmit", labelers.readmit, name="readmit"),

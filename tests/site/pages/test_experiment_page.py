@@ -125,7 +125,7 @@ def test_a_comparison_shows_its_clips_returns_and_answers(
     html = text(researcher_browser)
     assert html.count('preload="none"') == 2
     links = [part.split('"')[0] for part in html.split('<video src="')[1:]]
-    assert all(researcher_browser.get(link).status_code == 200 for link in links)
+    assert all(researcher_browser.get(link, follow=True).status_code == 200 for link in links)
     assert ">2.00<" in html
     assert ">1.00<" in html
     assert html.index("Second is better") < html.index("taken back") < html.rindex("Equal")

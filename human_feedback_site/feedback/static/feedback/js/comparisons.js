@@ -1,11 +1,14 @@
 // The list of comparisons: clips are fetched when they come into sight, and the two of a pair play together.
 
+const AGAIN_AFTER_MS = 5_000;
+const renewed = new WeakMap();
+
 const inSight = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
     if (!isIntersecting) continue;
     inSight.unobserve(target);
     target.preload = "auto";
-    target.load();
+    if (target.paused) target.load(); // one that was started at once is on its way
   }
 }, { rootMargin: "100px" });
 
@@ -15,6 +18,7 @@ for (const clips of document.querySelectorAll(".clips")) {
   for (const video of videos) {
     video.controls = false;
     inSight.observe(video);
+    video.addEventListener("error", () => renew(video));
   }
   const button = document.getElementById("play").content.firstElementChild.cloneNode(true);
   button.addEventListener("click", () => (videos[0].paused ? play(videos) : videos.forEach((video) => video.pause())));
@@ -23,9 +27,19 @@ for (const clips of document.querySelectorAll(".clips")) {
   clips.append(button);
 }
 
+// The address of a clip leads to a link that expires, so one that cannot be read may be there when it is asked for anew.
+function renew(video) {
+  if (performance.now() - (renewed.get(video) ?? -Infinity) < AGAIN_AFTER_MS) return;
+  renewed.set(video, performance.now());
+  const playing = !video.paused;
+  video.load();
+  if (playing) video.play().catch(() => {});
+}
+
 function play(videos) {
   for (const video of videos) {
-    video.currentTime = 0;
+    if (video.error) video.load();
+    else video.currentTime = 0;
     // A clip that cannot be played stays still; the other one plays.
     video.play().catch(() => {});
   }

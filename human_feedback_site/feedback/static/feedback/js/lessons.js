@@ -4,10 +4,13 @@ import { Pair, Player } from "./player.js";
 
 const FETCH_TIMEOUT_MS = 30_000;
 
-/** The pair of an example, whose clips are fetched; one that cannot be had is unplayable. */
-async function pairOf(example) {
-  const blobs = await Promise.all([example.left, example.right].map(({ url }) => blobAt(url)));
-  return new Pair({ uuid: null }, blobs).decode();
+/** The pair of an example, of clips that are fetched; one that cannot be had is unplayable. */
+async function pairOf(example, clips = clipsOf(example)) {
+  return new Pair({ uuid: null }, await clips).decode();
+}
+
+function clipsOf(example) {
+  return Promise.all([example.left, example.right].map(({ url }) => blobAt(url)));
 }
 
 async function blobAt(url) {
@@ -44,6 +47,8 @@ export class Practice {
   #player;
   #screen;
   #end;
+  // Their links expire, and people take breaks: so all are fetched when the first is shown.
+  #clips = [];
   #at = 0;
   /** loading | practice | feedback */
   state = "loading";
@@ -58,7 +63,8 @@ export class Practice {
 
   async start() {
     this.#enter("loading");
-    const pair = await pairOf(this.#examples[this.#at]);
+    const pair = await pairOf(this.#examples[this.#at], this.#clips[this.#at]);
+    if (!this.#clips.length) this.#clips = this.#examples.map((example, at) => (at ? clipsOf(example) : null));
     this.#player.show(pair)?.release();
     this.#screen.practice(this.#at + 1, this.#examples.length);
     this.#enter("practice");

@@ -17,6 +17,7 @@ export function morph(old, fresh) {
 }
 
 function isFetched(media) {
+  if (media.error) return false;
   return media.readyState > media.HAVE_NOTHING || media.networkState === media.NETWORK_LOADING;
 }
 

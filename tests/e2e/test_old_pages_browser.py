@@ -1,0 +1,109 @@
+"""Pages that are open for longer than the links to their clips last: a lid was closed, somebody had lunch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+from pytest_django import Settings
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import LabelingPage, Site
+
+LINKS_EXPIRE_MS = 2_500
+PLAYS = "(video) => video.videoWidth > 0 && video.currentTime > 0 && !video.error"
+BOTH_STORES = pytest.mark.parametrize("storage", ["folder", "s3"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def short_links(settings: Settings) -> None:
+    """Let links last for a second."""
+    settings.MEDIA_LINK_SECONDS = 1
+
+
+def grow_old(page: Page) -> None:
+    """Let each link on the page expire."""
+    page.wait_for_timeout(LINKS_EXPIRE_MS)
+
+
+def expect_to_play(videos: Locator, count: int) -> None:
+    expect(videos).to_have_count(count)
+    for at in range(count):
+        video = videos.nth(at).element_handle()
+        videos.page.wait_for_function(PLAYS, arg=video)
+
+
+@BOTH_STORES
+def test_answers_can_be_looked_at(site: Site, labeling: LabelingPage) -> None:
+    site.add(9)
+    labeling.open(site.invite())
+    for answered in range(1, 10):
+        labeling.press("ArrowLeft")
+        labeling.expect_saved(answered)
+    page = labeling.page
+    page.keyboard.press("h")
+    cards = page.get_by_role("listitem")
+    expect(cards).to_have_count(9)
+    grow_old(page)
+    for card in (cards.last, cards.first):  # one that was out of sight, and one whose clips were fetched
+        card.get_by_role("button", name="Play or pause both clips").click()
+        expect_to_play(card.locator("video"), 2)
+
+
+@BOTH_STORES
+@pytest.mark.parametrize("path", ["", "comparisons"])
+def test_researchers_can_look_at_comparisons(
+    site: Site, page: Page, labeling: LabelingPage, path: str
+) -> None:
+    site.add(12)
+    page.goto(f"{site.url}/experiments/hopper/{path}")
+    labeling.sign_in("ada")
+    cards = page.locator("li.comparison")
+    expect(cards).to_have_count(12)
+    grow_old(page)
+    for card in (cards.last, cards.first):
+        card.get_by_role("button", name="Play or pause both clips").click()
+        expect_to_play(card.locator("video"), 2)
+
+
+def test_a_clip_that_broke_off_is_fetched_anew(site: Site, page: Page, labeling: LabelingPage) -> None:
+    [uuid] = site.add(1)
+    page.goto(f"{site.url}/experiments/hopper/comparisons/{uuid}")
+    labeling.sign_in("ada")
+    refused = page.locator("video").first
+    page.route("**/first", lambda route: route.abort())
+    refused.evaluate("(video) => video.load()")
+    page.wait_for_function("(video) => video.error", arg=refused.element_handle())
+    page.unroute("**/first")
+    page.get_by_role("button", name="Play or pause both clips").click()
+    expect_to_play(page.locator("video"), 2)
+
+
+def test_films_get_new_links(site: Site, page: Page, labeling: LabelingPage) -> None:
+    site.film(100)
+    page.goto(f"{site.url}/experiments/hopper/")
+    labeling.sign_in("ada")
+    film = page.locator("#film-100 video")
+    expect(film).to_be_visible()
+    expired = film.get_attribute("src")
+    site.set(state="finished")  # no news come from now on
+    grow_old(page)
+    film.evaluate("(film) => { film.load(); film.play().catch(() => {}); }")
+    expect_to_play(film, 1)
+    assert film.get_attribute("src") != expired
+
+
+def test_practice_goes_on_after_a_break(site: Site, labeling: LabelingPage) -> None:
+    for _ in range(2):
+        site.explain("first", "It hops.", practice=True)
+    site.add(1)
+    labeling.open(site.invite(), "practice")
+    labeling.until_they_play_together(after=0.0)
+    grow_old(labeling.page)
+    labeling.press("ArrowLeft")
+    labeling.wait_for("feedback")
+    labeling.page.keyboard.press("Enter")
+    labeling.wait_for("practice")
+    labeling.until_they_play_together(after=0.0)
+    assert all(video["videoWidth"] for video in labeling.videos())
