@@ -18,7 +18,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from human_feedback_site.feedback import browse
 from human_feedback_site.feedback.models import Comparison, Experiment, Labeler
-from human_feedback_site.feedback.pages.overview import VERDICTS, comparison_card, with_labels
+from human_feedback_site.feedback.pages.overview import VERDICTS, Answer, comparison_card, with_labels
 from human_feedback_site.feedback.pages.views import managed, message
 from human_feedback_site.feedback.services import moderation
 from human_feedback_site.feedback.table_files import has_parquet
@@ -121,7 +121,7 @@ def comparison(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
     """Show one comparison with all that happened to it."""
     experiment = managed(request, name)
     found = get_object_or_404(with_labels(experiment.comparisons.filter(uuid=uuid)))
-    events = [(event, VERDICTS.get(event.outcome or "")) for event in browse.history(found)]
+    events = [(event, _said(event)) for event in browse.history(found)]
     context = {
         "experiment": experiment,
         "comparison": found,
@@ -130,6 +130,13 @@ def comparison(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
         "known": VERDICTS.get(found.gold or ""),
     }
     return render(request, "pages/comparison_detail.html", context)
+
+
+def _said(event: browse.Event) -> Answer | Promise | None:
+    """Return what a labeler chose on the screen, or what was decided."""
+    if event.kind in {"label", "undo"}:
+        return Answer(event.row, undone=event.kind == "undo")
+    return VERDICTS.get(event.outcome or "")
 
 
 @require_POST

@@ -20,22 +20,45 @@ VERDICTS: Mapping[str, Promise] = {
 }
 
 
+CHOICES: Mapping[str, Promise] = {
+    Label.Choice.LEFT: _("Left"),
+    Label.Choice.RIGHT: _("Right"),
+    Label.Choice.EQUAL: _("Equal"),
+    Label.Choice.CANT_TELL: _("Can’t tell"),
+}
+_CLIPS: Mapping[str, Promise] = {Outcome.FIRST: _("first clip"), Outcome.SECOND: _("second clip")}
+
+
 @dataclass(frozen=True)
 class Side:
-    """One clip of a comparison: a link unless deleted, its true return if known, whether it is preferred."""
+    """One clip of a comparison: a link unless deleted, its true return if known, whether it is preferred.
+
+    ``left`` and ``right`` count the labelers who saw it there when they answered.
+    """
 
     url: str | None
     true_return: float | None
     preferred: bool
+    left: int
+    right: int
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A label and what it says, the screen taken out of it."""
+    """A label as it was given on the screen, and which clip that was, if it was one."""
 
     label: Label
-    verdict: Promise
     undone: bool
+
+    @property
+    def choice(self) -> Promise:
+        """What the labeler chose."""
+        return CHOICES[self.label.choice]
+
+    @property
+    def clip(self) -> Promise | None:
+        """The clip that was there."""
+        return _CLIPS.get(self.label.verdict)
 
 
 @dataclass(frozen=True)
@@ -90,12 +113,13 @@ def comparison_card(experiment: Experiment, comparison: Comparison) -> Card:
         None if comparison.clips_deleted else reverse(f"{side}-clip", args=[experiment.name, comparison.uuid])
         for side in ("first", "second")
     )
+    labels = list(comparison.labels.all())
+    straight = len({label.labeler_id for label in labels if not label.swapped})
+    swapped = len({label.labeler_id for label in labels if label.swapped})
     return Card(
         comparison=comparison,
-        first=Side(first_url, comparison.first_return, decision == Outcome.FIRST),
-        second=Side(second_url, comparison.second_return, decision == Outcome.SECOND),
+        first=Side(first_url, comparison.first_return, decision == Outcome.FIRST, straight, swapped),
+        second=Side(second_url, comparison.second_return, decision == Outcome.SECOND, swapped, straight),
         verdict=VERDICTS[decision] if decision else None,
-        answers=[
-            Answer(each, VERDICTS[each.verdict], hasattr(each, "undo")) for each in comparison.labels.all()
-        ],
+        answers=[Answer(each, hasattr(each, "undo")) for each in labels],
     )

@@ -228,10 +228,11 @@ def test_the_history_of_a_pair_is_complete(
     browser.answer(again, "cant_tell")
     html = re.sub(r"<[^>]+>|\s+", " ", text(researcher_browser, f"{PATH}/{uuid}"))
     html = html[html.index("History") :]
+    side = side_of(lease, "first").capitalize()  # what the labeler chose, not what that means
     told = [
-        "you First is better",
+        f"you {side} (first clip)",
         "→ First is better",
-        "you First is better taken back",
+        f"you {side} (first clip) taken back",
         "nothing is decided",
     ]
     told += ["you Can’t tell", "→ Can’t tell"]

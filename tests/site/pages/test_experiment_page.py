@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils.html import escape
 from pytest_django import DjangoAssertNumQueries
 
-from human_feedback_site.feedback.models import Experiment
+from human_feedback_site.feedback.models import Experiment, Lease
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -126,11 +126,44 @@ def test_a_comparison_shows_its_clips_returns_and_answers(
     assert html.count('preload="none"') == 2
     links = [part.split('"')[0] for part in html.split('<video src="')[1:]]
     assert all(researcher_browser.get(link, follow=True).status_code == 200 for link in links)
-    assert ">2.00<" in html
-    assert ">1.00<" in html
-    assert html.index("Second is better") < html.index("taken back") < html.rindex("Equal")
+    assert html.index(">true return 2.00<") < html.index(">true return 1.00<")
+    side = side_of(lease, "second").capitalize()
+    assert html.index(f'{side} <span class="muted">(second clip)</span>') < html.index("taken back")
+    assert html.index("taken back") < html.rindex("Equal")
+    assert "Second is better" not in html[: html.index("taken back")]
     assert "<b>Equal</b>" in html
     assert html.count('<span dir="auto">mia</span>') == 2
+
+
+def test_the_clips_are_named_once_and_where_labelers_saw_them_is_said(
+    trainer: Trainer, invite: Callable[[str], Browser], researcher_browser: Client
+) -> None:
+    trainer.overlap(2)
+    trainer.register()
+    captions = re.compile(r"<figcaption.*?</figcaption>", re.DOTALL)
+
+    def said() -> list[list[str]]:
+        plain = re.compile(r">\s*([^<>]*[^<>\s])\s*<")
+        return [plain.findall(each) for each in captions.findall(text(researcher_browser))]
+
+    assert said() == [["First", "true return 2.00"], ["Second", "true return 1.00"]]
+    for name, swapped in (("ann", True), ("bob", False)):
+        who = invite(name)
+        [lease] = who.lease()
+        Lease.objects.filter(uuid=lease["uuid"]).update(swapped=swapped)
+        who.answer(lease, "left")
+        if swapped:
+            assert said() == [
+                ["First", "shown on the right", "true return 2.00"],
+                ["Second", "shown on the left", "true return 1.00"],
+            ]
+    both = "left for 1, right for 1"
+    assert said() == [["First", both, "true return 2.00"], ["Second", both, "true return 1.00"]]
+    html = text(researcher_browser)
+    for name, clip in (("ann", "second clip"), ("bob", "first clip")):
+        row = re.search(rf"<span>{name}</span>.*?</li>", html, re.DOTALL)
+        assert row is not None
+        assert f'Left <span class="muted">({clip})</span>' in row[0]
 
 
 def test_a_decided_comparison_marks_the_better_clip(

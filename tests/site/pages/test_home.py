@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -104,3 +105,23 @@ def test_a_long_list_has_pages(trainer: Trainer, researcher_browser: Client) -> 
 
 def trainer_values() -> dict[str, object]:
     return {"env_id": "Hopper-v1", "prompt": "?", "n_labels": None, "fps": 40, "has_true_reward": False}
+
+
+def test_a_labeler_has_one_name_everywhere(
+    trainer: Trainer, browser: Browser, researcher_browser: Client
+) -> None:
+    shown = re.compile(r'<span class="account"[^>]*>([^<]+)</span>')
+    trainer.register()
+    browser.answer(browser.lease()[0])
+    pages = ("/", "/experiments/hopper/label", "/experiments/hopper/history", "/experiments/hopper/done")
+    assert {page: shown.findall(browser.client.get(page).content.decode()) for page in pages} == {
+        page: ["you"] for page in pages
+    }
+    link = trainer.invite("mia")
+    assert "You are signed in as you;" in browser.client.get(link).content.decode()
+    html = researcher_browser.get("/experiments/hopper/").content.decode()
+    assert shown.findall(html) == ["ada"]
+    assert re.findall(r'<th scope="row">([^<]+)</th>|<span>(you[^<]*)</span>', html) == [
+        ("you", ""),
+        ("", "you"),
+    ]
