@@ -70,6 +70,7 @@ ACTIVE_LABELER_SECONDS = 120
 TRAINER_AWAY_SECONDS = 600  # without a word from the trainer, which asks for answers every few seconds
 
 INSTALLED_APPS = [
+    "human_feedback_site.feedback",  # before the admin, some of whose templates are its own
     "human_feedback_site.feedback.apps.SiteAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -79,7 +80,6 @@ INSTALLED_APPS = [
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",
-    "human_feedback_site.feedback",
 ]
 MIDDLEWARE = [
     "human_feedback_site.feedback.middleware.request_log",
@@ -166,7 +166,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["human_feedback_site.feedback.api.parsers.StrictJSONParser"],
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "human_feedback_site.feedback.api.schema.Schema",
     "EXCEPTION_HANDLER": "human_feedback_site.feedback.api.problems.exception_handler",
 }
 SPECTACULAR_SETTINGS = {

@@ -10,6 +10,14 @@ from django.http import HttpRequest
 
 from human_feedback_site.feedback.pages.sign_in import AdminSignInForm
 
+FOLDED = frozenset(
+    {
+        *("Arrival", "Attempts", "Decision", "Episode", "InvitePart"),
+        *("Lease", "PromptVersion", "SequenceCounter", "TrainingPoint", "Undo"),
+    }
+)
+"""Models that nobody looks for day by day: how the site keeps count, and what is shown elsewhere, too."""
+
 
 class AdminSite(admin.AdminSite):
     """For superusers alone: its lists show everybody's objects. Researchers have their experiments' pages."""
@@ -20,6 +28,17 @@ class AdminSite(admin.AdminSite):
     def has_permission(self, request: HttpRequest) -> bool:
         """Say whether somebody is the admin."""
         return request.user.is_active and request.user.is_superuser
+
+    def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
+        """Put what is seldom looked for under a fold; it is open where the page is of something in it."""
+        apps: list[Any] = super().get_app_list(request, app_label)
+        for app in apps:
+            if app["app_label"] == "feedback":
+                folded = [model for model in app["models"] if model["object_name"] in FOLDED]
+                app["models"] = [model for model in app["models"] if model not in folded]
+                app["folded"] = folded
+                app["unfolded"] = any(request.path.startswith(model["admin_url"]) for model in folded)
+        return apps
 
     def admin_view(self, view: Callable[..., Any], cacheable: bool = False) -> Any:
         """Refuse what PostgreSQL has no text for: Django would hand it over and fail."""

@@ -450,3 +450,24 @@ def test_lists_take_as_many_statements_for_many_rows_as_for_two(
         act(root, models.Participation, "block", *models.Participation.objects.all())
     many = statements()
     assert {name: many[name] - few[name] for name in few if many[name] > few[name]} == {}
+
+
+def test_what_is_seldom_looked_for_is_under_one_fold(root: Client) -> None:
+    def listed(path: str) -> tuple[list[str], list[str], bool]:
+        html = root.get(path).content.decode()
+        [(before, is_open, folded)] = re.findall(
+            r'class="app-feedback(.*?)<details class="fold"( open)?>(.*?)</details>', html, re.DOTALL
+        )
+        names = re.compile(r'<th scope="row" id="feedback-(\w+)">')
+        return names.findall(before), names.findall(folded), bool(is_open)
+
+    shown, folded, is_open = listed(reverse("admin:index"))
+    assert shown == [
+        *("apitoken", "comparison", "consentanswer", "consenttext", "example"),
+        *("experiment", "invite", "labeler", "label", "participation"),
+    ]
+    assert sorted(shown + folded) == sorted(str(model._meta.model_name) for model in MODELS)
+    assert not is_open
+    assert listed(page("changelist", models.Experiment)) == (shown, folded, False)
+    assert listed(page("changelist", models.Lease)) == (shown, folded, True)
+    assert listed(reverse("admin:app_list", args=["feedback"])) == (shown, folded, False)

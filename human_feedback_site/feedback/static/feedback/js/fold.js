@@ -1,0 +1,14 @@
+// The fold in the admin's sidebar opens while somebody filters its list: what is folded away is found, too.
+
+const filter = document.getElementById("nav-filter");
+const fold = document.querySelector("#nav-sidebar .fold");
+const unfolded = fold?.open;
+
+function unfold() {
+  fold.open = unfolded || filter.value !== "";
+}
+
+if (filter && fold) {
+  filter.addEventListener("input", unfold);
+  setTimeout(unfold); // Django's own script remembers what was filtered last
+}

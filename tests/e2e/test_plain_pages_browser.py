@@ -1,0 +1,54 @@
+"""The pages that are mostly other people's: the API's and the admin's lists."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from django.contrib.auth.models import User
+from playwright.sync_api import Page, expect
+
+from tests.e2e.conftest import PASSWORD
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import LabelingPage, Site
+
+BRIGHTNESS = """(element) => {
+    const [red, green, blue] = getComputedStyle(element).backgroundColor.match(/[0-9.]+/g);
+    return (Number(red) + Number(green) + Number(blue)) / (3 * 255);
+}"""
+
+
+def test_the_page_of_the_api_is_as_dark_as_the_system(site: Site, page: Page) -> None:
+    page.goto(f"{site.url}/api/docs/")
+    html = page.locator("html")
+    expect(html).not_to_have_class("dark-mode")
+    page.emulate_media(color_scheme="dark")
+    expect(html).to_have_class("dark-mode")
+    assert html.evaluate(BRIGHTNESS) < 0.2
+    page.reload()
+    expect(html).to_have_class("dark-mode")
+    expect(page.get_by_text("Answer a lease, by screen side; a late answer is kept too")).to_be_visible()
+    page.get_by_role("link", name="RL-Teacher", exact=False).first.click()
+    page.wait_for_url(f"{site.url}/accounts/login/?next=/")
+
+
+@pytest.mark.parametrize("wanted", ["Leases", "Sequence counters"])
+def test_what_is_folded_away_in_the_admin_is_found_by_its_filter(
+    site: Site, page: Page, labeling: LabelingPage, wanted: str
+) -> None:
+    User.objects.create_superuser("root", password=PASSWORD)
+    page.goto(f"{site.url}/accounts/login/?next=/admin/feedback/experiment/")
+    labeling.sign_in("root")
+    link = page.locator("#nav-sidebar").get_by_role("link", name=wanted)
+    expect(link).to_be_hidden()
+    find = page.locator("#nav-filter")
+    find.press_sequentially(wanted[:6])
+    expect(link).to_be_visible()
+    find.fill("")
+    find.press("Escape")
+    expect(link).to_be_hidden()
+    page.locator("#nav-sidebar summary").click()
+    link.click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Select")
+    expect(link).to_be_visible()  # the fold stays open where the page is of something in it
