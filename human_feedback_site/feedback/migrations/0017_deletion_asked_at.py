@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('feedback', '0015_invitation_parts'),
+        ('feedback', '0016_pretrain_labels'),
     ]
 
     operations = [
