@@ -27,6 +27,7 @@ from teacher.run import Run, Teaching, predicted_rewards, steps_of
 from teacher.segments import SegmentPair, SegmentPool
 
 CORRELATE_EVERY = 10
+SPARE_SHARE, FEWEST_SPARE = 0.25, 3  # of pairs before training, beside those whose answers it waits for
 LAST_QUESTIONS = 50  # times to ask again in the last round
 EXPLORATIONS = 10  # after which episodes are taken to be too short for segments
 POLL_SECONDS = 0.5
@@ -295,7 +296,7 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
         while (answered := ledger.usable("pretraining")) < needed:
             if collector.status.state == "finished":
                 return False
-            missing = needed - ledger.asked("pretraining")
+            missing = needed + spare_pairs(run.config) - ledger.asked("pretraining")
             if missing > 0:
                 pairs = first_pairs(run, missing)
                 collector.submit(pairs, "pretraining", 0)
@@ -318,6 +319,19 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
         learn(run, teaching, **first_limits(run.config), progress=show)
     teaching.pretrained = True
     return True
+
+
+def spare_pairs(config: TeachConfig) -> int:
+    """Pairs to ask people beyond the labels that training waits for before it starts.
+
+    So it does not wait for the one pair that is on the screen of somebody who has gone. They count among the
+    labels in all.
+    """
+    if config.predictor != "human":
+        return 0
+    needed = config.num_pretrain_labels
+    spare = max(FEWEST_SPARE, round(SPARE_SHARE * needed))
+    return spare if config.n_labels is None else min(spare, config.n_labels - needed)
 
 
 def first_pairs(run: Run, count: int) -> list[SegmentPair]:

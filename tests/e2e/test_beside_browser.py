@@ -85,6 +85,30 @@ def test_without_a_connection_nine_pairs_are_here_and_then_it_does_not_say_go_on
     labeling.wait_for("judging")
 
 
+def test_whoever_leaves_a_pair_on_screen_keeps_it_from_nobody_and_may_come_back(
+    site: Site, labeling: LabelingPage
+) -> None:
+    site.add(1)
+    page = labeling.page
+    page.clock.install()
+    labeling.open(site.invite())
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/leases" in request.url else None)
+    page.clock.run_for(30_000)
+    page.wait_for_timeout(500)
+    assert asked  # the lease is renewed
+    page.clock.run_for(120_000)
+    page.wait_for_timeout(500)
+    asked.clear()
+    page.clock.run_for(60_000)
+    page.wait_for_timeout(500)
+    assert asked == []
+    labeling.wait_for("judging")
+    site.set(state="paused")
+    page.mouse.move(5, 5)
+    labeling.wait_for("paused")
+
+
 @pytest.mark.parametrize("width", [568, 740, 900])
 def test_on_a_phone_on_its_side_answers_and_clips_are_in_sight(
     site: Site, labeling: LabelingPage, width: int

@@ -149,7 +149,7 @@ def test_a_person_who_keeps_up_is_asked_exactly_all_labels_and_waited_for(make_r
     run, person = make_run(pace="labels")
     assert loop.train(run)
     assert len(person.asked) == 60
-    assert [comparison.phase for comparison in person.asked].count("pretraining") == 12
+    assert [comparison.phase for comparison in person.asked].count("pretraining") == 12 + loop.FEWEST_SPARE
     assert person.most_open <= MIN_OPEN_COMPARISONS
     assert run.teaching is not None
     assert run.teaching.ledger.usable() == 60
@@ -203,6 +203,23 @@ def test_joint_training_starts_when_all_pretraining_labels_are_in(make_run: Make
     assert [needed for needed in person.waited_for if needed][:2] == [12, 11]
 
 
+@pytest.mark.parametrize(
+    ("settings", "spare"),
+    [
+        ({"n_labels": 300, "pretrain_labels": 20}, 5),
+        ({"n_labels": None, "pretrain_labels": 4}, 3),
+        ({"n_labels": 22, "pretrain_labels": 20}, 2),
+        ({"n_labels": 20, "pretrain_labels": 20}, 0),
+        ({"n_labels": 300, "pretrain_labels": 20, "predictor": "synth"}, 0),
+    ],
+)
+def test_people_are_asked_about_some_pairs_more_than_training_waits_for(
+    settings: dict[str, Any], spare: int
+) -> None:
+    config = TeachConfig(**{"env_id": "Pendulum-v1", "predictor": "human", "name": "x", **settings})
+    assert loop.spare_pairs(config) == spare
+
+
 def test_training_holds_for_a_person_and_goes_on_by_itself(make_run: MakeRun) -> None:
     run, person = make_run(patience=12, pace="labels")
     trainer = threading.Thread(target=loop.train, args=(run,))
@@ -221,7 +238,7 @@ def test_training_holds_for_a_person_and_goes_on_by_itself(make_run: MakeRun) ->
 def test_a_free_pace_never_waits_and_keeps_to_the_open_cap(make_run: MakeRun) -> None:
     run, person = make_run(patience=12, pace="free")
     assert loop.train(run)
-    assert len(person.asked) == 12 + MIN_OPEN_COMPARISONS
+    assert len(person.asked) == 12 + loop.FEWEST_SPARE + MIN_OPEN_COMPARISONS
     assert person.most_open == MIN_OPEN_COMPARISONS
 
 

@@ -17,6 +17,9 @@ const POLL_MS = 2_500;
 const RENEW_MS = 10_000;
 // Nobody judges two clips faster than this: a second press within it was meant for the pair before.
 const SETTLE_MS = 400;
+// Whoever has done nothing for so long before a pair has gone: its lease ends, and somebody else is given the pair.
+const GONE_MS = 2 * 60_000;
+const SIGNS_OF_LIFE = ["pointermove", "pointerdown", "keydown", "touchstart", "wheel"];
 // With nothing to judge for so long, nobody has to stay.
 const EMPTY_MS = 3 * 60_000;
 
@@ -41,6 +44,7 @@ class Labeling {
     this.stopped = false;
     this.away = false;
     this.shownAt = 0;
+    this.seenAt = performance.now();
     this.timer = 0;
     this.emptyTimer = 0;
   }
@@ -137,7 +141,9 @@ class Labeling {
     this.prefetch.addEventListener("lost", () => this.#lost());
     this.prefetch.addEventListener("failed", ({ detail }) => this.#failed(detail));
     this.prefetch.addEventListener("slow", () => this.screen.say("clips_away"));
+    for (const sign of SIGNS_OF_LIFE) addEventListener(sign, () => this.#seen(), { passive: true });
     document.addEventListener("visibilitychange", () => {
+      this.seenAt = performance.now();
       if (!document.hidden) this.#resume();
     });
     addEventListener("beforeunload", (event) => this.outbox.volatile && event.preventDefault());
@@ -189,6 +195,18 @@ class Labeling {
     }
   }
 
+  /** Whether nobody seems to sit before the pair on screen. */
+  get #isLeft() {
+    return this.player.pair !== null && performance.now() - this.seenAt > GONE_MS;
+  }
+
+  /** Somebody is here; whoever comes back finds the next pair where that on screen was given away. */
+  #seen() {
+    const wasLeft = this.#isLeft;
+    this.seenAt = performance.now();
+    if (wasLeft) this.#resume();
+  }
+
   #resume() {
     if (this.practice) return;
     this.outbox.flush();
@@ -198,7 +216,7 @@ class Labeling {
   /** Ask for leases now, and again after a while for as long as the page is looked at. */
   async #refill() {
     clearTimeout(this.timer);
-    if (document.hidden || this.siteState === "gone" || this.practice) return;
+    if (document.hidden || this.siteState === "gone" || this.practice || this.#isLeft) return;
     await this.prefetch.refill();
     clearTimeout(this.timer);
     if (!this.stopped) this.timer = setTimeout(() => this.#refill(), this.player.pair ? RENEW_MS : POLL_MS);
