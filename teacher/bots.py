@@ -75,6 +75,7 @@ class Bot(threading.Thread):
         self.stopped = False
         self.error: Exception | None = None
         self._site = self._labeling_site = site.rstrip("/") + "/"
+        self._experiment = experiment
         self._path = f"api/v1/experiments/{experiment}"
         self._token = BearerToken(token)
         self._log = log
@@ -103,9 +104,10 @@ class Bot(threading.Thread):
         page = self._until_answered("GET", _json(answer)["invite_url"])
         _check(page)
         self._session.headers["Referer"] = page.url  # Django wants to see it where the site speaks HTTPS
-        # Cookies are good for the host that the invitation leads to, which may be another name of the site.
-        if urlsplit(page.url).hostname != urlsplit(self._site).hostname:
-            self._labeling_site = page.url.partition("experiments/")[0]
+        # Cookies are good where the invitation leads to, which may be another name or path of the site.
+        begins = page.url.rpartition(f"experiments/{self._experiment}/")[0]
+        if begins and _place(begins) != _place(self._site):
+            self._labeling_site = begins
 
     def _label(self) -> bool:
         """Answer one pair, or wait where there is none; False once there will be no more."""
@@ -178,6 +180,12 @@ class Bot(threading.Thread):
                 pass
             time.sleep(wait * random.uniform(0.5, 1.0))
             wait = min(2 * wait, _LONGEST_WAIT)
+
+
+def _place(url: str) -> tuple[str | None, str]:
+    """What cookies are bound to: host and path, not the port."""
+    parts = urlsplit(url)
+    return parts.hostname, parts.path
 
 
 def _check(answer: requests.Response) -> None:

@@ -186,21 +186,24 @@ def test_a_bot_that_was_signed_out_signs_in_again(signed_out: tuple[Any, Bot], p
 
 
 class TwoNames(BaseHTTPRequestHandler):
-    """A finished experiment on a site that calls itself localhost; ``shut`` lets nobody in."""
+    """A finished experiment on a site that calls itself by another name or path; ``shut`` lets nobody in."""
 
     server: HTTPServer
+    place: ClassVar[tuple[str, str]]
     shut: ClassVar[bool]
     asked: ClassVar[int]
 
     def do_GET(self) -> None:
         """Open the invitation: a cookie, and the labeling page."""
-        self._send(200, {}, cookie="sessionid=a; Path=/")
+        self._send(200, {}, cookie=f"sessionid=a; Path={self.place[1] or '/'}")
 
     def do_POST(self) -> None:
         """Make an invitation, or say that the experiment is finished to those who are signed in."""
         self.rfile.read(int(self.headers["Content-Length"]))
         if self.path.endswith("/invites"):
-            self._send(201, {"invite_url": f"http://localhost:{self.server.server_port}/experiments/x/label"})
+            host, path = self.place
+            url = f"http://{host}:{self.server.server_port}{path}/experiments/x/label"
+            self._send(201, {"invite_url": url})
             return
         TwoNames.asked += 1
         if self.shut or "sessionid" not in self.headers.get("Cookie", ""):
@@ -222,8 +225,13 @@ class TwoNames(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("shut", [False, True])
-def test_a_bot_signs_in_where_its_invitation_leads_and_is_refused_once(shut: bool) -> None:
-    TwoNames.shut, TwoNames.asked = shut, 0
+@pytest.mark.parametrize(
+    "place", [("localhost", ""), ("127.0.0.1", "/teacher"), ("localhost", "/my-experiments/x")], ids=str
+)
+def test_a_bot_signs_in_where_its_invitation_leads_and_is_refused_once(
+    place: tuple[str, str], shut: bool
+) -> None:
+    TwoNames.place, TwoNames.shut, TwoNames.asked = place, shut, 0
     with HTTPServer(("127.0.0.1", 0), TwoNames) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         bot = Bot(f"http://127.0.0.1:{server.server_port}", "x", "tt_any", "bot-1")
