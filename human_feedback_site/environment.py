@@ -31,6 +31,11 @@ POSTGRESQL_OPTIONS = {
     "server_side_binding": True,
     "prepare_threshold": 5,
 }
+# What the site's own addresses begin with. Of such a path nobody could tell whether a proxy has cut it off.
+OWN_ADDRESSES = (
+    *("accounts", "admin", "api", "experiments", "i18n", "join"),
+    *("livez", "media", "readyz", "session", "static"),
+)
 _HOST = r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]"
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"", "0", "false", "no", "off"}
 
@@ -106,6 +111,23 @@ def read_origin(name: str) -> str | None:
     return value
 
 
+def read_public_url(name: str) -> str | None:
+    """Return ``scheme://host[:port][/path]`` from the variable ``name``, or None where it is unset."""
+    value = read_url(name)
+    path = path_of(value)
+    if not re.fullmatch(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*", path):
+        raise ImproperlyConfigured(
+            f"{name} must have a path of letters, digits, - _ ~ and . alone, such as https://host/teacher, "
+            f"not {value!r}."
+        )
+    if path and path.split("/")[1] in OWN_ADDRESSES:
+        raise ImproperlyConfigured(
+            f"{name} must have another path than {path}, such as /teacher: "
+            f"the site's own addresses begin with /{path.split('/')[1]}."
+        )
+    return value
+
+
 def read_redis_url() -> str:
     """Return ``REDIS_URL``, which the site's chores need and nothing else here does."""
     value = os.environ.get("REDIS_URL", "").strip()
@@ -128,6 +150,17 @@ def _split(url: str) -> SplitResult | None:
         return None
     host_and_port = parts.netloc.rpartition("@")[2]
     return parts if re.fullmatch(f"({_HOST})(:[0-9]+)?", host_and_port) else None
+
+
+def origin_of(url: str) -> str:
+    """Return ``scheme://host[:port]`` of an address."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def path_of(url: str | None) -> str:
+    """Return the path of an address without a slash at its end; empty where there is none."""
+    return urlsplit(url or "").path.rstrip("/")
 
 
 def host_of(url: str) -> str:

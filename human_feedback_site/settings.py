@@ -6,6 +6,7 @@ machine only. ``.env.example`` lists the variables.
 
 import hashlib
 import os
+import re
 from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
@@ -13,6 +14,8 @@ from django.core.exceptions import ImproperlyConfigured
 from human_feedback_site.environment import (
     LOOPBACK,
     host_of,
+    origin_of,
+    path_of,
     read_bool,
     read_count,
     read_database,
@@ -20,6 +23,7 @@ from human_feedback_site.environment import (
     read_list,
     read_log_format,
     read_origin,
+    read_public_url,
     read_s3_endpoint,
     read_secret_key,
     read_storage,
@@ -30,8 +34,10 @@ from human_feedback_site.logs import configuration
 # Where the site lives, and for whom.
 STATE_DIR = Path(os.environ.get("TEACHER_STATE_DIR") or "state").resolve()
 INSTANCE_ID = os.environ.get("TEACHER_INSTANCE_ID", "")
-PUBLIC_URL = read_origin("TEACHER_PUBLIC_URL")  # the address people use; unset: the one each request came to
-_PUBLIC_ORIGINS = [PUBLIC_URL] if PUBLIC_URL else []
+PUBLIC_URL = read_public_url("TEACHER_PUBLIC_URL")  # the address people use; unset: that of each request
+_PUBLIC_ORIGINS = [origin_of(PUBLIC_URL)] if PUBLIC_URL else []
+_PATH = path_of(PUBLIC_URL)  # "/teacher" where the site is one of several on its host
+FORCE_SCRIPT_NAME = _PATH or None  # in front of every address that the site writes; wsgi.py takes it off
 _HTTPS = (PUBLIC_URL or "").startswith("https://")
 ALLOWED_HOSTS = [*LOOPBACK, *map(host_of, _PUBLIC_ORIGINS), *read_hosts("ALLOWED_HOSTS")]
 PROXIES = read_count("TEACHER_PROXIES", 0, most=9)  # in front of the site, each known to name its client
@@ -121,9 +127,8 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
-LOGIN_URL = "/accounts/login/"
-LOGIN_REDIRECT_URL = "/"
-LOGOUT_REDIRECT_URL = "/accounts/login/"
+LOGIN_URL = LOGOUT_REDIRECT_URL = "login"
+LOGIN_REDIRECT_URL = "home"
 
 # Security. Cookies travel over plain HTTP only on this machine, or where the public address says http.
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _HTTPS or (not SERVES_ONLY_THIS_MACHINE and PUBLIC_URL is None)
@@ -132,19 +137,30 @@ SESSION_ENGINE = "human_feedback_site.feedback.sessions"
 SESSION_COOKIE_NAME = (
     f"sessionid_{hashlib.sha256(str(STATE_DIR).encode()).hexdigest()[:8]}" if _EMBEDDED else "sessionid"
 )
+# A site below a path keeps its cookies there, under names of its own: those of a site at the host's root come
+# with its requests, too.
+if _PATH:
+    SESSION_COOKIE_PATH = CSRF_COOKIE_PATH = LANGUAGE_COOKIE_PATH = _PATH
+    _OWN = _PATH.replace("/", "_")
+    SESSION_COOKIE_NAME += _OWN
+    CSRF_COOKIE_NAME = f"csrftoken{_OWN}"
+    LANGUAGE_COOKIE_NAME = f"django_language{_OWN}"
+    MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"  # Django's cookie has no path
 # An https public address means that a proxy which speaks TLS stands in front, for this site speaks HTTP. The
 # proxy must set the header, whatever it was sent. Who comes by http is sent to the public address, except
 # probes and trainers: one beside the site speaks HTTP to it, one elsewhere sends its token before a redirect.
 if _HTTPS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SECURE_SSL_REDIRECT = True
-    SECURE_SSL_HOST = (PUBLIC_URL or "").removeprefix("https://")
-    SECURE_REDIRECT_EXEMPT = [r"^livez$", r"^readyz$", r"^api/"]
-    SECURE_HSTS_SECONDS = 30 * 24 * 3600  # the host can go back to http a month after its last visitor
+    SECURE_SSL_HOST = _PUBLIC_ORIGINS[0].removeprefix("https://")
+    _BELOW = re.escape(_PATH.removeprefix("/") + "/") if _PATH else ""
+    SECURE_REDIRECT_EXEMPT = [rf"^{_BELOW}livez$", rf"^{_BELOW}readyz$", rf"^{_BELOW}api/"]
+    # The host can go back to http a month after its last visitor. Below a path, it is for others to say.
+    SECURE_HSTS_SECONDS = 0 if _PATH else 30 * 24 * 3600
 # With an http address `check --deploy` warns that there is no HSTS, no redirect and no secure cookie (W004,
 # W008, W012, W016): that is what http costs, so it may be read. Advice that is wrong here is left out: HSTS
 # for subdomains and in the browsers' built-in list would speak for the neighbours of this host.
-SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021", *(["security.W004"] if _PATH else [])]
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
@@ -152,7 +168,7 @@ CSRF_FAILURE_VIEW = "human_feedback_site.feedback.api.problems.csrf_failure"
 
 # WhiteNoise serves static files straight from the installed packages, so there is no collecting step to
 # forget.
-STATIC_URL = "/static/"
+STATIC_URL = f"{_PATH}/static/"
 WHITENOISE_USE_FINDERS = True
 
 LANGUAGE_CODE = "en"
@@ -178,6 +194,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
     "SCHEMA_PATH_PREFIX": "/api/v1/",
+    "SERVERS": [{"url": _PATH}] if _PATH else [],
     "ENUM_NAME_OVERRIDES": {
         "ExperimentState": "human_feedback_site.feedback.models.Experiment.State",
         "ComparisonStatus": "human_feedback_site.feedback.models.Comparison.Status",

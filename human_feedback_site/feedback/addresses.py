@@ -9,6 +9,8 @@ from django.conf import settings
 from django.http import HttpRequest
 from rest_framework.request import Request
 
+from human_feedback_site.environment import origin_of
+
 _log = logging.getLogger(__name__)
 _complained = threading.Event()
 _SHOWN = 60  # characters of an entry in the log
@@ -18,8 +20,11 @@ _WITH_PORT = re.compile(r"(.*):\d+")
 
 
 def base_url(request: HttpRequest | Request) -> str:
-    """Return the site's address for links: the public one, or else the one the request came to."""
-    return settings.PUBLIC_URL or request.build_absolute_uri("/").rstrip("/")
+    """Return what links begin with: the public ``scheme://host``, or else the one the request came to.
+
+    The path below which the site is, ``reverse`` puts in front of every address.
+    """
+    return origin_of(settings.PUBLIC_URL or request.build_absolute_uri("/"))
 
 
 def client_address(request: HttpRequest) -> str:

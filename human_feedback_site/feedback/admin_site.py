@@ -7,6 +7,7 @@ from typing import Any
 from django.contrib import admin
 from django.core.exceptions import BadRequest
 from django.http import HttpRequest
+from django.urls import reverse
 
 from human_feedback_site.feedback.pages.sign_in import AdminSignInForm
 
@@ -39,6 +40,10 @@ class AdminSite(admin.AdminSite):
                 app["folded"] = folded
                 app["unfolded"] = any(request.path.startswith(model["admin_url"]) for model in folded)
         return apps
+
+    def each_context(self, request: HttpRequest) -> dict[str, Any]:
+        """Let "View site" lead home; below a path, Django's own link has no slash at its end."""
+        return {**super().each_context(request), "site_url": reverse("home")}
 
     def admin_view(self, view: Callable[..., Any], cacheable: bool = False) -> Any:
         """Refuse what PostgreSQL has no text for: Django would hand it over and fail."""

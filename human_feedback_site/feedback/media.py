@@ -18,6 +18,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, NoCredentialsError
 from django.conf import settings
 from django.core import signing
+from django.urls import reverse
 
 from human_feedback_site.feedback.errors import MediaStoreError
 from human_feedback_site.feedback.media_faults import media_errors, status_of
@@ -117,7 +118,7 @@ class FolderMedia:
 
     def url(self, key: str) -> str:
         """Return a link on this site."""
-        return f"/media/{signing.dumps(key, salt=_SALT)}"
+        return reverse("media", args=[signing.dumps(key, salt=_SALT)])
 
     def path_of_link(self, token: str) -> Path:
         """Return the file behind a link.

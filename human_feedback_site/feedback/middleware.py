@@ -46,7 +46,7 @@ def _log(request: HttpRequest, response: HttpResponse, milliseconds: int) -> Non
         "milliseconds": milliseconds,
         "user": _user_id(request),
     }
-    level = logging.DEBUG if request.path in _PROBES else logging.INFO
+    level = logging.DEBUG if request.path_info in _PROBES else logging.INFO
     message = "%s %s %s, %s ms, user %s"
     _access.log(level, message, *("-" if fact is None else fact for fact in facts.values()), extra=facts)
 
@@ -89,7 +89,7 @@ def page_of_refused_methods(
 
     def middleware(request: HttpRequest) -> HttpResponse:
         response = get_response(request)
-        is_page = request.method in {"GET", "POST"} and not request.path.startswith(_NO_PAGES)
+        is_page = request.method in {"GET", "POST"} and not request.path_info.startswith(_NO_PAGES)
         if is_page and isinstance(response, HttpResponseNotAllowed) and not response.content:
             page = render(request, "405.html", status=HTTPStatus.METHOD_NOT_ALLOWED)
             page.headers["Allow"] = response.headers["Allow"]

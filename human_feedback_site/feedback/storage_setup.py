@@ -18,6 +18,7 @@ from botocore import UNSIGNED
 from botocore.exceptions import BotoCoreError, ClientError
 from django.conf import settings
 
+from human_feedback_site.environment import origin_of
 from human_feedback_site.feedback.errors import MediaStoreError
 from human_feedback_site.feedback.media import FolderMedia, S3Media, s3_client
 from human_feedback_site.feedback.media_faults import code_of, is_starting, media_errors, status_of
@@ -174,9 +175,9 @@ def _cors(store: S3Media, key: str) -> str:
 
     Some stores, such as MinIO, know no settings of a bucket for this, only one of their own.
     """
-    origin = settings.PUBLIC_URL
-    if origin is None:
+    if settings.PUBLIC_URL is None:
         return "left as it is, for TEACHER_PUBLIC_URL is not set"
+    origin = origin_of(settings.PUBLIC_URL)
     try:
         _allow(store, origin)
     except ClientError as error:

@@ -25,7 +25,7 @@ from teacher.config import TeachConfig, save_config
 ROOT = Path(__file__).parents[2]
 SECRETS = ("SECRET_KEY", "POSTGRES_PASSWORD", "REDIS_PASSWORD", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 FOR_ROOT = ("useradd", "install", "docker/install-gl")
-_VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])([^}]*))?\}")
+_VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])((?:[^${}]|\$\{[^{}]*\})*))?\}")
 _PLACES = re.compile(r"(?<![\w./])/(?=(?:app|opt|source)\b)")
 
 
@@ -54,7 +54,9 @@ def composed(variables: Mapping[str, str]) -> Any:
 
     def given(found: re.Match[str]) -> str:
         name, operator, default = found.groups()
-        return variables[name] if operator == "?" else variables.get(name) or default or ""
+        if operator == "?":
+            return variables[name]
+        return variables.get(name) or _VARIABLE.sub(given, default or "")
 
     def filled_in(part: Any) -> Any:
         if isinstance(part, dict):

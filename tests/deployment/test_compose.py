@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from teacher.teach import COMMANDS
+from tests.deployment.conftest import composed
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
@@ -44,6 +45,24 @@ def test_the_compose_file_follows_the_compose_schema(check_schema: Callable[[Pat
 
 def test_the_services_are_those_of_the_documentation(compose: Any) -> None:
     assert set(compose["services"]) == {*OWN, *SERVERS}
+
+
+@pytest.mark.parametrize(
+    ("variables", "origin"),
+    [
+        ({}, "http://localhost:8000"),
+        ({"TEACHER_PUBLIC_URL": "https://host"}, "https://host"),
+        (
+            {"TEACHER_PUBLIC_URL": "https://host/teacher", "TEACHER_PUBLIC_ORIGIN": "https://host"},
+            "https://host",
+        ),
+    ],
+)
+def test_the_store_lets_pages_of_the_sites_origin_read_clips(
+    secrets: dict[str, str], variables: dict[str, str], origin: str
+) -> None:
+    media = composed({**secrets, **variables})["services"]["media"]
+    assert media["environment"]["MINIO_API_CORS_ALLOW_ORIGIN"] == origin
 
 
 def test_every_secret_has_to_be_given(secrets: dict[str, str]) -> None:
@@ -80,7 +99,7 @@ def test_the_example_offers_what_programs_read_and_nothing_else() -> None:
 
 def test_what_the_example_shows_is_what_compose_assumes() -> None:
     shown = dict(re.findall(r"^#?([A-Z0-9_]+)=(.+)$", EXAMPLE, re.MULTILINE))
-    assumed = dict(re.findall(r"\$\{(\w+):-([^}]+)}", COMPOSE))
+    assumed = dict(re.findall(r"\$\{(\w+):-([^}$]+)}", COMPOSE))
     assert {name: shown[name] for name in assumed} == assumed
 
 

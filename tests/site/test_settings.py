@@ -19,6 +19,7 @@ from tests.site.conftest import settings_of
 
 KEY = "only-for-tests-" + "x" * 40
 S3 = {"TEACHER_STORAGE": "s3://clips", "AWS_EC2_METADATA_DISABLED": "true"}
+KINDS = ("SESSION", "CSRF", "LANGUAGE")
 S3_KEYS = {"AWS_ACCESS_KEY_ID": "access", "AWS_SECRET_ACCESS_KEY": "hidden"}
 
 
@@ -42,6 +43,29 @@ def test_a_public_https_address_sets_hosts_origins_and_secure_cookies(tmp_path: 
     assert "teach.example.org" in str(found["ALLOWED_HOSTS"])
     assert found["CSRF_TRUSTED_ORIGINS"] == ["https://teach.example.org"]
     assert found["SESSION_COOKIE_SECURE"] is found["CSRF_COOKIE_SECURE"] is True
+
+
+def test_a_public_address_with_a_path_sets_names_and_paths_of_cookies_and_origins_without_it(
+    tmp_path: Path,
+) -> None:
+    found = settings(tmp_path, TEACHER_PUBLIC_URL="https://Teach.example.org:8443/group/teacher/")
+    assert found["PUBLIC_URL"] == "https://teach.example.org:8443/group/teacher"
+    assert found["CSRF_TRUSTED_ORIGINS"] == ["https://teach.example.org:8443"]
+    assert found["ALLOWED_HOSTS"][-1] == "teach.example.org"
+    assert (found["FORCE_SCRIPT_NAME"], found["STATIC_URL"]) == ("/group/teacher", "/group/teacher/static/")
+    cookies = [(found[f"{kind}_COOKIE_PATH"], found[f"{kind}_COOKIE_NAME"]) for kind in KINDS]
+    assert {path for path, _ in cookies} == {"/group/teacher"}
+    assert all(name.endswith("_group_teacher") for _, name in cookies)
+
+
+def test_without_a_path_cookies_have_the_names_and_paths_they_always_had(tmp_path: Path) -> None:
+    database = {"DATABASE_URL": "postgresql://u:p@h/d", "SECRET_KEY": KEY}
+    for address in ("https://teach.example.org", "https://teach.example.org/", ""):
+        found = vars(global_settings) | settings(tmp_path, TEACHER_PUBLIC_URL=address, **database)
+        assert (found["FORCE_SCRIPT_NAME"], found["STATIC_URL"]) == (None, "/static/")
+        names = [found[f"{kind}_COOKIE_NAME"] for kind in KINDS]
+        assert names == ["sessionid", "csrftoken", "django_language"]
+        assert {found[f"{kind}_COOKIE_PATH"] for kind in KINDS} == {"/"}
 
 
 def test_further_hosts_and_origins_come_beside_the_public_address_and_this_machine(tmp_path: Path) -> None:
@@ -155,7 +179,17 @@ def test_nobody_waits_long_for_a_postgresql_that_is_silent(
         ),
         ({**S3, **S3_KEYS, "S3_ENDPOINT_URL": "http://media:abc"}, "S3_ENDPOINT_URL must look like"),
         ({"TEACHER_PUBLIC_URL": "example.org"}, "TEACHER_PUBLIC_URL must look like"),
-        ({"TEACHER_PUBLIC_URL": "https://example.org/path"}, "without a path"),
+        (
+            {"TEACHER_PUBLIC_URL": "https://example.org/a//b"},
+            "must have a path of letters, digits, ",
+        ),
+        (
+            {"TEACHER_PUBLIC_URL": "https://example.org/../b"},
+            "must have a path of letters, digits, ",
+        ),
+        ({"TEACHER_PUBLIC_URL": "https://example.org/%61"}, "must have a path of letters, digits, "),
+        ({"TEACHER_PUBLIC_URL": "https://example.org/api"}, "the site's own addresses begin with /api."),
+        ({"TEACHER_PUBLIC_URL": "https://example.org/media/b"}, "must have another path than /media/b"),
         ({"S3_PUBLIC_ENDPOINT_URL": "https://example.org/clips"}, "without a path"),
         (
             {**S3, **S3_KEYS, "S3_ENDPOINT_URL": "http://s3:9000/clips/"},

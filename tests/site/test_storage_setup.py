@@ -68,6 +68,11 @@ def test_without_a_public_address_cors_is_left_alone(bucket: str, settings: Sett
     assert set_up()[-1] == "CORS: left as it is, for TEACHER_PUBLIC_URL is not set"
 
 
+def test_pages_below_a_path_are_of_the_origin_of_their_host(bucket: str, settings: Settings) -> None:
+    settings.PUBLIC_URL = "https://teach.example.org/teacher"
+    assert set_up()[-1].startswith("CORS: pages of https://teach.example.org may read clips;")
+
+
 # Stores that cannot be used
 
 

@@ -112,7 +112,7 @@ def _escaped(key: object) -> str:
 
 
 def _is_api(request: HttpRequest) -> bool:
-    return request.path.startswith("/api/")
+    return request.path_info.startswith("/api/")
 
 
 def _problem_response(status: int, detail: str) -> JsonResponse:

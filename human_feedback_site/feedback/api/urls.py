@@ -16,15 +16,15 @@ _experiment = [
     path("comparisons.parquet", export_views.ComparisonsParquetView.as_view()),
     path("labels.csv", export_views.LabelsCsvView.as_view()),
     path("labels.parquet", export_views.LabelsParquetView.as_view()),
-    path("examples", labeler_views.ExamplesView.as_view()),
-    path("progress", labeler_views.ProgressView.as_view()),
-    path("leases", labeler_views.LeasesView.as_view()),
+    path("examples", labeler_views.ExamplesView.as_view(), name="api-examples"),
+    path("progress", labeler_views.ProgressView.as_view(), name="api-progress"),
+    path("leases", labeler_views.LeasesView.as_view(), name="api-leases"),
     path("leases/<uuid:uuid>", researcher_views.LeaseDetailView.as_view()),
 ]
 urlpatterns = [
     path("v1/experiments/<str:name>", researcher_views.ExperimentView.as_view()),
     path("v1/experiments/<slug:name>/", include(_experiment)),
-    path("v1/labels", labeler_views.LabelsView.as_view()),
+    path("v1/labels", labeler_views.LabelsView.as_view(), name="api-labels"),
     path("v1/labels/<uuid:uuid>/undo", labeler_views.UndoView.as_view()),
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
     path(

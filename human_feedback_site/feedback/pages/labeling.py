@@ -60,7 +60,6 @@ def label(request: HttpRequest, name: str) -> HttpResponse:
 def _script_data(participation: Participation) -> dict[str, Any]:
     """Return what the labeling page's script has to know."""
     labeler, experiment = participation.labeler, participation.experiment
-    api = f"/api/v1/experiments/{experiment.name}"
     return {
         "experiment": experiment.name,
         "account": account_key(labeler.user),
@@ -72,10 +71,10 @@ def _script_data(participation: Participation) -> dict[str, Any]:
         ),
         "csrf_cookie": settings.CSRF_COOKIE_NAME,
         "urls": {
-            "leases": f"{api}/leases",
-            "examples": f"{api}/examples",
-            "progress": f"{api}/progress",
-            "labels": "/api/v1/labels",
+            "leases": reverse("api-leases", args=[experiment.name]),
+            "examples": reverse("api-examples", args=[experiment.name]),
+            "progress": reverse("api-progress", args=[experiment.name]),
+            "labels": reverse("api-labels"),
             "session": reverse("session"),
             "history": reverse("history", args=[experiment.name]),
             "done": reverse("done", args=[experiment.name]),

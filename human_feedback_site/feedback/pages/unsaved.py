@@ -12,9 +12,11 @@ def account_key(user: User) -> str:
     """Name the account under which a browser keeps unsaved answers.
 
     The number alone would not do: on one machine the sites of several state folders may take turns at one
-    address, and each has a user 1.
+    address, and each has a user 1. Sites of one host share what a browser keeps, and one may be
+    another's copy.
     """
-    return f"{user.pk}-{int(user.date_joined.timestamp())}"
+    site = f"{settings.FORCE_SCRIPT_NAME}:" if settings.FORCE_SCRIPT_NAME else ""
+    return f"{site}{user.pk}-{int(user.date_joined.timestamp())}"
 
 
 def sender_data(user: User) -> dict[str, Any]:
@@ -22,6 +24,6 @@ def sender_data(user: User) -> dict[str, Any]:
     return {
         "account": account_key(user),
         "csrf_cookie": settings.CSRF_COOKIE_NAME,
-        "urls": {"labels": "/api/v1/labels", "session": reverse("session")},
+        "urls": {"labels": reverse("api-labels"), "session": reverse("session")},
         "refused": _("The site did not take an answer:"),
     }

@@ -1,7 +1,7 @@
 """Addresses of the pages."""
 
 from django.contrib.auth.views import LogoutView
-from django.urls import include, path, register_converter
+from django.urls import path, register_converter
 from django.urls.converters import IntConverter
 
 from human_feedback_site.feedback.pages import (
@@ -75,5 +75,5 @@ urlpatterns = [
     path("session", labeling.session, name="session"),
     path("accounts/login/", sign_in.SignIn.as_view(), name="login"),
     path("accounts/logout/", LogoutView.as_view(), name="logout"),
-    path("i18n/", include("django.conf.urls.i18n")),
+    path("i18n/setlang/", views.set_language, name="set_language"),
 ]

@@ -6,7 +6,9 @@ from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.views import i18n
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
@@ -44,6 +46,14 @@ def invite(request: HttpRequest, name: str) -> HttpResponse:
     link = invites.link_of(invites.invite_by_name(found, labeler_name), base_url(request))
     context = {"experiment": found, "labeler_name": labeler_name, "link": link}
     return render(request, "pages/invited.html", context)
+
+
+def set_language(request: HttpRequest) -> HttpResponse:
+    """Choose the language of the pages, and go back; where nobody knows to which page, home."""
+    answer = i18n.set_language(request)
+    if answer.headers.get("Location") == "/":  # Django's own idea of home, whatever path the site has
+        answer.headers["Location"] = reverse("home")
+    return answer
 
 
 def message(request: HttpRequest, status: int, heading: str, text: str) -> HttpResponse:

@@ -41,7 +41,7 @@ CONSENT, EXPLANATION, TOKEN = "أوافق on this.", "لأنه lands على قد
 WRITTEN = {RESEARCHER, LABELER, SECOND, PROMPT, OLD_PROMPT, ENV, NOTE, CODE, CONSENT, EXPLANATION, TOKEN}
 ONLY_POSTED = {
     *("use-as-example", "remove-example", "change", "invite", "pause", "resume", "reopen", "prompt", "act"),
-    *("block", "readmit", "revoke", "consent-text", "forget", "logout"),
+    *("block", "readmit", "revoke", "consent-text", "forget", "logout", "set_language"),
 }
 NO_PAGES = {"export", "session", "first-clip", "second-clip", "left-clip", "right-clip"}
 

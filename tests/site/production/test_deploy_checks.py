@@ -34,6 +34,10 @@ def test_an_https_address_leaves_nothing_to_say(site: Production) -> None:
     assert done.stdout == "System check identified no issues (2 silenced).\n"
 
 
+def test_below_a_path_the_silence_about_hsts_is_meant(site: Production) -> None:
+    assert check(site, "https://localhost/teacher") == "System check identified no issues (1 silenced).\n"
+
+
 def test_an_http_address_is_warned_of_for_what_only_https_can_protect(site: Production) -> None:
     with pytest.raises(CommandError) as caught:
         check(site, "http://192.168.1.5:8000")

@@ -18,6 +18,7 @@ import requests
 from teacher.client import ExperimentSettings, FeedbackClient
 from teacher.embedded_site import SiteHandle, ensure_site
 from teacher.errors import ConfigError, SiteUnreachableError
+from tests.reverse_proxy import reverse_proxy
 from tests.teacher.people.sites import announced, is_held, kill_site
 
 HASTY_SITE = """
@@ -185,6 +186,25 @@ def test_others_reach_it_by_its_public_address_only(
     assert status == {"labels.example:8080": 200, "elsewhere.example": 400}
     with pytest.raises(ConfigError, match=r"already serves with http://labels\.example:8080"):
         join(public_state, public_url="http://other.example")
+
+
+def test_others_reach_it_below_a_path_of_their_host(
+    join: Any, state_dir: Path, experiment: ExperimentSettings
+) -> None:
+    with reverse_proxy() as proxy:
+        site = join(state_dir, public_url=f"{proxy.url}/teacher")
+        proxy.sites["/teacher"] = site.url
+        client = FeedbackClient(site.url, site.token)
+        told = client.put_experiment(experiment)
+        client.close()
+        for proxy.cuts in (False, True):
+            assert requests.get(told.invite_url, timeout=60).url == told.label_url
+    assert told.label_url == f"{proxy.url}/teacher/experiments/{experiment.name}/label"
+
+
+def test_a_path_that_cannot_be_told_from_the_sites_own_is_refused(join: Any, state_dir: Path) -> None:
+    with pytest.raises(SiteUnreachableError, match="must have another path than /api, such as /teacher"):
+        join(state_dir, public_url="http://labels.example/api")
 
 
 def test_a_new_state_folder_is_its_owners_alone(site: SiteHandle) -> None:

@@ -39,4 +39,5 @@ class Command(BaseCommand):
             validate_labeler_name(labeler)
         except ValidationError as error:
             raise CommandError(f"{labeler!r} cannot be the name of a labeler. {error.message}") from None
-        return link_of(invite_by_name(found, labeler), site_url)
+        origin = site_url.rstrip("/").removesuffix(settings.FORCE_SCRIPT_NAME or "")  # links have the path
+        return link_of(invite_by_name(found, labeler), origin)

@@ -1,0 +1,89 @@
+"""A labeler, a researcher and an admin in a browser, on a site at https://host/teacher."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.below_a_path import PASSWORD, Below, below_a_path
+from tests.e2e.conftest import PATIENCE_MS, LabelingPage
+from tests.site.production.conftest import Production
+
+if TYPE_CHECKING:
+    from tests.databases import Using
+
+
+@pytest.fixture(params=[False, True], ids=["passed on", "cut off"])
+def below(
+    request: pytest.FixtureRequest,
+    browser: Browser,
+    migrated_database: Path,
+    clips: tuple[Path, Path],
+    tmp_path: Path,
+    using: Using,
+) -> Iterator[Below]:
+    """A site behind a proxy that passes the path on or cuts it off, with clips that a browser can play."""
+    database = f"sqlite:///{shutil.copy(migrated_database, tmp_path / 'site.sqlite3')}"
+    with below_a_path(Production(database, tmp_path, using), using) as below:
+        below.proxy.cuts = request.param
+        below.clips = (clips[0].read_bytes(), clips[1].read_bytes())
+        yield below
+        assert below.proxy.astray == []
+
+
+@pytest.fixture
+def page(browser: Browser, below: Below) -> Iterator[Page]:
+    """A page of a fresh profile, in which nothing fails whatever a test does."""
+    context = browser.new_context(locale="en-US")
+    context.set_default_timeout(PATIENCE_MS)
+    faults: list[str] = []
+    context.on("weberror", lambda error: faults.append(str(error.error)))
+    context.on("response", lambda each: faults.append(each.url) if each.status >= 400 else None)
+    yield context.new_page()
+    context.close()
+    assert faults == []
+
+
+def test_everybody_finds_everything_below_the_path(below: Below, page: Page) -> None:
+    experiment = below.put("walk", pairs=3)
+    labeling = LabelingPage(page)
+    labeling.open(experiment.invite_url)
+    expect(page).to_have_url(experiment.label_url)
+    labeling.press("ArrowLeft")
+    labeling.expect_saved(1)
+    labeling.press("ArrowRight")
+    labeling.expect_saved(2)
+    page.keyboard.press("z")
+    labeling.expect_saved(1)
+    labeling.press("ArrowUp")
+    labeling.expect_saved(2)
+    page.keyboard.press("h")
+    expect(page).to_have_url(f"{below.url}/experiments/{experiment.name}/history")
+    expect(page.locator("video")).to_have_count(4)
+    page.get_by_role("button", name="中文").click()
+    expect(page.locator("html")).to_have_attribute("lang", "zh-hans")
+    page.get_by_role("button", name="English").click()
+    expect(page).to_have_url(f"{below.url}/experiments/{experiment.name}/history")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page).to_have_url(f"{below.url}/accounts/login/")
+
+    page.goto(f"{below.url}/admin/")
+    page.get_by_label("Username").fill("root")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    expect(page).to_have_url(f"{below.url}/admin/")
+    page.get_by_role("link", name="View site").click()
+    expect(page).to_have_url(f"{below.url}/")
+    page.get_by_role("link", name=experiment.name).click()
+    expect(page).to_have_url(experiment.page_url)
+    with page.expect_response(f"{experiment.page_url}live"):
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+    page.goto(f"{below.url}/api/docs/")
+    expect(page.locator(".servers option")).to_have_attribute("value", "/teacher")
+    expect(page.get_by_text("/api/v1/labels", exact=True)).to_be_visible()
