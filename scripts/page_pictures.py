@@ -262,6 +262,8 @@ def of_the_admin(album: Album) -> None:
     experiment = Experiment.objects.get(pk=album.world.experiment.pk)
     album.sheet("admin-experiment", f"/admin/feedback/experiment/{experiment.pk}/change/", admin)
     album.sheet("admin-comparison", f"/admin/feedback/comparison/{told.pk}/change/", admin)
+    nothing = Experiment.objects.get(name=NOTHING)
+    album.sheet("delete_confirmation", f"/admin/feedback/experiment/{nothing.pk}/delete/", admin)
     album.sheet("created", "/admin/feedback/apitoken/add/", admin, makes_a_token)
     album.sheet("api_docs", "/api/docs/", admin, sees(".opblock"))
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
 
@@ -23,6 +24,9 @@ pytest_plugins = ["tests.databases"]
 def pytest_configure() -> None:
     """Let Ctrl-C mean what it means: a shell's background job, and all it starts, would ignore the signal."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # However busy the machine is: no test is about time.
+    hypothesis.settings.register_profile("suite", deadline=None)
+    hypothesis.settings.load_profile("suite")
     # The port of a site that is killed stays free until it is back: other workers' sites have others.
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
     os.environ["TEACHER_PORT"] = str(8100 + 100 * int(worker.removeprefix("gw")))

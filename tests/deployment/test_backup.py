@@ -182,7 +182,6 @@ def test_what_an_embedded_site_never_had_is_left_out(run_dir: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("stacks_in_turn")
 def test_a_stack_comes_back_in_another_folder(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
 

@@ -158,7 +158,7 @@ def test_the_render_image_holds_the_trainers_drawing_alone(render_image: Any) ->
 
 
 def test_all_that_was_left_out_of_the_images_here_needs_root(site_image: Any, render_image: Any) -> None:
-    assert [step.split()[0] for step in site_image.left_out] == ["useradd"]
+    assert [step.split()[0] for step in site_image.left_out] == ["useradd", "install"]
     assert [step.split()[0] for step in render_image.left_out] == ["useradd", "docker/install-gl"]
 
 

@@ -49,7 +49,7 @@ def test_more_steps_without_more_labels_ask_for_none_after_the_first_end() -> No
     assert [schedule.due(step, 0.0) for step in (1000, 1001, 2000)] == [40, 40, 40]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     name=st.sampled_from([None, "constant", "hyperbolic", "paper_mujoco"]),
     growth=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 900), st.integers(0, 50)), max_size=4),
