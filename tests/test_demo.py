@@ -1,7 +1,7 @@
 """``make demo BOTS=3``, as the README says: nobody needs to do anything but watch."""
 
+import contextlib
 import os
-import re
 import subprocess
 import sys
 import time
@@ -14,14 +14,10 @@ from teacher.ledger import Ledger
 
 PROGRAM = Path(__file__).parents[1] / "scripts" / "demo.py"
 PRETRAINING = 20
-ANSWERED = re.compile(r"^ +[\d,]+ +(\d+) ", re.MULTILINE)
-"""In a row of the table that a run prints: steps, answers so far."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("env_id", "enough"), [("ShortHopper-v1", PRETRAINING + 5), ("Pendulum-v1", PRETRAINING)]
-)
+@pytest.mark.parametrize(("env_id", "enough"), [("ShortHopper-v1", PRETRAINING + 8), ("Pendulum-v1", 3)])
 def test_the_demo_with_bots_goes_on_by_itself_to_answers_about_what_the_agent_does(
     tmp_path: Path, no_opengl: dict[str, str], env_id: str, enough: int
 ) -> None:
@@ -38,7 +34,7 @@ def test_the_demo_with_bots_goes_on_by_itself_to_answers_about_what_the_agent_do
         )
     try:
         deadline = time.monotonic() + 280
-        while not any(int(answered) >= enough for answered in ANSWERED.findall(said.read_text())):
+        while answers(tmp_path / "runs" / env_id) < enough:
             assert demo.poll() is None, said.read_text()
             assert time.monotonic() < deadline, said.read_text()
             time.sleep(0.2)
@@ -47,13 +43,18 @@ def test_the_demo_with_bots_goes_on_by_itself_to_answers_about_what_the_agent_do
         status = demo.wait(60)
     printed = said.read_text()
     assert status == 130, printed
-    assert "steps/s" in printed
+    assert ("steps/s" in printed) == (enough > PRETRAINING)
     assert printed.count("Label here: http://127.0.0.1:") == 1
     assert f"--resume runs/{env_id}/demo-" in printed
     assert (printed.splitlines()[-1] == install_command()) == (env_id == "Pendulum-v1")
     assert "could not be shown" not in printed
-    (path,) = tmp_path.glob(f"runs/{env_id}/*/ledger.sqlite3")
-    ledger = Ledger(path, read_only=True)
-    assert ledger.asked("pretraining") <= PRETRAINING + 5  # some are to spare
-    assert ledger.usable() >= enough
-    ledger.close()
+    assert answers(tmp_path / "runs" / env_id) >= enough
+
+
+def answers(runs: Path) -> int:
+    """Labels of the one run in a folder that can be learned from; 0 while it is not there."""
+    for path in runs.glob("*/ledger.sqlite3"):
+        with contextlib.closing(Ledger(path, read_only=True)) as ledger:
+            assert ledger.asked("pretraining") <= PRETRAINING + 5  # some are to spare
+            return ledger.usable()
+    return 0

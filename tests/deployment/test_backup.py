@@ -23,6 +23,7 @@ from tests.deployment.backed_up import (
     ROOT,
     SITE_KEY,
     done,
+    embedded,
     files_below,
     label_one_pair,
     manifest_of,
@@ -167,8 +168,7 @@ def test_an_embedded_site_comes_back_with_its_runs_while_both_are_in_use(
 def test_what_an_embedded_site_never_had_is_left_out(run_dir: Path, tmp_path: Path, left_out: str) -> None:
     """No run, a run without labels, clips elsewhere, or runs that asked another site or nobody."""
     Ledger(run_dir / "ledger.sqlite3").close()
-    done("setup_embedded", {}, tmp_path)
-    put_clips(tmp_path / "state/media")
+    embedded(tmp_path / "state")
     missing = tmp_path / left_out
     shutil.rmtree(missing) if missing.is_dir() else missing.unlink()
     names = {name for name in files_below(tmp_path) if not name.endswith(("-wal", "-shm"))}

@@ -18,6 +18,7 @@ from tests.deployment.backed_up import (
     PATH,
     ROOT,
     SITE_KEY,
+    backed_up,
     done,
     embedded,
     files_below,
@@ -127,11 +128,9 @@ def _newer_tables(backup: Path) -> None:
 def test_a_backup_that_is_not_whole_restores_nothing(
     tmp_path: Path, harm: Callable[[Path], object], expected: str
 ) -> None:
-    done("backup backup", embedded(tmp_path / "state"), tmp_path)
-    harm(tmp_path / "backup")
     place = tmp_path / "elsewhere"
-    place.mkdir()
-    (tmp_path / "backup").rename(place / "backup")
+    backed_up(place / "backup")
+    harm(place / "backup")
     assert expected in refused("restore backup", {}, place)
     assert {name.split("/")[0] for name in files_below(place)} <= {"backup", "state"}
     assert set(files_below(place / "state")) <= {"secret_key"}  # made by manage.py, whatever it is asked
