@@ -40,6 +40,7 @@ def test_what_is_folded_away_in_the_admin_is_found_by_its_filter(
     User.objects.create_superuser("root", password=PASSWORD)
     page.goto(f"{site.url}/accounts/login/?next=/admin/feedback/experiment/")
     labeling.sign_in("root")
+    page.wait_for_url("**/admin/feedback/experiment/")  # and for the scripts on it
     link = page.locator("#nav-sidebar").get_by_role("link", name=wanted)
     expect(link).to_be_hidden()
     find = page.locator("#nav-filter")

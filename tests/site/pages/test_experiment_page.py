@@ -161,7 +161,7 @@ def test_the_clips_are_named_once_and_where_labelers_saw_them_is_said(
     assert said() == [["First", both, "true return 2.00"], ["Second", both, "true return 1.00"]]
     html = text(researcher_browser)
     for name, clip in (("ann", "second clip"), ("bob", "first clip")):
-        row = re.search(rf"<span>{name}</span>.*?</li>", html, re.DOTALL)
+        row = re.search(rf"<span[^>]*>{name}</span>.*?</li>", html, re.DOTALL)
         assert row is not None
         assert f'Left <span class="muted">({clip})</span>' in row[0]
 

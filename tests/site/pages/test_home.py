@@ -121,7 +121,7 @@ def test_a_labeler_has_one_name_everywhere(
     assert "You are signed in as you;" in browser.client.get(link).content.decode()
     html = researcher_browser.get("/experiments/hopper/").content.decode()
     assert shown.findall(html) == ["ada"]
-    assert re.findall(r'<th scope="row">([^<]+)</th>|<span>(you[^<]*)</span>', html) == [
+    assert re.findall(r'<th scope="row"[^>]*>([^<]+)</th>|<span dir="auto">(you[^<]*)</span>', html) == [
         ("you", ""),
         ("", "you"),
     ]

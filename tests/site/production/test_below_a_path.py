@@ -108,6 +108,7 @@ def test_probes_answer_below_the_path_and_at_the_root(below: Below) -> None:
     assert not re.search("livez|readyz", below.site.text())
 
 
+@pytest.mark.parametrize("below", [True], indirect=True, ids=["cut off"])  # for both, pages are the same
 def test_every_link_of_every_page_leads_below_the_path(below: Below) -> None:
     name = below.put("links", pairs=1).name
     admin = Person(below)
@@ -218,6 +219,7 @@ def test_the_schema_names_the_path_in_its_servers(below: Below) -> None:
     assert "/api/v1/labels" in schema["paths"]
 
 
+@pytest.mark.parametrize("below", [False], indirect=True, ids=["passed on"])  # both proxies read it alike
 @pytest.mark.parametrize("beside", [False, True], ids=["through the proxy", "beside the site"])
 def test_bots_label_below_the_path(below: Below, beside: bool) -> None:
     experiment = below.put("bots", pairs=3)
