@@ -240,14 +240,27 @@ def require_s3_credentials(endpoint: str | None) -> None:
     The store is not contacted. A role of the machine itself counts for Amazon's own store alone; asking it
     takes two seconds at most.
     """
-    from botocore.exceptions import BotoCoreError  # noqa: PLC0415 (only where clips are in S3)
+    from botocore.exceptions import (  # noqa: PLC0415 (only where clips are in S3)
+        BotoCoreError,
+        InvalidRegionError,
+        ProfileNotFound,
+    )
     from botocore.session import Session  # noqa: PLC0415
+    from botocore.utils import validate_region_name  # noqa: PLC0415
 
     session = Session()
-    if endpoint is not None:
-        session.get_component("credential_provider").remove("iam-role")
     try:
+        validate_region_name(session.get_config_variable("region"))
+        if endpoint is not None:
+            session.get_component("credential_provider").remove("iam-role")
         found = session.get_credentials()
+    except ProfileNotFound as error:
+        raise ImproperlyConfigured(f"AWS_PROFILE: {error}; correct or unset it.") from error
+    except InvalidRegionError as error:
+        region = session.get_config_variable("region")
+        raise ImproperlyConfigured(
+            f"AWS_DEFAULT_REGION must be a region such as us-east-1, not {region!r}."
+        ) from error
     except BotoCoreError:  # half of them, or a file that cannot be read
         found = None
     if found is None:

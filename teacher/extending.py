@@ -34,12 +34,12 @@ def load_extended(run_dir: Path, wanted: Mapping[str, Any]) -> tuple[TeachConfig
     wanted = {name: value for name, value in wanted.items() if value != getattr(config, name)}
     if not wanted:
         return config, run_id
-    step = _steps_made(config)
+    step = steps_made(config)
     end = wanted.get("num_timesteps", config.num_timesteps)
     if step >= end:
+        said = "-t: expected more" if "num_timesteps" in wanted else "-l: labels are asked in training"
         raise ConfigError(
-            f"-l: labels are asked while the agent is trained, and {config.run_dir} has made all of its "
-            f"{end:,} steps; give it more of them as well, such as -t {2 * end}"
+            f"{said}; {config.run_dir} has made {step:,} steps already; give it more, such as -t {2 * step}"
         )
     stage = Stage(num_timesteps=config.num_timesteps, n_labels=config.n_labels, step=step)
     grown = dataclasses.replace(
@@ -67,7 +67,8 @@ def _refuse_to_shrink(config: TeachConfig, name: str, value: Any) -> None:
         )
 
 
-def _steps_made(config: TeachConfig) -> int:
+def steps_made(config: TeachConfig) -> int:
+    """Environment steps of a run when it was saved last; 0 where it never was."""
     checkpoint = config.run_dir / CHECKPOINT_NAME
     if not checkpoint.exists():
         return 0

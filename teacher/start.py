@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from teacher.checkpoint import CHECKPOINT_NAME
+from teacher.checks import named_values
 from teacher.clips.trial import check_drawing
 from teacher.command import command_of
 from teacher.config import CONFIG_NAME, TeachConfig
@@ -85,7 +86,8 @@ def _all_of(problems: list[TeacherError], config: TeachConfig) -> TeacherError:
     error = joined(problems)
     if not error.remedy or (config.run_dir / CONFIG_NAME).exists():
         return error
-    return type(error)(f"{error}; corrected: {command_of(config, error.remedy)}", error.remedy)
+    how = "corrected" if all(each.remedy for each in problems) else "with the rest mended, too"
+    return type(error)(f"{error}; {how}: {command_of(config, error.remedy)}", error.remedy)
 
 
 def _check_task(config: TeachConfig, task: TaskInfo, problems: list[TeacherError]) -> None:
@@ -193,9 +195,13 @@ def _refused_ends(config: TeachConfig, examined: Examined, trial: Trial) -> Teac
     remedy: Mapping[str, Any] = {"fixed_horizon": first}
     if other.env_id is not None:
         ways.insert(0, f"{other.env_id} never ends early")
-    if other.arguments:
-        arguments = ",".join(f"{name}={json.dumps(value)}" for name, value in other.arguments.items())
-        remedy = {"env_kwargs": ",".join(filter(None, (config.env_kwargs, arguments)))}
+    given = named_values(config.env_kwargs)
+    untried = {name: value for name, value in other.arguments.items() if given.get(name) != value}
+    if untried:
+        arguments = ",".join(f"{name}={json.dumps(value)}" for name, value in untried.items())
+        is_json = (config.env_kwargs or "").lstrip().startswith("{")
+        joined_up = ",".join(filter(None, (config.env_kwargs, arguments)))
+        remedy = {"env_kwargs": json.dumps(given | untried) if is_json else joined_up}
         ways.insert(0, f"with --env_kwargs {arguments} none does")
     return EnvironmentUnsuitableError(
         f"{told_early(examined.env_id, trial)} {LEAKS}: {'; '.join(ways)}", remedy

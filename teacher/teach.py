@@ -19,7 +19,7 @@ from typing import Any, NoReturn, get_args
 from teacher.arguments import INTERRUPTED, OneLineParser, add_options
 from teacher.config import NO_OPTIONS, PARTS, RunSettings, TeachConfig, from_options, refuse_existing
 from teacher.errors import ConfigError, TeacherError
-from teacher.extending import GROWING, load_extended
+from teacher.extending import GROWING, load_extended, steps_made
 from teacher.help_text import ENVIRONMENTS, HELP, SECTIONS
 from teacher.options import Preset
 
@@ -114,6 +114,10 @@ def _resumed(run_dir: Path, given: Mapping[str, Any], *, reopen: bool) -> RunSet
     config, run_id = load_extended(run_dir, given)
     if reopen and config.predictor != "human":
         raise ConfigError(f"--reopen: {run_dir} asks no people, so it has no experiment on a site")
+    if reopen and steps_made(config) >= config.num_timesteps:
+        raise ConfigError(
+            f"--reopen: {run_dir} has made all of its {config.num_timesteps:,} steps; give it more with -t"
+        )
     return RunSettings(config, run_id, resumed=True, reopen=reopen or bool(given))
 
 

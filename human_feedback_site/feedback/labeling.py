@@ -85,10 +85,12 @@ class Counts:
     Attributes:
         answered: of all pairs.
         before_training: of those asked before training, with an answer that can be learned from.
+        training: whether pairs were asked in training, which goes on whatever is taken back.
     """
 
     answered: int
     before_training: int
+    training: bool
 
 
 def counts(experiment: Experiment) -> Counts:
@@ -102,7 +104,9 @@ def counts(experiment: Experiment) -> Counts:
             said=Subquery(decisions.values("decision")[:1])
         )
         usable = before.exclude(said=None).exclude(said=Outcome.CANT_TELL)
-        return Counts(answered.count(), usable.count() if experiment.pretrain_labels else 0)
+        training = real.filter(phase=Comparison.Phase.TRAINING).exists()
+        waits = experiment.pretrain_labels is not None and not training
+        return Counts(answered.count(), usable.count() if waits else 0, training)
 
     found: Counts = cache.get_or_set(f"answered-{experiment.pk}", count, _COUNT_SECONDS)  # type: ignore[assignment]
     return found

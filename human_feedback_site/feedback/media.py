@@ -190,7 +190,8 @@ class S3Media:
     @cached_property
     def origin(self) -> str:
         """The origin of every link, taken from one without a signature, which needs no keys."""
-        link = self._link(s3_client(settings.S3_PUBLIC_ENDPOINT_URL, signature_version=UNSIGNED), "x")
+        with self.errors():
+            link = self._link(s3_client(settings.S3_PUBLIC_ENDPOINT_URL, signature_version=UNSIGNED), "x")
         parts = urlsplit(link)
         return f"{parts.scheme}://{parts.netloc}"
 
@@ -245,12 +246,12 @@ class S3Media:
 
     def count(self, experiment: str, most: int) -> int:
         """Count objects of an experiment."""
-        pages = self.client.get_paginator("list_objects_v2").paginate(
-            Bucket=self.bucket,
-            Prefix=self.full(_prefix_of(experiment)),
-            PaginationConfig={"MaxItems": most, "PageSize": MAX_KEYS},
-        )
-        with media_errors(f"s3://{self.bucket}"):
+        with self.errors():
+            pages = self.client.get_paginator("list_objects_v2").paginate(
+                Bucket=self.bucket,
+                Prefix=self.full(_prefix_of(experiment)),
+                PaginationConfig={"MaxItems": most, "PageSize": MAX_KEYS},
+            )
             return sum(len(page.get("Contents", ())) for page in pages)
 
     def delete(self, keys: Sequence[str]) -> None:

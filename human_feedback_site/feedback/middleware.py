@@ -14,6 +14,7 @@ from django.utils.functional import SimpleLazyObject, empty
 
 from human_feedback_site import logs
 from human_feedback_site.feedback.api.problems import too_large
+from human_feedback_site.feedback.errors import MediaStoreError
 from human_feedback_site.feedback.media import media_store
 
 _PROBES = frozenset({"/livez", "/readyz"})  # every few seconds, for ever
@@ -107,10 +108,18 @@ def content_security_policy(
 
     def middleware(request: HttpRequest) -> HttpResponse:
         response = get_response(request)
-        response.headers.setdefault("Content-Security-Policy", policy(media_store().origin))
+        response.headers.setdefault("Content-Security-Policy", policy(_media_origin()))
         return response
 
     return middleware
+
+
+def _media_origin() -> str | None:
+    """Where clips are; None where that cannot be told, which pages without clips do without."""
+    try:
+        return media_store().origin
+    except MediaStoreError:
+        return None
 
 
 def policy(media_origin: str | None) -> str:

@@ -108,7 +108,7 @@ def _teach(run: Run, resume: str) -> int:
         run.finish()
     except (SiteUnreachableError, SiteRefusedError) as error:
         console.print(f"The site was not told: {error}. To tell it: {resume}", style="yellow")
-    console.print(f"To train it further: [bold]{resume} {_more(run.config)}[/]")
+    console.print(f"To train it further: [bold]{resume} {_more(run.config, run.agent.total_steps)}[/]")
     return 0
 
 
@@ -122,10 +122,10 @@ def _refuse_finished(run: Run, resume: str) -> None:
         )
 
 
-def _more(config: TeachConfig) -> str:
-    """The options that make a run twice as long."""
+def _more(config: TeachConfig, made: int) -> str:
+    """The options that make a run twice as long, which has made so many steps."""
     labels = "" if config.n_labels is None else f" -l {2 * config.n_labels}"
-    return f"-t {2 * config.num_timesteps}{labels}"
+    return f"-t {2 * max(config.num_timesteps, made)}{labels}"
 
 
 def _labels_of(run: Run) -> str:

@@ -43,7 +43,8 @@ def select_gl() -> str:
 
 def with_install_command(message: str) -> str:
     """A message, and where it is about OpenGL, as the last line the command that installs it."""
-    command = install_command() if any(word in message for word in _ABOUT_OPENGL) else ""
+    is_missing = any(word in message for word in _ABOUT_OPENGL) and not why_no_screen()
+    command = install_command() if is_missing else ""
     return f"{message}\n{command}" if command else message
 
 

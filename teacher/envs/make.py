@@ -47,23 +47,22 @@ def make_env(
 def make_again(env: Any) -> gym.Env[Any, Any] | None:
     """Make a second environment of the kind of one, or of those in a vector environment, to try it.
 
-    It opens no window and writes no videos. None where nothing says how it is made.
+    It opens no window, writes no videos, and calls no function of the user's, which might write over files.
+    None where no spec says all of how it is made.
     """
     try:
         spec = env.spec
-        makers = getattr(env.unwrapped, "env_fns", None)
-        if spec is None and makers:
-            made: gym.Env[Any, Any] = makers[0]()
-            in_use = any(made is one for one in getattr(env.unwrapped, "envs", ()))
-            return None if in_use else made
         if spec is None:
+            spec = next((one.spec for one in getattr(env.unwrapped, "envs", ())), None)
+        if spec is None or spec.kwargs.get("wrappers"):
+            return None
+        if any(one.kwargs is None for one in spec.additional_wrappers):  # wrappers that do not say theirs
             return None
         limit = spec.kwargs.get("max_episode_steps", spec.max_episode_steps)
         kwargs = {name: value for name, value in spec.kwargs.items() if name not in _OF_VECTORS}
         if kwargs.get("render_mode") == "human":
             del kwargs["render_mode"]
-        wrappers = [one for one in spec.additional_wrappers if one.kwargs is not None]
-        quiet = tuple(one for one in wrappers if not one.entry_point.startswith(_RENDERING))
+        quiet = tuple(one for one in spec.additional_wrappers if not one.entry_point.startswith(_RENDERING))
         with _quiet_mujoco():
             return gym.make(
                 dataclasses.replace(spec, kwargs=kwargs, max_episode_steps=limit, additional_wrappers=quiet),

@@ -47,8 +47,9 @@ class Trial:
 
     @property
     def limit(self) -> int:
-        """The most steps of an episode; where nothing limits them, the longest of these, or 100."""
-        return self.horizon or max(_SHORTEST_LIMIT, *self.lengths)
+        """The most steps of an episode; where nothing limits them the longest, and 100 if some end before."""
+        longest = max(self.lengths)
+        return self.horizon or (max(_SHORTEST_LIMIT, longest) if self.early else longest)
 
     @property
     def early(self) -> int:

@@ -52,7 +52,7 @@ def test_postgresql_and_s3_come_back_whole(
         said = done("backup backup", site, tmp_path)
         before = rows_of(site["DATABASE_URL"])
     assert "database: 1 label, 1 comparison, as many as the site has" in said
-    assert "clips: 2 from s3://clips, all 0 of open comparisons among them" in said
+    assert "clips: 2 from s3://clips, all 2 that the site shows among them" in said
     assert (tmp_path / "backup/env").read_text() == "SECRET_KEY=of-the-site\n"
     assert (tmp_path / "backup").stat().st_mode & 0o077 == 0
     runs = files_below(tmp_path / "runs")
@@ -160,9 +160,9 @@ def test_an_embedded_site_comes_back_with_its_runs_while_both_are_in_use(
     assert len(after["feedback_apitoken"]) == len(before["feedback_apitoken"])
 
 
-@pytest.mark.parametrize("left_out", ["runs", "runs/Hopper-v5/x/ledger.sqlite3", "state/media", "state"])
+@pytest.mark.parametrize("left_out", ["runs", "runs/Hopper-v5/x/ledger.sqlite3", "state"])
 def test_what_an_embedded_site_never_had_is_left_out(run_dir: Path, tmp_path: Path, left_out: str) -> None:
-    """No run, a run without labels, clips elsewhere, or runs that asked another site or nobody."""
+    """No run, a run without labels, or runs that asked another site or nobody."""
     Ledger(run_dir / "ledger.sqlite3").close()
     embedded(tmp_path / "state")
     missing = tmp_path / left_out

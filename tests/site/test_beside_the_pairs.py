@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.cache import cache
@@ -110,3 +110,23 @@ def test_progress_counts_the_pairs_of_everybody(trainer: Trainer, browser: Brows
     browser.answer(browser.lease()[0])
     progress = browser.get(f"{trainer.path}/progress")
     assert (progress["answered"], progress["wanted"]) == (1, 700)
+
+
+def test_training_that_has_started_does_not_start_again_because_an_answer_is_taken_back(
+    trainer: Trainer, browser: Browser
+) -> None:
+    trainer.put(pretrain_labels=2)
+    trainer.register(3, phase="pretraining")
+    first, second = browser.lease(2)
+    browser.answer(first, "cant_tell")
+    label = browser.answer(second)
+
+    def start() -> Any:
+        cache.clear()
+        return browser.get(f"{trainer.path}/progress")["start"]
+
+    assert start() == {"answered": 1, "wanted": 2}
+    browser.undo(label)
+    assert start() == {"answered": 0, "wanted": 2}
+    trainer.register()
+    assert start() is None

@@ -178,6 +178,14 @@ def test_nobody_waits_long_for_a_postgresql_that_is_silent(
             "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY must be set",
         ),
         ({**S3, **S3_KEYS, "S3_ENDPOINT_URL": "http://media:abc"}, "S3_ENDPOINT_URL must look like"),
+        (
+            {**S3, **S3_KEYS, "AWS_DEFAULT_REGION": "eu central 1"},
+            "AWS_DEFAULT_REGION must be a region such as us-east-1, not 'eu central 1'",
+        ),
+        (
+            {**S3, **S3_KEYS, "AWS_PROFILE": "nope"},
+            "AWS_PROFILE: The config profile (nope) could not be",
+        ),
         ({"TEACHER_PUBLIC_URL": "example.org"}, "TEACHER_PUBLIC_URL must look like"),
         (
             {"TEACHER_PUBLIC_URL": "https://example.org/a//b"},

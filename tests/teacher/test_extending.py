@@ -80,7 +80,8 @@ def test_a_finished_run_makes_more_steps_with_more_labels(
     run_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(LINE.split()) == 0
-    assert f"--resume {run_dir} -t 4000 -l 40\n" in capsys.readouterr().out
+    made = load_state(run_dir / "checkpoint.npz")["agent"]["total_steps"]
+    assert f"--resume {run_dir} -t {2 * made} -l 40\n" in capsys.readouterr().out
     for _ in range(2):  # the second time there is nothing more
         assert main(["--resume", str(run_dir), *"-t 3e3 -l 30".split()]) == 0
         assert "30 of 30 labels" in capsys.readouterr().out
@@ -145,8 +146,9 @@ def test_labels_alone_cannot_be_added_to_a_run_that_has_made_its_steps(
     save: Save, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = save()
-    monkeypatch.setattr("teacher.extending._steps_made", lambda _: 1000)
-    with pytest.raises(ConfigError, match=r"made all of its 1,000 steps; give it more of them .*-t 2000$"):
+    monkeypatch.setattr("teacher.extending.steps_made", lambda _: 1000)
+    expected = r"^-l: labels are asked in training; .* has made 1,000 steps already; .* -t 2000$"
+    with pytest.raises(ConfigError, match=expected):
         parse_arguments(["--resume", folder, "-l", "80"])
     assert parse_arguments(["--resume", folder, "-l", "80", "-t", "2e3"]).config.n_labels == 80
 

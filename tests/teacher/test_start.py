@@ -9,6 +9,7 @@ import gymnasium as gym
 import pytest
 from rich.console import Console
 
+from teacher.checks import named_values
 from teacher.command import command_of
 from teacher.config import TeachConfig, load_config
 from teacher.envs.tasks import TaskInfo
@@ -207,3 +208,24 @@ def test_what_no_setting_mends_is_named_with_the_rest(monkeypatch: pytest.Monkey
     assert "has actions MultiBinary(2)" in str(error)
     assert "50 of 50 random episodes of Words-v0 end before step 30" in str(error)
     assert "--obs_transform module:function --fixed_horizon restart" in corrected(error)
+
+
+def test_a_corrected_command_keeps_its_preset() -> None:
+    said = str(refused("-p synth -e CartPole-v1 -n pp -l 20 -L 10 -t 4e3 --preset paper"))
+    command = said.partition("corrected: teach ")[2]
+    assert "--preset paper" in command
+    again = parse_arguments(shlex.split(command)).config
+    assert (again.reward.inputs, again.agent, again.fixed_horizon) == (None, "trpo", "absorb")
+
+
+def test_arguments_of_the_environment_are_joined_as_they_were_written() -> None:
+    line = "-p synth -n x -l 20 -L 10 -t 4e3 -e Hopper-v5 --env_kwargs"
+    said = str(refused(f"""{line} '{{"frame_skip": 2}}'"""))
+    command = said.partition("corrected: teach ")[2]
+    kwargs = parse_arguments(shlex.split(command)).config.env_kwargs
+    assert named_values(kwargs) == {"frame_skip": 2, "terminate_when_unhealthy": False}
+
+
+def test_a_command_that_needs_more_than_is_corrected_says_so() -> None:
+    said = str(refused("-p synth -e CartPole-v1 -n x -l 20 -L 10 -t 4e3 --device cuda:7"))
+    assert "; with the rest mended, too: teach -p synth" in said

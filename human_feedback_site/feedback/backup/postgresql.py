@@ -23,7 +23,14 @@ _COLUMNS = """
     WHERE table_schema = current_schema() AND table_name = %s AND is_generated = 'NEVER'
     ORDER BY ordinal_position
 """
-_SEQUENCES = "SELECT sequencename::text, last_value FROM pg_sequences WHERE schemaname = current_schema()"
+_SEQUENCES = """
+    SELECT sequence.relname::text, pg_sequence_last_value(sequence.oid), owner.relname::text
+    FROM pg_class sequence
+    JOIN pg_depend owned ON owned.objid = sequence.oid AND owned.deptype IN ('a', 'i')
+      AND owned.classid = 'pg_class'::regclass AND owned.refclassid = 'pg_class'::regclass
+    JOIN pg_class owner ON owner.oid = owned.refobjid
+    WHERE sequence.relkind = 'S' AND sequence.relnamespace = current_schema()::regnamespace
+"""
 _SET_SEQUENCE = "SELECT setval(quote_ident(%s)::regclass, %s)"
 _BLOCK = 2**20
 
@@ -48,7 +55,8 @@ def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tu
     with _cursor() as cursor:
         names = [name for name in _tables(cursor) if name in own_tables()]
         tables = {name: _dump_table(cursor, name, folder / f"{name}.copy") for name in names}
-        last = cursor.execute(_SEQUENCES).fetchall()
+        found = cursor.execute(_SEQUENCES).fetchall()
+        last = [(name, value) for name, value, table in found if str(table) in tables]
         needed = cursor.execute(NEEDED_CLIPS).fetchall()
     sequences = {str(name): None if value is None else int(str(value)) for name, value in last}
     return Database("postgresql", tables, migrations, sequences), [(str(a), str(b)) for a, b in needed]
@@ -57,9 +65,14 @@ def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tu
 NEEDED_CLIPS = """
     SELECT first_key, second_key FROM feedback_comparison comparison
     JOIN feedback_experiment experiment ON experiment.id = comparison.experiment_id
-    WHERE comparison.status IN ('open', 'gold') AND experiment.state <> 'finished'
+    WHERE comparison.status <> 'cancelled'
+      AND (experiment.media_deleted_at IS NULL OR comparison.created_at > experiment.media_deleted_at)
+    UNION
+    SELECT episode.key, episode.key FROM feedback_episode episode
+    JOIN feedback_experiment experiment ON experiment.id = episode.experiment_id
+    WHERE experiment.media_deleted_at IS NULL OR episode.created_at > experiment.media_deleted_at
 """
-"""The clips that a labeler may be shown yet."""
+"""The clips and videos that the site may show, as it has not deleted them."""
 
 
 def _dump_table(cursor: Cursor, name: str, path: Path) -> Table:

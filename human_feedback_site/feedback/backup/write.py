@@ -118,10 +118,10 @@ def _clips(folder: Path, needed: set[str]) -> str:
     missing = needed - copied
     if missing:
         raise BackupError(
-            f"{name_of(store)} lacks {len(missing)} of {_counted(len(needed), 'clip')} that open comparisons "
-            f"show, such as {min(missing)}: is it the site's? Bring them back, or finish their experiments"
+            f"{name_of(store)} lacks {len(missing)} of {_counted(len(needed), 'clip')} that comparisons "
+            f"show, such as {min(missing)}: name the site's own store in TEACHER_STORAGE, or bring them back"
         )
-    return f"{len(copied)} from {name_of(store)}, all {len(needed)} of open comparisons among them"
+    return f"{len(copied)} from {name_of(store)}, all {len(needed)} that the site shows among them"
 
 
 def _copy_secrets(part: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import ProtectedError, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
@@ -170,10 +170,13 @@ def go_on(experiment: Experiment, until: float = float("inf")) -> bool:
         if time.monotonic() > until:
             return False
         store.delete(keys)
-    for rows in _rows_of(experiment):
-        while _delete_some(rows):
-            if time.monotonic() > until:
-                return False
+    try:
+        for rows in _rows_of(experiment):
+            while _delete_some(rows):
+                if time.monotonic() > until:
+                    return False
+    except ProtectedError:  # an answer that was on its way came after its kind had gone
+        return False
     Experiment.everything.filter(pk=experiment.pk).delete()
     _log.info("The experiment %s is deleted.", experiment.name)
     return True

@@ -12,7 +12,7 @@ export class Beside {
   #answered = 0;
   #wanted = null;
   #starts = false;
-  #countedAt = -Infinity;
+  #counted = []; // when answers of this page filled a place
 
   constructor(api, screen) {
     this.#api = api;
@@ -41,14 +41,14 @@ export class Beside {
   /** An answer of this page fills a place: the bar moves at once. @param {string} choice as the labeler saw it */
   count(choice) {
     if (this.#starts && choice === "cant_tell") return; // another pair takes its place
-    this.#countedAt = performance.now();
+    this.#counted.push(performance.now());
     this.#answered += 1;
     this.#show();
   }
 
   /** An answer of this page was taken back. */
   discount() {
-    this.#countedAt = -Infinity;
+    this.#counted = [];
     this.#answered = Math.max(0, this.#answered - 1);
     this.#show();
   }
@@ -60,8 +60,10 @@ export class Beside {
     this.#screen.episodeAvailable(episode !== null);
     this.#screen.strip(episodes);
     const now = start ?? { answered, wanted };
-    const isFresh = performance.now() - this.#countedAt > COUNTED_AFTER_MS || this.#starts !== Boolean(start);
-    this.#answered = isFresh ? now.answered : Math.max(now.answered, this.#answered);
+    this.#counted = this.#counted.filter((at) => performance.now() - at < COUNTED_AFTER_MS);
+    const uncounted = this.#starts === Boolean(start) ? this.#counted.length : 0;
+    // No further than the answers that the site may not have counted yet; some may have filled no place.
+    this.#answered = Math.min(Math.max(now.answered, this.#answered), now.answered + uncounted);
     [this.#wanted, this.#starts] = [now.wanted, Boolean(start)];
     this.#show();
   }

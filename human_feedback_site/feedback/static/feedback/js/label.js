@@ -268,6 +268,7 @@ class Labeling {
   }
 
   #connected() {
+    this.screen.siteIsThere(true);
     this.away = this.outbox.away;
     this.screen.connection(this.away ? "away" : "fine");
   }
@@ -321,7 +322,10 @@ class Labeling {
   }
 
   #away() {
-    if (this.#over) return;
+    if (this.#over) {
+      this.screen.siteIsThere(false);
+      return;
+    }
     if (this.recalling) this.screen.say("undo_later");
     this.recalling = false;
     this.away = true;

@@ -2,6 +2,7 @@
 
 const TOAST_MS = 4_000;
 const FLASH_MS = 180;
+const RENEW_MS = 5_000;
 // As the style sheet has it.
 const NARROW = "(max-width: 40rem) and (orientation: portrait)";
 
@@ -33,7 +34,8 @@ export class Screen {
       button.setAttribute("aria-disabled", String(!["judging", "practice"].includes(state)));
     }
     this.#fillStrip();
-    for (const [name, is] of [["pairs-left", state !== "offline"], ["no-pairs-left", state === "offline"]]) {
+    const pairsLeft = ["judging", "practice", "feedback", "recalling"].includes(state);
+    for (const [name, is] of [["pairs-left", pairsLeft], ["no-pairs-left", !pairsLeft]]) {
       document.querySelector(`[data-${name}]`).hidden = !is;
     }
     element("panel-status").textContent = document.querySelector(`[data-panel="${state}"] h2`)?.textContent ?? "";
@@ -131,8 +133,15 @@ export class Screen {
     Object.assign(video, { muted: true, loop: true, autoplay: true, playsInline: true, src: url });
     caption.textContent = filled(this.#messages.step, { step: step.toLocaleString(document.documentElement.lang) });
     video.setAttribute("aria-label", caption.textContent);
+    // A link may have expired, or the store been away: the next one is tried after a while.
+    video.addEventListener("error", () => setTimeout(() => this.#renew(video, step), RENEW_MS));
     item.append(video, caption);
     return item;
+  }
+
+  #renew(video, step) {
+    const now = this.#episodes.find((each) => each.step === step);
+    if (now && video.isConnected) video.src = now.url;
   }
 
   episodeAvailable(is) {
@@ -205,6 +214,11 @@ export class Screen {
       if (state === name && !dialog.open) dialog.showModal();
       if (state !== name && dialog.open) dialog.close();
     }
+  }
+
+  /** Links that lead nowhere while the site is away, or has ended, are put away. */
+  siteIsThere(is) {
+    for (const link of document.querySelectorAll("[data-needs-site]")) link.hidden = !is;
   }
 
   help() {
