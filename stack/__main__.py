@@ -23,7 +23,7 @@ from stack.experiment import Experiment, ExperimentOptions
 from stack.folder import Folder
 from stack.process import State
 from stack.site import Site
-from stack.supervisor import Supervisor
+from stack.supervisor import ASKED_TO_END, Supervisor
 from stack.words import farewell, welcome
 from teacher.arguments import INTERRUPTED, OneLineParser
 from teacher.errors import TeacherError
@@ -73,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the stack until Ctrl-C, or until its experiment has ended; returns the exit status."""
     options = _parse(sys.argv[1:] if arguments is None else arguments)
     os.umask(0o077)  # what is written here is for its owner alone
+    ASKED_TO_END.clear()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     console = Console(highlight=False)
@@ -88,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _interrupt(*_: object) -> NoReturn:
+    ASKED_TO_END.set()
     raise KeyboardInterrupt
 
 

@@ -1,5 +1,6 @@
 """Keeps the programs of a stack running, and ends them all."""
 
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,10 @@ from stack.display import Display
 from stack.process import STOP_SECONDS, Process, Service, State
 
 LOOK_SECONDS = 0.1
+
+
+ASKED_TO_END = threading.Event()
+"""Set by the signals that end a stack, beside the exception that they raise."""
 
 
 class Supervisor:
@@ -54,7 +59,10 @@ class Supervisor:
 
         Raises:
             StackError: something cannot be kept running.
+            KeyboardInterrupt: Ctrl-C came where Python drops what is raised, as in a destructor.
         """
+        if ASKED_TO_END.is_set():
+            raise KeyboardInterrupt
         for process in self.processes:
             said = process.look()
             if said is not None:

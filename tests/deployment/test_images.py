@@ -97,6 +97,7 @@ def redis_port(
 def environment(compose: Any, postgres_url: str, s3_server: Any, redis_port: int) -> Environment:
     """A service's variables, with the addresses of the servers here."""
     with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("DROP DATABASE IF EXISTS images WITH (FORCE)")  # of other tests of this module
         connection.execute("CREATE DATABASE images")
     here = {
         **s3_server.environment(),

@@ -29,7 +29,7 @@ from stack.postgres import PostgreSQL
 from stack.process import Process, Service, State
 from stack.servers import Redis, program
 from stack.site import Site
-from stack.supervisor import Supervisor
+from stack.supervisor import ASKED_TO_END, Supervisor
 
 
 class Watched:
@@ -150,6 +150,15 @@ def test_stopping_ends_also_what_a_program_started_and_what_ignores_signals(
     assert all(map(is_alive, both))
     watched.supervisor.stop()
     wait_for_the_end_of(*both)
+
+
+def test_ctrl_c_that_python_drops_ends_a_stack_at_its_next_look(watched: Watched) -> None:
+    ASKED_TO_END.set()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            watched.supervisor.look()
+    finally:
+        ASKED_TO_END.clear()
 
 
 def test_what_a_dead_master_leaves_behind_ends_before_it_is_started_again(
