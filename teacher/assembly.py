@@ -151,10 +151,9 @@ def _teaching(settings: RunSettings, task: TaskInfo, parts: contextlib.ExitStack
     collector = ask_people(site, ledger, experiment, parts, value_of(config.manner))
     teaching = Teaching(ledger, collector, dataset, predictor, schedule, pool, explorer, goal)
     teaching.address = collector.experiment.invite_url
-    teaching.page = collector.experiment.page_url
     teaching.welcome = [
         f"Label here: {teaching.address}",
-        f"Watch, pause and finish it here: {teaching.page}",
+        f"Watch, pause and finish it here: {collector.experiment.page_url}",
         *_about_prompt(collector.experiment.prompt, config.prompt),
         *(*site.welcome, *about_rendering(site)),
     ]

@@ -56,7 +56,6 @@ class Teaching(PreferenceLearner):
         seconds: of joint training so far, without the time spent waiting for people; for schedules by time.
         pretrained: whether the predictor was fitted on the pretraining labels.
         address: where people label; empty where nobody does.
-        page: where a researcher watches, pauses and finishes it; empty where there is no site.
         welcome: lines to print once, such as how to enter the admin.
         schedule_lost: whether the run had another schedule than its settings say, which no checkpoint keeps.
         forgotten: comparisons that the ledger had at the last checkpoint and has no longer.
@@ -69,7 +68,6 @@ class Teaching(PreferenceLearner):
     seconds: float = 0.0
     pretrained: bool = False
     address: str = ""
-    page: str = ""
     welcome: Sequence[str] = ()
     schedule_lost: bool = False
     forgotten: int = 0
