@@ -6,13 +6,11 @@ do.
 With ``DATABASE_URL=postgresql://... SECRET_KEY=...`` all tests run once, on that server.
 """
 
-import fcntl
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 import psycopg
@@ -25,6 +23,9 @@ from django.db.utils import load_backend
 from pytest_django import DjangoDbBlocker
 
 from human_feedback_site.environment import read_database
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeOnce
 
 Using: TypeAlias = Callable[[str], AbstractContextManager[None]]
 MARKERS = {"postgresql_only": ("postgresql",), "both_databases": ("sqlite", "postgresql")}
@@ -95,18 +96,14 @@ def using(django_db_blocker: DjangoDbBlocker) -> Using:
 
 
 @pytest.fixture(scope="session")
-def migrated_database(tmp_path_factory: pytest.TempPathFactory, using: Using) -> Path:
-    """A SQLite file with the site's tables, to be copied: all workers of a run share one."""
-    folder = tmp_path_factory.getbasetemp()
-    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    path, new = folder / "migrated.sqlite3", folder / "new.sqlite3"
-    with (folder / "migrated.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.exists():
-            with using(f"sqlite:///{new}"):
-                call_command("migrate", verbosity=0, interactive=False)
-            new.rename(path)
-    return path
+def migrated_database(make_once: "MakeOnce", using: Using) -> Path:
+    """A SQLite file with the site's tables, to be copied."""
+
+    def migrate(folder: Path) -> None:
+        with using(f"sqlite:///{folder / 'site.sqlite3'}"):
+            call_command("migrate", verbosity=0, interactive=False)
+
+    return make_once("migrated", migrate) / "site.sqlite3"
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import subprocess
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -22,6 +23,9 @@ from teacher.demonstrations import load_demonstrations
 from teacher.teach import main
 from teacher.teachers import Manner
 from tests.documents import README, ROOT, blocks_of, commands_of, page_of, run_programs
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeOnce
 
 COMMANDS = list(commands_of(README))
 OF_TEACHERS = list(commands_of(page_of("teachers")))
@@ -37,16 +41,18 @@ def shortened(command: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(make_once: "MakeOnce") -> Path:
     """Of somebody who has given the README's commands, but for the one that needs another machine."""
-    folder = tmp_path_factory.mktemp("reader")
+    return make_once("reader", give_commands)
+
+
+def give_commands(folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(warmstart, "CLONING_EPOCHS", 10)
         for command in COMMANDS:
             if command.startswith("teach ") and "--site_url" not in command:
                 assert main(shortened(command)) == 0, command
-    return folder
 
 
 def test_the_readme_shows_the_commands_that_matter() -> None:

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,15 +14,21 @@ from agents.distributed import ALONE, joined_ranks
 from agents.errors import InvalidConfigError
 from tests.agents.programs import train_together
 
+if TYPE_CHECKING:
+    from tests.conftest import MakeOnce
+
 PROGRAM = Path(train_together.__file__)
 SIZE = 2
 Results = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(make_once: "MakeOnce") -> Path:
     """What the program wrote alone, which it is in this process, and as each of two ranks."""
-    folder = tmp_path_factory.mktemp("ranks")
+    return make_once("ranks", train_alone_and_together)
+
+
+def train_alone_and_together(folder: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
@@ -37,7 +43,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for process in processes:
             process.kill()
             process.wait()
-    return folder
 
 
 @pytest.fixture(scope="module")

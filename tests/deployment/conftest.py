@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -21,6 +21,9 @@ import yaml
 from packaging.requirements import Requirement
 
 from teacher.config import TeachConfig, save_config
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeOnce
 
 ROOT = Path(__file__).parents[2]
 SECRETS = ("SECRET_KEY", "POSTGRES_PASSWORD", "REDIS_PASSWORD", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
@@ -116,18 +119,21 @@ class Image:
     """An image whose files lie in ``place`` instead of ``/``.
 
     All stages share that folder, because a virtual environment works only where it was made. Steps for root
-    are left out, and collected in ``left_out``. Distributions are those that are installed here.
+    are left out, and collected in ``left_out``. Distributions are those that are installed here. Where it
+    ``is_built`` already, its files are left as they are.
     """
 
-    def __init__(self, stages: Mapping[str, Stage], role: str, place: Path) -> None:
+    def __init__(self, stages: Mapping[str, Stage], role: str, place: Path, *, is_built: bool) -> None:
         self.place = place
+        self._is_built = is_built
         self.left_out: list[str] = []
         self.command: list[str] = []
         self._stages = stages
         self._workdir = place
         self._environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         self._follow(f"{role}-build")
-        shutil.rmtree(place / "source")  # nothing of it is in the image
+        if not is_built:
+            shutil.rmtree(place / "source")  # nothing of it is in the image
         self._environment = {"PATH": "/usr/bin:/bin"}
         self._follow(role)
 
@@ -168,13 +174,15 @@ class Image:
         match keyword:
             case "WORKDIR":
                 self._workdir = Path(self.here(rest))
-                self._workdir.mkdir(parents=True, exist_ok=True)
+                if not self._is_built:
+                    self._workdir.mkdir(parents=True, exist_ok=True)
             case "ENV":
                 for setting in rest.split():
                     name, _, value = setting.partition("=")
                     self._environment[name] = self.here(value).replace("$PATH", self._environment["PATH"])
             case "COPY":
-                self._copy(*rest.split())
+                if not self._is_built:
+                    self._copy(*rest.split())
             case "RUN":
                 self._run(re.sub(r"--mount=\S+ ", "", rest))
             case "CMD":
@@ -199,6 +207,8 @@ class Image:
         script, *arguments = command.split()
         if script in FOR_ROOT:
             self.left_out.append(command)
+        elif self._is_built:
+            return
         elif script == "docker/install-distributions":
             role, prefix = arguments
             link_distributions(ROOT / f"docker/requirements-{role}.txt", Path(self.here(prefix)))
@@ -246,13 +256,18 @@ def _link(installed: Path, path: Path, prefix: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def site_image(stages: dict[str, Stage], tmp_path_factory: pytest.TempPathFactory) -> Image:
-    return Image(stages, "site", tmp_path_factory.mktemp("site-image"))
+def site_image(stages: dict[str, Stage], make_once: "MakeOnce") -> Image:
+    return _image(stages, "site", make_once)
 
 
 @pytest.fixture(scope="session")
-def render_image(stages: dict[str, Stage], tmp_path_factory: pytest.TempPathFactory) -> Image:
-    return Image(stages, "render", tmp_path_factory.mktemp("render-image"))
+def render_image(stages: dict[str, Stage], make_once: "MakeOnce") -> Image:
+    return _image(stages, "render", make_once)
+
+
+def _image(stages: Mapping[str, Stage], role: str, make_once: "MakeOnce") -> Image:
+    place = make_once(f"{role}-image", lambda place: Image(stages, role, place, is_built=False))
+    return Image(stages, role, place, is_built=True)
 
 
 @pytest.fixture

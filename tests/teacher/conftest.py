@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -17,6 +18,9 @@ from teacher.envs.recipe import EpisodeRecipe
 from teacher.loop import train
 from teacher.options import RewardConfig
 from teacher.segments import Segment
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeOnce
 
 torch.set_num_threads(1)  # as in a run: networks this small only lose by more
 
@@ -65,23 +69,26 @@ def memory_path() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_run(make_once: "MakeOnce") -> Path:
     """The directory of a run that is done, of 12 synthetic labels on Pendulum-v1; copy it to change it."""
-    config = TeachConfig(
-        env_id="Pendulum-v1",
-        predictor="synth",
-        name="done",
-        n_labels=12,
-        num_timesteps=256,
-        no_videos=True,
-        pretrain_iters=30,
-        runs_dir=str(tmp_path_factory.mktemp("runs")),
-        reward=RewardConfig(hidden=8),
-    )
-    with open_run(config, Console(quiet=True)) as run:
-        run.agent.config = replace(run.agent.config, num_steps=256)  # more than an episode has
-        train(run)
-    return config.run_dir
+
+    def finish(folder: Path) -> None:
+        config = TeachConfig(
+            env_id="Pendulum-v1",
+            predictor="synth",
+            name="done",
+            n_labels=12,
+            num_timesteps=256,
+            no_videos=True,
+            pretrain_iters=30,
+            runs_dir=str(folder),
+            reward=RewardConfig(hidden=8),
+        )
+        with open_run(config, Console(quiet=True)) as run:
+            run.agent.config = replace(run.agent.config, num_steps=256)  # more than an episode has
+            train(run)
+
+    return make_once("runs", finish) / "Pendulum-v1" / "done"
 
 
 @pytest.fixture

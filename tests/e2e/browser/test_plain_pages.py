@@ -8,10 +8,10 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
-from tests.e2e.conftest import PASSWORD
+from tests.e2e.browser.conftest import PASSWORD
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import LabelingPage, Site
+    from tests.e2e.browser.conftest import LabelingPage, Site
 
 BRIGHTNESS = """(element) => {
     const [red, green, blue] = getComputedStyle(element).backgroundColor.match(/[0-9.]+/g);

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from human_feedback_site.feedback.models import Comparison, Label, Lease, Participation, Undo
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import LabelingPage, Site
+    from tests.e2e.browser.conftest import LabelingPage, Site
 
 
 def test_answers_are_taken_back_one_after_the_other(site: Site, labeling: LabelingPage) -> None:

@@ -11,7 +11,7 @@ from human_feedback_site.feedback.models import TrainingPoint
 from human_feedback_site.feedback.services import experiments
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import LabelingPage, Site
+    from tests.e2e.browser.conftest import LabelingPage, Site
 
 PASSWORD = "a-long-enough-password"
 

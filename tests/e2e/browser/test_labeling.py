@@ -13,7 +13,7 @@ from playwright.sync_api import Dialog, Page, Route, expect
 from human_feedback_site.feedback.models import Comparison, Label, Undo
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import LabelingPage, Site
+    from tests.e2e.browser.conftest import LabelingPage, Site
 
 LABELS = "**/api/v1/labels"
 PROBLEM = "application/problem+json"

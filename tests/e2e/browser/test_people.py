@@ -22,7 +22,7 @@ from human_feedback_site.feedback.models import (
 from human_feedback_site.feedback.services import accounts, consent, experiments, invites
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import LabelingPage, Site
+    from tests.e2e.browser.conftest import LabelingPage, Site
 
 Make = Callable[..., Invite]
 Faults = Callable[[Page], list[str]]

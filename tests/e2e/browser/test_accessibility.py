@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from playwright.sync_api import Page, expect
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import LabelingPage, Site
+    from tests.e2e.browser.conftest import LabelingPage, Site
 
 NAME = "(({ activeElement: it }) => it.ariaLabel ?? it.innerText.replace(/\\s+/g, ' ').trim())(document)"
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 from pytest_django import Settings
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import LabelingPage, Site
+    from tests.e2e.browser.conftest import LabelingPage, Site
 
 LINK_SECONDS = 3  # long enough to be followed on a busy machine
 PLAYS = "(video) => video.videoWidth > 0 && video.currentTime > 0 && !video.error"

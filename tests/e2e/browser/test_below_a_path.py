@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.below_a_path import PASSWORD, Below, below_a_path
-from tests.e2e.conftest import PATIENCE_MS, LabelingPage
+from tests.e2e.browser.conftest import PATIENCE_MS, LabelingPage
 from tests.site.production.conftest import Production
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from django.core.cache import cache
 from playwright.sync_api import ViewportSize, expect
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import LabelingPage, Site
+    from tests.e2e.browser.conftest import LabelingPage, Site
 
 AHEAD = 8
 

@@ -239,9 +239,9 @@ def _clip(path: Path, color: tuple[int, int, int]) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """Chromium. Its driver keeps an event loop in this thread, so it must not outlive the module."""
+    """Chromium. Its driver keeps an event loop in this thread, so it must not outlive the package."""
     if CHROMIUM is None:
         pytest.fail("The browser tests need Chromium; install the package chromium.")
     expect.set_options(timeout=PATIENCE_MS)
