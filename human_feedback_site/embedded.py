@@ -56,6 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--public-url", default="", help="address by which other machines reach the site")
     parser.add_argument("--storage", default="", help="where clips are: s3://bucket/prefix or a folder")
     options = parser.parse_args(arguments)
+    options.storage = _store_named(options.storage or os.environ.get("TEACHER_STORAGE", "").strip())
     os.umask(0o077)  # what the site writes is for its owner alone, also in a folder that others may enter
     state_dir = options.state_dir.resolve()
     folder = state_dir / "site"
@@ -79,6 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
             "bind": options.bind,
             "public_url": options.public_url,
             "storage": options.storage,
+            "s3_endpoint_url": os.environ.get("S3_ENDPOINT_URL", "").strip(),
         }
         EmbeddedSite(folder, listener.detach(), announcement).run()
     return 0
@@ -267,9 +269,14 @@ def _environment(options: argparse.Namespace, state_dir: Path, port: int, instan
     }
     if public_url:
         environment["TEACHER_PUBLIC_URL"] = public_url
-    if options.storage:
-        environment["TEACHER_STORAGE"] = options.storage
+    # Always: without it, the settings take what the site before this one was started with.
+    environment["TEACHER_STORAGE"] = options.storage or str(state_dir / "media")
     return environment
+
+
+def _store_named(storage: str) -> str:
+    """The clip store by a name that is the same from any folder; empty for the one in the state folder."""
+    return storage if not storage or "://" in storage else str(Path(storage).resolve())
 
 
 def _is_loopback(bind: str) -> bool:

@@ -3,6 +3,7 @@
 Every function fails loudly: a value that cannot be understood stops the site with one line.
 """
 
+import json
 import os
 import re
 import secrets
@@ -89,9 +90,12 @@ def read_url(name: str) -> str | None:
     return parts._replace(netloc=parts.netloc.lower()).geturl()  # as browsers send it
 
 
-def read_s3_endpoint(name: str, storage: str) -> str | None:
-    """Return the address of the S3 server in the variable ``name``, or None where it is unset (Amazon's)."""
-    value = read_url(name)
+def read_s3_endpoint(name: str, storage: str, announced: str = "") -> str | None:
+    """Return the address of the S3 server in the variable ``name``.
+
+    Unset, it is that of the ``announced`` store; None is Amazon's.
+    """
+    value = read_url(name) or announced or None
     bucket = urlsplit(storage).netloc
     if value is not None and bucket and urlsplit(value).path.rpartition("/")[2] == bucket:
         raise ImproperlyConfigured(
@@ -220,9 +224,28 @@ def read_log_format() -> str:
     return value
 
 
-def read_storage(state_dir: Path) -> str:
-    """Return ``TEACHER_STORAGE``: ``s3://bucket/prefix`` or a folder; unset, one in the state folder."""
-    value = os.environ.get("TEACHER_STORAGE", "").strip()
+def announced_store(state_dir: Path) -> tuple[str, str]:
+    """Return the clip store of the embedded site that served a state folder last, and its S3 endpoint.
+
+    ``site/lock`` keeps what the site was started with (:mod:`human_feedback_site.embedded`). Each is empty
+    where it says nothing of it, the first also where the clips are in the state folder.
+    """
+    try:
+        site = json.loads((state_dir / "site" / "lock").read_text(encoding="utf-8"))
+        storage, endpoint = str(site["storage"]), str(site.get("s3_endpoint_url", ""))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return "", ""  # no embedded site has served it
+    if not storage.startswith("s3://") and not Path(storage).is_absolute():
+        return "", ""  # as seen from a folder that nobody knows
+    return storage, endpoint
+
+
+def read_storage(state_dir: Path, announced: str = "") -> str:
+    """Return ``TEACHER_STORAGE``: ``s3://bucket/prefix`` or a folder.
+
+    Unset, it is the ``announced`` store, and without one a folder in the state folder.
+    """
+    value = os.environ.get("TEACHER_STORAGE", "").strip() or announced
     if value.startswith("s3://"):
         if not re.fullmatch(r"s3://[A-Za-z0-9._-]+(/[^\s?#]*)?", value):
             raise ImproperlyConfigured(

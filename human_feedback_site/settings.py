@@ -13,6 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from human_feedback_site.environment import (
     LOOPBACK,
+    announced_store,
     host_of,
     origin_of,
     path_of,
@@ -55,16 +56,21 @@ SECRET_KEY = read_secret_key(STATE_DIR, embedded=_EMBEDDED)
 DATABASES = {"default": read_database(STATE_DIR)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# Clips: a folder that this site serves itself, or "s3://bucket/prefix", served by the store.
-TEACHER_STORAGE = read_storage(STATE_DIR)
-S3_ENDPOINT_URL = read_s3_endpoint("S3_ENDPOINT_URL", TEACHER_STORAGE)
+# Clips: a folder that this site serves itself, or "s3://bucket/prefix", served by the store. What manage.py
+# does for an embedded site it does with the store that the site was started with.
+_NAMES_STORE = bool(os.environ.get("TEACHER_STORAGE", "").strip())
+_ANNOUNCED_STORE, _ANNOUNCED_S3 = announced_store(STATE_DIR) if _EMBEDDED and not _NAMES_STORE else ("", "")
+TEACHER_STORAGE = read_storage(STATE_DIR, _ANNOUNCED_STORE)
+S3_ENDPOINT_URL = read_s3_endpoint("S3_ENDPOINT_URL", TEACHER_STORAGE, _ANNOUNCED_S3)
 S3_PUBLIC_ENDPOINT_URL = read_origin("S3_PUBLIC_ENDPOINT_URL") or S3_ENDPOINT_URL
 if _HTTPS and TEACHER_STORAGE.startswith("s3://") and (S3_PUBLIC_ENDPOINT_URL or "").startswith("http://"):
     raise ImproperlyConfigured(
         "S3_PUBLIC_ENDPOINT_URL must begin with https:// as TEACHER_PUBLIC_URL does: "
         f"browsers show no clip from {S3_PUBLIC_ENDPOINT_URL} on a page that came by https."
     )
-if TEACHER_STORAGE.startswith("s3://"):
+if (
+    TEACHER_STORAGE.startswith("s3://") and not _ANNOUNCED_STORE
+):  # most commands need no clips, and so no keys
     require_s3_credentials(S3_ENDPOINT_URL)
 MEDIA_LINK_SECONDS = 3600
 MEDIA_KEEP_DAYS = read_count("MEDIA_KEEP_DAYS", 30)  # from an experiment's end; 0: clips stay for ever

@@ -69,6 +69,10 @@ class MediaStoreError(FeedbackError):
     """The media store cannot be reached, or refuses; trying again later may help."""
 
 
+class ClipsElsewhereError(MediaStoreError):
+    """The media store holds none of an experiment's clips: they are in another one, or gone."""
+
+
 class NotInstalledError(FeedbackError):
     """The site was installed without what this needs."""
 

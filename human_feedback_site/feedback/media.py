@@ -276,6 +276,11 @@ def media_store() -> FolderMedia | S3Media:
     return _open(settings.TEACHER_STORAGE)
 
 
+def name_of(store: FolderMedia | S3Media) -> str:
+    """Return the store as its settings name it."""
+    return f"the folder {store.root}" if isinstance(store, FolderMedia) else store.address
+
+
 @cache
 def _open(url: str) -> FolderMedia | S3Media:
     return S3Media(url) if url.startswith("s3://") else FolderMedia(Path(url))

@@ -1,5 +1,6 @@
 """``manage.py backup`` and ``restore`` on real servers and files: what comes back."""
 
+import json
 import os
 import shutil
 import signal
@@ -158,6 +159,20 @@ def test_an_embedded_site_comes_back_with_its_runs_while_both_are_in_use(
     after = rows_of_file(state / "site.sqlite3")  # the admin and the token are those of before
     assert after["auth_user"] == before["auth_user"]
     assert len(after["feedback_apitoken"]) == len(before["feedback_apitoken"])
+
+
+def test_clips_are_copied_from_where_the_embedded_site_was_started_with(tmp_path: Path) -> None:
+    """As by ``teach --storage``; the command is told the state folder alone, and deletes there, too."""
+    site, clips = embedded(tmp_path / "state"), tmp_path / "clips"
+    (tmp_path / "state/media").rename(clips)
+    (tmp_path / "state/site").mkdir()
+    (tmp_path / "state/site/lock").write_text(json.dumps({"url": None, "storage": str(clips)}))
+    said = done("backup backup", site, tmp_path)
+    assert f"clips: 2 from the folder {clips}, all 2 that the site shows among them" in said
+    with closing(sqlite3.connect(tmp_path / "state/site.sqlite3")) as database, database:
+        database.execute("UPDATE feedback_experiment SET trainer_seen_at = '2020-01-01 00:00:00'")
+    assert "2 clips in storage" in done("delete_experiment hopper --no-input", site, tmp_path)
+    assert files_below(clips) == {}
 
 
 @pytest.mark.parametrize("left_out", ["runs", "runs/Hopper-v5/x/ledger.sqlite3", "state"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -24,6 +25,8 @@ from human_feedback_site.feedback.media import FolderMedia, media_store
 from human_feedback_site.feedback.services import chores, consent, deletion, invites
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.site.conftest import Browser, Put, Stored, Trainer
 
 OF_NOBODY = {"Labeler", "ApiToken", "Attempts"}  # models whose rows are of no experiment
@@ -245,6 +248,96 @@ def test_a_store_that_is_away_leaves_all_as_it_was(
     assert "not-mounted cannot be used" in root.get(reverse("admin:index")).content.decode()
     assert (rows(), trainer.experiment.state) == (before, "running")
     settings.TEACHER_STORAGE = there
+
+
+@pytest.fixture
+def elsewhere(trainer: Trainer, browser: Browser, settings: Settings, tmp_path: Path) -> Iterator[Path]:
+    """The settings name another store than the one with the clips of a finished run."""
+    fill(trainer, browser)
+    silence(trainer)
+    clips = Path(settings.TEACHER_STORAGE)
+    settings.TEACHER_STORAGE = str(tmp_path / "another")
+    (tmp_path / "another").mkdir()
+    yield clips
+    settings.TEACHER_STORAGE = str(clips)
+
+
+def clips_below(folder: Path) -> int:
+    return len(list(folder.rglob("*.mp4")))
+
+
+OTHER_STORE = (
+    r"Expected 7 clips of hopper in the folder \S+/another, found none: name the store that the site uses in "
+    r"TEACHER_STORAGE; if they are gone for good, run manage\.py delete_experiment hopper --without-clips\."
+)
+
+
+def test_where_the_clips_are_in_another_store_nothing_is_deleted(
+    elsewhere: Path, trainer: Trainer, root: Client, settings: Settings
+) -> None:
+    models.Comparison.objects.update(status="cancelled")  # as the end of a run leaves what nobody answered
+    before = rows()
+    with pytest.raises(CommandError, match=OTHER_STORE + " Nothing was deleted"):
+        delete()
+    for answer in (root.get(page := address(trainer)), root.post(page, {"post": "yes"})):
+        assert answer.status_code == 302
+    shown = root.get(reverse("admin:index")).content.decode()
+    assert "found none: name the store that the site uses in TEACHER_STORAGE" in shown
+    assert (rows(), clips_below(elsewhere)) == (before, 7)
+    settings.TEACHER_STORAGE = str(elsewhere)
+    assert "7 clips in storage" in delete()
+    assert clips_below(elsewhere) == 0
+
+
+def test_a_deletion_does_not_go_on_with_another_store(
+    elsewhere: Path, trainer: Trainer, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    another, settings.TEACHER_STORAGE = settings.TEACHER_STORAGE, str(elsewhere)
+    with monkeypatch.context() as patch:
+        patch.setattr(media, "MAX_KEYS", 2)
+        kill_at(patch, 0)
+        with pytest.raises(Killed):
+            delete()
+    settings.TEACHER_STORAGE = another
+    assert chores.finish_deletions() == "0 finished, 1 left for the next time"
+    with pytest.raises(CommandError, match=OTHER_STORE + " hopper is hidden"):
+        delete()
+    assert clips_below(elsewhere) == 5
+    settings.TEACHER_STORAGE = str(elsewhere)
+    assert chores.finish_deletions() == "1 finished"
+    assert clips_below(elsewhere) == 0
+
+
+@pytest.mark.parametrize("folder", ["another", "gone"])
+def test_clips_that_are_gone_for_good_are_left_out_where_that_is_asked_for(
+    elsewhere: Path, trainer: Trainer, settings: Settings, folder: str
+) -> None:
+    settings.TEACHER_STORAGE = str(Path(settings.TEACHER_STORAGE).with_name(folder))
+    assert "with: 3 comparisons, 2 labels, 1 invitation" in delete(without_clips=True)
+    assert rows() == dict.fromkeys(rows(), 0)
+    assert clips_below(elsewhere) == 7
+
+
+def test_clips_in_two_stores_are_told_before_the_deletion(
+    elsewhere: Path, trainer: Trainer, settings: Settings
+) -> None:
+    first = next(elsewhere.rglob("first.mp4"))
+    here = Path(settings.TEACHER_STORAGE) / first.relative_to(elsewhere)
+    here.parent.mkdir(parents=True)
+    first.rename(here)
+    said = delete()
+    assert "1 clip in storage, 6 clips that are not in this storage, and stay where they are" in said
+    assert (clips_below(here.parents[1]), clips_below(elsewhere)) == (0, 6)
+
+
+def test_what_was_imported_without_its_clips_can_be_deleted(
+    elsewhere: Path, trainer: Trainer, root: Client
+) -> None:
+    models.Experiment.objects.update(trainer_seen_at=None)
+    models.Comparison.objects.update(status="answered")
+    models.Episode.objects.all().delete()
+    root.post(address(trainer), {"post": "yes"})
+    assert not models.Experiment.everything.exists()
 
 
 def test_a_store_that_goes_away_meanwhile_is_told_and_tried_again(

@@ -20,6 +20,8 @@ from typing import Any
 import pytest
 import requests
 
+from tests.site.conftest import settings_of
+
 Start = Callable[..., dict[str, Any]]
 
 
@@ -117,6 +119,7 @@ def site(start: Start, state: Path, taken: int) -> Iterator[dict[str, Any]]:
             ALLOWED_HOSTS="lab.example",
             TEACHER_PORT=str(min(taken, 65000)),
             WEB_CONCURRENCY="abc",
+            TEACHER_STORAGE=str(state.with_name("clips")),
         )
 
 
@@ -139,6 +142,12 @@ def test_the_port_can_be_chosen(site: dict[str, Any], taken: int) -> None:
     first = min(taken, 65000)
     assert first <= site["port"] < first + 100
     assert site["port"] != taken
+
+
+def test_commands_look_for_clips_where_the_site_does(site: dict[str, Any], state: Path) -> None:
+    """They are given the state folder alone."""
+    told = settings_of(TEACHER_STATE_DIR=str(state))
+    assert told["TEACHER_STORAGE"] == site["storage"] == str(state.with_name("clips"))
 
 
 def test_how_many_processes_production_has_is_nothing_to_it(site: dict[str, Any]) -> None:

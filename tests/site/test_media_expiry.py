@@ -176,6 +176,25 @@ def test_a_bucket_that_is_away_is_tried_again(
     assert trainer.experiment.media_deleted_at is None
 
 
+def test_clips_in_another_store_are_not_taken_for_deleted(
+    trainer: Trainer, media_folder: Path, settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer.register(2)
+    finish(trainer)
+    settings.TEACHER_STORAGE = str(tmp_path)
+    assert chores.expire_media() == "0 deleted, those of 1 experiment(s) left for the next time"
+    assert (
+        f"The clips of hopper are not deleted yet: Expected 4 clips of hopper in the folder {tmp_path}, "
+        "found none: name the store that the site uses in TEACHER_STORAGE; if they are gone for good, set "
+        "MEDIA_KEEP_DAYS=0."
+    ) in caplog.text
+    assert trainer.experiment.media_deleted_at is None
+    assert set(Comparison.objects.values_list("status", flat=True)) == {"open"}
+    settings.TEACHER_STORAGE = str(media_folder)
+    assert chores.expire_media() == "4 deleted"
+    assert chores.expire_media() == "0 deleted"
+
+
 def test_the_experiments_after_one_that_fails_have_their_turn(
     trainer: Trainer, stranger: Trainer, media_folder: Path, tmp_path: Path
 ) -> None:

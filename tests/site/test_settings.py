@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import stat
@@ -98,6 +99,31 @@ def test_s3_is_public_at_its_endpoint_unless_another_is_given(tmp_path: Path) ->
     found = settings(tmp_path, **s3, S3_PUBLIC_ENDPOINT_URL="https://clips.example.org")
     assert found["S3_PUBLIC_ENDPOINT_URL"] == "https://clips.example.org"
     assert found["TEACHER_STORAGE"] == "s3://clips/here"
+
+
+def announce(folder: Path, **said: object) -> None:
+    """Leave what an embedded site said of itself, which keeps what it was started with."""
+    (folder / "site").mkdir(exist_ok=True)
+    (folder / "site/lock").write_text(json.dumps({"url": None, **said}).ljust(400))
+
+
+def test_the_clips_of_an_embedded_site_are_where_it_was_started_with(tmp_path: Path) -> None:
+    announce(tmp_path, storage="s3://clips/here", s3_endpoint_url="http://s3:9000")
+    found = settings(tmp_path)  # without keys: most commands need none
+    assert (found["TEACHER_STORAGE"], found["S3_ENDPOINT_URL"]) == ("s3://clips/here", "http://s3:9000")
+    assert settings(tmp_path, S3_ENDPOINT_URL="http://other:9")["S3_ENDPOINT_URL"] == "http://other:9"
+    assert settings(tmp_path, TEACHER_STORAGE="/mine")["TEACHER_STORAGE"] == "/mine"
+    database = {"DATABASE_URL": "postgresql://u:p@h/d", "SECRET_KEY": KEY}
+    assert settings(tmp_path, **database)["TEACHER_STORAGE"] == str(tmp_path / "media")
+    announce(tmp_path, storage="/elsewhere/clips")
+    assert settings(tmp_path)["TEACHER_STORAGE"] == "/elsewhere/clips"
+
+
+@pytest.mark.parametrize("said", ['{"storage": ""}', '{"storage": "clips"}', "{", "[]", "", "null", "\ud800"])
+def test_what_an_embedded_site_has_not_said_is_not_used(tmp_path: Path, said: str) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/lock").write_text(said, errors="surrogatepass")
+    assert settings(tmp_path)["TEACHER_STORAGE"] == str(tmp_path / "media")
 
 
 def test_an_https_address_is_served_by_http_behind_a_proxy(tmp_path: Path) -> None:

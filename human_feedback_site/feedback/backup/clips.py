@@ -8,7 +8,7 @@ from pathlib import Path
 from botocore.exceptions import ClientError
 
 from human_feedback_site.feedback.errors import BackupError
-from human_feedback_site.feedback.media import FolderMedia, S3Media, is_clip_key
+from human_feedback_site.feedback.media import FolderMedia, S3Media, is_clip_key, name_of
 from human_feedback_site.feedback.media_faults import media_errors, status_of
 from human_feedback_site.feedback.storage_setup import CONTENT_TYPE, set_up
 
@@ -64,11 +64,6 @@ def restore_clips(store: Store, folder: Path) -> int:
         if stored.get(key) != path.stat().st_size:
             raise BackupError(f"{name_of(store)} has not kept {key} as it was given; try again")
     return len(wanted)
-
-
-def name_of(store: Store) -> str:
-    """The store as its settings name it."""
-    return f"the folder {store.root}" if isinstance(store, FolderMedia) else store.address
 
 
 def _clips_in(store: Store) -> Iterator[tuple[str, int]]:

@@ -13,12 +13,12 @@ from django.db.migrations.loader import MigrationLoader
 
 from human_feedback_site.environment import make_private_folder
 from human_feedback_site.feedback.backup import postgresql, sqlite
-from human_feedback_site.feedback.backup.clips import check_room_for_clips, name_of, restore_clips
+from human_feedback_site.feedback.backup.clips import check_room_for_clips, restore_clips
 from human_feedback_site.feedback.backup.folders import check_room, restore_folder
 from human_feedback_site.feedback.backup.manifest import Database, read_manifest, secret_key_digest
 from human_feedback_site.feedback.backup.write import KEPT
 from human_feedback_site.feedback.errors import BackupError
-from human_feedback_site.feedback.media import media_store
+from human_feedback_site.feedback.media import media_store, name_of
 
 
 def restore(folder: Path, runs: Path) -> Iterator[str]:

@@ -21,6 +21,7 @@ from human_feedback_site.feedback.errors import MediaStoreError
 from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.models import Comparison, Experiment, Lease, Undo
 from human_feedback_site.feedback.services import aggregate, deletion, limits, settling
+from human_feedback_site.feedback.services.clip_store import refuse_another_store
 from human_feedback_site.feedback.services.experiments import trainer_away
 from human_feedback_site.feedback.services.leases import lock
 
@@ -101,6 +102,7 @@ def _with_expired_media() -> QuerySet[Experiment]:
 
 def _delete_media(experiment: Experiment, until: float) -> int:
     """Delete clips until none is left, the time is up or the experiment goes on; return how many."""
+    refuse_another_store(experiment, "set MEDIA_KEEP_DAYS=0")  # a store that deletes by itself needs no chore
     store = media_store()
     still_expired = _with_expired_media().filter(pk=experiment.pk)
     deleted = 0

@@ -2,7 +2,8 @@
 
 From the moment when it is asked for, the experiment is hidden: no page, labeler or trainer finds it. Then its
 clips are deleted, then its rows in batches, and its own row last, so that whoever goes on after an
-interruption (the same command, the admin, or a chore) finds what is left by its name.
+interruption (the same command, the admin, or a chore) finds what is left by its name. Where the media store
+holds none of the clips that there should be, they are in another one, and nothing is deleted.
 """
 
 import logging
@@ -14,7 +15,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import ProtectedError, Q, QuerySet
+from django.db.models import F, ProtectedError, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
@@ -33,6 +34,7 @@ from human_feedback_site.feedback.models import (
     TrainingPoint,
     Undo,
 )
+from human_feedback_site.feedback.services.clip_store import clips_named, refuse_another_store
 
 MOST_CLIPS = 20_000
 """Clips are counted up to here before a deletion; more would keep somebody waiting who wants to read it."""
@@ -50,6 +52,7 @@ class Contents:
 
     Attributes:
         clips: in the media store, no more than ``MOST_CLIPS`` of them.
+        lacking: clips that are in another store, if they are anywhere.
         arrivals: people whose number on a platform is kept.
         elsewhere: examples of other experiments that show its clips.
     """
@@ -57,6 +60,7 @@ class Contents:
     comparisons: int
     labels: int
     clips: int
+    lacking: int
     invitations: int
     arrivals: int
     consents: int
@@ -76,6 +80,10 @@ _NAMES = {
     "comparisons": ("comparison", "comparisons"),
     "labels": ("label", "labels"),
     "clips": ("clip in storage", "clips in storage"),
+    "lacking": (
+        "clip that is not in this storage, and stays where it is",
+        "clips that are not in this storage, and stay where they are",
+    ),
     "invitations": ("invitation", "invitations"),
     "arrivals": ("participant's number on a platform", "participants' numbers on a platform"),
     "consents": ("answer to the consent text", "answers to the consent text"),
@@ -92,14 +100,23 @@ def _words(name: str, count: int) -> str:
     return f"{number} {_NAMES[name][count != 1]}"
 
 
-def contents_of(experiment: Experiment) -> Contents:
-    """Count what goes with an experiment; raises :class:`MediaStoreError`."""
+def contents_of(experiment: Experiment, *, without_clips: bool = False) -> Contents:
+    """Count what goes with an experiment; raises :class:`MediaStoreError`.
+
+    Raises :class:`ClipsElsewhereError` where none of its clips is found, unless it goes ``without_clips``.
+    """
+    clips = named = 0
+    if not without_clips and _clips_stored(experiment):
+        _refuse_another_store(experiment)
+        clips = media_store().count(experiment.name, MOST_CLIPS + 1)
+        named = clips_named(experiment) if experiment.deletion_asked_at is None else 0
     labels = Label.objects.filter(comparison__experiment=experiment)
     elsewhere = Example.objects.filter(comparison__experiment=experiment).exclude(experiment=experiment)
     return Contents(
         comparisons=experiment.comparisons.count(),
         labels=labels.count(),
-        clips=media_store().count(experiment.name, MOST_CLIPS + 1) if _clips_stored(experiment) else 0,
+        clips=clips,
+        lacking=max(0, named - clips) if clips <= MOST_CLIPS else 0,
         invitations=experiment.invites.count(),
         arrivals=experiment.arrivals.count(),
         consents=ConsentAnswer.objects.filter(text__experiment=experiment).count(),
@@ -113,6 +130,10 @@ def _clips_stored(experiment: Experiment) -> bool:
     store = media_store()
     there = not isinstance(store, FolderMedia) or store.root.exists()
     return there or experiment.comparisons.exists() or experiment.episodes.exists()
+
+
+def _refuse_another_store(experiment: Experiment) -> None:
+    refuse_another_store(experiment, f"run manage.py delete_experiment {experiment} --without-clips")
 
 
 def state_of(experiment: Experiment) -> str:
@@ -138,16 +159,20 @@ def refuse_while_training(experiment: Experiment) -> None:
     )
 
 
-def ask_for_deletion(experiment: Experiment) -> None:
+def ask_for_deletion(experiment: Experiment, *, without_clips: bool = False) -> None:
     """Hide an experiment for good; what is left to do then may be done at any time, by anybody.
 
-    Raises :class:`TrainerAtWorkError`, and :class:`MediaStoreError` where its clips cannot even be listed.
+    ``without_clips`` leaves what is in storage where it is. Raises :class:`TrainerAtWorkError`, and
+    :class:`MediaStoreError` where its clips cannot even be listed, or are elsewhere.
     """
-    if _clips_stored(experiment):
+    if not without_clips and _clips_stored(experiment):
         media_store().keys(experiment.name)
+        _refuse_another_store(experiment)
     with transaction.atomic():
         locked = Experiment.everything.select_for_update(no_key=True).get(pk=experiment.pk)
         refuse_while_training(locked)
+        if without_clips:
+            _note_clips_done(locked)
         if locked.deletion_asked_at is not None:
             return
         Experiment.objects.filter(pk=locked.pk).update(
@@ -165,11 +190,10 @@ def go_on(experiment: Experiment, until: float = float("inf")) -> bool:
 
     Nothing more is begun when :func:`time.monotonic` passes ``until``. Raises :class:`MediaStoreError`.
     """
-    store = media_store()
-    while _clips_stored(experiment) and (keys := store.keys(experiment.name)):
-        if time.monotonic() > until:
+    if not _clips_are_done(experiment):
+        if not _delete_clips(experiment, until):
             return False
-        store.delete(keys)
+        _note_clips_done(experiment)
     try:
         for rows in _rows_of(experiment):
             while _delete_some(rows):
@@ -179,6 +203,30 @@ def go_on(experiment: Experiment, until: float = float("inf")) -> bool:
         return False
     Experiment.everything.filter(pk=experiment.pk).delete()
     _log.info("The experiment %s is deleted.", experiment.name)
+    return True
+
+
+def _clips_are_done(experiment: Experiment) -> bool:
+    """Say whether its clips were deleted, or left, since the deletion was asked for."""
+    return Experiment.everything.filter(
+        pk=experiment.pk, media_deleted_at__gte=F("deletion_asked_at")
+    ).exists()
+
+
+def _note_clips_done(experiment: Experiment) -> None:
+    Experiment.everything.filter(pk=experiment.pk).update(media_deleted_at=Now())
+
+
+def _delete_clips(experiment: Experiment, until: float) -> bool:
+    """Delete all clips that are in the store; say whether there was time for that."""
+    if not _clips_stored(experiment):
+        return True
+    _refuse_another_store(experiment)  # it may be another one than when the deletion was asked for
+    store = media_store()
+    while keys := store.keys(experiment.name):
+        if time.monotonic() > until:
+            return False
+        store.delete(keys)
     return True
 
 

@@ -30,19 +30,24 @@ class Command(BaseCommand):
             dest="ask",
             help="do not ask for the name again",
         )
+        parser.add_argument(
+            "--without-clips",
+            action="store_true",
+            help="leave clips where they are, as where they or their storage are gone already",
+        )
 
-    def handle(self, *args: Any, name: str, ask: bool, **options: Any) -> str:
+    def handle(self, *args: Any, name: str, ask: bool, without_clips: bool = False, **options: Any) -> str:
         """Say what goes, ask, and delete it."""
         experiment = Experiment.everything.filter(name=name).first()
         if experiment is None:
             raise CommandError(f"There is no experiment {name!r}.")
         try:
             deletion.refuse_while_training(experiment)
-            contents = deletion.contents_of(experiment)
+            contents = deletion.contents_of(experiment, without_clips=without_clips)
             self.stdout.write(f"The experiment {name} goes for good, with: {contents}.")
             if ask:
                 self._ask(name)
-            deletion.ask_for_deletion(experiment)
+            deletion.ask_for_deletion(experiment, without_clips=without_clips)
             deletion.go_on(experiment)
         except (MediaStoreError, TrainerAtWorkError) as error:
             raise CommandError(f"{error} {deletion.state_of(experiment)}") from None
