@@ -20,7 +20,7 @@ from teacher.errors import ConfigError
 from teacher.files import locked_folder, remove_held
 from teacher.judges import Judge, ScriptedTeacher, goal_of, value_of
 from teacher.ledger import LEDGER_NAME, Ledger
-from teacher.people import SiteOptions, about_rendering, ask_people, open_site, reopen_experiment
+from teacher.people import SiteOptions, about_lost, about_rendering, ask_people, open_site, reopen_experiment
 from teacher.preferences import PreferenceDataset
 from teacher.run import Run, Teaching, make_predictor, segment_length
 from teacher.schedules import make_schedule
@@ -144,10 +144,10 @@ def _teaching(settings: RunSettings, task: TaskInfo, parts: contextlib.ExitStack
     if config.predictor == "synth":
         synthetic = SyntheticTeacher(ledger, config.seed, _judge(config, ledger))
         return Teaching(ledger, synthetic, dataset, predictor, schedule, pool, explorer, goal)
-    site = open_site(_site_options(config), parts)
+    site = open_site(_site_options(config), ledger, parts)
     experiment = _experiment(config, settings.run_id, task)
     if settings.reopen:
-        reopen_experiment(site, experiment)
+        reopen_experiment(site, ledger, experiment)
     collector = ask_people(site, ledger, experiment, parts, value_of(config.manner))
     teaching = Teaching(ledger, collector, dataset, predictor, schedule, pool, explorer, goal)
     teaching.address = collector.experiment.invite_url
@@ -155,7 +155,7 @@ def _teaching(settings: RunSettings, task: TaskInfo, parts: contextlib.ExitStack
         f"Label here: {teaching.address}",
         f"Watch, pause and finish it here: {collector.experiment.page_url}",
         *_about_prompt(collector.experiment.prompt, config.prompt),
-        *(*site.welcome, *about_rendering(site)),
+        *(*site.welcome, *about_lost(collector), *about_rendering(site)),
     ]
     return teaching
 

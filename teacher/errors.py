@@ -109,3 +109,7 @@ class BackgroundError(TeacherError):
 
 class DataError(TeacherError):
     """A ledger, checkpoint or segment file is damaged, or belongs to something else."""
+
+
+class ForgottenError(DataError):
+    """The labeling site does not have any more what this run has read from it."""

@@ -129,6 +129,11 @@ class Ledger:
         """``seq`` of the last feed item that was read; 0 before the first."""
         return self._number("SELECT cursor FROM feed")
 
+    def outcomes(self, after: int) -> dict[int, tuple[UUID, str | None]]:
+        """Comparison and decision of each feed item after ``after`` that no newer one has replaced."""
+        query = "SELECT seq, uuid, decision FROM comparison WHERE seq > ? ORDER BY seq"
+        return {seq: (UUID(bytes=uuid), decision) for seq, uuid, decision in self._rows(query, (after,))}
+
     def total(self) -> int:
         """Comparisons ever written, whatever became of them."""
         return self._number("SELECT count(*) FROM comparison")

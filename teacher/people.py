@@ -13,9 +13,11 @@ from teacher.checks import refuse_all
 from teacher.client import ExperimentSettings, FeedbackClient
 from teacher.clips import ClipRenderer
 from teacher.collectors.human import HumanCollector
+from teacher.collectors.memory import refuse_lost_database, take_up
 from teacher.collectors.publisher import Publication, Renderer
 from teacher.config import DEFAULT_PROMPT
 from teacher.embedded_site import ensure_site
+from teacher.errors import counted
 from teacher.judges import Value, true_return
 from teacher.ledger import Ledger
 from teacher.storage import Storage, open_storage
@@ -57,16 +59,18 @@ class Site:
         return self.storage.startswith("s3://")
 
 
-def open_site(options: SiteOptions, parts: contextlib.ExitStack) -> Site:
+def open_site(options: SiteOptions, ledger: Ledger, parts: contextlib.ExitStack) -> Site:
     """The site that the options name, or the one of this machine, started where it does not run.
 
     Raises:
         ConfigError: the options do not fit, or the token is missing.
+        ForgottenError: the site of this machine is gone, and the run of this ledger has read from it.
         SiteUnreachableError: the site on this machine did not start.
     """
     require_token(options.site_url)
     if options.site_url is not None and options.storage is not None:
         return Site(options.site_url, os.environ[TOKEN_VARIABLE], options.storage)
+    refuse_lost_database(Path(options.state_dir), ledger)
     handle = ensure_site(Path(options.state_dir), options.bind, options.public_url, options.storage)
     parts.callback(handle.release)
     admin = f"Admin: {handle.admin_url}  user admin, password in {handle.admin_password_file}"
@@ -99,14 +103,15 @@ def ask_people(
     return parts.enter_context(contextlib.closing(collector))
 
 
-def reopen_experiment(site: Site, settings: ExperimentSettings) -> None:
+def reopen_experiment(site: Site, ledger: Ledger, settings: ExperimentSettings) -> None:
     """Let an experiment go on that is finished; one that is paused stays so.
 
     Raises:
-        SiteRefusedError, SiteUnreachableError: as :meth:`FeedbackClient.put_experiment`.
+        ForgottenError, SiteRefusedError, SiteUnreachableError: as :func:`take_up`.
     """
     with contextlib.closing(FeedbackClient(site.url, site.token)) as client:
-        if client.put_experiment(settings).state == "finished":
+        experiment, _ = take_up(client, settings, ledger)
+        if experiment.state == "finished":
             client.put_experiment(settings, state="running")
 
 
@@ -120,6 +125,14 @@ def _open_renderer(site: Site, storage: Storage, parts: contextlib.ExitStack) ->
 
     queue = RenderQueue(redis_url, WorkersStore(storage, site.storage), renderer)
     return parts.enter_context(contextlib.closing(queue))
+
+
+def about_lost(collector: HumanCollector) -> list[str]:
+    """Say that the site had lost the experiment, where it had."""
+    if not collector.asked_anew:
+        return []
+    name, asked = collector.experiment.name, counted(collector.asked_anew, "comparison")
+    return [f"The site did not have {name} any more; it was made again, and asks {asked} anew"]
 
 
 def about_rendering(site: Site) -> list[str]:

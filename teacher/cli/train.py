@@ -19,6 +19,7 @@ from teacher.config import RunSettings, TeachConfig
 from teacher.crew import Crew
 from teacher.errors import (
     ConfigError,
+    ForgottenError,
     SiteRefusedError,
     SiteUnreachableError,
     StorageError,
@@ -108,6 +109,8 @@ def _teach(run: Run, resume: str) -> int:
         run.finish()
     except (SiteUnreachableError, SiteRefusedError) as error:
         console.print(f"The site was not told: {error}. To tell it: {resume}", style="yellow")
+    except ForgottenError as error:
+        console.print(f"The site was not told: {error}", style="yellow")
     console.print(f"To train it further: [bold]{resume} {_more(run.config, run.agent.total_steps)}[/]")
     return 0
 

@@ -6,15 +6,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from uuid import uuid4
 
-from teacher.client import Experiment, Feed, Point
+from teacher.client import Feed, Point
 from teacher.collectors.backoff import Backoff, patiently
 from teacher.collectors.base import CollectorStatus
 from teacher.collectors.films import Films
+from teacher.collectors.memory import check_feed, experiment_gone, take_up
 from teacher.collectors.publisher import Publication, Publisher
-from teacher.errors import DataError, SiteUnreachableError, StorageError
+from teacher.errors import SiteRefusedError, SiteUnreachableError, StorageError, TeacherError
 from teacher.ledger import Comparison, Role
 from teacher.preferences import Preference
 from teacher.segments import Segment
@@ -38,6 +40,7 @@ class HumanCollector:
 
     Attributes:
         experiment: as the site knew it on construction, with the addresses for labelers.
+        asked_anew: comparisons that the site had lost with the whole experiment, before any was decided.
     """
 
     def __init__(self, publication: Publication, revive: Callable[[], None] | None = None) -> None:
@@ -46,15 +49,14 @@ class HumanCollector:
         Raises:
             SiteRefusedError: a wrong token, or another run has this name.
             SiteUnreachableError: no answer within some seconds.
-            DataError: the site has forgotten decisions of this run.
+            ForgottenError: the site has forgotten decisions of this run; nothing was made there.
         """
         self._ledger, self._client = publication.ledger, publication.client
         self._settings = publication.settings
         self._revive = revive
-        self.experiment = patiently(
-            lambda: self._client.put_experiment(self._settings), _START_DELAYS, revive
+        self.experiment, self.asked_anew = patiently(
+            lambda: take_up(self._client, self._settings, self._ledger), _START_DELAYS, revive
         )
-        self._check_memory(self.experiment)
         self._lock = threading.Lock()  # for what both threads change, down to the next blank line
         self._submitted: deque[Comparison] = deque()
         self._arrived: list[Preference] = []
@@ -121,12 +123,17 @@ class HumanCollector:
 
         Raises:
             SiteUnreachableError, SiteRefusedError: the site could not be told.
+            ForgottenError: the experiment was deleted there.
         """
         self.close()
         self._waiting_for = None
         patiently(self._tell_finished, _FINISH_DELAYS, self._revive)
 
     def _tell_finished(self) -> None:
+        try:
+            self._read_feed()  # to finish an experiment that was deleted would make another
+        except SiteRefusedError as error:
+            raise self._explained(error) from error
         self._post_points()
         with contextlib.suppress(StorageError):  # the last video may have come after the last round
             self._films.upload()
@@ -142,12 +149,10 @@ class HumanCollector:
         self._thread.join(_CLOSE_SECONDS)
         self._publisher.close()
 
-    def _check_memory(self, experiment: Experiment) -> None:
-        if experiment.last_seq < self._ledger.cursor:
-            raise DataError(
-                f"expected at least {self._ledger.cursor} decisions of {experiment.name} on the site, it has "
-                f"{experiment.last_seq}; its database was replaced: restore it, or start another run"
-            )
+    def _explained(self, error: SiteRefusedError) -> TeacherError:
+        if error.status != HTTPStatus.NOT_FOUND:
+            return error
+        return experiment_gone(self._client, self._settings.name, self._ledger)
 
     def _raise_trouble(self) -> None:
         if self._trouble is not None:
@@ -161,6 +166,8 @@ class HumanCollector:
                 self._wake.clear()
                 self._round()
                 self._wake.wait(self._seconds_to_next())
+        except SiteRefusedError as error:
+            self._trouble = self._explained(error)
         except Exception as error:
             self._trouble = error
 
@@ -205,6 +212,7 @@ class HumanCollector:
 
     def _read_feed(self) -> Feed:
         feed = self._client.decisions(self._settings.name, after=self._ledger.cursor)
+        check_feed(self._client, self._settings.name, self._ledger, feed)
         if feed.items:
             with self._lock:  # who has seen an answer counted in the ledger finds it in the next receive
                 self._ledger.record(feed.items, cursor=feed.items[-1].seq)

@@ -11,7 +11,7 @@ from teacher.config import slug
 from teacher.errors import DataError
 from teacher.files import written_whole
 from teacher.ledger import Ledger
-from teacher.people import ask_people, open_site
+from teacher.people import about_lost, ask_people, open_site
 from teacher.wrapper.clips import Films
 from teacher.wrapper.recording import Source
 from teacher.wrapper.settings import WrapperConfig
@@ -33,7 +33,7 @@ def people_collector(
         terminal = terminal_descriptor() if config.people == "terminal" else None
         prompt = PromptCollector(ledger, films.frames, config.logs, source.fps, terminal)
         return parts.enter_context(contextlib.closing(prompt))
-    site = open_site(config.site, parts)
+    site = open_site(config.site, ledger, parts)
     settings = ExperimentSettings(
         name=config.site.name or f"{slug(source.env_id)}-{slug(config.logs.resolve().name)}",
         run_id=run_id_in(config.logs),
@@ -45,7 +45,8 @@ def people_collector(
     )
     renderer = films if films.way == "replay" else None  # pictures need no more than the usual processes
     collector = ask_people(site, ledger, settings, parts, renderer=renderer)
-    print(f"Label here: {collector.experiment.invite_url}", *site.welcome, sep="\n", flush=True)
+    said = (f"Label here: {collector.experiment.invite_url}", *site.welcome, *about_lost(collector))
+    print(*said, sep="\n", flush=True)
     return collector
 
 

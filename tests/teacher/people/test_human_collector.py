@@ -2,6 +2,7 @@
 
 import contextlib
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,15 @@ from teacher.client import ExperimentSettings, FeedbackClient
 from teacher.clips import ClipJob, ClipRenderer, Shot, render
 from teacher.collectors import human
 from teacher.embedded_site import SiteHandle
-from teacher.errors import DataError, RenderError, SiteRefusedError, SiteUnreachableError, StorageError
+from teacher.errors import (
+    ForgottenError,
+    RenderError,
+    SiteRefusedError,
+    SiteUnreachableError,
+    StorageError,
+)
 from teacher.ledger import Comparison, Ledger
+from teacher.people import Site, SiteOptions, about_lost, open_site, reopen_experiment
 from teacher.segments import Segment
 from teacher.storage import FolderStorage
 from tests.teacher.people.conftest import CLIP_SIZE
@@ -292,12 +300,139 @@ def test_a_site_that_never_answers_is_an_error_at_the_start(
         pass
 
 
-def test_a_replaced_database_is_noticed(start_asking: Any, tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger.sqlite3")
-    ledger.record([], cursor=5)
-    ledger.close()
-    with pytest.raises(DataError, match="database was replaced"), start_asking():
+# A site that has forgotten
+
+
+@contextlib.contextmanager
+def site_database(site: SiteHandle) -> Iterator[sqlite3.Connection]:
+    """The database of a site, to change it as a restoration or a deletion does."""
+    path = Path(site.storage).parent / "site.sqlite3"
+    with contextlib.closing(sqlite3.connect(path, timeout=60)) as database, database:
+        yield database
+
+
+def knows(site: SiteHandle, name: str) -> bool:
+    with site_database(site) as database:
+        return bool(database.execute("SELECT 1 FROM feedback_experiment WHERE name = ?", (name,)).fetchone())
+
+
+DELETE = "UPDATE feedback_experiment SET name = name || '-deleted' WHERE name = ?"
+OLDER = "UPDATE feedback_sequencecounter SET last_seq = last_seq - 1 WHERE experiment_id = ?"
+OTHER = "UPDATE feedback_decision SET decision = 'equal', probability = 0.5 WHERE experiment_id = ?"
+
+
+@pytest.fixture
+def answered(start_asking: Any, pairs: Pairs, tmp_path: Path) -> None:
+    """A run that has read two decisions of its experiment, and was stopped."""
+    with start_asking() as asking:
+        asking.collector.submit(pairs[:2], "training", 100)
+        asking.bots(1)
+        asking.receive(2)
+
+
+@pytest.mark.usefixtures("answered")
+def test_an_experiment_that_was_deleted_is_not_made_again(
+    start_asking: Any, site: SiteHandle, experiment: ExperimentSettings, tmp_path: Path
+) -> None:
+    with site_database(site) as database:
+        database.execute(DELETE, (experiment.name,))
+    with pytest.raises(ForgottenError) as refused, start_asking():
         pass
+    assert str(refused.value) == (
+        f"the site at {site.url} has no experiment {experiment.name} of this token's owner, and this run has "
+        "read 2 decisions of it: it was deleted there, or the site has another database; restore its newest "
+        f"backup, or begin anew in another log_dir; {tmp_path / 'ledger.sqlite3'} keeps the labels"
+    )
+    (tmp_path / "config.json").touch()  # a run of teach, which has other remedies
+    with pytest.raises(ForgottenError, match=rf"-n NAME --policy {tmp_path} \(teach export {tmp_path} FILE"):
+        reopen(site, experiment, tmp_path)
+    assert not knows(site, experiment.name)
+
+
+def reopen(site: SiteHandle, experiment: ExperimentSettings, run: Path) -> None:
+    with contextlib.closing(Ledger(run / "ledger.sqlite3")) as ledger:
+        reopen_experiment(Site(site.url, site.token, site.storage), ledger, experiment)
+
+
+@pytest.mark.usefixtures("answered")
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        (OLDER, "expected at least 2 decisions of .*, it has 1: its database was replaced or restored to an"),
+        (OTHER, "decision 1 of .* is another than this run has read: its database was restored to an older"),
+    ],
+    ids=["older", "older and answered since"],
+)
+def test_a_database_that_was_restored_to_an_older_state_is_noticed_before_anything_changes(
+    start_asking: Any,
+    site: SiteHandle,
+    experiment: ExperimentSettings,
+    tmp_path: Path,
+    statement: str,
+    said: str,
+) -> None:
+    with site_database(site) as database:
+        (number,) = database.execute(
+            "SELECT id FROM feedback_experiment WHERE name = ?", (experiment.name,)
+        ).fetchone()
+        database.execute("UPDATE feedback_experiment SET state = 'finished' WHERE id = ?", (number,))
+        database.execute(statement, (number,))
+    with pytest.raises(ForgottenError, match=said), start_asking():
+        pass
+    with pytest.raises(ForgottenError, match=said):
+        reopen(site, experiment, tmp_path)
+    with site_database(site) as database:
+        query = "SELECT state FROM feedback_experiment WHERE id = ?"
+        assert database.execute(query, (number,)).fetchone() == ("finished",)
+
+
+@pytest.mark.parametrize("statement", [DELETE, OLDER], ids=["deleted", "older"])
+def test_what_the_site_forgets_during_a_run_is_noticed_and_not_made_again(
+    start_asking: Any,
+    pairs: Pairs,
+    wait_until: Any,
+    site: SiteHandle,
+    experiment: ExperimentSettings,
+    statement: str,
+) -> None:
+    with start_asking() as asking:
+        asking.collector.submit(pairs[:2], "training", 100)
+        asking.bots(1)
+        asking.receive(2)
+        asking.dismiss()
+        with site_database(site) as database:
+            query = "SELECT id FROM feedback_experiment WHERE name = ?"
+            (number,) = database.execute(query, (experiment.name,)).fetchone()
+            database.execute(statement, (experiment.name if statement == DELETE else number,))
+        wait_until(lambda: not asking.collector._thread.is_alive())
+        with pytest.raises(ForgottenError, match=r"its database was replaced|it was deleted there"):
+            asking.collector.receive()
+        with pytest.raises(ForgottenError):
+            asking.collector.finish()
+    assert knows(site, experiment.name) == (statement != DELETE)
+
+
+@pytest.mark.usefixtures("answered")
+def test_another_run_with_the_name_of_a_deleted_experiment_is_named_as_the_reason(
+    start_asking: Any, site: SiteHandle, experiment: ExperimentSettings
+) -> None:
+    with site_database(site) as database:
+        database.execute(DELETE, (experiment.name,))
+    with contextlib.closing(FeedbackClient(site.url, site.token)) as client:
+        client.put_experiment(replace(experiment, run_id=uuid4()))
+    with pytest.raises(SiteRefusedError, match="belongs to another run"), start_asking():
+        pass
+
+
+def test_a_new_site_is_not_started_where_the_one_that_the_run_has_read_from_is_gone(tmp_path: Path) -> None:
+    options = SiteOptions(state_dir=str(tmp_path / "state"))
+    with contextlib.closing(Ledger(tmp_path / "ledger.sqlite3")) as ledger, contextlib.ExitStack() as parts:
+        ledger.record([], cursor=5)
+        with pytest.raises(
+            ForgottenError, match=r"has read 5 decisions from .*site\.sqlite3 is gone; restore"
+        ):
+            open_site(options, ledger, parts)
+    assert not (tmp_path / "state").exists()
 
 
 @pytest.mark.usefixtures("s3_variables")
@@ -308,6 +443,9 @@ def test_comparisons_that_a_new_site_never_heard_of_are_registered_again(
         asking.collector.submit(pairs[:2], "training", 100)
         wait_until(lambda: asking.ledger.unfinished() == [])
     with start_asking(at=s3_site) as asking:
+        (said,) = about_lost(asking.collector)
+        assert said.startswith(f"The site did not have {asking.settings.name} any more; it was made again")
+        assert said.endswith("asks 2 comparisons anew")
         for bot in asking.bots(1):
             asking.receive(2)
             asking.collector.finish()
