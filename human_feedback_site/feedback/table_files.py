@@ -18,7 +18,15 @@ _CSV_ROWS_AT_ONCE = 500
 _PARQUET_ROWS_AT_ONCE = 20_000
 # A spreadsheet takes a cell that begins so for a formula. An apostrophe before it makes it text; one more
 # before those that have one already, so that it can be taken away again.
-FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+CHANGED = re.compile(
+    r"[+-]?[0-9]+([.,][0-9]+)?(E[+-]?[0-9]+)?|TRUE|FALSE"
+    r"|[0-9]+([/.-][0-9]+){1,2}|[0-9]{1,2}-[A-Z][a-z]{2}|[A-Z][a-z]{2}-[0-9]{2}"
+)
+"""What a spreadsheet makes of texts that look like numbers, truth or dates, such as 7 of 007.
+
+An export leaves such a text alone; an apostrophe before it says that it is as it should be.
+"""
 
 Row = Sequence[Any]
 
@@ -31,13 +39,19 @@ class FileType:
     write: Callable[[Sequence[Column], Iterable[Row]], Iterator[bytes]]
 
 
+def is_quoted(text: str) -> bool:
+    """Say whether a text that begins with an apostrophe has one more than it means."""
+    return _FORMULA.match(text) is not None or CHANGED.fullmatch(text.lstrip("'")) is not None
+
+
 def csv_cell(kind: Kind, value: Any) -> str:
     """Return a cell as CSV has it."""
     if value is None:
         return ""
     if kind == Kind.TEXT:
         text = str(value).replace("\x00", "\N{REPLACEMENT CHARACTER}")
-        return f"'{text}" if FORMULA.match(text) else text
+        must_be = _FORMULA.match(text) or (text.startswith("'") and is_quoted(text))
+        return f"'{text}" if must_be else text
     if kind == Kind.TIME:
         return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
     if kind == Kind.YES_NO:

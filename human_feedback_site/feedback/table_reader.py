@@ -4,6 +4,7 @@ import codecs
 import csv
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +13,7 @@ from typing import Any, TextIO
 from uuid import UUID
 
 from human_feedback_site.feedback.errors import BadFileError
-from human_feedback_site.feedback.table_files import FORMULA, read_parquet
+from human_feedback_site.feedback.table_files import CHANGED, is_quoted, read_parquet
 from human_feedback_site.feedback.tables import Column, Kind, Table
 
 _MOST_PROBLEMS = 20
@@ -21,42 +22,64 @@ _SHOWN = 60  # characters of a cell in a message
 _DELIMITERS = ",;\t"  # as exported; of spreadsheets where numbers have commas; of their "Unicode text"
 _SEPARATOR_LINE = re.compile(r'"?sep=."?')
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+([eE][+-]?[0-9]+)?")
-_CHANGED_BY_SPREADSHEETS = {Kind.UUID, Kind.NUMBER, Kind.YES_NO, Kind.TIME}
-_ADVICE = "; if a spreadsheet changed this column, import the file as it was exported"
+_CHANGED_BY_SPREADSHEETS = {Kind.UUID, Kind.WHOLE, Kind.NUMBER, Kind.YES_NO, Kind.TIME}
+ADVICE = "; if a spreadsheet changed this column, import the file as it was exported"
 _LIKE = {Kind.TIME: " such as 2026-01-31T09:30:00Z"}
+_WHOLE_AS_NUMBER = re.compile(r"(-?[0-9]{1,15})\.0+")  # of programs for which a column with gaps is of such
+_ROUNDED = 5e-6  # relative: at worst, spreadsheets keep six digits, as in 1.23457E-05
+
+
+def is_same_number(known: float | None, told: float | None) -> bool:
+    """Say whether a number is the known one, also where a spreadsheet has rounded it."""
+    if known is None or told is None:
+        return known is told
+    return math.isclose(known, told, rel_tol=_ROUNDED)
 
 
 class Problems:
-    """What is wrong with files; when it is a lot, the rest does not matter."""
+    """What is wrong with files; when it is a lot, the rest does not matter.
+
+    Attributes:
+        resaved: files with something in them that no export writes, but spreadsheets do.
+    """
 
     def __init__(self) -> None:
-        self._found: list[str] = []
-        self._columns: set[tuple[str, str]] = set()
+        self.resaved: set[str] = set()
+        self._found: dict[tuple[str, str], str] = {}
+        self._lines: Counter[tuple[str, str]] = Counter()
 
-    def add_once(self, row: "Row", column: Column, message: str) -> None:
-        """Note what is wrong with a column, in whose other cells it likely is as well."""
-        if (row.file, column.name) not in self._columns:
-            self._columns.add((row.file, column.name))
-            self.add(row, message)
+    def add(self, row: "Row", message: str, subject: str | None = None) -> None:
+        """Note what is wrong with a row; raises :class:`BadFileError` when it is enough.
 
-    def add(self, row: "Row", message: str) -> None:
-        """Note what is wrong with a row; raises :class:`BadFileError` when it is enough."""
-        self._found.append(f"{row.where}: {message}")
+        What is wrong with the same ``subject`` in other lines of the file is counted, but not told again;
+        without one, that is the same message.
+        """
+        key = (row.file, message if subject is None else subject)
+        self._lines[key] += 1
+        self._found.setdefault(key, f"{row.where}: {message}")
         if len(self._found) == _MOST_PROBLEMS:
             self.complain()
 
     def complain(self) -> None:
         """Raise :class:`BadFileError` where anything was wrong."""
         if self._found:
-            raise BadFileError(self._found)
+            lines = ((said, self._lines[key]) for key, said in self._found.items())
+            raise BadFileError([said if n == 1 else f"{said} (so in {n:,} lines)" for said, n in lines])
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a file, its cells by column; ``where`` names file and line."""
+    """A line of a file.
+
+    Attributes:
+        where: file and line.
+        cells: by column.
+        quoted: texts that had an apostrophe before them, which says that they are as they should be.
+    """
 
     where: str
     cells: Mapping[str, Any]
+    quoted: frozenset[str] = frozenset()
 
     @property
     def file(self) -> str:
@@ -66,6 +89,10 @@ class Row:
     def __getitem__(self, column: str) -> Any:
         """Return a cell."""
         return self.cells[column]
+
+    def may_be_changed(self, column: str) -> bool:
+        """Say whether a spreadsheet may have made this text of another, if one saved the file."""
+        return column not in self.quoted and CHANGED.fullmatch(self[column]) is not None
 
 
 def read_table(table: Table, path: Path, problems: Problems) -> Iterator[Row]:
@@ -90,6 +117,8 @@ def _read_csv(table: Table, path: Path, problems: Problems) -> Iterator[Row]:
         with path.open(newline="", encoding=_encoding(path)) as file:
             heading = _heading(table, path, file)
             reader = csv.reader(file, strict=True, delimiter=heading.delimiter)
+            if heading.delimiter != ",":
+                problems.resaved.add(path.name)
             for texts in reader:
                 if not any(texts):  # spreadsheets leave such lines at the end
                     continue
@@ -152,16 +181,29 @@ def _row(where: str, columns: list[Column], texts: list[str], problems: Problems
         problems.add(row, f"expected {len(columns)} cells, found {len(texts)}")
         return None
     cells: dict[str, Any] = {}
+    quoted = set()
     for column, text in zip(columns, texts, strict=True):
         try:
             cells[column.name] = _cell(column, text)
         except ValueError as error:
             message = f"{column.name}: expected {error}, found {text[:_SHOWN]!r}"
             if text and column.kind in _CHANGED_BY_SPREADSHEETS:
-                problems.add_once(row, column, message + _ADVICE)
+                problems.add(row, message + ADVICE, column.name)
             else:
                 problems.add(row, message)
-    return Row(where, cells) if len(cells) == len(columns) else None
+            continue
+        if _is_resaved(column.kind, text):
+            problems.resaved.add(row.file)
+        if column.kind == Kind.TEXT and text.startswith("'") and cells[column.name] != text:
+            quoted.add(column.name)
+    return Row(where, cells, frozenset(quoted)) if len(cells) == len(columns) else None
+
+
+def _is_resaved(kind: Kind, text: str) -> bool:
+    """Say whether a cell is as spreadsheets write it, and no export does."""
+    if kind == Kind.YES_NO:
+        return text in {"TRUE", "FALSE"}
+    return kind == Kind.NUMBER and text != "" and ("E" in text or not set(text) & set(".e"))
 
 
 def _cell(column: Column, text: str) -> Any:
@@ -182,7 +224,7 @@ def _cell(column: Column, text: str) -> Any:
 
 
 def _text(column: Column, text: str) -> str:
-    if FORMULA.match(text) and text.startswith("'"):
+    if text.startswith("'") and is_quoted(text):
         text = text[1:]
     if column.choices is not None and text not in column.choices:
         raise ValueError(f"one of {', '.join(sorted(column.choices))}")
@@ -192,6 +234,8 @@ def _text(column: Column, text: str) -> str:
 
 
 def _whole(text: str) -> int:
+    if as_number := _WHOLE_AS_NUMBER.fullmatch(text):
+        text = as_number[1]
     if not _WHOLE.fullmatch(text):
         raise ValueError
     return int(text)

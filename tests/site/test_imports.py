@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
 
 Exported = dict[str, bytes]
+ADVICE = "if a spreadsheet changed this column, import the file as it was exported"
 
 
 def export(name: str = "hopper") -> Exported:
@@ -256,7 +257,7 @@ BAD: list[tuple[str, str, dict[str, object], str]] = [
     ("labels", "an unknown comparison", {"comparison": uuid4()}, "there is no comparison"),
     ("labels", "another meaning", {"meaning": "cant_tell"}, "meaning: expected equal, found cant_tell"),
     ("labels", "no such choice", {"choice": "up"}, "choice: expected one of cant_tell, equal, left, right"),
-    ("labels", "other content", {"labeler": "zoe"}, "the label is known with other content"),
+    ("labels", "other content", {"labeler": "zoe"}, "known with another labeler: 'you', found 'zoe'"),
     (
         "labels",
         "another's lease",
@@ -291,6 +292,18 @@ def test_what_does_not_fit_is_refused_with_its_line(
     assert export() == exported
 
 
+def test_labels_of_another_export_are_told_in_one_line(
+    trainer: Trainer, story: Exported, bring_back: Callable[..., str]
+) -> None:
+    other = story
+    for column in ("comparison", "label", "undo"):
+        other = changed(other, "labels", column, lambda text: str(uuid4()) if text else "")
+    with pytest.raises(CommandError) as refused:
+        bring_back(other)
+    [line] = str(refused.value).splitlines()[1:]
+    assert re.fullmatch(r"labels\.csv line 2: there is no comparison \S+ in this .* \(so in 9 lines\)", line)
+
+
 def test_what_belongs_to_another_experiment_stays_there(
     trainer: Trainer, stranger: Trainer, bring_back: Callable[..., str]
 ) -> None:
@@ -305,9 +318,15 @@ def test_many_mistakes_are_told_together_and_nothing_is_imported(
 ) -> None:
     forget()
     wrong = {name: content.replace(b"hopper/", b"walker/") for name, content in story.items()}
+    wrong = edited(wrong, "comparisons", step="x", priority="1001")
     with pytest.raises(CommandError) as refused:
         bring_back(wrong, owner="ada")
-    assert len(str(refused.value).splitlines()) > 7
+    assert [line.partition(": ")[2] for line in str(refused.value).splitlines()] == [
+        "",
+        f"step: expected a whole number, found 'x'; {ADVICE}",
+        f"priority: expected a whole number from -1000 to 1000, found '1001'; {ADVICE}",
+        "expected keys of clips under hopper/ (so in 6 lines)",
+    ]
     assert not Experiment.objects.exists()
 
 
@@ -389,6 +408,8 @@ A_TIME = "a time such as 2026-01-31T09:30:00Z"
         ("labels", "created_at", "46053.39583", A_TIME),
         ("labels", "label", "1.2E+35", "a uuid"),
         ("labels", "swapped", "WAHR", "a true or false"),
+        ("labels", "response_ms", "1,234", "a whole number"),
+        ("comparisons", "step", "1.23457E+12", "a whole number"),
         ("comparisons", "first_return", "1,5", "a number"),
     ],
     ids=str,
@@ -405,12 +426,126 @@ def test_what_a_spreadsheet_mangled_is_told_in_one_line_for_the_whole_column(
     forget()
     with pytest.raises(CommandError) as refused:
         bring_back({**story, table: text.getvalue().encode()}, owner="ada")
-    advice = "if a spreadsheet changed this column, import the file as it was exported"
-    assert str(refused.value).splitlines() == [
-        "Nothing was imported.",
-        f"{table}.csv line 2: {column}: expected {expected}, found {found!r}; {advice}",
-    ]
+    told = f"{column}: expected {expected}, found {found!r}; {ADVICE} (so in {len(wrong)} lines)"
+    assert str(refused.value).splitlines() == ["Nothing was imported.", f"{table}.csv line 2: {told}"]
     assert not Experiment.objects.exists()
+
+
+def changed(exported: Exported, table: str, column: str, change: Callable[[str], str]) -> Exported:
+    """Change all cells of a column."""
+    changed = [{**row, column: change(row[column])} for row in rows(exported, table)]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, changed[0])
+    writer.writeheader()
+    writer.writerows(changed)
+    return {**exported, table: text.getvalue().encode()}
+
+
+RETURNS = (1234.5678901234567, -1.2345678901234567e-05)
+
+
+@pytest.fixture
+def exact(story: Exported) -> Exported:
+    """An export in which true returns have all their digits."""
+    Comparison.objects.update(first_return=RETURNS[0], second_return=RETURNS[1])
+    return export()
+
+
+def rounded(digits: int) -> Callable[[str], str]:
+    return lambda text: f"{float(text):.{digits}G}" if text else ""
+
+
+@pytest.mark.parametrize("digits", [6, 10, 15])
+def test_numbers_that_a_spreadsheet_rounded_are_the_known_ones(
+    exact: Exported, bring_back: Callable[..., str], digits: int
+) -> None:
+    saved = exact
+    for column in ("first_return", "second_return"):
+        saved = changed(saved, "comparisons", column, rounded(digits))
+    assert b"-1.2345" in saved["comparisons"]
+    assert bring_back(saved) == "0 comparisons; 0 labels; 0 taken back."
+    assert export() == exact
+
+
+def test_numbers_that_are_others_are_told_in_one_line(
+    exact: Exported, bring_back: Callable[..., str]
+) -> None:
+    with pytest.raises(CommandError) as refused:
+        bring_back(changed(exact, "comparisons", "first_return", rounded(4)))
+    told = f"the comparison is known with another first_return: {RETURNS[0]}, found 1235.0; {ADVICE}"
+    assert str(refused.value).splitlines()[1:] == [f"comparisons.csv line 2: {told} (so in 7 lines)"]
+
+
+@pytest.mark.parametrize(("digits", "told"), [(10, True), (17, False)])
+def test_new_comparisons_with_rounded_numbers_are_imported_and_it_is_said(
+    exact: Exported, bring_back: Callable[..., str], digits: int, told: bool
+) -> None:
+    saved = exact
+    for column in ("first_return", "second_return", "probability"):
+        saved = changed(saved, "comparisons", column, rounded(digits))
+    forget()
+    said = bring_back(saved, owner="ada")
+    assert said.startswith("7 comparisons; 9 labels; 1 taken back.")
+    assert ("NOTICE: no number in comparisons.csv has more than 11 digits" in said) == told
+    assert bring_back(exact) == "0 comparisons; 0 labels; 0 taken back."
+
+
+def test_a_trainer_that_registers_again_what_came_by_a_spreadsheet_is_not_refused(trainer: Trainer) -> None:
+    pair = trainer.comparison()
+    pair["first"]["true_return"] = RETURNS[0]
+    trainer.post(f"{trainer.path}/comparisons", {"comparisons": [pair]})
+    Comparison.objects.update(first_return=1234.567890)
+    answer = trainer.post(f"{trainer.path}/comparisons", {"comparisons": [pair]})
+    assert answer == {"registered": 0, "existing": 1}
+
+
+def test_whole_numbers_with_a_point_are_whole(story: Exported, bring_back: Callable[..., str]) -> None:
+    """As programs write them for which a column with empty cells is of fractions."""
+    saved = changed(story, "labels", "response_ms", lambda text: f"{text}.0" if text else "")
+    forget()
+    bring_back(saved, owner="ada")
+    assert export() == story
+
+
+NUMBERED = {"007": "7", "1e5": "1.00E+05", "mar-3": "3-Mar", "2026-01-02": "1/2/2026", "true": "TRUE"}
+
+
+@pytest.mark.parametrize("name", NUMBERED)
+def test_names_that_a_spreadsheet_may_have_changed_are_not_given_to_somebody_else(
+    story: Exported, bring_back: Callable[..., str], name: str
+) -> None:
+    Labeler.objects.filter(name="you").update(name=name)
+    exported = export()
+    saved = changed(resaved(exported), "labels", "labeler", lambda text: NUMBERED.get(text, text))
+    with pytest.raises(
+        CommandError, match=rf"known with another labeler: '{name}', found .* \(so in \d lines"
+    ):
+        bring_back(saved)
+    Labeler.objects.filter(name=name).update(name="gone")
+    forget()
+    found = NUMBERED[name]
+    with pytest.raises(CommandError) as refused:
+        bring_back(saved, owner="ada")
+    [line] = str(refused.value).splitlines()[1:]
+    assert f"labeler: a spreadsheet saved this file, and may have made {found!r} of another name" in line
+    assert not Experiment.objects.exists()
+    meant = changed(saved, "labels", "labeler", lambda text: f"'{text}" if text == found else text)
+    assert bring_back(meant, owner="ada").startswith("7 comparisons; 9 labels")
+    assert Labeler.objects.filter(name=found).exists()
+    assert bring_back(saved) == "0 comparisons; 0 labels; 0 taken back."  # now there is somebody of that name
+
+
+@pytest.mark.parametrize("name", ["7", "'7", "''7", "'-7", "it's"])
+def test_names_with_apostrophes_come_back_as_they_were(
+    story: Exported, bring_back: Callable[..., str], name: str
+) -> None:
+    Labeler.objects.filter(name="you").update(name=name)
+    exported = export()
+    forget()
+    Labeler.objects.all().delete()
+    bring_back(exported, owner="ada")
+    assert Labeler.objects.filter(name=name).exists()
+    assert export() == exported
 
 
 def test_a_new_experiment_needs_an_owner(trainer: Trainer, bring_back: Callable[..., str]) -> None:

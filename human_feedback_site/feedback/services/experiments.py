@@ -25,6 +25,7 @@ from human_feedback_site.feedback.models import (
     TrainingPoint,
 )
 from human_feedback_site.feedback.services import prompts, settling
+from human_feedback_site.feedback.table_reader import is_same_number
 
 _MEDIA_CONNECTIONS = 8
 _NO_CLIP = f"missing, empty or larger than {MAX_CLIP_BYTES // 2**20} MiB"
@@ -154,10 +155,15 @@ def _unknown(experiment: Experiment, comparisons: Sequence[NewComparison]) -> di
         old = known.get(item.uuid)
         if old is not None and (
             old.experiment_id != experiment.pk
-            or any(getattr(old, name) != value for name, value in _described(item).items())
+            or any(not _is_same(getattr(old, name), value) for name, value in _described(item).items())
         ):
             raise ConflictError(f"The comparison {item.uuid} is already registered with other content.")
     return {index: item for index, item in enumerate(comparisons) if item.uuid not in known}
+
+
+def _is_same(known: Any, told: Any) -> bool:
+    """Say whether a trainer tells what is known, also where that came by a spreadsheet, which rounds."""
+    return is_same_number(known, told) if isinstance(told, float) else bool(known == told)
 
 
 def _described(item: NewComparison) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from human_feedback_site.feedback.models import (
 from human_feedback_site.feedback.services import parts
 from human_feedback_site.feedback.services.accounts import labeler_named, participation_of
 from human_feedback_site.feedback.services.leases import live, lock, standing
-from human_feedback_site.feedback.table_reader import Problems, Row
+from human_feedback_site.feedback.table_reader import ADVICE, Problems, Row
 
 _AS_TOLD = ("choice", "swapped", "prompt_version", "response_ms", "shown_ms", "created_at")
 _JUDGED = {Comparison.Status.OPEN, Comparison.Status.ANSWERED}
@@ -47,6 +47,7 @@ class AddedLabels:
         self._experiment = experiment
         self._problems = problems
         self._labelers: dict[str, Labeler] = {}
+        self._names: dict[str, bool] = {}
 
     def add(self, rows: Sequence[Row], made: Container[UUID]) -> None:
         """Append labels and withdrawals; labels of comparisons that the import ``made`` count as they did."""
@@ -91,6 +92,8 @@ class AddedLabels:
     ) -> bool:
         """Say whether what a line says fits together, and to what is recorded."""
         label = known.get(row["label"])
+        if label is None and row.file in self._problems.resaved and row.may_be_changed("labeler"):
+            self._doubt_name(row)
         meaning = verdict_of(row["choice"], swapped=row["swapped"])
         wrong = {
             f"there is no comparison {row['comparison']} in this experiment": row["comparison"]
@@ -102,12 +105,32 @@ class AddedLabels:
             > MAX_LABELER_NAME,
             "undo and undone_at come together": (row["undo"] is None) != (row["undone_at"] is None),
             "the undo is that of another label": undos.get(row["undo"], row["label"]) != row["label"],
-            "the label is known with other content": label is not None and _content(label) != _told(row),
         }
-        for message, holds in wrong.items():
+        for number, (message, holds) in enumerate(wrong.items()):
             if holds:
-                self._problems.add(row, message)
-        return not any(wrong.values())
+                self._problems.add(row, message, f"rule {number}")
+        return not any(wrong.values()) and (label is None or self._is_known_so(row, label))
+
+    def _is_known_so(self, row: Row, label: Label) -> bool:
+        """Say whether a line tells of a label what is recorded."""
+        others = [(name, known) for name, known in _content(label).items() if known != row[name]]
+        for name, known in others:
+            told = f"{str(known)!r}, found {str(row[name])!r}"
+            self._problems.add(row, f"the label is known with another {name}: {told}{ADVICE}", name)
+        return not others
+
+    def _doubt_name(self, row: Row) -> None:
+        """Refuse a name that a spreadsheet may have made of another, unless somebody has that name."""
+        name = row["labeler"]
+        if name not in self._names:
+            people = Labeler.objects.filter(invited_by=self._experiment.owner, name=name)
+            self._names[name] = people.exists()
+        if not self._names[name]:
+            message = (
+                f"labeler: a spreadsheet saved this file, and may have made {name!r} of another name, as 7 "
+                f"of 007; import the file as it was exported, or write '{name} where that is the name"
+            )
+            self._problems.add(row, message, "labeler")
 
     def _labeler(self, name: str) -> Labeler:
         if name not in self._labelers:
@@ -220,9 +243,11 @@ def _part_of(label: Label) -> _Part:
     return label.labeler, label.lease.invite_id
 
 
-def _content(label: Label) -> tuple[object, ...]:
-    return label.comparison.uuid, label.labeler.name, label.choice, label.swapped
-
-
-def _told(row: Row) -> tuple[object, ...]:
-    return row["comparison"], row["labeler"], row["choice"], row["swapped"]
+def _content(label: Label) -> dict[str, object]:
+    """What a label is known by, by column."""
+    return {
+        "comparison": label.comparison.uuid,
+        "labeler": label.labeler.name,
+        "choice": label.choice,
+        "swapped": label.swapped,
+    }

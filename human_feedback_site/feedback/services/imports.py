@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,12 +23,14 @@ from human_feedback_site.feedback.services.decisions import (
 from human_feedback_site.feedback.services.experiments import unreadable
 from human_feedback_site.feedback.services.imported_labels import AddedLabels
 from human_feedback_site.feedback.services.leases import lock
-from human_feedback_site.feedback.table_reader import Problems, Row, read_table
+from human_feedback_site.feedback.table_reader import ADVICE, Problems, Row, is_same_number, read_table
 from human_feedback_site.feedback.tables import COMPARISONS, LABELS
 
 _AT_ONCE = 500
 # What has to be the same where a comparison is known already; the rest is how it went on.
 _DESCRIPTION = ("phase", "step", "priority", "first_key", "second_key", "first_return", "second_return")
+_NUMBERS = ("first_return", "second_return", "probability")
+_ROUNDED_DIGITS = range(8, 12)  # that spreadsheets leave of sixteen
 
 _Item = TypeVar("_Item")
 
@@ -39,12 +42,14 @@ class Imported:
     Attributes:
         comparisons, labels, undone: how many of each are new.
         cancelled: of the comparisons, those still to be judged whose clips are not in the store.
+        rounded: whether a spreadsheet seems to have rounded the numbers of those that are new.
     """
 
     comparisons: int = 0
     labels: int = 0
     undone: int = 0
     cancelled: int = 0
+    rounded: bool = False
 
 
 @dataclass
@@ -56,6 +61,7 @@ class _Import:
     added: AddedLabels
     done: Imported = field(default_factory=Imported)
     made: dict[UUID, int] = field(default_factory=dict)  # comparisons that are new
+    digits: int = 0  # of the longest number among theirs
 
 
 def import_tables(experiment: Experiment, comparisons: Path, labels: Path) -> Imported:
@@ -82,6 +88,7 @@ def import_tables(experiment: Experiment, comparisons: Path, labels: Path) -> Im
         for rows in _batches(read_table(COMPARISONS, comparisons, problems)):
             _decide_made(work, rows)
         problems.complain()
+    work.done.rounded = comparisons.suffix != ".parquet" and work.digits in _ROUNDED_DIGITS
     work.done.labels, work.done.undone = work.added.added, work.added.withdrawn
     return work.done
 
@@ -114,6 +121,7 @@ def _add_comparisons(work: _Import, rows: Sequence[Row]) -> None:
         for row in new
     )
     work.made.update((comparison.uuid, comparison.pk) for comparison in made)
+    work.digits = max([work.digits, *(_digits(row[name]) for row in new for name in _NUMBERS)])
     work.done.comparisons += len(made)
     work.done.cancelled += len(gone)
 
@@ -125,11 +133,20 @@ def _described(row: Row) -> dict[str, Any]:
 def _compare(work: _Import, row: Row, old: Comparison) -> None:
     """Refuse a comparison that is known as something else."""
     if old.experiment_id != work.experiment.pk:
-        work.problems.add(row, f"the comparison {row['comparison']} belongs to another experiment")
+        work.problems.add(
+            row, f"the comparison {row['comparison']} belongs to another experiment", "comparison"
+        )
         return
     for name, value in _described(row).items():
-        if getattr(old, name) != value:
-            work.problems.add(row, f"the comparison is known with another {name}: {getattr(old, name)!r}")
+        known = getattr(old, name)
+        if not is_same_number(known, value) if name in _NUMBERS else known != value:
+            message = f"the comparison is known with another {name}: {known!r}, found {value!r}{ADVICE}"
+            work.problems.add(row, message, name)
+
+
+def _digits(number: float | None) -> int:
+    """Count the digits of a number from the first that is not 0."""
+    return 0 if number is None else len(Decimal(repr(number)).normalize().as_tuple().digits)
 
 
 def _is_sound(work: _Import, row: Row) -> bool:
@@ -176,9 +193,8 @@ def _decide_made(work: _Import, rows: Sequence[Row]) -> None:
         comparison.status = status
         if comparison.n_labels != row["n_labels"]:
             found = comparison.n_labels
-            work.problems.add(
-                row, f"n_labels: expected {found}, the labels that count, found {row['n_labels']}"
-            )
+            message = f"n_labels: expected {found}, the labels that count, found {row['n_labels']}"
+            work.problems.add(row, message, "n_labels")
     Comparison.objects.bulk_update(made, COUNTED_FIELDS)
     decided = [comparison for comparison in made if by_id[comparison.pk]["decided_at"] is not None]
     Decision.objects.bulk_create(

@@ -51,11 +51,16 @@ class Command(BaseCommand):
                 done = import_tables(experiment, options["comparisons"], options["labels"])
         except (BadFileError, MediaStoreError, NotInstalledError) as error:
             raise CommandError(f"Nothing was imported.\n{error}") from None
+        rounded = (
+            f"\nNOTICE: no number in {options['comparisons'].name} has more than 11 digits: a spreadsheet "
+            "may have rounded them, and so they are kept. Files as they were exported keep all digits."
+        )
         cancelled = f", {done.cancelled} of them cancelled: their clips are not in the store"
         return (
             f"{done.comparisons} comparison{pluralize(done.comparisons)}"
             f"{cancelled if done.cancelled else ''}; "
             f"{done.labels} label{pluralize(done.labels)}; {done.undone} taken back."
+            f"{rounded if done.rounded else ''}"
         )
 
 
