@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import transaction
+from django.db.models.functions import Now
 
 from human_feedback_site.feedback.management.commands import import_labels
 from human_feedback_site.feedback.media import FolderMedia, media_store
@@ -557,6 +558,17 @@ def test_a_new_experiment_needs_an_owner(trainer: Trainer, bring_back: Callable[
         bring_back(exported, owner="nobody")
     bring_back(exported, owner="ada")
     assert Experiment.objects.get().name == "hopper"
+
+
+def test_nothing_is_imported_into_an_experiment_that_is_being_deleted(
+    trainer: Trainer, bring_back: Callable[..., str]
+) -> None:
+    exported = export()
+    Experiment.objects.update(deletion_asked_at=Now())
+    with pytest.raises(
+        CommandError, match=r"Nothing was imported\. The experiment 'hopper' is being deleted"
+    ):
+        bring_back(exported, owner="ada")
 
 
 def test_an_experiment_that_another_import_makes_in_the_same_moment_is_filled_once(

@@ -81,6 +81,9 @@ def _new_experiment(options: dict[str, Any]) -> Experiment:
     }
     try:
         experiment, _ = put_experiment(owner, name, uuid4(), values)
-    except ConflictError:  # another import has made it in this moment
-        return Experiment.objects.get(name=name)
+    except ConflictError as error:
+        found = Experiment.objects.filter(name=name).first()  # another import has made it in this moment
+        if found is None:  # one of that name is being deleted
+            raise CommandError(f"Nothing was imported. {error}") from None
+        return found
     return experiment
