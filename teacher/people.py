@@ -13,7 +13,7 @@ from teacher.checks import refuse_all
 from teacher.client import ExperimentSettings, FeedbackClient
 from teacher.clips import ClipRenderer
 from teacher.collectors.human import HumanCollector
-from teacher.collectors.memory import refuse_lost_database, take_up
+from teacher.collectors.memory import last_decisions, refuse_lost_database, take_up
 from teacher.collectors.publisher import Publication, Renderer
 from teacher.config import DEFAULT_PROMPT
 from teacher.embedded_site import ensure_site
@@ -110,6 +110,8 @@ def reopen_experiment(site: Site, ledger: Ledger, settings: ExperimentSettings) 
         ForgottenError, SiteRefusedError, SiteUnreachableError: as :func:`take_up`.
     """
     with contextlib.closing(FeedbackClient(site.url, site.token)) as client:
+        if last_decisions(client, settings.name, ledger) is None:
+            return  # it begins anew
         experiment, _ = take_up(client, settings, ledger)
         if experiment.state == "finished":
             client.put_experiment(settings, state="running")

@@ -26,19 +26,28 @@ def take_up(client: FeedbackClient, settings: ExperimentSettings, ledger: Ledger
         ForgottenError: it was deleted, or has other decisions than this run has read. Nothing was made.
         SiteRefusedError, SiteUnreachableError: as :meth:`FeedbackClient.put_experiment`.
     """
-    cursor, anew = ledger.cursor, 0
+    feed = last_decisions(client, settings.name, ledger)
+    experiment = client.put_experiment(settings)  # refuses a name that another run has now
+    if feed is None:
+        return experiment, len(ledger.unfinished("registered"))
+    _compare(client, settings.name, ledger, feed)
+    return experiment, 0
+
+
+def last_decisions(client: FeedbackClient, name: str, ledger: Ledger) -> Feed | None:
+    """The decisions up to the last that was read, some of them; None where there is no experiment yet.
+
+    Raises:
+        ForgottenError: there is none any more.
+    """
     try:
-        feed = client.decisions(settings.name, max(0, cursor - _LOOKED_BACK), _LOOKED_BACK)
+        return client.decisions(name, max(0, ledger.cursor - _LOOKED_BACK), _LOOKED_BACK)
     except SiteRefusedError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
-        if cursor:
-            raise experiment_gone(client, settings.name, ledger) from error
-        experiment, anew = client.put_experiment(settings), len(ledger.unfinished("registered"))
-    else:
-        experiment = client.put_experiment(settings)  # refuses a name that another run has now
-        _compare(client, settings.name, ledger, feed)
-    return experiment, anew
+        if ledger.cursor:
+            raise experiment_gone(client, name, ledger) from error
+        return None
 
 
 def check_feed(client: FeedbackClient, name: str, ledger: Ledger, feed: Feed) -> None:

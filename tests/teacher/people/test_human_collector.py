@@ -442,6 +442,10 @@ def test_comparisons_that_a_new_site_never_heard_of_are_registered_again(
     with start_asking() as asking:
         asking.collector.submit(pairs[:2], "training", 100)
         wait_until(lambda: asking.ledger.unfinished() == [])
+    with contextlib.closing(FeedbackClient(s3_site.url, s3_site.token)) as client:
+        reopen(s3_site, asking.settings, asking.ledger.path.parent)
+        with pytest.raises(SiteRefusedError, match="There is no experiment"):  # who begins it anew says so
+            client.decisions(asking.settings.name, 0)
     with start_asking(at=s3_site) as asking:
         (said,) = about_lost(asking.collector)
         assert said.startswith(f"The site did not have {asking.settings.name} any more; it was made again")
