@@ -119,6 +119,20 @@ def test_what_is_in_the_store_goes_from_there(
     assert in_store() == ["hopper-2/1/first.mp4"]
 
 
+def test_an_empty_store_has_to_be_another_one(trainer: Trainer, in_store: Stored, put: Put) -> None:
+    keys = {f"{side}_key": f"hopper/1/{side}.mp4" for side in ("first", "second")}
+    described = {"uuid": uuid4(), "phase": "training", "step": 1, "priority": 1, "wanted": 1}
+    models.Comparison.objects.create(experiment=trainer.experiment, **described, **keys)
+    put("hopper-2/1/first.mp4")
+    silence(trainer)
+    with pytest.raises(CommandError, match=r"Expected 2 clips of hopper in .+, found none: name the"):
+        delete()
+    assert in_store() == ["hopper-2/1/first.mp4"]
+    put("hopper/1/first.mp4")
+    assert "1 clip in storage, 1 clip that is not in this storage, and stays where it is." in delete()
+    assert in_store() == ["hopper-2/1/first.mp4"]
+
+
 def test_an_experiment_without_anything_goes_too(trainer: Trainer) -> None:
     silence(trainer)
     assert "hopper goes for good, with: nothing in it." in delete()
@@ -178,7 +192,9 @@ def test_the_command_asks_for_the_name(trainer: Trainer, monkeypatch: pytest.Mon
 
 
 def test_there_has_to_be_one(db: None) -> None:
-    with pytest.raises(CommandError, match="There is no experiment 'hopper'"):
+    with pytest.raises(
+        CommandError, match=r"There is no experiment 'hopper' in .*name that in TEACHER_STATE_DIR"
+    ):
         delete()
 
 

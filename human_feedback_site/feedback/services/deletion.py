@@ -171,18 +171,21 @@ def ask_for_deletion(experiment: Experiment, *, without_clips: bool = False) -> 
     with transaction.atomic():
         locked = Experiment.everything.select_for_update(no_key=True).get(pk=experiment.pk)
         refuse_while_training(locked)
+        if locked.deletion_asked_at is None:
+            _hide(locked)
         if without_clips:
             _note_clips_done(locked)
-        if locked.deletion_asked_at is not None:
-            return
-        Experiment.objects.filter(pk=locked.pk).update(
-            deletion_asked_at=Now(),
-            state=Experiment.State.FINISHED,
-            finished_at=Coalesce("finished_at", Now()),
-            waiting_for=None,
-        )
-        Invite.objects.filter(experiment=locked, revoked_at=None).update(revoked_at=Now())
-        Comparison.objects.filter(experiment=locked).update(status=Comparison.Status.CANCELLED)
+
+
+def _hide(experiment: Experiment) -> None:
+    Experiment.objects.filter(pk=experiment.pk).update(
+        deletion_asked_at=Now(),
+        state=Experiment.State.FINISHED,
+        finished_at=Coalesce("finished_at", Now()),
+        waiting_for=None,
+    )
+    Invite.objects.filter(experiment=experiment, revoked_at=None).update(revoked_at=Now())
+    Comparison.objects.filter(experiment=experiment).update(status=Comparison.Status.CANCELLED)
 
 
 def go_on(experiment: Experiment, until: float = float("inf")) -> bool:
@@ -214,7 +217,7 @@ def _clips_are_done(experiment: Experiment) -> bool:
 
 
 def _note_clips_done(experiment: Experiment) -> None:
-    Experiment.everything.filter(pk=experiment.pk).update(media_deleted_at=Now())
+    Experiment.everything.filter(pk=experiment.pk).update(media_deleted_at=F("deletion_asked_at"))
 
 
 def _delete_clips(experiment: Experiment, until: float) -> bool:

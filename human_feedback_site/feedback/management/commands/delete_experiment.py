@@ -5,10 +5,19 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connection
 
 from human_feedback_site.feedback.errors import MediaStoreError, TrainerAtWorkError
 from human_feedback_site.feedback.models import Experiment
 from human_feedback_site.feedback.services import deletion
+
+
+def _where() -> str:
+    """Where an experiment was looked for: the settings may name another site than the one that has it."""
+    if connection.vendor != "sqlite":
+        return ""
+    path = connection.settings_dict["NAME"]
+    return f" in {path}; if its run had another --state_dir, name that in TEACHER_STATE_DIR"
 
 
 class Command(BaseCommand):
@@ -40,7 +49,7 @@ class Command(BaseCommand):
         """Say what goes, ask, and delete it."""
         experiment = Experiment.everything.filter(name=name).first()
         if experiment is None:
-            raise CommandError(f"There is no experiment {name!r}.")
+            raise CommandError(f"There is no experiment {name!r}{_where()}.")
         try:
             deletion.refuse_while_training(experiment)
             contents = deletion.contents_of(experiment, without_clips=without_clips)
