@@ -1,15 +1,12 @@
 """Sites to back up, the commands that do it, and what is in them."""
 
 import json
-import shutil
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,6 @@ SITE_KEY = "only-for-tests-" + "x" * 40
 PATH = f"{Path(sys.executable).parent}:/usr/bin:/bin"
 CLIP = bytes(range(256)) * 300
 KEYS = ("hopper/first.mp4", "hopper/second.mp4")
-_HERE = tempfile.TemporaryDirectory()
 
 _LABEL_ONE_PAIR = """
 import json, os, sys, uuid
@@ -142,33 +138,14 @@ def put_clips(folder: Path) -> None:
         (folder / key).write_bytes(key.encode() + CLIP)
 
 
-def embedded(state: Path) -> dict[str, str]:
-    """An embedded site with a labeled pair; returns its variables."""
-    shutil.copytree(_labeled(), state)
-    return {"TEACHER_STATE_DIR": str(state)}
-
-
-@cache
-def _labeled() -> Path:
-    """The state folder of such a site, made once."""
-    state = Path(_HERE.name) / "state"
+def back_up_embedded(folder: Path) -> None:
+    """Make the state folder of an embedded site with a labeled pair, and a backup of it."""
+    state = folder / "state"
     site = {"TEACHER_STATE_DIR": str(state)}
     put_clips(state / "media")
-    done("setup_embedded", site, state.parent)
-    label_one_pair({**site, "SECRET_KEY": ""}, state.parent)
-    return state
-
-
-def backed_up(folder: Path) -> None:
-    """A backup of such a site."""
-    shutil.copytree(_backup(), folder)
-
-
-@cache
-def _backup() -> Path:
-    """Such a backup, made once."""
-    done("backup backup", {"TEACHER_STATE_DIR": str(_labeled())}, Path(_HERE.name))
-    return Path(_HERE.name) / "backup"
+    done("setup_embedded", site, folder)
+    label_one_pair({**site, "SECRET_KEY": ""}, folder)
+    done("backup backup", site, folder)
 
 
 def manifest_of(backup: Path) -> Any:

@@ -21,6 +21,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from teacher.config import TeachConfig, save_config
+from tests.deployment.backed_up import back_up_embedded
 
 if TYPE_CHECKING:
     from tests.conftest import MakeOnce
@@ -293,3 +294,24 @@ def run_dir(tmp_path: Path) -> Path:
     save_config(config, uuid.uuid4())
     (config.run_dir / "checkpoint").write_bytes(b"weights")
     return config.run_dir
+
+
+@pytest.fixture
+def embedded(make_once: "MakeOnce") -> Callable[[Path], dict[str, str]]:
+    """Copy the state folder of an embedded site with a labeled pair; returns its variables."""
+
+    def embedded(state: Path) -> dict[str, str]:
+        shutil.copytree(make_once("backed-up", back_up_embedded) / "state", state)
+        return {"TEACHER_STATE_DIR": str(state)}
+
+    return embedded
+
+
+@pytest.fixture
+def backed_up(make_once: "MakeOnce") -> Callable[[Path], None]:
+    """Copy a backup of such a site."""
+
+    def backed_up(folder: Path) -> None:
+        shutil.copytree(make_once("backed-up", back_up_embedded) / "backup", folder)
+
+    return backed_up

@@ -24,7 +24,6 @@ from tests.deployment.backed_up import (
     ROOT,
     SITE_KEY,
     done,
-    embedded,
     files_below,
     label_one_pair,
     manifest_of,
@@ -161,7 +160,9 @@ def test_an_embedded_site_comes_back_with_its_runs_while_both_are_in_use(
     assert len(after["feedback_apitoken"]) == len(before["feedback_apitoken"])
 
 
-def test_clips_are_copied_from_where_the_embedded_site_was_started_with(tmp_path: Path) -> None:
+def test_clips_are_copied_from_where_the_embedded_site_was_started_with(
+    tmp_path: Path, embedded: Callable[[Path], dict[str, str]]
+) -> None:
     """As by ``teach --storage``; the command is told the state folder alone, and deletes there, too."""
     site, clips = embedded(tmp_path / "state"), tmp_path / "clips"
     (tmp_path / "state/media").rename(clips)
@@ -176,7 +177,9 @@ def test_clips_are_copied_from_where_the_embedded_site_was_started_with(tmp_path
 
 
 @pytest.mark.parametrize("left_out", ["runs", "runs/Hopper-v5/x/ledger.sqlite3", "state"])
-def test_what_an_embedded_site_never_had_is_left_out(run_dir: Path, tmp_path: Path, left_out: str) -> None:
+def test_what_an_embedded_site_never_had_is_left_out(
+    run_dir: Path, tmp_path: Path, left_out: str, embedded: Callable[[Path], dict[str, str]]
+) -> None:
     """No run, a run without labels, or runs that asked another site or nobody."""
     Ledger(run_dir / "ledger.sqlite3").close()
     embedded(tmp_path / "state")

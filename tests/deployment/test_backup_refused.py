@@ -17,9 +17,7 @@ from tests.deployment.backed_up import (
     PATH,
     ROOT,
     SITE_KEY,
-    backed_up,
     done,
-    embedded,
     files_below,
     manifest_of,
     put_clips,
@@ -28,7 +26,9 @@ from tests.deployment.backed_up import (
 )
 
 
-def test_a_second_backup_into_one_folder_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_second_backup_into_one_folder_is_refused_and_changes_nothing(
+    tmp_path: Path, embedded: Callable[[Path], dict[str, str]]
+) -> None:
     site = embedded(tmp_path / "state")
     done("backup backup", site, tmp_path)
     before = files_below(tmp_path / "backup")
@@ -50,7 +50,9 @@ def test_a_second_backup_into_one_folder_is_refused_and_changes_nothing(tmp_path
         ("elsewhere", "/proc"),
     ],
 )
-def test_a_backup_that_cannot_be_made_leaves_nothing(tmp_path: Path, how: str, expected: str) -> None:
+def test_a_backup_that_cannot_be_made_leaves_nothing(
+    tmp_path: Path, how: str, expected: str, embedded: Callable[[Path], dict[str, str]]
+) -> None:
     site = {"TEACHER_STATE_DIR": str(tmp_path / "state")}
     folder = "runs/backup" if how == "runs" else "/proc/backup" if how == "elsewhere" else "backup"
     database = tmp_path / "state/site.sqlite3"
@@ -68,7 +70,9 @@ def test_a_backup_that_cannot_be_made_leaves_nothing(tmp_path: Path, how: str, e
     assert [path.name for path in tmp_path.rglob("*backup*")] == []
 
 
-def test_a_disk_that_gets_full_leaves_nothing(tmp_path: Path) -> None:
+def test_a_disk_that_gets_full_leaves_nothing(
+    tmp_path: Path, embedded: Callable[[Path], dict[str, str]]
+) -> None:
     site = embedded(tmp_path / "state")
     limited = ["bash", "-c", 'ulimit -f "$0"; exec "$@"', "50", sys.executable, str(ROOT / "manage.py")]
     answer = subprocess.run(
@@ -123,7 +127,7 @@ def _newer_tables(backup: Path) -> None:
     ],
 )
 def test_a_backup_that_is_not_whole_restores_nothing(
-    tmp_path: Path, harm: Callable[[Path], object], expected: str
+    tmp_path: Path, harm: Callable[[Path], object], expected: str, backed_up: Callable[[Path], None]
 ) -> None:
     place = tmp_path / "elsewhere"
     backed_up(place / "backup")
@@ -133,7 +137,9 @@ def test_a_backup_that_is_not_whole_restores_nothing(
     assert set(files_below(place / "state")) <= {"secret_key"}  # made by manage.py, whatever it is asked
 
 
-def test_only_an_empty_system_is_restored_into(run_dir: Path, tmp_path: Path) -> None:
+def test_only_an_empty_system_is_restored_into(
+    run_dir: Path, tmp_path: Path, embedded: Callable[[Path], dict[str, str]]
+) -> None:
     site = embedded(tmp_path / "state")
     done("backup backup", site, tmp_path)
     assert "Expected an empty database, found rows in auth_user" in refused("restore backup", site, tmp_path)
@@ -155,7 +161,10 @@ def test_only_an_empty_system_is_restored_into(run_dir: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_backup_leaves_nothing_that_looks_whole(
-    tmp_path: Path, free_port: Callable[[], int], number: signal.Signals
+    tmp_path: Path,
+    free_port: Callable[[], int],
+    number: signal.Signals,
+    embedded: Callable[[Path], dict[str, str]],
 ) -> None:
     site = embedded(tmp_path / "state")
     with socket.create_server(("127.0.0.1", port := free_port())) as store:  # it never answers
