@@ -200,6 +200,11 @@ class Ledger:
         )
         return [self._segments(first, second) for first, second in reversed(rows)]
 
+    def segment_length(self) -> int | None:
+        """Steps of the segments of its pairs, decided or not; None where it has no pair."""
+        rows = self._rows("SELECT first, second FROM comparison JOIN pair ON pair.comparison = id LIMIT 1")
+        return len(self._segments(*rows[0])[0]) if rows else None
+
     def unfinished(self, status: Status = "written") -> list[Comparison]:
         """Undecided comparisons that came this far; a killed run left those only written on their way."""
         rows = self._rows(

@@ -108,12 +108,12 @@ def fitted(config: WrapperConfig, env: Any, env_id: str, fps: int) -> Episodes:
 
     Returns:
         What watches the episodes to come, and holds the settings with a segment length: as given, else of the
-        answers that are gone on with, else as episodes allow.
+        pairs that are gone on with, else as episodes allow.
 
     Raises:
         EnvironmentUnsuitableError: episodes end early, or are shorter than a given length.
     """
-    length = config.segment_length or _length_of_answers(config)
+    length = config.segment_length or _length_of_pairs(config)
     usual = usual_length(None, fps)
     tried = _trial(config, env, env_id, length or usual) if config.collect_prefs else None
     if tried is not None:
@@ -195,8 +195,8 @@ class _Patience:
             )
 
 
-def _length_of_answers(config: WrapperConfig) -> int | None:
-    """The length of segments in ``prefs_dir``, else of answers in ``log_dir``; None where there are none."""
+def _length_of_pairs(config: WrapperConfig) -> int | None:
+    """The length of segments in ``prefs_dir``, else of pairs in ``log_dir``; None where there are none."""
     if config.prefs_dir is not None:
         path = Path(config.prefs_dir)
         return saved_length(path / PREFERENCES_NAME if path.is_dir() else path)
@@ -204,6 +204,5 @@ def _length_of_answers(config: WrapperConfig) -> int | None:
     if not path.exists():
         return None
     with contextlib.suppress(DataError), contextlib.closing(Ledger(path, read_only=True)) as ledger:
-        for first, _ in ledger.decided_pairs(1):
-            return len(first)
+        return ledger.segment_length()
     return None

@@ -384,6 +384,12 @@ def test_decided_pairs_come_back_in_order_also_where_nobody_could_tell(ledger: L
             assert_same_segment(pair[1], comparison.second)
 
 
+def test_any_pair_tells_how_long_segments_are(ledger: Ledger, ask: Ask) -> None:
+    assert ledger.segment_length() is None
+    comparison = ask("gold")
+    assert ledger.segment_length() == len(comparison.first)
+
+
 def test_hard_labels_make_each_decision_certain(memory_path: Path, ledger: Ledger, ask: Ask) -> None:
     probable: list[tuple[Decision, float]] = [("first", 0.8), ("equal", 0.55), ("second", 0.4)]
     asked = [ask() for _ in probable]

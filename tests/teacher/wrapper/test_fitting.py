@@ -1,8 +1,10 @@
 """What the wrapper finds out of its environment at first, by the rule of ``teach``."""
 
+import contextlib
 import logging
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import gymnasium as gym
 import numpy as np
@@ -15,6 +17,7 @@ from teacher import FixedHorizon
 from teacher.envs.make import make_again
 from teacher.envs.trial import usual_length
 from teacher.errors import EnvironmentUnsuitableError
+from teacher.ledger import LEDGER_NAME, Comparison, Ledger
 from teacher.wrapper import fitting
 from teacher.wrapper.fitting import fitted
 from teacher.wrapper.settings import WrapperConfig
@@ -80,6 +83,18 @@ def test_answers_that_are_there_decide_the_length(wrap: Wrap, tmp_path: Path) ->
     assert (
         wrap(segment_length=None, prefs_dir=tmp_path / "logs", log_dir=tmp_path / "new").tutor.answers >= 12
     )
+
+
+def test_pairs_that_wait_for_an_answer_decide_the_length(wrap: Wrap, tmp_path: Path) -> None:
+    env = wrap(segment_length=4)
+    play(env, 300)
+    env.close()
+    with contextlib.closing(Ledger(tmp_path / "logs" / LEDGER_NAME)) as ledger:
+        pairs = ledger.decided_pairs(3)
+    (tmp_path / "asked").mkdir()
+    with contextlib.closing(Ledger(tmp_path / "asked" / LEDGER_NAME)) as ledger:
+        ledger.write([Comparison(uuid4(), *pair, "pretraining", 0) for pair in pairs])
+    assert wrap(segment_length=None, log_dir=tmp_path / "asked").tutor.config.segment_length == 4
 
 
 @pytest.mark.parametrize("vector", [False, True])
