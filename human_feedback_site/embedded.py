@@ -39,8 +39,9 @@ PORT = 8000  # or that of TEACHER_PORT; where it is taken, the next that is free
 PORTS = 100
 THREADS = 8
 # Without any run, so that one that is resumed at once finds the site still there, and each open labeling
-# page, which asks every ten seconds, hears that the experiment is finished.
-GRACE_SECONDS = 20.0
+# page hears that the experiment is finished: in sight it asks every ten seconds, hidden every thirty, or
+# every minute where the browser lets it no more often.
+GRACE_SECONDS = 75.0
 POLL_SECONDS = 0.5
 MINUTE = 60.0
 LOG_BYTES = 10_000_000  # that the log may have; twice as much is kept

@@ -145,6 +145,7 @@ RESPONSES: Final[dict[str, Any]] = {
         ]
     },
     "progress": {
+        "state": "running",
         "answered": 120,
         "wanted": 700,
         "start": None,

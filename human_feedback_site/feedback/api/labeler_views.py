@@ -145,6 +145,7 @@ class ProgressView(LabelerView):
             {"step": each.step, "url": media_store().url(each.key)} for each in labeling.episodes(experiment)
         ]
         answer = {
+            "state": experiment.state,
             "answered": counts.answered,
             "wanted": experiment.n_labels,
             "start": {"answered": counts.before_training, "wanted": needed} if waits else None,

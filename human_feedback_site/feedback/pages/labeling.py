@@ -33,7 +33,7 @@ MODULES = [
     f"feedback/js/{name}.js"
     for name in (
         *("api", "beside", "controls", "kept", "lessons", "outbox", "pace"),
-        *("player", "prefetch", "recent", "screen", "transport"),
+        *("player", "prefetch", "presence", "recent", "screen", "transport"),
     )
 ]
 
@@ -109,6 +109,7 @@ def _messages() -> dict[str, Any]:
         "practice_done": _("That was the practice. From now on your answers count."),
         "step": _("Step {step}"),
         "right_answer": _("Yes, so would we."),
+        "still_away": _("The site still cannot be reached."),
         "undo_later": _("The answer is taken back as soon as the site is reached."),
         "undo_refused": _("The answer could not be taken back:"),
         "undone_closed": _("The answer was taken back."),

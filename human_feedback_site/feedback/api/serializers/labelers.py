@@ -134,6 +134,7 @@ class StartSerializer(serializers.Serializer[Any]):
 class ProgressSerializer(serializers.Serializer[Any]):
     """How far everybody's labeling is, and videos of what the policy did over time."""
 
+    state = serializers.ChoiceField(Experiment.State.choices)
     answered = serializers.IntegerField(help_text="Pairs of the experiment that have an answer.")
     wanted = serializers.IntegerField(allow_null=True, help_text="Labels wanted in all; null: no limit.")
     start = StartSerializer(

@@ -1,12 +1,14 @@
 // What goes on beside the pairs: everybody's progress, and videos of what the policy does.
 
 const EVERY_MS = 15_000;
+const UNSEEN_MS = 30_000; // often enough to hear of the end before a site ends with its run
 // The site counts every ten seconds: for so long its number may be without answers of this page.
 const COUNTED_AFTER_MS = 12_000;
 
 export class Beside {
   #api;
   #screen;
+  #tell;
   #episode = null;
   #timer = 0;
   #answered = 0;
@@ -14,9 +16,11 @@ export class Beside {
   #starts = false;
   #counted = []; // when answers of this page filled a place
 
-  constructor(api, screen) {
+  /** @param {(state: string) => void} tell what the state of the experiment is to be told to */
+  constructor(api, screen, tell) {
     this.#api = api;
     this.#screen = screen;
+    this.#tell = tell;
     document.addEventListener("visibilitychange", () => this.refresh());
   }
 
@@ -25,17 +29,16 @@ export class Beside {
     return this.#starts;
   }
 
-  /** Ask now, and every few seconds for as long as the page is looked at. */
+  /** Ask now, and every few seconds; less often while nobody looks at the page. */
   async refresh() {
     clearTimeout(this.#timer);
-    if (document.hidden) return;
     try {
       this.#take(await this.#api.progress());
     } catch {
       // It is not worth a word: answers and pairs say what is wrong.
     }
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.refresh(), EVERY_MS);
+    this.#timer = setTimeout(() => this.refresh(), document.hidden ? UNSEEN_MS : EVERY_MS);
   }
 
   /** An answer of this page fills a place: the bar moves at once. @param {string} choice as the labeler saw it */
@@ -53,7 +56,8 @@ export class Beside {
     this.#show();
   }
 
-  #take({ answered, wanted, start, episode, episodes }) {
+  #take({ state, answered, wanted, start, episode, episodes }) {
+    this.#tell(state);
     const isNew = episode?.step !== this.#episode?.step;
     this.#episode = episode;
     if (isNew && this.#screen.episodeShown) this.#screen.showEpisode(episode);

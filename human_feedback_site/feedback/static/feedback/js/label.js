@@ -6,9 +6,10 @@ import { CharacterKeys, listenToButtons, listenToKeys } from "./controls.js";
 import { Kept } from "./kept.js";
 import { Practice, showExamples } from "./lessons.js";
 import { Outbox } from "./outbox.js";
-import { Pace } from "./pace.js";
+import { Pace, Patience } from "./pace.js";
 import { Player } from "./player.js";
 import { Prefetch } from "./prefetch.js";
+import { Presence } from "./presence.js";
 import { Recent } from "./recent.js";
 import { Screen } from "./screen.js";
 import { Transport } from "./transport.js";
@@ -17,11 +18,6 @@ const POLL_MS = 2_500;
 const RENEW_MS = 10_000;
 // Nobody judges two clips faster than this: a second press within it was meant for the pair before.
 const SETTLE_MS = 400;
-// Whoever has done nothing for so long before a pair has gone: its lease ends, and somebody else is given the pair.
-const GONE_MS = 2 * 60_000;
-const SIGNS_OF_LIFE = ["pointermove", "pointerdown", "keydown", "touchstart", "wheel"];
-// With nothing to judge for so long, nobody has to stay.
-const EMPTY_MS = 3 * 60_000;
 
 class Labeling {
   constructor(page) {
@@ -32,10 +28,11 @@ class Labeling {
     this.transport = new Transport(this.player);
     this.api = new Api(page);
     this.outbox = new Outbox(this.api);
-    this.prefetch = new Prefetch(this.api, () => this.#unsavedLeases());
-    this.beside = new Beside(this.api, this.screen);
+    this.prefetch = new Prefetch(this.api, () => this.outbox.leases);
+    this.presence = new Presence();
+    this.beside = new Beside(this.api, this.screen, (state) => this.#told(state));
     this.pace = new Pace(`rl-teacher.pace.${page.account}`);
-    this.recent = new Recent(page.recent, this.#unsavedHere());
+    this.recent = new Recent(page.recent, this.outbox.of(this.experiment));
     this.siteState = "running";
     this.notice = null;
     this.saved = page.answered;
@@ -43,15 +40,15 @@ class Labeling {
     this.recalling = false;
     this.stopped = false;
     this.away = false;
+    this.retrying = false;
     this.shownAt = 0;
-    this.seenAt = performance.now();
     this.timer = 0;
-    this.emptyTimer = 0;
+    this.patience = new Patience((isOver) => this.screen.offerFinish(isOver));
   }
 
   async start() {
     this.#listen();
-    for (const lease of this.#unsavedLeases()) this.prefetch.answered(lease);
+    for (const lease of this.outbox.leases) this.prefetch.answered(lease);
     this.#count();
     this.outbox.flush();
     if (this.#isNew()) await this.#teach();
@@ -112,7 +109,7 @@ class Labeling {
       forward: () => player.seek(player.position + frame),
       fullscreen: () => this.transport.fullscreen(),
       help: () => screen.help(),
-      history: () => location.assign(this.page.urls.history),
+      history: () => screen.reachable && location.assign(this.page.urls.history),
       examples: () => this.#showExamples(),
       episode: () => this.beside.toggleEpisode(),
       next: () => this.practice?.next(),
@@ -120,6 +117,8 @@ class Labeling {
       warned: () => screen.warn(false),
       unsaved: () => screen.showUnsaved(),
       send: () => this.outbox.flush(),
+      retry: () => this.#retry(),
+      anyway: () => this.#goOn(),
       discard: (button) => this.#discard(button.dataset.uuid),
     };
   }
@@ -141,11 +140,7 @@ class Labeling {
     this.prefetch.addEventListener("lost", () => this.#lost());
     this.prefetch.addEventListener("failed", ({ detail }) => this.#failed(detail));
     this.prefetch.addEventListener("slow", () => this.screen.say("clips_away"));
-    for (const sign of SIGNS_OF_LIFE) addEventListener(sign, () => this.#seen(), { passive: true });
-    document.addEventListener("visibilitychange", () => {
-      this.seenAt = performance.now();
-      if (!document.hidden) this.#resume();
-    });
+    this.presence.addEventListener("back", () => this.#resume());
     addEventListener("beforeunload", (event) => this.outbox.volatile && event.preventDefault());
     // Signing in again may have happened in another tab.
     addEventListener("focus", () => this.stopped && this.#resume());
@@ -197,20 +192,35 @@ class Labeling {
 
   /** Whether nobody seems to sit before the pair on screen. */
   get #isLeft() {
-    return this.player.pair !== null && performance.now() - this.seenAt > GONE_MS;
+    return this.player.pair !== null && this.presence.idle;
   }
 
-  /** Somebody is here; whoever comes back finds the next pair where that on screen was given away. */
-  #seen() {
-    const wasLeft = this.#isLeft;
-    this.seenAt = performance.now();
-    if (wasLeft) this.#resume();
-  }
-
+  /** Whoever comes back finds the next pair where that on screen was given away. */
   #resume() {
     if (this.practice) return;
     this.outbox.flush();
     this.#refill();
+  }
+
+  /** Ask at once whether the site is back. */
+  #retry() {
+    this.retrying = true;
+    this.#resume();
+  }
+
+  /** Show the pairs that are here although nobody knows whether they are still asked about. */
+  #goOn() {
+    this.presence.doubtful = false;
+    this.shownAt = performance.now();
+    this.player.restart();
+    this.screen.connection("away");
+    this.#render();
+  }
+
+  /** What is heard beside the pairs, also while nobody looks. Once it is over no page holds on to its pairs. */
+  #told(state) {
+    if (state !== "finished" || !["running", "paused"].includes(this.siteState) || this.practice) return;
+    this.prefetch.refill();
   }
 
   /** Ask for leases now, and again after a while for as long as the page is looked at. */
@@ -268,8 +278,10 @@ class Labeling {
   }
 
   #connected() {
-    this.screen.siteIsThere(true);
+    this.presence.heard();
+    this.retrying = false;
     this.away = this.outbox.away;
+    this.screen.siteIsThere(!this.away);
     this.screen.connection(this.away ? "away" : "fine");
   }
 
@@ -322,14 +334,16 @@ class Labeling {
   }
 
   #away() {
-    if (this.#over) {
-      this.screen.siteIsThere(false);
-      return;
-    }
+    this.screen.siteIsThere(false);
+    if (this.#over) return;
+    this.presence.missed();
     if (this.recalling) this.screen.say("undo_later");
-    this.recalling = false;
+    else if (this.retrying) this.screen.say("still_away");
+    this.recalling = this.retrying = false;
     this.away = true;
-    this.screen.connection("away");
+    // That panel says it all.
+    this.screen.connection(this.#state() === "unreachable" ? "fine" : "away");
+    this.screen.pairsAreHere(this.player.pair !== null);
     this.#render();
   }
 
@@ -357,16 +371,8 @@ class Labeling {
     this.prefetch.answered(entry.lease);
   }
 
-  #unsavedLeases() {
-    return this.outbox.entries.filter((entry) => entry.kind === "label").map((entry) => entry.lease);
-  }
-
-  #unsavedHere() {
-    return this.outbox.entries.filter((entry) => entry.experiment === this.experiment);
-  }
-
   #count() {
-    const change = this.#unsavedHere().reduce((sum, entry) => sum + (entry.kind === "label" ? 1 : -1), 0);
+    const change = this.outbox.of(this.experiment).reduce((sum, entry) => sum + (entry.kind === "label" ? 1 : -1), 0);
     this.screen.answered(this.saved + change);
     this.screen.pace(this.pace.perMinute);
     this.screen.unsaved(this.outbox.entries, (entry) => this.outbox.obstacle(entry));
@@ -377,24 +383,15 @@ class Labeling {
     const state = this.#state();
     if (state === this.screen.state) return;
     this.screen.state = state;
-    if (["empty", "offline", "loading"].includes(state)) this.#wait();
-    else this.#waitNoMore();
-  }
-
-  /** Nothing to judge: whoever has waited long enough may finish. A gap in the connection begins no new wait. */
-  #wait() {
-    this.emptyTimer ||= setTimeout(() => this.screen.offerFinish(true), EMPTY_MS);
-  }
-
-  #waitNoMore() {
-    clearTimeout(this.emptyTimer);
-    this.emptyTimer = 0;
-    this.screen.offerFinish(false);
+    // A gap in the connection begins no new wait.
+    if (["empty", "offline", "unreachable", "loading"].includes(state)) this.patience.wait();
+    else this.patience.end();
   }
 
   #state() {
     if (this.siteState === "gone") return "gone";
     if (this.recalling) return "recalling";
+    if (this.away && this.presence.doubtful && ["running", "paused"].includes(this.siteState)) return "unreachable";
     if (this.player.pair) return "judging";
     if (this.siteState !== "running") return this.siteState;
     if (this.away) return "offline";

@@ -53,6 +53,16 @@ export class Outbox extends EventTarget {
       .sort((a, b) => a.at - b.at);
   }
 
+  /** Those of one experiment. */
+  of(experiment) {
+    return this.entries.filter((entry) => entry.experiment === experiment);
+  }
+
+  /** The leases whose answers are unsaved. */
+  get leases() {
+    return this.entries.filter((entry) => entry.kind === "label").map((entry) => entry.lease);
+  }
+
   /** True while something is unsaved that would not survive this page. */
   get volatile() {
     return [...memory.map.keys()].some((key) => key.startsWith(this.#prefix));

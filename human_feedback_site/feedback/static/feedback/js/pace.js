@@ -6,6 +6,8 @@ const LEAST_ANSWERS = 3;
 const STRETCH_MS = 25 * 60_000;
 // Whoever has not answered for so long has had a pause.
 const PAUSE_MS = 3 * 60_000;
+// With nothing to judge for so long, nobody has to stay.
+const EMPTY_MS = 3 * 60_000;
 
 export class Pace {
   #key;
@@ -37,6 +39,28 @@ export class Pace {
     const recent = this.#times.filter((time) => now - time < WINDOW_MS);
     if (recent.length < LEAST_ANSWERS) return null;
     return (recent.length * 60_000) / Math.max(now - recent[0], LEAST_MS);
+  }
+}
+
+/** How long somebody has had nothing to judge. */
+export class Patience {
+  #over;
+  #timer = 0;
+
+  /** @param {(isOver: boolean) => void} over called when it has been long enough, and when it ends */
+  constructor(over) {
+    this.#over = over;
+  }
+
+  /** There is nothing, or still nothing. */
+  wait() {
+    this.#timer ||= setTimeout(() => this.#over(true), EMPTY_MS);
+  }
+
+  end() {
+    clearTimeout(this.#timer);
+    this.#timer = 0;
+    this.#over(false);
   }
 }
 

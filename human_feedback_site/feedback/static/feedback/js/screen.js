@@ -11,6 +11,8 @@ export class Screen {
   #toastTimer = 0;
   #episodes = [];
   #main = document.querySelector("main");
+  /** False while the site is away, or has ended. */
+  reachable = true;
 
   /** @param {Record<string, string>} messages texts in the reader's language */
   constructor(messages) {
@@ -19,8 +21,8 @@ export class Screen {
   }
 
   /**
-   * loading | judging | practice | feedback | recalling | empty | offline | paused | finished | stopped | gone; the style
-   * sheet shows the panel of that name.
+   * loading | judging | practice | feedback | recalling | empty | offline | unreachable | paused | finished | stopped |
+   * gone; the style sheet shows the panel of that name.
    */
   get state() {
     return this.#main.dataset.state;
@@ -71,7 +73,7 @@ export class Screen {
   unsaved(entries, obstacle) {
     element("unsaved").hidden = entries.length === 0;
     for (const each of document.querySelectorAll("[data-unsaved]")) each.textContent = String(entries.length);
-    for (const each of document.querySelectorAll("[data-finish]")) each.hidden = entries.length > 0;
+    for (const each of document.querySelectorAll("[data-all-saved]")) each.hidden = entries.length > 0;
     for (const each of document.querySelectorAll("[data-unsaved-note]")) each.hidden = entries.length === 0;
     element("unsaved-list").replaceChildren(...entries.map((entry) => this.#unsavedItem(entry, obstacle(entry))));
     if (entries.length === 0) element("unsaved-dialog").close();
@@ -216,8 +218,14 @@ export class Screen {
     }
   }
 
+  /** Whether there is something to go on with while the site cannot be reached. */
+  pairsAreHere(are) {
+    document.querySelector("[data-action=anyway]").hidden = !are;
+  }
+
   /** Links that lead nowhere while the site is away, or has ended, are put away. */
   siteIsThere(is) {
+    this.reachable = is;
     for (const link of document.querySelectorAll("[data-needs-site]")) link.hidden = !is;
   }
 

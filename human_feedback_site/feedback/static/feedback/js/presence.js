@@ -1,0 +1,66 @@
+// Whether somebody sits before the page, and whether what it knows of the site may be old news.
+
+// Whoever has done nothing for so long before a pair has gone: its lease ends, and somebody else is given the pair.
+const GONE_MS = 2 * 60_000;
+// A glance at another tab: what was here goes on.
+const GLANCE_MS = 5_000;
+// More than the ten seconds between two requests and the time that one may take: the computer has slept.
+const OLD_NEWS_MS = 40_000;
+const SIGNS_OF_LIFE = ["pointermove", "pointerdown", "keydown", "touchstart", "wheel"];
+
+/** Event: `back` (somebody has come back to the page: it looks for news at once). */
+export class Presence extends EventTarget {
+  #seenAt = Date.now();
+  #hiddenAt = document.hidden ? Date.now() : null;
+  #heardAt = Date.now();
+  #isBack = false;
+  #isMissing = false;
+  /** True where the site has not been reached since somebody came back: meanwhile it may have ended. */
+  doubtful = false;
+
+  constructor() {
+    super();
+    for (const sign of SIGNS_OF_LIFE) addEventListener(sign, () => this.#seen(), { passive: true });
+    document.addEventListener("visibilitychange", () => this.#turned());
+  }
+
+  /** Whether nobody has done anything for a while. */
+  get idle() {
+    return Date.now() - this.#seenAt > GONE_MS;
+  }
+
+  /** The site has answered. */
+  heard() {
+    this.#heardAt = Date.now();
+    this.doubtful = this.#isBack = this.#isMissing = false;
+  }
+
+  /** The site could not be reached. */
+  missed() {
+    if (this.#isBack || !this.#isMissing) this.doubtful = this.#isBack || Date.now() - this.#heardAt > OLD_NEWS_MS;
+    this.#isMissing = true;
+    this.#isBack = false;
+  }
+
+  #seen() {
+    const wasIdle = this.idle;
+    this.#seenAt = Date.now();
+    if (wasIdle) this.#back(true);
+  }
+
+  #turned() {
+    this.#seenAt = Date.now();
+    if (document.hidden) {
+      this.#hiddenAt = Date.now();
+      return;
+    }
+    const wasAway = this.#hiddenAt !== null && Date.now() - this.#hiddenAt > GLANCE_MS;
+    this.#hiddenAt = null;
+    this.#back(wasAway);
+  }
+
+  #back(wasAway) {
+    this.#isBack ||= wasAway;
+    this.dispatchEvent(new Event("back"));
+  }
+}
