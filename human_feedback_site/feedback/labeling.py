@@ -64,15 +64,17 @@ def side_of(outcome: Outcome, *, swapped: bool) -> str:
     return Label.Choice.LEFT if (outcome == Outcome.FIRST) != swapped else Label.Choice.RIGHT
 
 
-def episodes(experiment: Experiment) -> Sequence[Episode]:
-    """Return a few videos of whole episodes, spread over the training, the first and the newest among them.
-
-    Those that were deleted with the clips are left out.
-    """
-    found = experiment.episodes.order_by("step")
+def watchable_episodes(experiment: Experiment) -> QuerySet[Episode]:
+    """Return whole episodes whose videos were not deleted with the clips."""
+    found = experiment.episodes.all()
     if experiment.media_deleted_at is not None:
         found = found.filter(created_at__gt=experiment.media_deleted_at)
-    every = list(found)
+    return found
+
+
+def episodes(experiment: Experiment) -> Sequence[Episode]:
+    """Return a few watchable episodes, spread over the training, the first and the newest among them."""
+    every = list(watchable_episodes(experiment).order_by("step"))
     if len(every) <= EPISODES:
         return every
     return [every[round(place * (len(every) - 1) / (EPISODES - 1))] for place in range(EPISODES)]

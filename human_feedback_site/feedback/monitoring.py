@@ -11,7 +11,6 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from human_feedback_site.feedback import crowd, labeling, selectors
-from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.models import Experiment, Label
 from human_feedback_site.feedback.services.leases import standing
 
@@ -19,19 +18,6 @@ RATE_MINUTES = 10
 POINTS = 600  # of a curve: more than a screen can show
 _CROWD_SECONDS = 10.0
 _CROWD_SHARE = 20  # times as long as reading how labelers do takes, it is not read again
-
-
-@dataclass(frozen=True)
-class Film:
-    """A film of a whole episode; ``url`` is a new link each time."""
-
-    step: int
-    key: str
-
-    @property
-    def url(self) -> str:
-        """Where it is."""
-        return media_store().url(self.key)
 
 
 @dataclass(frozen=True)
@@ -52,7 +38,7 @@ class Moment:
         queue_minutes: for how long the oldest open pair has been waiting.
         points: the values of each curve, (step, value), thinned.
         active: ids of the labelers who are at it.
-        films: over the training, the newest first.
+        films: steps at which whole episodes were filmed, the newest first.
     """
 
     progress: selectors.Progress
@@ -62,7 +48,7 @@ class Moment:
     points: Mapping[str, Sequence[selectors.Point]]
     crowd: Crowd
     active: frozenset[int]
-    films: Sequence[Film]
+    films: Sequence[int]
 
     def latest(self, tag: str) -> float | None:
         """Return the newest value of a curve."""
@@ -81,7 +67,7 @@ def look_at(experiment: Experiment) -> Moment:
         points=selectors.learning_curves(experiment, POINTS),
         crowd=_crowd(experiment),
         active=frozenset(selectors.active_labelers(experiment).values_list("labeler", flat=True)),
-        films=[Film(each.step, each.key) for each in reversed(labeling.episodes(experiment))],
+        films=[each.step for each in reversed(labeling.episodes(experiment))],
     )
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
+from django.forms import Script
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
@@ -76,6 +77,9 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
     readonly_fields = ("created_at", "outcome", "first_clip", "second_clip")
     inlines = (LabelInline, DecisionInline)
     show_full_result_count = False
+
+    class Media:
+        js = (Script("feedback/js/media.js", type="module"),)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[models.Comparison]:
         """Find the current decisions on the way."""

@@ -11,10 +11,12 @@ from django.shortcuts import get_object_or_404
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from human_feedback_site.feedback import labeling
 from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.models import Comparison, Label
 from human_feedback_site.feedback.pages.labeling import labeler_in
-from human_feedback_site.feedback.pages.views import managed
+from human_feedback_site.feedback.pages.views import managed, signed_in
+from human_feedback_site.feedback.selectors import experiments_to_manage
 
 
 @require_safe
@@ -36,6 +38,18 @@ def of_answer(request: HttpRequest, name: str, label_uuid: UUID, side: str) -> H
     label = get_object_or_404(own, uuid=label_uuid, comparison__experiment=experiment)
     comparison, is_first = label.comparison, (side == "left") != label.swapped
     return _clip(comparison, comparison.first_key if is_first else comparison.second_key)
+
+
+@require_safe
+@login_required
+@never_cache
+def of_episode(request: HttpRequest, name: str, step: int) -> HttpResponse:
+    """Lead a researcher or a labeler to the video of a whole episode."""
+    experiment = experiments_to_manage(signed_in(request)).filter(name=name).first()
+    if experiment is None:
+        _, experiment = labeler_in(request, name)
+    episode = get_object_or_404(labeling.watchable_episodes(experiment), step=step)
+    return HttpResponseRedirect(media_store().url(episode.key))
 
 
 def _clip(comparison: Comparison, key: str) -> HttpResponse:

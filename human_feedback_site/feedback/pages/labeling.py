@@ -32,7 +32,7 @@ ANSWERS_PER_PAGE = 20
 MODULES = [
     f"feedback/js/{name}.js"
     for name in (
-        *("api", "beside", "controls", "kept", "lessons", "outbox", "pace"),
+        *("api", "beside", "controls", "kept", "lessons", "media", "outbox", "pace"),
         *("player", "prefetch", "presence", "recent", "screen", "transport"),
     )
 ]
@@ -74,6 +74,7 @@ def _script_data(participation: Participation) -> dict[str, Any]:
             "leases": reverse("api-leases", args=[experiment.name]),
             "examples": reverse("api-examples", args=[experiment.name]),
             "progress": reverse("api-progress", args=[experiment.name]),
+            "episodes": reverse("episode", args=[experiment.name, 0]).removesuffix("/0"),
             "labels": reverse("api-labels"),
             "session": reverse("session"),
             "history": reverse("history", args=[experiment.name]),

@@ -92,11 +92,11 @@ class Live:
     environment_curves: Sequence[Curve]
     more_curves: Sequence[Curve]
     labelers: Sequence[LabelerRow]
-    films: Sequence[monitoring.Film]
+    films: Sequence[int]
 
     @property
     def etag(self) -> str:
-        """What is shown in short; links to films, which are new each time, do not count."""
+        """What is shown in short."""
         return f'"{hashlib.sha256(f"{get_language()}{self!r}".encode()).hexdigest()}"'
 
 

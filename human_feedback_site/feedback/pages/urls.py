@@ -46,6 +46,7 @@ urlpatterns = [
         path(f"{_ANSWER}/{side}", clips.of_answer, {"side": side}, f"{side}-clip")
         for side in ("left", "right")
     ),
+    path("experiments/<slug:name>/episodes/<number:step>", clips.of_episode, name="episode"),
     path("experiments/<slug:name>/done", ending.done, name="done"),
     path("experiments/<slug:name>/invite", views.invite, name="invite"),
     path("experiments/<slug:name>/<slug:table>.<slug:extension>", exports.export, name="export"),

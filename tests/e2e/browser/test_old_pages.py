@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from django.contrib.auth.models import User
 from playwright.sync_api import Locator, Page, expect
 from pytest_django import Settings
+
+from human_feedback_site.feedback.models import Comparison
 
 if TYPE_CHECKING:
     from tests.e2e.browser.conftest import LabelingPage, Site
@@ -67,34 +70,53 @@ def test_researchers_can_look_at_comparisons(
         expect_to_play(card.locator("video"), 2)
 
 
-def test_a_clip_that_broke_off_is_fetched_anew(site: Site, page: Page, labeling: LabelingPage) -> None:
-    [uuid] = site.add(1)
-    page.goto(f"{site.url}/experiments/hopper/comparisons/{uuid}")
-    labeling.sign_in("ada")
-    refused = page.locator("video").first
-    page.route("**/first", lambda route: route.abort())
-    refused.evaluate("(video) => video.load()")
-    page.wait_for_function("(video) => video.error", arg=refused.element_handle())
-    page.unroute("**/first")
-    page.get_by_role("button", name="Play or pause both clips").click()
-    expect_to_play(page.locator("video"), 2)
+def expect_renewal(video: Locator) -> None:
+    """Let a video break off, and wait until it plays again by itself."""
+    page, address = video.page, video.get_attribute("src")
+    page.route(f"**{address}", lambda route: route.abort())
+    video.evaluate("(video) => { video.load(); video.play().catch(() => {}); }")
+    page.wait_for_function("(video) => video.error", arg=video.element_handle())
+    page.unroute(f"**{address}")
+    expect_to_play(video, 1)
+    assert video.get_attribute("src") == address
 
 
-def test_films_get_new_links(site: Site, page: Page, labeling: LabelingPage) -> None:
+RESEARCHERS_PAGES = {
+    "experiments/hopper/": "#film-100 video",
+    "experiments/hopper/comparisons/{uuid}": ".clips video",
+    "admin/feedback/comparison/{id}/change/": "video",
+}
+
+
+@pytest.mark.parametrize(("path", "videos"), RESEARCHERS_PAGES.items())
+def test_what_broke_off_is_fetched_anew_for_researchers(
+    site: Site, page: Page, labeling: LabelingPage, path: str, videos: str
+) -> None:
+    User.objects.update(is_superuser=True)
     site.film(100)
-    page.goto(f"{site.url}/experiments/hopper/")
+    [uuid] = site.add(1)
+    site.set(state="finished")  # no news come
+    path = path.format(uuid=uuid, id=Comparison.objects.get(uuid=uuid).pk)
+    page.goto(f"{site.url}/accounts/login/?next=/{path}")
     labeling.sign_in("ada")
-    film = page.locator("#film-100 video")
-    expect(film).to_be_visible()
-    expired = film.get_attribute("src")
-    site.set(state="finished")  # no news come from now on
+    page.wait_for_url(f"**/{path}")
+    expect_renewal(page.locator(videos).first)
+
+
+@BOTH_STORES
+def test_what_broke_off_is_fetched_anew_for_labelers(site: Site, labeling: LabelingPage) -> None:
+    page = labeling.page
+    site.film(100)
+    site.add(1)
+    labeling.open(site.invite())
+    page.get_by_role("button", name="Episode").click()
     grow_old(page)
-    page.route(f"**{expired}", lambda route: route.fulfill(status=404))  # the browser may have kept it
-    film.evaluate("(film) => { film.load(); film.play().catch(() => {}); }")
-    page.wait_for_function(
-        "([film, expired]) => film.getAttribute('src') !== expired", arg=[film.element_handle(), expired]
-    )
-    expect_to_play(film, 1)
+    expect_renewal(page.locator("#episode-video"))
+    labeling.press("ArrowLeft")
+    labeling.wait_for("empty")
+    expect_renewal(page.locator("[data-panel=empty] .strip video"))
+    page.keyboard.press("h")
+    expect_renewal(page.locator("li video").first)
 
 
 def test_practice_goes_on_after_a_break(site: Site, labeling: LabelingPage) -> None:

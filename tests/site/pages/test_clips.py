@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from human_feedback_site.feedback.models import Experiment, Label
+from human_feedback_site.feedback.models import Experiment, Label, Labeler
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -90,6 +90,26 @@ def test_nobody_else_does(
         assert client.get(of_comparison).status_code == 404
     assert "/accounts/login/" in Client().get(of_comparison).headers["Location"]
     assert "/accounts/login/" in Client().get(of_answer).headers["Location"]
+
+
+def test_whoever_manages_or_labels_an_experiment_sees_its_episodes(
+    trainer: Trainer,
+    stranger: Trainer,
+    browser: Browser,
+    researcher_browser: Client,
+    signed_in: Callable[[User], Client],
+) -> None:
+    key, address = "hopper/episodes/700.mp4", "/experiments/hopper/episodes/700"
+    trainer.upload(key)
+    trainer.post(f"{trainer.path}/episodes", {"step": 700, "key": key})
+    for client in (researcher_browser, browser.client):
+        shown_at(client, address)
+        assert client.get("/experiments/hopper/episodes/800").status_code == 404
+    assert not Labeler.objects.filter(user=trainer.user).exists()  # who looks does not become a labeler
+    assert signed_in(stranger.user).get(address).status_code == 404
+    assert "/accounts/login/" in Client().get(address).headers["Location"]
+    Experiment.objects.update(media_deleted_at="2999-01-01T00:00Z")
+    assert browser.client.get(address).status_code == 404
 
 
 def test_a_deleted_clip_is_nowhere(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:

@@ -84,7 +84,8 @@ def test_browsers_are_told_of_every_module_at_once(trainer: Trainer, browser: Br
     scripts = Path(feedback.__file__).parent / "static/feedback/js"
     wanted, unread = set[str](), ["label.js"]
     while unread:
-        imported = set(re.findall(r'from "\./(\w+\.js)"', (scripts / unread.pop()).read_text())) - wanted
+        source = (scripts / unread.pop()).read_text()
+        imported = set(re.findall(r'(?:from|import) "\./(\w+\.js)"', source)) - wanted
         wanted |= imported
         unread += imported
     html = browser.client.get(PATH).content.decode()

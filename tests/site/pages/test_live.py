@@ -212,7 +212,8 @@ def test_films_over_time_can_be_watched_while_they_are_there(
     films = html.split('<li class="card" id="film-')[1:]
     assert [film.split('"')[0] for film in films] == ["700", "600", "400", "300", "100", "0"]
     link = films[0].split('src="')[1].split('"')[0]
-    assert researcher_browser.get(link).status_code == 200
+    assert link == "/experiments/hopper/episodes/700"
+    assert researcher_browser.get(link, follow=True).headers["Content-Type"] == "video/mp4"
     Experiment.objects.update(media_deleted_at=Now() + timedelta(minutes=1))
     assert "<video" not in html_of(researcher_browser)
 

@@ -56,13 +56,16 @@ export class Beside {
     this.#show();
   }
 
-  #take({ state, answered, wanted, start, episode, episodes }) {
+  #take({ state, answered, wanted, start, episodes }) {
     this.#tell(state);
+    // Links expire, these addresses last.
+    const videos = episodes.map(({ step }) => ({ step, url: `${this.#api.urls.episodes}/${step}` }));
+    const episode = videos.at(-1) ?? null;
     const isNew = episode?.step !== this.#episode?.step;
     this.#episode = episode;
     if (isNew && this.#screen.episodeShown) this.#screen.showEpisode(episode);
     this.#screen.episodeAvailable(episode !== null);
-    this.#screen.strip(episodes);
+    this.#screen.strip(videos);
     const now = start ?? { answered, wanted };
     this.#counted = this.#counted.filter((at) => performance.now() - at < COUNTED_AFTER_MS);
     const uncounted = this.#starts === Boolean(start) ? this.#counted.length : 0;

@@ -1,7 +1,6 @@
 // The list of comparisons: clips are fetched when they come into sight, and the two of a pair play together.
 
-const AGAIN_AFTER_MS = 5_000;
-const renewed = new WeakMap();
+import "./media.js";
 
 const inSight = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
@@ -18,22 +17,12 @@ for (const clips of document.querySelectorAll(".clips")) {
   for (const video of videos) {
     video.controls = false;
     inSight.observe(video);
-    video.addEventListener("error", () => renew(video));
   }
   const button = document.getElementById("play").content.firstElementChild.cloneNode(true);
   button.addEventListener("click", () => (videos[0].paused ? play(videos) : videos.forEach((video) => video.pause())));
   videos[0].addEventListener("play", () => clips.classList.add("playing"));
   videos[0].addEventListener("pause", () => clips.classList.remove("playing"));
   clips.append(button);
-}
-
-// The address of a clip leads to a link that expires, so one that cannot be read may be there when it is asked for anew.
-function renew(video) {
-  if (performance.now() - (renewed.get(video) ?? -Infinity) < AGAIN_AFTER_MS) return;
-  renewed.set(video, performance.now());
-  const playing = !video.paused;
-  video.load();
-  if (playing) video.play().catch(() => {});
 }
 
 function play(videos) {

@@ -1,12 +1,12 @@
 // The experiment page stays up to date: the parts marked data-live are fetched anew and changed where they differ.
 
+import "./media.js";
 import { morph } from "./morph.js";
 
 const EVERY_MS = 5_000;
 const TIMEOUT_MS = 15_000;
 const NOT_FOR_US = [401, 403, 404];
 
-const renewed = new WeakMap();
 let etag = "";
 let timer = 0;
 let asking = false;
@@ -43,23 +43,9 @@ async function update() {
   etag = reply.headers.get("ETag") ?? "";
 }
 
-/** A film whose link has expired, as it does on a page that is open for long, gets a new one. */
-async function renew(film) {
-  if (performance.now() - (renewed.get(film) ?? -Infinity) < EVERY_MS) return;
-  renewed.set(film, performance.now());
-  const playing = !film.paused;
-  const expired = film.src;
-  etag = "";
-  await update();
-  if (playing && film.src !== expired) await film.play();
-}
-
 function isFinished() {
   return document.getElementById("live-body").dataset.state === "finished";
 }
 
-document.addEventListener("error", ({ target }) => {
-  if (target instanceof HTMLMediaElement && target.closest("[data-live]")) renew(target).catch(() => {});
-}, { capture: true });
 document.addEventListener("visibilitychange", refresh);
 timer = setTimeout(refresh, EVERY_MS);

@@ -2,7 +2,6 @@
 
 const TOAST_MS = 4_000;
 const FLASH_MS = 180;
-const RENEW_MS = 5_000;
 // As the style sheet has it.
 const NARROW = "(max-width: 40rem) and (orientation: portrait)";
 
@@ -124,7 +123,7 @@ export class Screen {
       }
       const shown = [...strip.querySelectorAll("li")].map((item) => item.dataset.step);
       const steps = this.#episodes.map(({ step }) => String(step));
-      // Links are new each time; the same videos go on playing.
+      // The same videos go on playing.
       if (shown.join() !== steps.join()) strip.querySelector("ul").replaceChildren(...this.#episodes.map((each) => this.#stripItem(each)));
     }
   }
@@ -135,15 +134,8 @@ export class Screen {
     Object.assign(video, { muted: true, loop: true, autoplay: true, playsInline: true, src: url });
     caption.textContent = filled(this.#messages.step, { step: step.toLocaleString(document.documentElement.lang) });
     video.setAttribute("aria-label", caption.textContent);
-    // A link may have expired, or the store been away: the next one is tried after a while.
-    video.addEventListener("error", () => setTimeout(() => this.#renew(video, step), RENEW_MS));
     item.append(video, caption);
     return item;
-  }
-
-  #renew(video, step) {
-    const now = this.#episodes.find((each) => each.step === step);
-    if (now && video.isConnected) video.src = now.url;
   }
 
   episodeAvailable(is) {
