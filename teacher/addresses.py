@@ -11,7 +11,7 @@ def site_checks(site_url: str | None, storage: str | None, bind: str, public_url
     """Whether what says where people label fits together; see the fields of ``TeachConfig``."""
     store = storage or ""
     return [
-        ("site_url", site_url is None or _is_http_url(site_url), "expected http(s)://host[/path]"),
+        ("site_url", site_url is None or is_http_url(site_url), "expected http(s)://host[/path]"),
         (
             "storage",
             "://" not in store or store.startswith("s3://"),
@@ -22,7 +22,7 @@ def site_checks(site_url: str | None, storage: str | None, bind: str, public_url
             bind not in _WILDCARDS or public_url is not None,
             "needs --public_url, the address by which others reach this machine",
         ),
-        ("public_url", public_url is None or _is_http_url(public_url), "expected http(s)://host[/path]"),
+        ("public_url", public_url is None or is_http_url(public_url), "expected http(s)://host[/path]"),
         (
             "site_url",
             site_url is None or store.startswith("s3://"),
@@ -31,7 +31,8 @@ def site_checks(site_url: str | None, storage: str | None, bind: str, public_url
     ]
 
 
-def _is_http_url(text: str) -> bool:
+def is_http_url(text: str) -> bool:
+    """Return whether a text is an address of a site."""
     try:
         parts = urlsplit(text)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -54,12 +54,15 @@ SEED = Fits("0 to 2**32 - 1", lambda value: 0 <= value < 2**32)
 def refuse_all(settings: object, checks: Sequence[Check], prefix: str = "--") -> None:
     """Raise one :class:`ConfigError` for all checks that do not hold; names come after ``prefix``."""
     said = [
-        f"{prefix}{name}: {expectation}; got {attrgetter(name)(settings)!r}"
+        (f"{prefix}{name}", f"{prefix}{name}: {expectation}; got {attrgetter(name)(settings)!r}")
         for name, holds, expectation in checks
         if not holds
     ]
     if said:
-        raise ConfigError("; ".join(said))
+        refused: dict[str, str] = {}
+        for name, text in said:
+            refused[name] = f"{refused[name]}; {text}" if name in refused else text
+        raise ConfigError("; ".join(text for _, text in said), refused=refused)
 
 
 def refuse_idle(settings: object, reasons: Mapping[str, str], prefix: str = "--") -> None:
@@ -144,10 +147,19 @@ def _type_checks(settings: object, hints: Mapping[str, Any]) -> list[Check]:
         (
             name,
             _is_of(getattr(settings, name), kind),
-            f"expected {kind.__name__ if isinstance(kind, type) else kind}",
+            f"expected {_told(kind)}",
         )
         for name, kind in hints.items()
     ]
+
+
+def _told(kind: Any) -> str:
+    """A type in words, where there are such."""
+    kinds = set(get_args(kind) or (kind,)) - {types.NoneType}
+    words = {int: "a whole number such as 1400 or 5e6", float: "a number", str: "a text"}
+    if len(kinds) == 1 and kinds <= words.keys():
+        return words[kinds.pop()]
+    return kind.__name__ if isinstance(kind, type) else str(kind)
 
 
 def _range_checks(settings: object) -> list[Check]:

@@ -313,12 +313,14 @@ class RunSettings:
         run_id: made anew, or of the run that goes on.
         resumed: whether it goes on from an earlier one.
         reopen: whether it goes on although its experiment was finished on the site.
+        refused: what does not fit of the settings that were given; others are in the place of these.
     """
 
     config: TeachConfig
     run_id: uuid.UUID
     resumed: bool = False
     reopen: bool = False
+    refused: ConfigError | None = None
 
 
 def slug(text: str) -> str:

@@ -41,9 +41,19 @@ class TeacherError(Exception):
 
 
 class ConfigError(TeacherError):
-    """A setting is missing or invalid; nothing was started."""
+    """A setting is missing or invalid; nothing was started.
+
+    Attributes:
+        refused: what is said of which settings, by name; empty where it is of something else.
+    """
 
     exit_status = 2
+
+    def __init__(
+        self, message: str, remedy: Mapping[str, Any] | None = None, refused: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message, remedy)
+        self.refused: Mapping[str, str] = refused or {}
 
 
 def joined(errors: Sequence[TeacherError]) -> TeacherError:

@@ -22,6 +22,7 @@ from teacher.envs.transform import told_flattened
 from teacher.envs.trial import LIMIT, TRIAL_EPISODES, Trial, of_fixed_length, try_episodes, usual_length
 from teacher.errors import ConfigError, EnvironmentUnsuitableError, TeacherError, joined, noting
 from teacher.judges import Value, goal_of
+from teacher.mending import UNKNOWN
 from teacher.metrics import waiting
 from teacher.reward.devices import working_device
 from teacher.run import make_agent, make_predictor, segment_length
@@ -33,8 +34,15 @@ Tell = Callable[[int], None]
 _TRYING = "trying random episodes:"
 
 
-def check(config: TeachConfig, console: Console) -> tuple[TeachConfig, TaskInfo]:
+def check(
+    config: TeachConfig, console: Console, refused: ConfigError | None = None
+) -> tuple[TeachConfig, TaskInfo]:
     """Look at everything that can be refused before a run directory exists.
+
+    Args:
+        config: with what fits in the place of settings that do not.
+        console: where it says what it does.
+        refused: those settings.
 
     Returns:
         The settings, with a segment length where random episodes are too short for the usual one; and what
@@ -44,7 +52,7 @@ def check(config: TeachConfig, console: Console) -> tuple[TeachConfig, TaskInfo]
         ConfigError, EnvironmentUnsuitableError, DataError, BehaviourError: in one line all that is refused,
             and the command that is not, where settings mend it.
     """
-    problems: list[TeacherError] = []
+    problems: list[TeacherError] = [] if refused is None else [refused]
     for look in (
         lambda: working_device(config.device, "--device"),
         read_redis_url,
@@ -69,7 +77,7 @@ def check(config: TeachConfig, console: Console) -> tuple[TeachConfig, TaskInfo]
     if task is not None:
         _check_task(fitted, task, problems)
     if problems or task is None:
-        raise _all_of(problems, config)
+        raise _all_of(problems, config, refused)
     if config.predictor == "human" and not _has_render_workers(config):
         with waiting(console) as show:
             show("drawing a first clip")
@@ -81,13 +89,20 @@ def check(config: TeachConfig, console: Console) -> tuple[TeachConfig, TaskInfo]
     return fitted, task
 
 
-def _all_of(problems: list[TeacherError], config: TeachConfig) -> TeacherError:
+def _all_of(problems: list[TeacherError], config: TeachConfig, refused: ConfigError | None) -> TeacherError:
     """Make one error of all, with the whole command that works where a setting mends some."""
     error = joined(problems)
     if not error.remedy or (config.run_dir / CONFIG_NAME).exists():
         return error
-    how = "corrected" if all(each.remedy for each in problems) else "with the rest mended, too"
-    return type(error)(f"{error}; {how}: {command_of(config, error.remedy)}", error.remedy)
+    remedies = {} if refused is None else refused.remedy
+    left_out = [name if name == UNKNOWN else f"--{name}" for name, value in remedies.items() if value is None]
+    is_whole = all(each.remedy for each in problems)
+    how = [
+        *(["corrected"] if is_whole else []),
+        *([f"with {', '.join(left_out)} left out"] if left_out else []),
+        *([] if is_whole else ["with the rest mended, too"]),
+    ]
+    return type(error)(f"{error}; {', '.join(how)}: {command_of(config, error.remedy)}", error.remedy)
 
 
 def _check_task(config: TeachConfig, task: TaskInfo, problems: list[TeacherError]) -> None:

@@ -1,6 +1,6 @@
 """The command line: ``teach -p human -e ShortHopper-v1 -n backflip``.
 
-Everything that can be read, listed or refused without torch is done here without it.
+Everything that can be read, listed, or refused without a look at an environment is done here without torch.
 """
 
 import argparse
@@ -16,11 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
-from teacher.arguments import INTERRUPTED, OneLineParser, add_options
-from teacher.config import NO_OPTIONS, PARTS, RunSettings, TeachConfig, from_options, refuse_existing
-from teacher.errors import ConfigError, TeacherError
+from teacher.arguments import INTERRUPTED, OneLineParser, add_options, leave_to_settings
+from teacher.config import NO_OPTIONS, PARTS, RunSettings, TeachConfig
+from teacher.errors import ConfigError, TeacherError, joined
 from teacher.extending import GROWING, load_extended, steps_made
 from teacher.help_text import ENVIRONMENTS, HELP, SECTIONS
+from teacher.mending import fitting
 from teacher.options import Preset
 
 COMMANDS: Mapping[str, str] = {
@@ -82,24 +83,29 @@ class _ShortHelp(argparse.Action):
 
 
 def parse_arguments(arguments: Sequence[str]) -> RunSettings:
-    """The run's settings, its id, and whether it goes on from an earlier one.
+    """The run's settings, its id, whether it goes on from an earlier one, and what does not fit.
 
     Raises:
-        ConfigError: a setting is missing or does not fit.
+        ConfigError: what is given says too little of the run.
     """
-    given = vars(build_parser().parse_args(arguments))
+    parser = build_parser()
+    # Without these nothing else can be judged.
+    leave_to_settings(each for each in parser._actions if each.dest not in {"predictor", "preset"})
+    namespace, unknown = parser.parse_known_args(arguments)
+    given = vars(namespace)
+    if "resume" in given or not given.keys() >= {"env_id", "predictor"}:
+        given = vars(build_parser().parse_args(arguments))
     reopen = given.pop("reopen", False)
     if "resume" in given:
         return _resumed(Path(given.pop("resume")), given, reopen=reopen)
     if reopen:
         raise ConfigError("--reopen goes on with an earlier run, so it needs --resume RUN_DIR")
     required = {"env_id": "-e/--env_id", "predictor": "-p/--predictor", "name": "-n/--name"}
-    missing = [flags for name, flags in required.items() if name not in given]
-    if missing:
-        raise ConfigError(f"expected {', '.join(missing)}, or --resume RUN_DIR")
-    config = from_options(given)
-    refuse_existing(config)
-    return RunSettings(config, uuid.uuid4())
+    missing = {name: flags for name, flags in required.items() if name not in given}
+    if missing.keys() - {"name"}:
+        raise ConfigError(f"expected {', '.join(missing.values())}, or --resume RUN_DIR")
+    config, refused = fitting(given, parser.about_unknown(unknown) if unknown else None)
+    return RunSettings(config, uuid.uuid4(), refused=refused)
 
 
 def _resumed(run_dir: Path, given: Mapping[str, Any], *, reopen: bool) -> RunSettings:
@@ -155,12 +161,19 @@ def _dispatch(arguments: Sequence[str]) -> int:
 
 
 def _read_settings(arguments: Sequence[str]) -> RunSettings:
-    """Parse the settings of a run, and refuse an environment that is not registered."""
+    """Parse the settings of a run, and refuse an environment that is not registered.
+
+    What else is refused is said together with what the environment is refused for.
+    """
     settings = parse_arguments(arguments)
+    problems: list[TeacherError] = [] if settings.refused is None else [settings.refused]
     from teacher.envs.families import resolve_env_id  # noqa: PLC0415 - Gymnasium, which --help does without
     from teacher.envs.registry import find_spec  # noqa: PLC0415
 
-    find_spec(resolve_env_id(settings.config.env_id))
+    try:
+        find_spec(resolve_env_id(settings.config.env_id))
+    except TeacherError as error:
+        raise joined([*problems, error]) from error
     return settings
 
 

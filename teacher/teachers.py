@@ -88,7 +88,8 @@ class Manner:
                 parts[name] = value
             _require_fitting(parts, got=repr(text))
         except ConfigError as error:
-            raise ConfigError(f"{option}: {error}") from error
+            said = f"{option}: {error}"
+            raise ConfigError(said, refused={option: said}) from error
         return cls(**parts)  # type: ignore[arg-type]  # _read pairs names with their types
 
     @property

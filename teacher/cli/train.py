@@ -67,7 +67,7 @@ def _run(read: Callable[[], RunSettings], crew: Crew) -> int:
     console = Console(soft_wrap=True)
     try:
         settings = read()
-        config, task = check(settings.config, console)
+        config, task = check(settings.config, console, settings.refused)
         settings = dataclasses.replace(settings, config=config)
         with prepared_directory(settings), build_run(settings, task, console, crew) as run:
             return _teach(run, _resume_line(config, crew.ranks))

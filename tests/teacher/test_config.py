@@ -329,7 +329,7 @@ def test_a_moved_run_is_found_and_a_renamed_one_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "expectation"),
     [
-        ("seed", 1.5, "expected int; got 1.5"),
+        ("seed", 1.5, "expected a whole number such as 1400 or 5e6; got 1.5"),
         ("predictor", None, "expected .*synth.*; got None"),
         ("no_videos", 1, "expected bool; got 1"),
         ("num_timesteps", 5e6, None),
@@ -410,10 +410,10 @@ def test_the_address_of_redis_is_read_without_blanks_around_it(monkeypatch: pyte
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"members": 2.5}, "members: expected int; got 2.5"),
-        ({"hidden": "64"}, "hidden: expected int; got '64'"),
-        ({"members": None}, "members: expected int; got None"),
-        ({"inputs": ["state"]}, r"inputs: expected .*str.*; got \['state'\]"),
+        ({"members": 2.5}, "members: expected a whole number such as 1400 or 5e6; got 2.5"),
+        ({"hidden": "64"}, "hidden: expected a whole number such as 1400 or 5e6; got '64'"),
+        ({"members": None}, "members: expected a whole number such as 1400 or 5e6; got None"),
+        ({"inputs": ["state"]}, r"inputs: expected a text; got \['state'\]"),
     ],
 )
 def test_a_setting_of_another_type_is_refused_from_python_too(changes: dict[str, Any], says: str) -> None:

@@ -1,6 +1,7 @@
 """The first command on an environment: what is fitted to it, and what is refused, all at once."""
 
 import io
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def checked(line: str) -> tuple[TeachConfig, TaskInfo, str]:
     """What a command line comes to, and what is printed before it begins."""
     said = io.StringIO()
-    config, task = check(parse_arguments(shlex.split(line)).config, Console(file=said, width=300))
+    settings = parse_arguments(shlex.split(line))
+    config, task = check(settings.config, Console(file=said, width=300), settings.refused)
     return config, task, said.getvalue()
 
 
@@ -96,7 +98,7 @@ def test_a_segment_longer_than_the_horizon_is_refused() -> None:
 
 def corrected(error: TeacherError) -> str:
     """The command at the end of a refusal, without its first word."""
-    command = str(error).rpartition("; corrected: ")[2]
+    command = re.split(r"; corrected(?:, with [^:]* left out)?: ", str(error))[-1]
     assert command.startswith("teach ")
     return command.removeprefix("teach ")
 
@@ -145,6 +147,84 @@ def test_a_setting_and_the_environment_are_refused_together(monkeypatch: pytest.
     said = str(refused(line))
     for reason in ("--device", "REDIS_URL", "no_such_module", "nothing", "leaks the reward"):
         assert reason in said
+
+
+EARLY = "the length of an episode leaks the reward"
+
+
+@pytest.mark.parametrize(
+    ("given", "reasons", "command"),
+    [
+        ("-n x", ["--n_labels: synth needs a number"], "-n x -l 1400"),
+        ("-l 20", ["expected -n/--name"], "-n NAME -l 20"),
+        (
+            "-n a/b -l 20 --teacher mistke:0.1",
+            ["--name: expected letters", "--teacher: expected oracle"],
+            "with --teacher left out: teach -p synth -e CartPole-v1 -n a-b -l 20",
+        ),
+        (
+            "-n x -l 20 --reward.members 1 --queries.diversity 99",
+            ["--queries.selection: active", "--queries.diversity: expected no more"],
+            "--queries.selection random",
+        ),
+        (
+            "-n x -l many --agent ppos --reward.hidden 2.5 --gold 3",
+            [
+                "--n_labels: expected a whole number such as 1400 or 5e6; got 'many'",
+                "--agent: expected ppo or trpo; got 'ppos'",
+                "--reward.hidden: expected a whole number",
+                "--gold: expected a share",
+            ],
+            "-n x -l 1400",
+        ),
+        (
+            "-n x -l 20 --teachr mistake:0.1 --seed -1",
+            ["unknown option --teachr; did you mean --teacher?", "--seed: expected 0 to 2**32 - 1"],
+            "with what is unknown, --seed left out: teach -p synth -e CartPole-v1 -n x -l 20",
+        ),
+        (
+            "-n x -l 20 --reward.shaping 0.9",
+            ["--reward.inputs: --reward.shaping needs state"],
+            "--reward.inputs state,next_state,terminated --reward.shaping 0.9",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_with_the_environment(
+    given: str, reasons: list[str], command: str
+) -> None:
+    error = refused(f"-p synth -e CartPole-v1 {given}")
+    for reason in [*reasons, EARLY]:
+        assert str(error).count(reason) == 1
+    assert command in str(error)
+    assert checked(corrected(error))[0].fixed_horizon == "absorb"
+
+
+def test_settings_of_the_site_are_mended_by_what_they_need() -> None:
+    error = refused("-p human -e Pendulum-v1 -n x --bind 0.0.0.0 --schedule linear --pace fast")
+    for reason in ("--bind: needs --public_url", "--schedule: expected", "--pace: expected labels or free"):
+        assert reason in str(error)
+    assert corrected(error) == (
+        "-p human -e Pendulum-v1 -n x --bind 0.0.0.0 --public_url http://this-machine:8000"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "reasons"),
+    [
+        ("-e CartPole-v1 --env_kwargs ab", ["--env_kwargs: expected name=value"]),
+        ("-e CartPole-v1 --max_episode_steps none", ["--max_episode_steps: expected a whole number"]),
+        ("-e Nothing-v1", ["no environment is registered as Nothing-v1"]),
+    ],
+)
+def test_where_the_environment_is_unknown_the_settings_alone_are_refused(
+    line: str, reasons: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(shlex.split(f"-p synth -n x --seed -1 {line}")) == 2
+    said = capsys.readouterr().err
+    for reason in ["--seed: expected 0 to 2**32 - 1; got -1", *reasons]:
+        assert said.count(reason) == 1
+    assert EARLY not in said
+    assert said.count("\n") == 1
 
 
 def test_arguments_of_the_environment_reach_it_and_its_replay() -> None:
