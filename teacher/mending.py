@@ -6,12 +6,11 @@ So what a run needs of its environment can be looked at, too, and a command can 
 import itertools
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from teacher.addresses import is_http_url
-from teacher.config import TeachConfig, from_options, refuse_existing, slug
+from teacher.config import ScheduleName, TeachConfig, from_options, refuse_existing, slug
 from teacher.errors import ConfigError
-from teacher.options import with_preset
 
 ANY_NAME = "NAME"
 UNKNOWN = "what is unknown"
@@ -25,7 +24,8 @@ def fitting(options: Mapping[str, Any], unknown: str | None = None) -> tuple[Tea
     """Make settings of those options that fit, and of others where they do not.
 
     Args:
-        options: ``{"seed": 3, "reward.members": 5}``, with an environment and a predictor.
+        options: ``{"seed": 3, "reward.members": 5}``, with an environment and a predictor; ``preset``
+            may be among them.
         unknown: what is said of options that there are not.
 
     Returns:
@@ -35,7 +35,7 @@ def fitting(options: Mapping[str, Any], unknown: str | None = None) -> tuple[Tea
     Raises:
         ConfigError: all that is refused, where the environment is unknown because of it, or nothing mends it.
     """
-    given, said = with_preset(options), dict[str, str]()
+    given, said = dict(options), dict[str, str]()
     remedy: dict[str, Any] = {}
     if unknown is not None:
         said[UNKNOWN], remedy[UNKNOWN] = unknown, None
@@ -77,6 +77,8 @@ def _mend(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         "name": {name: slug(value)[:_SHORT] or ANY_NAME},
         "queries.selection": {name: "random"},
     }
+    if "n_labels" not in given and given.get("schedule", "exponential") in get_args(ScheduleName):
+        mends["schedule"] = {"n_labels": 1400}
     if "reward.shaping" in given:
         mends["reward.inputs"] = {name: "state,next_state,terminated"}
     if "public_url" not in given:

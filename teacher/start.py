@@ -102,7 +102,9 @@ def _all_of(problems: list[TeacherError], config: TeachConfig, refused: ConfigEr
         *([f"with {', '.join(left_out)} left out"] if left_out else []),
         *([] if is_whole else ["with the rest mended, too"]),
     ]
-    return type(error)(f"{error}; {', '.join(how)}: {command_of(config, error.remedy)}", error.remedy)
+    # The configuration has what is in the place of refused settings.
+    changes = dict(error.remedy.items() - remedies.items())
+    return type(error)(f"{error}; {', '.join(how)}: {command_of(config, changes)}", error.remedy)
 
 
 def _check_task(config: TeachConfig, task: TaskInfo, problems: list[TeacherError]) -> None:

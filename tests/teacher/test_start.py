@@ -199,6 +199,13 @@ def test_settings_that_do_not_fit_are_refused_with_the_environment(
     assert checked(corrected(error))[0].fixed_horizon == "absorb"
 
 
+def test_what_is_left_out_is_as_the_preset_has_it() -> None:
+    error = refused("-p human -e CartPole-v1 -n x --preset paper --ent_coef -1 --reward.patience few")
+    assert "--schedule: spreads a number of labels" in str(error)
+    assert ", with --reward.patience, --ent_coef left out: " in str(error)
+    assert corrected(error) == ("-p human -e CartPole-v1 -n x -l 1400 --fixed_horizon restart --preset paper")
+
+
 def test_settings_of_the_site_are_mended_by_what_they_need() -> None:
     error = refused("-p human -e Pendulum-v1 -n x --bind 0.0.0.0 --schedule linear --pace fast")
     for reason in ("--bind: needs --public_url", "--schedule: expected", "--pace: expected labels or free"):
