@@ -132,3 +132,19 @@ def test_a_glance_at_another_tab_interrupts_nobody(at_it: LabelingPage) -> None:
     come_back(at_it)
     expect(at_it.page.locator("#away")).to_contain_text("Go on: your answers are kept")
     at_it.wait_for("judging")
+
+
+def test_a_film_on_a_phone_does_not_cover_what_is_said(site: Site, at_it: LabelingPage) -> None:
+    page = at_it.page
+    page.set_viewport_size({"width": 360, "height": 740})
+    site.film(100)
+    hide(at_it)
+    come_back(at_it)
+    page.get_by_role("button", name="Episode").click()
+    expect(page.locator("#episode")).to_be_visible()
+    hide(at_it)
+    lose_connection(at_it)
+    page.clock.run_for(10_000)
+    come_back(at_it)
+    at_it.wait_for("unreachable")
+    expect(page.locator("#episode")).to_be_hidden()
