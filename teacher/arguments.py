@@ -3,12 +3,11 @@
 import argparse
 import dataclasses
 import difflib
-import functools
 import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from teacher.errors import TeacherError, one_line
@@ -45,10 +44,10 @@ class OneLineParser(argparse.ArgumentParser):
         given: argparse.Namespace
         given, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            self.error(self.about_unknown(unknown))
+            self.error(self._about_unknown(unknown))
         return given
 
-    def about_unknown(self, words: Sequence[str]) -> str:
+    def _about_unknown(self, words: Sequence[str]) -> str:
         """Name unknown options without their values, which may be secrets."""
         options = [word.partition("=")[0] for word in words if word.startswith("-")]
         if not options:
@@ -133,19 +132,3 @@ def as_whole_number(text: str) -> int:
     except (ValueError, OverflowError):
         pass
     raise argparse.ArgumentTypeError(f"expected a whole number such as 1400 or 5e6, got {text!r}")
-
-
-def leave_to_settings(actions: Iterable[argparse.Action]) -> None:
-    """Let the dataclass refuse what an option cannot read, together with whatever else does not fit."""
-    for action in actions:
-        if action.choices is not None:
-            action.metavar, action.choices = f"{{{','.join(map(str, action.choices))}}}", None
-        if callable(action.type):
-            action.type = functools.partial(_read_or_keep, action.type)
-
-
-def _read_or_keep(convert: Callable[[str], Any], text: str) -> Any:
-    try:
-        return convert(text)
-    except (ValueError, argparse.ArgumentTypeError):
-        return text

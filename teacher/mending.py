@@ -13,20 +13,17 @@ from teacher.config import ScheduleName, TeachConfig, from_options, refuse_exist
 from teacher.errors import ConfigError
 
 ANY_NAME = "NAME"
-UNKNOWN = "what is unknown"
-"""Stands among names of options for those that there are not."""
 _OF_THE_ENVIRONMENT = {"env_kwargs", "obs_transform", "max_episode_steps"}
 """Without them nobody knows what would be looked at."""
 _SHORT = 40  # characters of a name that was too long
 
 
-def fitting(options: Mapping[str, Any], unknown: str | None = None) -> tuple[TeachConfig, ConfigError | None]:
+def fitting(options: Mapping[str, Any]) -> tuple[TeachConfig, ConfigError | None]:
     """Make settings of those options that fit, and of others where they do not.
 
     Args:
         options: ``{"seed": 3, "reward.members": 5}``, with an environment and a predictor; ``preset``
             may be among them.
-        unknown: what is said of options that there are not.
 
     Returns:
         The settings, and all that is refused. Its remedy has the value in the place of each option that does
@@ -37,8 +34,6 @@ def fitting(options: Mapping[str, Any], unknown: str | None = None) -> tuple[Tea
     """
     given, said = dict(options), dict[str, str]()
     remedy: dict[str, Any] = {}
-    if unknown is not None:
-        said[UNKNOWN], remedy[UNKNOWN] = unknown, None
     if "name" not in given:
         said["name"] = "expected -n/--name"
         given["name"] = remedy["name"] = ANY_NAME

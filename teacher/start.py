@@ -22,7 +22,6 @@ from teacher.envs.transform import told_flattened
 from teacher.envs.trial import LIMIT, TRIAL_EPISODES, Trial, of_fixed_length, try_episodes, usual_length
 from teacher.errors import ConfigError, EnvironmentUnsuitableError, TeacherError, joined, noting
 from teacher.judges import Value, goal_of
-from teacher.mending import UNKNOWN
 from teacher.metrics import waiting
 from teacher.reward.devices import working_device
 from teacher.run import make_agent, make_predictor, segment_length
@@ -95,7 +94,7 @@ def _all_of(problems: list[TeacherError], config: TeachConfig, refused: ConfigEr
     if not error.remedy or (config.run_dir / CONFIG_NAME).exists():
         return error
     remedies = {} if refused is None else refused.remedy
-    left_out = [name if name == UNKNOWN else f"--{name}" for name, value in remedies.items() if value is None]
+    left_out = [f"--{name}" for name, value in remedies.items() if value is None]
     is_whole = all(each.remedy for each in problems)
     how = [
         *(["corrected"] if is_whole else []),

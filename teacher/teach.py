@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
-from teacher.arguments import INTERRUPTED, OneLineParser, add_options, leave_to_settings
+from teacher.arguments import INTERRUPTED, OneLineParser, add_options
 from teacher.config import NO_OPTIONS, PARTS, RunSettings, TeachConfig
 from teacher.errors import ConfigError, TeacherError, joined
 from teacher.extending import GROWING, load_extended, steps_made
@@ -88,13 +88,7 @@ def parse_arguments(arguments: Sequence[str]) -> RunSettings:
     Raises:
         ConfigError: what is given says too little of the run.
     """
-    parser = build_parser()
-    # Without these nothing else can be judged.
-    leave_to_settings(each for each in parser._actions if each.dest not in {"predictor", "preset"})
-    namespace, unknown = parser.parse_known_args(arguments)
-    given = vars(namespace)
-    if "resume" in given or not given.keys() >= {"env_id", "predictor"}:
-        given = vars(build_parser().parse_args(arguments))
+    given = vars(build_parser().parse_args(arguments))
     reopen = given.pop("reopen", False)
     if "resume" in given:
         return _resumed(Path(given.pop("resume")), given, reopen=reopen)
@@ -104,7 +98,7 @@ def parse_arguments(arguments: Sequence[str]) -> RunSettings:
     missing = {name: flags for name, flags in required.items() if name not in given}
     if missing.keys() - {"name"}:
         raise ConfigError(f"expected {', '.join(missing.values())}, or --resume RUN_DIR")
-    config, refused = fitting(given, parser.about_unknown(unknown) if unknown else None)
+    config, refused = fitting(given)
     return RunSettings(config, uuid.uuid4(), refused=refused)
 
 

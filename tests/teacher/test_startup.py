@@ -14,8 +14,8 @@ SLOW = ("torch", "mujoco", "matplotlib", "tensorboard", "boto3", "redis", "celer
 LINES = {
     "--help": 0,
     "--help-all": 0,
-    "-p rl -n x --sed 3": 2,
-    "-p rl -e ShortHopper-v1 -n x -s many --env_kwargs many": 2,
+    "-p rl -e ShortHopper-v1 -n x --sed 3": 2,
+    "-p rl -e ShortHopper-v1 -n x -s many": 2,
     "-p rl -e teacher/ShortHoper-v1 -n x": 2,
     "-p rl -e ALE/Pnog-v5 -n x": 2,
     "--resume no/such/run": 2,

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import LabelingPage, Site
+    from tests.e2e.browser.conftest import LabelingPage, Site
 
 HIDDEN = "Object.defineProperty(document, 'hidden', { get: () => window.away === true, configurable: true })"
 IDLE_MS = 125_000
