@@ -23,7 +23,7 @@ from stack.site import STORAGE, Site
 from teacher.client import ClipReference, Experiment, ExperimentSettings, FeedbackClient, Registration
 from teacher.storage import open_storage
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LOOK_LONG_ENOUGH_MS = 450
 STOP_SECONDS = 180.0
 SHOW_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"
