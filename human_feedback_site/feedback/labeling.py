@@ -46,7 +46,7 @@ class ShownExample:
 def examples(experiment: Experiment) -> Sequence[ShownExample]:
     """Return the examples whose clips are there; the better clip is not always on the same side."""
     found = experiment.examples.select_related("comparison__experiment")
-    return [_shown(each) for each in found if not each.comparison.clips_deleted]
+    return [_shown(each) for each in found if not each.comparison.clips_gone]
 
 
 def _shown(example: Example) -> ShownExample:

@@ -94,6 +94,7 @@ call_command("migrate", "feedback", "0014_waiting_labels", verbosity=0)
 last = {**dict(MigrationLoader(None).graph.leaf_nodes()), "feedback": "0014_waiting_labels"}
 folder = Path("backup")
 folder.mkdir()
+postgresql.NEEDED_CLIPS = "SELECT first_key, second_key FROM feedback_comparison"  # as its tables have them
 write_manifest(folder, "2026-01-01", postgresql.dump(folder / "database", last)[0])
 """
 

@@ -349,8 +349,7 @@ def test_clips_in_two_stores_are_told_before_the_deletion(
 def test_what_was_imported_without_its_clips_can_be_deleted(
     elsewhere: Path, trainer: Trainer, root: Client
 ) -> None:
-    models.Experiment.objects.update(trainer_seen_at=None)
-    models.Comparison.objects.update(status="answered")
+    models.Comparison.objects.update(clips_missing=True)
     models.Episode.objects.all().delete()
     root.post(address(trainer), {"post": "yes"})
     assert not models.Experiment.everything.exists()

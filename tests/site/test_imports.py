@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,9 +25,13 @@ from human_feedback_site.feedback.models import (
     Label,
     Labeler,
     Lease,
+    Outcome,
     Participation,
     Undo,
 )
+from human_feedback_site.feedback.services import moderation, quality
+from human_feedback_site.feedback.services.clip_store import clips_named
+from human_feedback_site.feedback.services.experiments import set_overlap
 from human_feedback_site.feedback.table_files import write_csv, write_parquet
 from human_feedback_site.feedback.tables import TABLES
 
@@ -235,7 +240,73 @@ def test_pairs_without_clips_are_not_shown_to_anybody(
     store.path(f"hopper/{uuid}/second.mp4").unlink()
     forget()
     assert "1 of them cancelled" in bring_back(story, owner="ada")
-    assert Comparison.objects.get(uuid=uuid).status == "cancelled"
+    pair = Comparison.objects.filter(uuid=uuid)
+    assert pair.get().status == "cancelled"
+    assert (moderation.reopen(pair), quality.make_gold(pair, Outcome.FIRST)) == (0, 0)
+
+
+def without_clips() -> set[str]:
+    return {str(row.uuid) for row in Comparison.objects.all() if row.clips_gone}
+
+
+@pytest.mark.both_databases
+@pytest.mark.parametrize("seen", [False, True], ids=["imported", "a trainer asked"])
+def test_decided_pairs_know_whether_their_clips_are_there(
+    story: Exported, bring_back: Callable[..., str], media_folder: Path, *, seen: bool
+) -> None:
+    answered = [row["comparison"] for row in rows(story, "comparisons") if row["status"] == "answered"]
+    lost = answered[0]
+    clip, kept = media_folder / f"hopper/{lost}/first.mp4", media_folder / "kept.mp4"
+    clip.rename(kept)
+    forget()
+    assert "cancelled" not in bring_back(story, owner="ada")
+    assert without_clips() == {lost}
+    pair = Comparison.objects.filter(uuid=lost)
+    assert pair.get().status == "answered"
+    assert (moderation.request_label(pair), quality.make_gold(pair, Outcome.FIRST)) == (0, 0)
+    experiment = pair.get().experiment
+    assert clips_named(experiment) == 2 * (Comparison.objects.count() - 1)
+    set_overlap(experiment, 3)
+    assert pair.get().status == "answered"
+    assert Comparison.objects.get(uuid=answered[1]).status == "open"
+
+    if seen:
+        Experiment.objects.update(trainer_seen_at=Now())
+    kept.rename(clip)
+    bring_back(story)
+    assert without_clips() == set()
+    assert clips_named(experiment) == 2 * Comparison.objects.count()
+
+
+def test_a_second_import_tells_of_clips_that_an_earlier_version_did_not_look_for(
+    story: Exported, bring_back: Callable[..., str], media_folder: Path
+) -> None:
+    """Only where all comparisons were imported: a trainer's have clips, in another store if not here."""
+    shutil.rmtree(media_folder)
+    bring_back(story)
+    assert without_clips() == set()
+    Experiment.objects.update(trainer_seen_at=None)
+    bring_back(story)
+    status = {row["comparison"]: row["status"] for row in rows(story, "comparisons")}
+    assert without_clips() == {uuid for uuid in status if status[uuid] == "answered"}
+
+
+def test_clips_that_a_trainer_brings_back_are_there(
+    trainer: Trainer, bring_back: Callable[..., str], media_folder: Path
+) -> None:
+    asked = [trainer.comparison(), trainer.comparison()]
+    body = {"comparisons": asked}
+    trainer.post(f"{trainer.path}/comparisons", body)
+    exported = export()
+    shutil.rmtree(media_folder)
+    forget()
+    bring_back(exported, owner="ada")
+    trainer.post(f"{trainer.path}/comparisons", body)
+    assert without_clips() == {pair["uuid"] for pair in asked}
+    for side in ("first", "second"):
+        trainer.upload(asked[0][side]["key"])
+    trainer.post(f"{trainer.path}/comparisons", body)
+    assert without_clips() == {asked[1]["uuid"]}
 
 
 BAD: list[tuple[str, str, dict[str, object], str]] = [

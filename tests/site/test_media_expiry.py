@@ -107,7 +107,7 @@ def test_an_experiment_that_goes_on_in_the_meantime_keeps_its_clips(
     assert trainer.experiment.media_deleted_at is None
 
 
-def test_an_experiment_that_goes_on_later_has_its_new_clips_deleted_in_their_time(
+def test_an_experiment_that_goes_on_later_has_its_new_clips_gone_in_their_time(
     trainer: Trainer, in_store: Stored, put: Put
 ) -> None:
     finish(trainer)
@@ -275,14 +275,14 @@ def test_a_folder_that_may_not_be_read_is_not_taken_for_empty(
 
 @pytest.fixture
 def expired(trainer: Trainer, browser: Browser) -> Comparison:
-    """A comparison whose clips are deleted."""
+    """A comparison whose clips are gone."""
     trainer.register()
     finish(trainer)
     assert chores.expire_media() == "2 deleted"
     return Comparison.objects.get()
 
 
-@pytest.mark.parametrize(("language", "text"), [("en", "clip expired"), ("zh-CN", "视频已过期删除")])
+@pytest.mark.parametrize(("language", "text"), [("en", "clip gone"), ("zh-CN", "视频已不在")])
 def test_the_experiments_page_says_that_clips_have_expired(
     trainer: Trainer, expired: Comparison, language: str, text: str
 ) -> None:
@@ -301,7 +301,7 @@ def test_the_admin_says_that_clips_have_expired(expired: Comparison) -> None:
     root = Client()
     root.force_login(User.objects.create(username="root", is_staff=True, is_superuser=True))
     html = root.get(reverse("admin:feedback_comparison_change", args=[expired.pk])).content.decode()
-    assert html.count("clip expired") == 2
+    assert html.count("clip gone") == 2
     assert "<video" not in html
 
 

@@ -142,7 +142,7 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
 
 
 def _player(comparison: models.Comparison, side: str) -> SafeString:
-    if comparison.clips_deleted or comparison.experiment.deletion_asked_at is not None:
-        return format_html("<em>{}</em>", "clip expired")
+    if comparison.clips_gone or comparison.experiment.deletion_asked_at is not None:
+        return format_html("<em>{}</em>", "clip gone")
     clip = reverse(f"{side}-clip", args=[comparison.experiment.name, comparison.uuid])
     return format_html('<video src="{}" width="256" controls muted loop></video>', clip)

@@ -65,7 +65,7 @@ def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tu
 NEEDED_CLIPS = """
     SELECT first_key, second_key FROM feedback_comparison comparison
     JOIN feedback_experiment experiment ON experiment.id = comparison.experiment_id
-    WHERE comparison.status <> 'cancelled'
+    WHERE comparison.status <> 'cancelled' AND NOT comparison.clips_missing
       AND (experiment.media_deleted_at IS NULL OR comparison.created_at > experiment.media_deleted_at)
     UNION
     SELECT episode.key, episode.key FROM feedback_episode episode

@@ -63,6 +63,9 @@ class Comparison(models.Model):
     score_first = models.FloatField(default=0.0)
     score_equal = models.FloatField(default=0.0)
     score_second = models.FloatField(default=0.0)
+    clips_missing = models.BooleanField(
+        db_default=False, editable=False, help_text="It was imported, and its clips were not in the store."
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
@@ -88,10 +91,10 @@ class Comparison(models.Model):
         return str(self.uuid)
 
     @property
-    def clips_deleted(self) -> bool:
-        """Whether its clips had their time; those of a run that went on afterwards are there again."""
+    def clips_gone(self) -> bool:
+        """Whether its clips were never there, or had their time; those of a run that went on are there."""
         deleted_at = self.experiment.media_deleted_at
-        return deleted_at is not None and self.created_at <= deleted_at
+        return self.clips_missing or (deleted_at is not None and self.created_at <= deleted_at)
 
 
 class Example(models.Model):

@@ -53,6 +53,6 @@ def of_episode(request: HttpRequest, name: str, step: int) -> HttpResponse:
 
 
 def _clip(comparison: Comparison, key: str) -> HttpResponse:
-    if comparison.clips_deleted:
-        raise Http404("The clip is deleted.")
+    if comparison.clips_gone:
+        raise Http404("The clip is gone.")
     return HttpResponseRedirect(media_store().url(key))

@@ -41,7 +41,7 @@ def use(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
     except NotFoundError as error:
         raise Http404 from error
     except ConflictError:
-        text = _("Its clips are deleted, or it is there to find out who does not look.")
+        text = _("Its clips are gone, or it is there to find out who does not look.")
         return message(request, 409, _("This cannot be an example"), text)
     return _back_to_card(request, name, uuid)
 

@@ -31,7 +31,7 @@ _CLIPS: Mapping[str, Promise] = {Outcome.FIRST: _("first clip"), Outcome.SECOND:
 
 @dataclass(frozen=True)
 class Side:
-    """One clip of a comparison: a link unless deleted, its true return if known, whether it is preferred.
+    """One clip of a comparison: a link unless gone, its true return if known, whether it is preferred.
 
     ``left`` and ``right`` count the labelers who saw it there when they answered.
     """
@@ -110,7 +110,7 @@ def comparison_card(experiment: Experiment, comparison: Comparison) -> Card:
     """Return one of an experiment's comparisons as it is shown; they are read by :func:`with_labels`."""
     decision: str | None = comparison.decision  # type: ignore[attr-defined]  # added by the query
     first_url, second_url = (
-        None if comparison.clips_deleted else reverse(f"{side}-clip", args=[experiment.name, comparison.uuid])
+        None if comparison.clips_gone else reverse(f"{side}-clip", args=[experiment.name, comparison.uuid])
         for side in ("first", "second")
     )
     labels = list(comparison.labels.all())

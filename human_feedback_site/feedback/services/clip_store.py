@@ -1,24 +1,52 @@
 """Whether the clips of an experiment are in the store that the settings name."""
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from django.db.models import QuerySet
+
 from human_feedback_site.feedback.errors import ClipsElsewhereError
 from human_feedback_site.feedback.media import media_store, name_of
 from human_feedback_site.feedback.models import Comparison, Experiment
 
+_CONNECTIONS = 8
+
+
+def unreadable(keys: Sequence[str]) -> set[str]:
+    """Return the keys of what cannot be shown as a clip: it is not in the media store, empty or too large."""
+    with ThreadPoolExecutor(_CONNECTIONS) as pool:
+        readable = pool.map(media_store().readable, keys)  # cancels the rest where one fails
+        return {key for key, found in zip(keys, readable, strict=True) if not found}
+
+
+def note_clips(comparisons: QuerySet[Comparison]) -> None:
+    """Look which comparisons have their clips in the store now; raises :class:`MediaStoreError`."""
+    pairs = {
+        pk: {first, second} for pk, first, second in comparisons.values_list("pk", "first_key", "second_key")
+    }
+    missing = unreadable([key for pair in pairs.values() for key in pair])
+    without = [pk for pk, pair in pairs.items() if pair & missing]
+    Comparison.objects.filter(pk__in=without).update(clips_missing=True)
+    Comparison.objects.filter(pk__in=pairs.keys() - set(without)).update(clips_missing=False)
+
+
+def with_clips(experiment: Experiment) -> QuerySet[Comparison]:
+    """Return the comparisons whose clips the store should hold; see :attr:`.Comparison.clips_gone`."""
+    found = experiment.comparisons.filter(clips_missing=False)
+    if experiment.media_deleted_at is not None:
+        found = found.filter(created_at__gt=experiment.media_deleted_at)
+    return found
+
 
 def clips_named(experiment: Experiment) -> int:
-    """Count the clips and videos that the store should hold: registered, and not deleted since.
+    """Count the clips and videos that the store should hold: registered or found, and not deleted since.
 
-    A trainer registers none that is not there. Of comparisons that were imported only those have clips which
-    labelers are shown.
+    A trainer registers none that is not there.
     """
-    comparisons, episodes = experiment.comparisons.all(), experiment.episodes.all()
-    if experiment.trainer_seen_at is None:
-        shown = (Comparison.Status.OPEN, Comparison.Status.GOLD)
-        comparisons = comparisons.filter(status__in=shown)
+    episodes = experiment.episodes.all()
     if experiment.media_deleted_at is not None:
-        comparisons = comparisons.filter(created_at__gt=experiment.media_deleted_at)
         episodes = episodes.filter(created_at__gt=experiment.media_deleted_at)
-    return 2 * comparisons.count() + episodes.count()
+    return 2 * with_clips(experiment).count() + episodes.count()
 
 
 def refuse_another_store(experiment: Experiment, if_gone: str) -> None:

@@ -129,7 +129,7 @@ def _clips_stored(experiment: Experiment) -> bool:
     """Say whether there can be clips: a media folder is made with the first one that there is."""
     store = media_store()
     there = not isinstance(store, FolderMedia) or store.root.exists()
-    return there or experiment.comparisons.exists() or experiment.episodes.exists()
+    return there or clips_named(experiment) > 0
 
 
 def _refuse_another_store(experiment: Experiment) -> None:

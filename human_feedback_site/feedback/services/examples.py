@@ -29,8 +29,8 @@ def use_as_example(experiment: Experiment, comparison: UUID, lesson: Lesson) -> 
     found = experiment.comparisons.select_related("experiment").filter(uuid=comparison).first()
     if found is None:
         raise NotFoundError(f"There is no comparison {comparison} in this experiment.")
-    if found.clips_deleted or found.status == Comparison.Status.GOLD:
-        raise ConflictError(f"The comparison {comparison} is gold, or its clips are deleted.")
+    if found.clips_gone or found.status == Comparison.Status.GOLD:
+        raise ConflictError(f"The comparison {comparison} is gold, or its clips are gone.")
     Example.objects.update_or_create(experiment=experiment, comparison=found, defaults=asdict(lesson))
     cancel_comparisons(experiment, [comparison])
 

@@ -1,7 +1,6 @@
 """What trainers write: experiments, comparisons, cancellations, learning curves."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -16,7 +15,7 @@ from django.db.models.lookups import LessThan
 from django.utils import timezone
 
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError, UnreadableClipsError
-from human_feedback_site.feedback.media import MAX_CLIP_BYTES, is_key_of, media_store
+from human_feedback_site.feedback.media import MAX_CLIP_BYTES, is_key_of
 from human_feedback_site.feedback.models import (
     Comparison,
     Episode,
@@ -25,9 +24,9 @@ from human_feedback_site.feedback.models import (
     TrainingPoint,
 )
 from human_feedback_site.feedback.services import prompts, settling
+from human_feedback_site.feedback.services.clip_store import note_clips, unreadable, with_clips
 from human_feedback_site.feedback.table_reader import is_same_number
 
-_MEDIA_CONNECTIONS = 8
 _NO_CLIP = f"missing, empty or larger than {MAX_CLIP_BYTES // 2**20} MiB"
 _SIGN_OF_LIFE_EVERY = timedelta(seconds=30)
 _SPREAD, _SPREAD_OVER = 40_503, 65_536  # multiples of the first are evenly spread modulo the second
@@ -128,6 +127,8 @@ def register_comparisons(experiment: Experiment, comparisons: Sequence[NewCompar
             for side in ("first", "second")
         },
     )
+    known = experiment.comparisons.filter(uuid__in=[item.uuid for item in comparisons])
+    note_clips(known.filter(clips_missing=True))  # imported without them, and uploaded since
     try:
         with transaction.atomic():
             locked = Experiment.objects.select_for_update(no_key=True).get(pk=experiment.pk)  # one at a time
@@ -183,13 +184,6 @@ def _refuse_unreadable(experiment: Experiment, clips: Mapping[str, str]) -> None
         )
 
 
-def unreadable(keys: Sequence[str]) -> set[str]:
-    """Return the keys of what cannot be shown as a clip: it is not in the media store, empty or too large."""
-    with ThreadPoolExecutor(_MEDIA_CONNECTIONS) as pool:
-        readable = pool.map(media_store().readable, keys)  # cancels the rest where one fails
-        return {key for key, found in zip(keys, readable, strict=True) if not found}
-
-
 def cancel_comparisons(experiment: Experiment, uuids: Sequence[UUID]) -> int:
     """Stop asking for labels of these, except where there is one already; return how many were open."""
     settling.settle(experiment.pk)
@@ -242,9 +236,7 @@ def set_overlap(experiment: Experiment, overlap: int, more: int = 1, share: floa
     want_labels(experiment, rows)
     enough = rows.filter(status=Comparison.Status.OPEN, n_labels__gte=F("wanted"))
     enough.update(status=Comparison.Status.ANSWERED)
-    lacking = rows.filter(status=Comparison.Status.ANSWERED, n_labels__lt=F("wanted"))
-    if experiment.media_deleted_at is not None:
-        lacking = lacking.filter(created_at__gt=experiment.media_deleted_at)
+    lacking = with_clips(experiment).filter(status=Comparison.Status.ANSWERED, n_labels__lt=F("wanted"))
     lacking.update(status=Comparison.Status.OPEN)
     settling.settle(experiment.pk)
 

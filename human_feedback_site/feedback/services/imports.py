@@ -12,6 +12,7 @@ from django.db import transaction
 
 from human_feedback_site.feedback.media import is_key_of
 from human_feedback_site.feedback.models import Comparison, Decision, Experiment
+from human_feedback_site.feedback.services.clip_store import note_clips, unreadable
 from human_feedback_site.feedback.services.decisions import (
     COUNTED_FIELDS,
     confusions_in,
@@ -20,7 +21,6 @@ from human_feedback_site.feedback.services.decisions import (
     labels_of,
     next_numbers,
 )
-from human_feedback_site.feedback.services.experiments import unreadable
 from human_feedback_site.feedback.services.imported_labels import AddedLabels
 from human_feedback_site.feedback.services.leases import lock
 from human_feedback_site.feedback.table_reader import ADVICE, Problems, Row, is_same_number, read_table
@@ -30,6 +30,7 @@ _AT_ONCE = 500
 # What has to be the same where a comparison is known already; the rest is how it went on.
 _DESCRIPTION = ("phase", "step", "priority", "first_key", "second_key", "first_return", "second_return")
 _NUMBERS = ("first_return", "second_return", "probability")
+_SHOWN = {Comparison.Status.OPEN, Comparison.Status.GOLD}  # to labelers
 _ROUNDED_DIGITS = range(8, 12)  # that spreadsheets leave of sixteen
 
 _Item = TypeVar("_Item")
@@ -68,8 +69,8 @@ def import_tables(experiment: Experiment, comparisons: Path, labels: Path) -> Im
     """Add the comparisons and labels of an export that are not there yet, and what they say to the feed.
 
     A new comparison is decided as the file says, a known one by all its labels. Of the labels for known
-    comparisons those count that have room, as when they arrive one by one. New comparisons that are still to
-    be judged are cancelled where their clips are not in the store.
+    comparisons those count that have room, as when they arrive one by one. New comparisons whose clips are
+    not in the store are marked as having none; those that are still to be judged are cancelled.
 
     Raises :class:`BadFileError`, which says what is wrong in which line; then nothing was changed.
     """
@@ -109,12 +110,15 @@ def _add_comparisons(work: _Import, rows: Sequence[Row]) -> None:
             known[row["comparison"]] = Comparison(experiment=work.experiment, **_described(row))
         elif old is not None:
             _compare(work, row, old)
-    gone = _without_clips(work.experiment, new)
+    _note_clips(work.experiment, [old.pk for old in known.values() if old.pk is not None])
+    gone = _without_clips(new)
+    cancelled = {row["comparison"] for row in new if row["status"] in _SHOWN} & gone
     made = Comparison.objects.bulk_create(
         Comparison(
             uuid=row["comparison"],
             experiment=work.experiment,
-            status=Comparison.Status.CANCELLED if row["comparison"] in gone else row["status"],
+            status=Comparison.Status.CANCELLED if row["comparison"] in cancelled else row["status"],
+            clips_missing=row["comparison"] in gone,
             **{name: row[name] for name in ("gold", "wanted", "created_at")},
             **_described(row),
         )
@@ -123,7 +127,7 @@ def _add_comparisons(work: _Import, rows: Sequence[Row]) -> None:
     work.made.update((comparison.uuid, comparison.pk) for comparison in made)
     work.digits = max([work.digits, *(_digits(row[name]) for row in new for name in _NUMBERS)])
     work.done.comparisons += len(made)
-    work.done.cancelled += len(gone)
+    work.done.cancelled += len(cancelled)
 
 
 def _described(row: Row) -> dict[str, Any]:
@@ -169,11 +173,19 @@ def _is_sound(work: _Import, row: Row) -> bool:
     return not any(wrong.values())
 
 
-def _without_clips(experiment: Experiment, rows: Sequence[Row]) -> set[UUID]:
-    """Return those that labelers would be shown, though their clips are not there."""
-    shown = [row for row in rows if row["status"] in {Comparison.Status.OPEN, Comparison.Status.GOLD}]
-    missing = unreadable([row[side] for row in shown for side in ("first_key", "second_key")])
-    return {row["comparison"] for row in shown if {row["first_key"], row["second_key"]} & missing}
+def _without_clips(rows: Sequence[Row]) -> set[UUID]:
+    """Return those whose clips are not in the store."""
+    missing = unreadable([row[side] for row in rows for side in ("first_key", "second_key")])
+    return {row["comparison"] for row in rows if {row["first_key"], row["second_key"]} & missing}
+
+
+def _note_clips(experiment: Experiment, known: Sequence[int]) -> None:
+    """Look again for clips that an import, also one by an earlier version, did not find."""
+    rows = experiment.comparisons.filter(pk__in=known)
+    if experiment.trainer_seen_at is None:  # all of them were imported
+        note_clips(rows.exclude(status__in=_SHOWN))
+    else:
+        note_clips(rows.filter(clips_missing=True))
 
 
 def _decide_known(work: _Import) -> None:

@@ -27,9 +27,7 @@ def request_label(chosen: QuerySet[Comparison]) -> int:
     Who judged it is not asked again. The label revises the decision like any later one.
     """
     rows = [
-        row
-        for row in lock(chosen.filter(status__in=(_Status.OPEN, _Status.ANSWERED)))
-        if not row.clips_deleted
+        row for row in lock(chosen.filter(status__in=(_Status.OPEN, _Status.ANSWERED))) if not row.clips_gone
     ]
     for row in rows:
         row.wanted = max(row.wanted, row.n_labels) + 1
@@ -56,7 +54,7 @@ def close(chosen: QuerySet[Comparison]) -> int:
 @transaction.atomic
 def reopen(chosen: QuerySet[Comparison]) -> int:
     """Let cancelled comparisons be judged after all, where their clips are still there; return how many."""
-    rows = [row for row in lock(chosen.filter(status=_Status.CANCELLED)) if not row.clips_deleted]
+    rows = [row for row in lock(chosen.filter(status=_Status.CANCELLED)) if not row.clips_gone]
     for row in rows:
         row.status = _Status.OPEN if row.gold is None else _Status.GOLD
     Comparison.objects.bulk_update(rows, ["status"])

@@ -15,9 +15,11 @@ from human_feedback_site.feedback.services.settling import fill, settle_all
 def make_gold(chosen: QuerySet[Comparison], answer: Outcome) -> int:
     """Say that the answer to these is known; labels of them are checks from now on. Returns how many.
 
-    A trainer that asked about one is told the answer, because no label will tell it. Cancelled ones stay so.
+    A trainer that asked about one is told the answer, because no label will tell it. Cancelled ones stay so,
+    and those whose clips are gone stay as they are.
     """
-    rows = lock(chosen.exclude(status=Comparison.Status.CANCELLED).order_by())
+    found = lock(chosen.exclude(status=Comparison.Status.CANCELLED).order_by())
+    rows = [row for row in found if not row.clips_gone]
     for comparison in rows:
         trainer_asked = comparison.status != Comparison.Status.GOLD or comparison.decisions.exists()
         comparison.gold, comparison.status = answer, Comparison.Status.GOLD
@@ -34,12 +36,15 @@ def make_gold(chosen: QuerySet[Comparison], answer: Outcome) -> int:
 
 @transaction.atomic
 def make_ordinary(chosen: QuerySet[Comparison]) -> int:
-    """Take the known answer back: what trainers asked about is judged again, the rest is cancelled."""
+    """Take the known answer back: what trainers asked about is judged again, the rest is cancelled.
+
+    So is what nobody can judge because its clips are gone.
+    """
     rows = lock(chosen.filter(status=Comparison.Status.GOLD).order_by())
     asked = []
     for comparison in rows:
         comparison.gold, comparison.status = None, Comparison.Status.CANCELLED
-        if comparison.decisions.exists():
+        if comparison.decisions.exists() and not comparison.clips_gone:
             comparison.status = Comparison.Status.OPEN
             asked.append(comparison.pk)
         comparison.save(update_fields=["gold", "status"])

@@ -309,7 +309,7 @@ def test_nobody_is_asked_about_clips_that_are_gone(trainer: Trainer, researcher_
     Experiment.objects.update(media_deleted_at=Now())
     assert act(researcher_browser, uuid, "relabel").status_code == 409
     html = text(researcher_browser, f"{PATH}/{uuid}")
-    assert "Its clips are deleted" in html
+    assert "Its clips are gone" in html
     assert "<video" not in html
 
 
