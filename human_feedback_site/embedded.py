@@ -6,7 +6,8 @@ any process is killed rests on ``flock``, because the kernel takes a lock back f
 - ``site/lock`` is locked by the site, and says in JSON where it is. The server's master and worker both hold
   the lock, so that it is free only when the port is, whichever of them was killed.
 - ``site/runs/*.lock`` are each locked by one run. Once there is none, the site takes its address out of
-  ``site/lock``, looks once more (a run locks its file before it reads the address) and ends.
+  ``site/lock``, looks once more (a run locks its file before it reads the address) and ends. It also ends
+  where ``site/lock`` is not its own any more, because somebody moved or deleted the folder.
 """
 
 import argparse
@@ -63,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
     folder = state_dir / "site"
     _make_state_folder(state_dir)
     (folder / "runs").mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("a+") as lock:
+    with os.fdopen(os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600), "r+b") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -83,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
             "storage": options.storage,
             "s3_endpoint_url": os.environ.get("S3_ENDPOINT_URL", "").strip(),
         }
-        EmbeddedSite(folder, listener.detach(), announcement).run()
+        EmbeddedSite(folder, lock.fileno(), listener.detach(), announcement).run()
     return 0
 
 
@@ -100,12 +101,14 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
 
     Args:
         folder: of the lock files.
+        lock: file descriptor of ``site/lock``, locked.
         listener: file descriptor of the socket to serve; gunicorn closes it.
         announcement: what ``site/lock`` is to say.
     """
 
-    def __init__(self, folder: Path, listener: int, announcement: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, lock: int, listener: int, announcement: Mapping[str, Any]) -> None:
         self._folder = folder
+        self._lock = lock
         self._listener = listener
         self._announcement = announcement
         self._master = os.getpid()
@@ -142,7 +145,7 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
 
     def _stop_after_last_run(self) -> None:
         last_seen = time.monotonic()
-        while True:
+        while self._is_in_place():
             time.sleep(POLL_SECONDS)
             if self._has_runs():
                 last_seen = time.monotonic()
@@ -151,13 +154,24 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
                 if not self._has_runs():
                     break
                 self._announce()
+        else:
+            _log.error("%s was moved or deleted while its site served, so the site ends", self._folder.parent)
         if os.getppid() == self._master:
             os.kill(self._master, signal.SIGTERM)
 
+    def _is_in_place(self) -> bool:
+        """Whether the lock that this site holds is where runs look for it."""
+        try:
+            return os.path.samestat(os.fstat(self._lock), (self._folder / "lock").stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:  # a disk that is away for a moment
+            return True
+
     def _announce(self, **changes: object) -> None:
-        with (self._folder / "lock").open("r+") as lock:
-            # Over what it says, with blanks for what was longer: nobody ever reads an empty one.
-            lock.write(json.dumps({**self._announcement, **changes}).ljust(os.fstat(lock.fileno()).st_size))
+        # Over what it says, with blanks for what was longer: nobody ever reads an empty one.
+        text = json.dumps({**self._announcement, **changes}).ljust(os.fstat(self._lock).st_size)
+        os.pwrite(self._lock, text.encode(), 0)
 
     def _has_runs(self) -> bool:
         return any(_is_locked(path) for path in (self._folder / "runs").glob("*.lock"))
@@ -203,10 +217,10 @@ def _is_locked(path: Path) -> bool:
         with path.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             path.unlink(missing_ok=True)
-    except BlockingIOError:
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # locked, or not to be read now: then it may be
         return True
-    except FileNotFoundError:
-        pass
     return False
 
 

@@ -58,8 +58,12 @@ class SiteHandle:
         return self._folder.state_dir / "admin_password"
 
     def revive(self) -> None:
-        """Start the site again if it has died, on the port it had; does not wait until it serves."""
-        if not self._folder.has_living_child() and self._folder.find_site() is None:
+        """Start the site again if it has died, on the port it had; does not wait until it serves.
+
+        While its state folder is not there, it cannot be started.
+        """
+        is_gone = not self._folder.has_living_child() and self._folder.find_site() is None
+        if is_gone and self._folder.state_dir.is_dir():
             self._folder.spawn()
 
     def release(self) -> None:

@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -58,17 +57,16 @@ def test_the_announcement_of_a_site_is_empty_at_no_moment(
     """Who joins a site or looks for one reads it at any time."""
     lock = tmp_path / "lock"
     lock.write_text('{"port": 8000, "url": "http://[2001:db8::7]:8000", "storage": "s3://clips/of/many"}')
-    site = EmbeddedSite(tmp_path, 0, {"port": 8000, "url": "http://127.0.0.1:8000"})
     found: list[str] = []
-    open_ = Path.open
+    write = os.pwrite
 
-    def open_and_look(path: Path, mode: str, **how: Any) -> IO[Any]:
-        file = open_(path, mode, **how)
-        found.append(os.pread(reader.fileno(), 1000, 0).decode())
-        return file
+    def look_and_write(descriptor: int, text: bytes, offset: int) -> int:
+        found.append(lock.read_text())
+        return write(descriptor, text, offset)
 
-    with lock.open() as reader:
-        monkeypatch.setattr(Path, "open", open_and_look)
+    with lock.open("r+") as held:
+        site = EmbeddedSite(tmp_path, held.fileno(), 0, {"port": 8000, "url": "http://127.0.0.1:8000"})
+        monkeypatch.setattr(os, "pwrite", look_and_write)
         site._announce()
         site._announce(url=None)
         monkeypatch.undo()

@@ -1,8 +1,10 @@
 """One site for each state folder, whoever starts, stops or is killed."""
 
 import contextlib
+import fcntl
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -10,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 import requests
@@ -19,6 +21,7 @@ from teacher.client import ExperimentSettings, FeedbackClient
 from teacher.embedded_site import SiteHandle, ensure_site
 from teacher.errors import ConfigError, SiteUnreachableError
 from tests.reverse_proxy import reverse_proxy
+from tests.teacher.people.conftest import MakeState
 from tests.teacher.people.sites import announced, is_held, kill_site
 
 HASTY_SITE = """
@@ -108,6 +111,47 @@ def test_a_site_outlives_a_short_break_and_is_revived_when_killed(
     site.revive()
     wait_until(lambda: announced(mortal_state)["instance"] != site.instance_id)
     assert livez(site) == announced(mortal_state)["instance"]
+
+
+def is_free(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("how", ["moved", "deleted", "replaced"])
+def test_a_site_ends_whose_state_folder_is_moved_or_deleted(
+    join: Any, make_state: MakeState, state_dir: Path, wait_until: Any, how: str
+) -> None:
+    site = join(make_state(state_dir))
+    elsewhere, new_lock = state_dir.with_name("elsewhere"), state_dir / "site" / "lock"
+    with new_lock.open() as lock, (state_dir / "site.log").open() as log:
+        if how == "deleted":
+            shutil.rmtree(state_dir)
+        else:
+            state_dir.rename(elsewhere)
+        if how == "replaced":
+            new_lock.parent.mkdir(parents=True)
+            new_lock.write_text("{}")
+        wait_until(lambda: is_free(lock))
+        line = f"{state_dir} was moved or deleted while its site served, so the site ends"
+        assert [each.endswith(line) for each in log.read().splitlines()].count(True) == 1
+    if how == "replaced":
+        assert new_lock.read_text() == "{}"
+        return
+    site.revive()  # it cannot
+    assert not state_dir.exists()
+    if how == "moved":
+        elsewhere.rename(state_dir)
+
+        def is_revived() -> bool:
+            site.revive()  # again and again, as a run does: the process of before may just be about to end
+            return bool(announced(state_dir)["instance"] != site.instance_id)
+
+        wait_until(is_revived)
+        assert livez(site) == announced(state_dir)["instance"]
 
 
 def test_the_port_is_free_when_the_lock_is_whichever_process_was_killed(
