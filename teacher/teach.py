@@ -83,7 +83,19 @@ class _ShortHelp(argparse.Action):
 
 
 def parse_arguments(arguments: Sequence[str]) -> RunSettings:
-    """The run's settings, its id, whether it goes on from an earlier one, and what does not fit.
+    """Return the run's settings, its id, and whether it goes on from an earlier one.
+
+    Raises:
+        ConfigError: a setting is missing or does not fit.
+    """
+    settings = read_arguments(arguments)
+    if settings.refused is not None:
+        raise settings.refused
+    return settings
+
+
+def read_arguments(arguments: Sequence[str]) -> RunSettings:
+    """Return settings as :func:`parse_arguments` does; where some do not fit, with others in their place.
 
     Raises:
         ConfigError: what is given says too little of the run.
@@ -159,7 +171,7 @@ def _read_settings(arguments: Sequence[str]) -> RunSettings:
 
     What else is refused is said together with what the environment is refused for.
     """
-    settings = parse_arguments(arguments)
+    settings = read_arguments(arguments)
     problems: list[TeacherError] = [] if settings.refused is None else [settings.refused]
     from teacher.envs.families import resolve_env_id  # noqa: PLC0415 - Gymnasium, which --help does without
     from teacher.envs.registry import find_spec  # noqa: PLC0415

@@ -18,7 +18,7 @@ from teacher.errors import EnvironmentUnsuitableError, TeacherError
 from teacher.options import RewardConfig
 from teacher.run import segment_length
 from teacher.start import check
-from teacher.teach import main, parse_arguments
+from teacher.teach import main, parse_arguments, read_arguments
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def checked(line: str) -> tuple[TeachConfig, TaskInfo, str]:
     """What a command line comes to, and what is printed before it begins."""
     said = io.StringIO()
-    settings = parse_arguments(shlex.split(line))
+    settings = read_arguments(shlex.split(line))
     config, task = check(settings.config, Console(file=said, width=300), settings.refused)
     return config, task, said.getvalue()
 
