@@ -28,7 +28,7 @@ test: ## Run every check and the whole test suite
 # Where bytecode is not kept, as in many containers, each process that a test starts compiles the project anew.
 suite: export PYTHONDONTWRITEBYTECODE :=
 suite: setup-dev
-	$(BIN)/pytest --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') --maxprocesses 4 \
+	$(BIN)/pytest --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 2)') --maxprocesses 4 \
 		--dist worksteal
 
 check: setup-dev weaknesses ## Lint, types, import rules, documentation, known weaknesses of the dependencies

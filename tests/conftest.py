@@ -41,9 +41,23 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that hold slow tests, so that all processes end at about one time."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    """Let each worker begin with its share of the files that hold slow tests, so that all end at one time."""
+    slow = dict.fromkeys(item.path for item in items if _is_slow(item))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    dealt = {path: place % workers for place, path in enumerate(slow)}
+    rest, order = [item for item in items if item.path not in dealt], []
+    for worker in range(workers):
+        share = [item for item in items if dealt.get(item.path) == worker]
+        # As --dist worksteal cuts what is left: into equal parts of tests that are beside each other.
+        count = max(0, (len(items) - len(order)) // (workers - worker) - len(share))
+        order += share + rest[:count]
+        del rest[:count]
+    items[:] = order + rest
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    """Whether a test takes long, or waits for a browser, as most of its folder do."""
+    return bool(item.get_closest_marker("slow")) or item.path.parent == BROWSER
 
 
 def pytest_collection_finish() -> None:
@@ -54,6 +68,7 @@ def pytest_collection_finish() -> None:
 
 
 MakeOnce: TypeAlias = Callable[[str, Callable[[Path], object]], Path]
+BROWSER = Path(__file__).parent / "e2e" / "browser"
 _FLIPS = 40  # of bytes in a file
 
 

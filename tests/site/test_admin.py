@@ -212,15 +212,6 @@ def test_labelers_do_not_get_into_the_admin(browser: Browser) -> None:
     assert browser.client.get("/admin/").status_code == 302
 
 
-def test_lists_take_the_same_number_of_queries_however_long_they_are(
-    root: Client, trainer: Trainer, story: None, django_assert_max_num_queries: Callable[..., Any]
-) -> None:
-    trainer.register(30)
-    for model in MODELS:
-        with django_assert_max_num_queries(14):
-            root.get(page("changelist", model))
-
-
 def act(root: Client, model: Any, action: str, *chosen: Any) -> str:
     """Run an action on rows of a list; return what it says."""
     body = {"action": action, "_selected_action": [row.pk for row in chosen]}
@@ -426,7 +417,6 @@ def test_the_log_of_the_admin_is_there_to_be_read(root: Client, trainer: Trainer
         assert root.get(page(what, LogEntry, *args)).status_code == 403
 
 
-@pytest.mark.both_databases
 def test_lists_take_as_many_statements_for_many_rows_as_for_two(
     root: Client, trainer: Trainer, browser: Browser, invite: Callable[[str], Browser], story: None
 ) -> None:
@@ -449,6 +439,7 @@ def test_lists_take_as_many_statements_for_many_rows_as_for_two(
             other.undo(other.answer(lease))
         act(root, models.Participation, "block", *models.Participation.objects.all())
     many = statements()
+    assert max(many.values()) <= 14
     assert {name: many[name] - few[name] for name in few if many[name] > few[name]} == {}
 
 

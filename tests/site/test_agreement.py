@@ -130,7 +130,6 @@ def leave_one_out(units: Any, name: str) -> Rate:
     return Rate(hits, total)
 
 
-@pytest.mark.both_databases
 def test_it_takes_the_same_few_statements_however_many_labels_there_are(labeled: Experiment) -> None:
     with CaptureQueriesContext(connection) as captured:
         crowd.labelers(labeled)

@@ -26,7 +26,7 @@ from django.urls import URLResolver, get_resolver
 from django.utils import timezone
 
 from human_feedback_site.feedback.models import Invite
-from human_feedback_site.feedback.services import invites
+from human_feedback_site.feedback.services import experiments, invites
 from human_feedback_site.feedback.services.accounts import create_token, labeler_named, revoke_tokens
 from human_feedback_site.feedback.table_files import FILE_TYPES
 from human_feedback_site.feedback.tables import TABLES
@@ -104,6 +104,7 @@ PAGES = [
         path="comparisons/{comparison}/act",
         action="relabel",
     ),
+    page("episodes/<number:step>", 302, 404, 302, 404, 302, 302, path="episodes/7"),
     page("examples/<uuid:uuid>", *STEERED, method="POST", path="examples/{comparison}", better="first"),
     page("examples/<uuid:uuid>/remove", *STEERED, method="POST", path="examples/{comparison}/remove"),
     page("label", *LABELED),
@@ -273,6 +274,7 @@ def places_of(trainer: Trainer, browser: Browser, name: str) -> dict[str, object
     """Make something of each kind in an experiment, where the labeler of that name has the browser."""
     [comparison] = trainer.register()
     trainer.register(2, priority=2)
+    experiments.add_episode(trainer.experiment, 7, f"{trainer.name}/{comparison}/first.mp4")
     lease, answered = browser.lease(2)
     invite = invites.invite_by_name(trainer.experiment, "invited")
     return {
@@ -325,7 +327,6 @@ def test_each_row_lets_somebody_do_it() -> None:
         assert any(min(each.expected) < 400 for each in same), row
 
 
-@pytest.mark.both_databases
 def test_each_role_gets_what_the_table_says(
     clients: dict[str, Client], tokens: dict[str, Client], places: dict[str, object]
 ) -> None:
