@@ -5,6 +5,7 @@ OPTIONS ?=
 BIN := $(VENV)/bin
 PIP_AUDIT := pip-audit==2.10.1
 AUDIT := $(VENV)/audit/.$(PIP_AUDIT)
+MEMORY = $(shell df -kP /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 {print "/dev/shm"}')
 GL_PACKAGES := libegl1 libgl1-mesa-dri libosmesa6
 
 .PHONY: help demo stack docs test check weaknesses audit suite setup setup-dev setup-stack clean
@@ -25,11 +26,14 @@ docs: setup $(VENV)/.docs ## Build the documentation; it can be read without a n
 test: ## Run every check and the whole test suite
 	@$(MAKE) --no-print-directory --jobs 2 check suite
 
+# The files of tests are in memory where there is room: nothing waits for a disk.
 # Where bytecode is not kept, as in many containers, each process that a test starts compiles the project anew.
 suite: export PYTHONDONTWRITEBYTECODE :=
 suite: setup-dev
-	$(BIN)/pytest --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 2)') --maxprocesses 4 \
-		--dist worksteal
+	@folder=$$(mktemp -d "$(or $(MEMORY),$${TMPDIR:-/tmp})/rl-teacher-XXXXXX"); \
+	trap 'rm -rf "$$folder"' EXIT; trap 'exit 130' INT TERM; \
+	TMPDIR="$$folder" $(BIN)/pytest --maxprocesses 4 --dist worksteal \
+		--numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 2)')
 
 check: setup-dev weaknesses ## Lint, types, import rules, documentation, known weaknesses of the dependencies
 	$(BIN)/ruff check .

@@ -45,7 +45,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     slow = dict.fromkeys(item.path for item in items if _is_slow(item))
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     dealt = {path: place % workers for place, path in enumerate(slow)}
-    rest, order = [item for item in items if item.path not in dealt], []
+    rest = [item for item in items if item.path not in dealt]
+    order: list[pytest.Item] = []
     for worker in range(workers):
         share = [item for item in items if dealt.get(item.path) == worker]
         # As --dist worksteal cuts what is left: into equal parts of tests that are beside each other.

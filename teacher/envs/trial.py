@@ -15,7 +15,7 @@ from teacher.envs.episodes import SeededResets, episode_seeds
 from teacher.errors import counted
 
 TRIAL_EPISODES = 50
-TRIAL_STEPS = 20_000
+TRIAL_STEPS = 10_000
 """After which no further episode begins: of long ones fewer tell enough."""
 LIMIT = 1000
 """Steps after which an episode is left that nothing limits."""
@@ -112,7 +112,7 @@ def try_episodes(
     most: int = LIMIT,
     tell: Callable[[int], None] = lambda tried: None,
 ) -> Trial:
-    """Play 50 episodes of random actions, or as many as 20,000 steps make.
+    """Play 50 episodes of random actions, or as many as 10,000 steps make.
 
     Args:
         env: one environment, of no other use.

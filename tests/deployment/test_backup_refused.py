@@ -25,6 +25,8 @@ from tests.deployment.backed_up import (
     rows_of_file,
 )
 
+SETTINGS = "human_feedback_site.settings"
+
 
 def test_a_second_backup_into_one_folder_is_refused_and_changes_nothing(
     tmp_path: Path, embedded: Callable[[Path], dict[str, str]]
@@ -112,29 +114,48 @@ def _newer_tables(backup: Path) -> None:
     path.write_text(text)
 
 
-@pytest.mark.parametrize(
-    ("harm", "expected"),
-    [
-        (_cut_off, "is damaged: clips/hopper/first.mp4 is not as it was written"),
-        (_change, "is damaged: database/site.sqlite3 is not as it was written"),
-        (lambda backup: (backup / "state/token").unlink(), "is not whole: state/token is missing"),
-        (lambda backup: (backup / "more").touch(), "holds what its manifest.json does not name: more"),
-        (lambda backup: (backup / "manifest.json").unlink(), "is no whole backup: it has no manifest.json"),
-        (lambda backup: (backup / "manifest.json").write_text("[]"), "is damaged: manifest.json"),
-        (lambda backup: (backup / "manifest.json").write_text('{"format": 1}'), "is damaged: manifest.json"),
-        (_newer_format, "was made by a newer RL-Teacher; restore it with that version"),
-        (_newer_tables, "The backup was made by a newer version (9999_from_the_future)"),
-    ],
-)
+HARMS: list[tuple[Callable[[Path], object], str]] = [
+    (_cut_off, "is damaged: clips/hopper/first.mp4 is not as it was written"),
+    (_change, "is damaged: database/site.sqlite3 is not as it was written"),
+    (lambda backup: (backup / "state/token").unlink(), "is not whole: state/token is missing"),
+    (lambda backup: (backup / "more").touch(), "holds what its manifest.json does not name: more"),
+    (lambda backup: (backup / "manifest.json").unlink(), "is no whole backup: it has no manifest.json"),
+    (lambda backup: (backup / "manifest.json").write_text("[]"), "is damaged: manifest.json"),
+    (lambda backup: (backup / "manifest.json").write_text('{"format": 1}'), "is damaged: manifest.json"),
+    (_newer_format, "was made by a newer RL-Teacher; restore it with that version"),
+    (_newer_tables, "The backup was made by a newer version (9999_from_the_future)"),
+]
+_RESTORE_EACH = """
+import sys
+import django
+django.setup()
+from django.core.management import CommandError, call_command
+
+for folder in sys.argv[1:]:
+    try:
+        call_command("restore", folder)
+    except CommandError as error:
+        print(error)
+"""
+
+
 def test_a_backup_that_is_not_whole_restores_nothing(
-    tmp_path: Path, harm: Callable[[Path], object], expected: str, backed_up: Callable[[Path], None]
+    tmp_path: Path, backed_up: Callable[[Path], None]
 ) -> None:
-    place = tmp_path / "elsewhere"
-    backed_up(place / "backup")
-    harm(place / "backup")
-    assert expected in refused("restore backup", {}, place)
-    assert {name.split("/")[0] for name in files_below(place)} <= {"backup", "state"}
-    assert set(files_below(place / "state")) <= {"secret_key"}  # made by manage.py, whatever it is asked
+    """In one process: each is refused before anything is changed."""
+    folders = [str(number) for number in range(len(HARMS))]
+    for folder, (harm, _) in zip(folders, HARMS, strict=True):
+        backed_up(tmp_path / folder)
+        harm(tmp_path / folder)
+    variables = {"PATH": PATH, "PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": SETTINGS}
+    command = [sys.executable, "-c", _RESTORE_EACH, *folders]
+    said = subprocess.run(
+        command, cwd=tmp_path, env=variables, check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    for line, (_, expected) in zip(said, HARMS, strict=True):
+        assert expected in line
+    assert {name.split("/")[0] for name in files_below(tmp_path)} <= {*folders, "state"}
+    assert set(files_below(tmp_path / "state")) <= {"secret_key"}  # made by manage.py, whatever it is asked
 
 
 def test_only_an_empty_system_is_restored_into(
