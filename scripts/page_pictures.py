@@ -167,7 +167,7 @@ def looks_at_unsaved(page: Page) -> None:
     page.locator("#unsaved").click()
 
 
-def practises(page: Page) -> None:
+def practices(page: Page) -> None:
     """Close the examples."""
     page.wait_for_selector("#examples[open]")
     page.keyboard.press("Escape")
@@ -177,7 +177,7 @@ def practises(page: Page) -> None:
 
 def hears(page: Page) -> None:
     """Answer a practice pair."""
-    practises(page)
+    practices(page)
     page.keyboard.press("ArrowLeft")
     page.wait_for_selector("main[data-state=feedback]", state="attached")
 
@@ -346,7 +346,7 @@ def of_labelers(album: Album) -> None:
     teach(experiment)
     new = album.labeler("new")
     album.sheet("label-examples", at, new, sees("#examples[open] video"))
-    album.sheet("label-practice", at, new, practises)
+    album.sheet("label-practice", at, new, practices)
     album.sheet("label-practice-feedback", at, new, hears)
 
 
@@ -359,7 +359,7 @@ def episode(page: Page) -> None:
 
 
 def teach(experiment: Any) -> None:
-    """Show one pair with its answer, and have another practised."""
+    """Show one pair with its answer, and have another practiced."""
     from human_feedback_site.feedback.services.examples import Lesson, use_as_example  # noqa: PLC0415
 
     chosen = experiment.comparisons.filter(status="open", gold=None).order_by("-step")[:2]

@@ -126,7 +126,7 @@ class ExamplesView(LabelerView):
 
     @endpoint("list_examples", s.ExamplesSerializer, example="examples")
     def get(self, request: Request, name: str) -> Response:
-        """Read the pairs that explain the instruction, and those to practise on."""
+        """Read the pairs that explain the instruction, and those to practice on."""
         _, experiment = accounts.labeler_in(user_of(request), name)
         items = [vars(example) for example in labeling.examples(experiment)]
         return Response(s.ExamplesSerializer({"items": items}).data)

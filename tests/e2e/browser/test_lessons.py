@@ -49,7 +49,7 @@ def test_examples_and_practice_come_before_the_first_pair_and_count_for_nothing(
     assert [label.choice for label in site.labels()] == ["equal"]
 
 
-def test_who_has_practised_or_answered_is_not_taught_again(site: Site, labeling: LabelingPage) -> None:
+def test_who_has_practiced_or_answered_is_not_taught_again(site: Site, labeling: LabelingPage) -> None:
     site.explain("first", "It goes up.", practice=True)
     site.add(2)
     labeling.open(site.invite(), state="practice")

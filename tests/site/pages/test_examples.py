@@ -1,4 +1,4 @@
-"""A comparison's card on the experiment page makes it an example for labelers, or a pair to practise on."""
+"""A comparison's card on the experiment page makes it an example for labelers, or a pair to practice on."""
 
 from __future__ import annotations
 

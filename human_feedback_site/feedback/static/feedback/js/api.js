@@ -38,7 +38,7 @@ export class Api {
     return this.#post(`${this.urls.labels}/${encodeURIComponent(label)}/undo`, body);
   }
 
-  /** Pairs that explain the instruction, and those to practise on. */
+  /** Pairs that explain the instruction, and those to practice on. */
   async examples() {
     return (await this.#get(this.urls.examples)).items;
   }

@@ -147,7 +147,7 @@ class Labeling {
     addEventListener("focus", () => this.stopped && this.#resume());
   }
 
-  /** Whether examples and practice are still to come: nothing was answered or practised by this account. */
+  /** Whether examples and practice are still to come: nothing was answered or practiced by this account. */
   #isNew() {
     const { shown, practice } = this.page.lessons;
     return shown + practice > 0 && this.saved === 0 && !this.recent.last && !this.#learned.value;
@@ -164,14 +164,14 @@ class Labeling {
       const examples = await this.api.examples();
       if (shown) await showExamples(examples.filter((each) => !each.practice), (choice) => this.screen.nameOf(choice));
       const asked = examples.filter((each) => each.practice);
-      if (practice && asked.length) await this.#practise(asked);
+      if (practice && asked.length) await this.#practice(asked);
       this.#learned.value = "yes";
     } catch (error) {
       if (!(error instanceof Away)) throw error;
     }
   }
 
-  async #practise(examples) {
+  async #practice(examples) {
     await new Promise((resolve) => {
       this.practice = new Practice(examples, this.player, this.screen, resolve);
       this.practice.start();
