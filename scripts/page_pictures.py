@@ -161,6 +161,19 @@ def loses_the_connection(page: Page) -> None:
     page.wait_for_selector("#away:not([hidden])")
 
 
+def comes_back_to_nothing(page: Page) -> None:
+    """Leave the tab for a while, in which the site goes."""
+    page.wait_for_selector(JUDGING, state="attached")
+    page.route("**/api/**", lambda route: route.abort())
+    for away, stays in (("true", 6_000), ("false", 0)):
+        page.evaluate(
+            f"Object.defineProperty(document, 'hidden', {{ get: () => {away}, configurable: true }})"
+        )
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        page.wait_for_timeout(stays)
+    page.wait_for_selector("main[data-state=unreachable]", state="attached")
+
+
 def looks_at_unsaved(page: Page) -> None:
     """Open the list of what is unsaved."""
     loses_the_connection(page)
@@ -337,6 +350,7 @@ def of_labelers(album: Album) -> None:
     album.sheet("label-episode", at, chen, episode)
     album.sheet("label-offline", at, chen, loses_the_connection)
     album.sheet("label-unsaved", at, chen, looks_at_unsaved)
+    album.sheet("label-unreachable", at, chen, comes_back_to_nothing)
     album.sheet("label-warned", at, chen, shows("warning"))
     album.sheet("label-pause-suggested", at, chen, shows("break"))
     with album.state("paused"):
