@@ -78,6 +78,8 @@ def _mend(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         mends["reward.inputs"] = {name: "state,next_state,terminated"}
     if "public_url" not in given:
         mends["bind"] = {"public_url": "http://this-machine:8000"}
+    if "bind" in given:
+        mends["public_url"] = {name: "http://this-machine:8000"}
     if is_http_url(value):
         mends["site_url"] = {"storage": "s3://bucket/prefix"}
     return mends.get(name, {name: None})

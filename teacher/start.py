@@ -99,7 +99,7 @@ def _all_of(problems: list[TeacherError], config: TeachConfig, refused: ConfigEr
     how = [
         *(["corrected"] if is_whole else []),
         *([f"with {', '.join(left_out)} left out"] if left_out else []),
-        *([] if is_whole else ["with the rest mended, too"]),
+        *([] if is_whole else ["corrected as far as settings go"]),
     ]
     # The configuration has what is in the place of refused settings.
     changes = dict(error.remedy.items() - remedies.items())

@@ -47,6 +47,35 @@ def test_all_clips_of_an_old_experiment_go_and_those_of_no_other(
     assert chores.expire_media() == "0 deleted"
 
 
+def test_a_chore_that_ends_with_the_last_clip_is_finished_by_the_next(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty store is not taken for another one then."""
+    trainer.register(2)
+    finish(trainer)
+    with monkeypatch.context() as patch:
+        patch.setattr(FolderMedia, "keys", once(FolderMedia.keys))
+        with pytest.raises(KeyboardInterrupt):
+            chores.expire_media()
+    assert media_store().keys("hopper") == []
+    assert trainer.experiment.media_deleted_at is None
+    assert all(comparison.clips_gone for comparison in Comparison.objects.all())
+    assert chores.expire_media() == "0 deleted"
+    assert trainer.experiment.media_deleted_at is not None
+
+
+def once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function be called once; then whoever calls it is interrupted."""
+    calls = iter([function])
+
+    def called(*arguments: Any) -> Any:
+        for each in calls:
+            return each(*arguments)
+        raise KeyboardInterrupt
+
+    return called
+
+
 @pytest.mark.parametrize(("days", "state"), [(29, "finished"), (31, "running"), (31, "paused")])
 def test_clips_stay_while_they_may_be_wanted(
     trainer: Trainer, in_store: Stored, put: Put, days: int, state: str

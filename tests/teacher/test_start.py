@@ -196,6 +196,13 @@ def test_what_is_left_out_is_as_the_preset_has_it() -> None:
     assert corrected(error) == ("-p human -e CartPole-v1 -n x -l 1400 --fixed_horizon restart --preset paper")
 
 
+def test_what_a_change_brings_about_is_not_refused() -> None:
+    error = refused("-p human -e Pendulum-v1 -n x --public_url nope --bind 0.0.0.0")
+    assert "--public_url: expected" in str(error)
+    assert "--bind" not in str(error).partition("; corrected")[0]
+    assert corrected(error).endswith("--bind 0.0.0.0 --public_url http://this-machine:8000")
+
+
 def test_settings_of_the_site_are_mended_by_what_they_need() -> None:
     error = refused("-p human -e Pendulum-v1 -n x --bind 0.0.0.0 --seed -1")
     for reason in ("--bind: needs --public_url", "--seed: expected"):
@@ -284,7 +291,7 @@ def test_what_no_setting_mends_is_named_with_the_rest(monkeypatch: pytest.Monkey
     assert "has observations Text(1, 5" in str(error)
     assert "has actions MultiBinary(2)" in str(error)
     assert "50 of 50 random episodes of Words-v0 end before step 30" in str(error)
-    rest = str(error).partition("; with the rest mended, too: ")[2]
+    rest = str(error).partition("; corrected as far as settings go: ")[2]
     assert "--obs_transform module:function --fixed_horizon restart" in rest
 
 
@@ -306,4 +313,4 @@ def test_arguments_of_the_environment_are_joined_as_they_were_written() -> None:
 
 def test_a_command_that_needs_more_than_is_corrected_says_so() -> None:
     said = str(refused("-p synth -e CartPole-v1 -n x -l 20 -L 10 -t 4e3 --device cuda:7"))
-    assert "; with the rest mended, too: teach -p synth" in said
+    assert "; corrected as far as settings go: teach -p synth" in said

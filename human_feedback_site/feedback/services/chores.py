@@ -21,7 +21,7 @@ from human_feedback_site.feedback.errors import MediaStoreError
 from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.models import Comparison, Experiment, Lease, Undo
 from human_feedback_site.feedback.services import aggregate, deletion, limits, settling
-from human_feedback_site.feedback.services.clip_store import refuse_another_store
+from human_feedback_site.feedback.services.clip_store import delete_clips, refuse_another_store
 from human_feedback_site.feedback.services.experiments import trainer_away
 from human_feedback_site.feedback.services.leases import lock
 
@@ -115,7 +115,7 @@ def _delete_media(experiment: Experiment, until: float) -> int:
         # After the listing: what a run uploads that goes on from here has no place in it.
         if time.monotonic() > until or not still_expired.exists():
             break
-        store.delete(keys)
+        delete_clips(experiment, keys)
         deleted += len(keys)
     return deleted
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from human_feedback_site.feedback.errors import ClipsElsewhereError
 from human_feedback_site.feedback.media import media_store, name_of
@@ -49,14 +49,24 @@ def clips_named(experiment: Experiment) -> int:
     return 2 * with_clips(experiment).count() + episodes.count()
 
 
+def delete_clips(experiment: Experiment, keys: Sequence[str]) -> None:
+    """Delete clips from the store, up to as many as it takes at once; raises :class:`MediaStoreError`.
+
+    It is noted first which comparisons have none any more: where the rest is interrupted, an empty store is
+    no other store.
+    """
+    experiment.comparisons.filter(Q(first_key__in=keys) | Q(second_key__in=keys)).update(clips_missing=True)
+    media_store().delete(keys)
+
+
 def refuse_another_store(experiment: Experiment, if_gone: str) -> None:
     """Raise :class:`ClipsElsewhereError` where the store holds none of the clips that it should hold.
 
     ``if_gone`` says what to do where that is right. Raises :class:`MediaStoreError` where it cannot be known.
     """
-    named = clips_named(experiment)
     store = media_store()
-    if named and not store.count(experiment.name, 1):
+    if with_clips(experiment).exists() and not store.count(experiment.name, 1):
+        named = clips_named(experiment)
         raise ClipsElsewhereError(
             f"Expected {named:,} clips of {experiment} in {name_of(store)}, found none: name the store that "
             f"the site uses in TEACHER_STORAGE; if they are gone for good, {if_gone}."

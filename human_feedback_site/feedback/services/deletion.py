@@ -34,7 +34,7 @@ from human_feedback_site.feedback.models import (
     TrainingPoint,
     Undo,
 )
-from human_feedback_site.feedback.services.clip_store import clips_named, refuse_another_store
+from human_feedback_site.feedback.services.clip_store import clips_named, delete_clips, refuse_another_store
 
 MOST_CLIPS = 20_000
 """Clips are counted up to here before a deletion; more would keep somebody waiting who wants to read it."""
@@ -229,7 +229,7 @@ def _delete_clips(experiment: Experiment, until: float) -> bool:
     while keys := store.keys(experiment.name):
         if time.monotonic() > until:
             return False
-        store.delete(keys)
+        delete_clips(experiment, keys)
     return True
 
 

@@ -47,7 +47,6 @@ class AddedLabels:
         self._experiment = experiment
         self._problems = problems
         self._labelers: dict[str, Labeler] = {}
-        self._names: dict[str, bool] = {}
 
     def add(self, rows: Sequence[Row], made: Container[UUID]) -> None:
         """Append labels and withdrawals; labels of comparisons that the import ``made`` count as they did."""
@@ -120,17 +119,13 @@ class AddedLabels:
         return not others
 
     def _doubt_name(self, row: Row) -> None:
-        """Refuse a name that a spreadsheet may have made of another, unless somebody has that name."""
+        """Refuse a name that a spreadsheet may have made of another."""
         name = row["labeler"]
-        if name not in self._names:
-            people = Labeler.objects.filter(invited_by=self._experiment.owner, name=name)
-            self._names[name] = people.exists()
-        if not self._names[name]:
-            message = (
-                f"labeler: a spreadsheet saved this file, and may have made {name!r} of another name, as 7 "
-                f"of 007; import the file as it was exported, or write '{name} where that is the name"
-            )
-            self._problems.add(row, message, "labeler")
+        message = (
+            f"labeler: a spreadsheet saved this file, and may have made {name!r} of another name, as 7 "
+            f"of 007; import the file as it was exported, or write '{name} where that is the name"
+        )
+        self._problems.add(row, message, "labeler")
 
     def _labeler(self, name: str) -> Labeler:
         if name not in self._labelers:

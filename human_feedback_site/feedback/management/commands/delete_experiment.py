@@ -53,7 +53,8 @@ class Command(BaseCommand):
         try:
             deletion.refuse_while_training(experiment)
             contents = deletion.contents_of(experiment, without_clips=without_clips)
-            self.stdout.write(f"The experiment {name} goes for good, with: {contents}.")
+            stays = " Clips that are in storage stay there." if without_clips else ""
+            self.stdout.write(f"The experiment {name} goes for good, with: {contents}.{stays}")
             if ask:
                 self._ask(name)
             deletion.ask_for_deletion(experiment, without_clips=without_clips)
