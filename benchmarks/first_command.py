@@ -8,7 +8,7 @@ name. A result is a line of the file of results, and what it has is not tried ag
     python -m benchmarks.first_command --results benchmarks/first_command.jsonl
     python -m benchmarks.first_command --show --docs docs/first-command.md
 
-Each takes some seconds to minutes of a core; ``--processes 2`` tries two at a time.
+Each takes some seconds of a core, of pictures many minutes; ``--processes 2`` tries two at a time.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from benchmarks.results import append, load
 SIDES = ("teach", "wrapper")
 RESULTS = Path(__file__).with_suffix(".jsonl")
 STEPS, LABELS, FIRST_LABELS = 4000, 20, 10
-SECONDS = 900
+SECONDS = 3600
 """After which a try is ended."""
 GAMES = 10
 _VERSION = re.compile(r"(?P<name>.+)-v(?P<version>\d+)")
