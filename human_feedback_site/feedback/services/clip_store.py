@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from human_feedback_site.feedback.errors import ClipsElsewhereError
 from human_feedback_site.feedback.media import media_store, name_of
 from human_feedback_site.feedback.models import Comparison, Experiment
+from human_feedback_site.feedback.services.leases import lock
 
 _CONNECTIONS = 8
 
@@ -55,7 +57,10 @@ def delete_clips(experiment: Experiment, keys: Sequence[str]) -> None:
     It is noted first which comparisons have none any more: where the rest is interrupted, an empty store is
     no other store.
     """
-    experiment.comparisons.filter(Q(first_key__in=keys) | Q(second_key__in=keys)).update(clips_missing=True)
+    with transaction.atomic():
+        theirs = experiment.comparisons.filter(Q(first_key__in=keys) | Q(second_key__in=keys))
+        lock(theirs)
+        theirs.update(clips_missing=True)
     media_store().delete(keys)
 
 
