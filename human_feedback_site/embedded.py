@@ -160,7 +160,7 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
             os.kill(self._master, signal.SIGTERM)
 
     def _is_in_place(self) -> bool:
-        """Whether the lock that this site holds is where runs look for it."""
+        """Say whether the lock that this site holds is where runs look for it."""
         try:
             return os.path.samestat(os.fstat(self._lock), (self._folder / "lock").stat())
         except (FileNotFoundError, NotADirectoryError):

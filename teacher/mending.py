@@ -15,6 +15,7 @@ from teacher.errors import ConfigError
 ANY_NAME = "NAME"
 _OF_THE_ENVIRONMENT = {"env_kwargs", "obs_transform", "max_episode_steps"}
 """Without them nobody knows what would be looked at."""
+_PUBLIC_URL = "http://this-machine:8000"
 _SHORT = 40  # characters of a name that was too long
 
 
@@ -77,9 +78,9 @@ def _mend(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if "reward.shaping" in given:
         mends["reward.inputs"] = {name: "state,next_state,terminated"}
     if "public_url" not in given:
-        mends["bind"] = {"public_url": "http://this-machine:8000"}
+        mends["bind"] = {"public_url": _PUBLIC_URL}
     if "bind" in given:
-        mends["public_url"] = {name: "http://this-machine:8000"}
+        mends["public_url"] = {name: _PUBLIC_URL}
     if is_http_url(value):
         mends["site_url"] = {"storage": "s3://bucket/prefix"}
     return mends.get(name, {name: None})

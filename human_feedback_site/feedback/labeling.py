@@ -19,6 +19,7 @@ from human_feedback_site.feedback.models import (
     Labeler,
     Outcome,
 )
+from human_feedback_site.feedback.services.clip_store import watchable_episodes
 from human_feedback_site.feedback.services.leases import standing
 
 UNDO_DEPTH = 20
@@ -62,14 +63,6 @@ def side_of(outcome: Outcome, *, swapped: bool) -> str:
     if outcome not in {Outcome.FIRST, Outcome.SECOND}:
         return outcome.value
     return Label.Choice.LEFT if (outcome == Outcome.FIRST) != swapped else Label.Choice.RIGHT
-
-
-def watchable_episodes(experiment: Experiment) -> QuerySet[Episode]:
-    """Return whole episodes whose videos were not deleted with the clips."""
-    found = experiment.episodes.all()
-    if experiment.media_deleted_at is not None:
-        found = found.filter(created_at__gt=experiment.media_deleted_at)
-    return found
 
 
 def episodes(experiment: Experiment) -> Sequence[Episode]:

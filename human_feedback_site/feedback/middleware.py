@@ -115,7 +115,7 @@ def content_security_policy(
 
 
 def _media_origin() -> str | None:
-    """Where clips are; None where that cannot be told, which pages without clips do without."""
+    """Return where clips are; None where that cannot be told, which pages without clips do without."""
     try:
         return media_store().origin
     except MediaStoreError:

@@ -11,12 +11,12 @@ from django.shortcuts import get_object_or_404
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from human_feedback_site.feedback import labeling
 from human_feedback_site.feedback.media import media_store
 from human_feedback_site.feedback.models import Comparison, Label
 from human_feedback_site.feedback.pages.labeling import labeler_in
 from human_feedback_site.feedback.pages.views import managed, signed_in
 from human_feedback_site.feedback.selectors import experiments_to_manage
+from human_feedback_site.feedback.services.clip_store import watchable_episodes
 
 
 @require_safe
@@ -48,7 +48,7 @@ def of_episode(request: HttpRequest, name: str, step: int) -> HttpResponse:
     experiment = experiments_to_manage(signed_in(request)).filter(name=name).first()
     if experiment is None:
         _, experiment = labeler_in(request, name)
-    episode = get_object_or_404(labeling.watchable_episodes(experiment), step=step)
+    episode = get_object_or_404(watchable_episodes(experiment), step=step)
     return HttpResponseRedirect(media_store().url(episode.key))
 
 

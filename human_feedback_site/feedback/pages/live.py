@@ -96,7 +96,7 @@ class Live:
 
     @property
     def etag(self) -> str:
-        """What is shown in short."""
+        """A digest of what is shown."""
         return f'"{hashlib.sha256(f"{get_language()}{self!r}".encode()).hexdigest()}"'
 
 

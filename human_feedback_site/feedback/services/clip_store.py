@@ -2,16 +2,19 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from human_feedback_site.feedback.errors import ClipsElsewhereError
 from human_feedback_site.feedback.media import media_store, name_of
-from human_feedback_site.feedback.models import Comparison, Experiment
+from human_feedback_site.feedback.models import Comparison, Episode, Experiment
 from human_feedback_site.feedback.services.leases import lock
 
 _CONNECTIONS = 8
+
+_Row = TypeVar("_Row", Comparison, Episode)
 
 
 def unreadable(keys: Sequence[str]) -> set[str]:
@@ -34,10 +37,18 @@ def note_clips(comparisons: QuerySet[Comparison]) -> None:
 
 def with_clips(experiment: Experiment) -> QuerySet[Comparison]:
     """Return the comparisons whose clips the store should hold; see :attr:`.Comparison.clips_gone`."""
-    found = experiment.comparisons.filter(clips_missing=False)
-    if experiment.media_deleted_at is not None:
-        found = found.filter(created_at__gt=experiment.media_deleted_at)
-    return found
+    return _not_deleted(experiment, experiment.comparisons.filter(clips_missing=False))
+
+
+def watchable_episodes(experiment: Experiment) -> QuerySet[Episode]:
+    """Return whole episodes whose videos were not deleted with the clips."""
+    return _not_deleted(experiment, experiment.episodes.all())
+
+
+def _not_deleted(experiment: Experiment, rows: QuerySet[_Row]) -> QuerySet[_Row]:
+    """Return what came after the clips were deleted the last time."""
+    deleted_at = experiment.media_deleted_at
+    return rows if deleted_at is None else rows.filter(created_at__gt=deleted_at)
 
 
 def clips_named(experiment: Experiment) -> int:
@@ -45,10 +56,7 @@ def clips_named(experiment: Experiment) -> int:
 
     A trainer registers none that is not there.
     """
-    episodes = experiment.episodes.all()
-    if experiment.media_deleted_at is not None:
-        episodes = episodes.filter(created_at__gt=experiment.media_deleted_at)
-    return 2 * with_clips(experiment).count() + episodes.count()
+    return 2 * with_clips(experiment).count() + watchable_episodes(experiment).count()
 
 
 def delete_clips(experiment: Experiment, keys: Sequence[str]) -> None:

@@ -127,8 +127,9 @@ def register_comparisons(experiment: Experiment, comparisons: Sequence[NewCompar
             for side in ("first", "second")
         },
     )
-    known = experiment.comparisons.filter(uuid__in=[item.uuid for item in comparisons])
-    note_clips(known.filter(clips_missing=True))  # imported without them, and uploaded since
+    if len(new) < len(comparisons):
+        known = experiment.comparisons.filter(uuid__in=[item.uuid for item in comparisons])
+        note_clips(known.filter(clips_missing=True))  # imported without them, and uploaded since
     try:
         with transaction.atomic():
             locked = Experiment.objects.select_for_update(no_key=True).get(pk=experiment.pk)  # one at a time

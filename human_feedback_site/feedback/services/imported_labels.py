@@ -239,7 +239,7 @@ def _part_of(label: Label) -> _Part:
 
 
 def _content(label: Label) -> dict[str, object]:
-    """What a label is known by, by column."""
+    """Return what a label is known by, by column."""
     return {
         "comparison": label.comparison.uuid,
         "labeler": label.labeler.name,

@@ -13,7 +13,7 @@ from human_feedback_site.feedback.services import deletion
 
 
 def _where() -> str:
-    """Where an experiment was looked for: the settings may name another site than the one that has it."""
+    """Say where an experiment was looked for: the settings may name another site than the one that has it."""
     if connection.vendor != "sqlite":
         return ""
     path = connection.settings_dict["NAME"]
