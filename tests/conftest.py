@@ -10,7 +10,7 @@ import shutil
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,7 +18,6 @@ import hypothesis
 import numpy as np
 import pytest
 
-from stack.postgres import PostgreSQL
 from stack.process import running
 from stack.servers import S3
 
@@ -115,20 +114,6 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], 
     with running(server.service(), folder):
         (folder / "root" / "clips").mkdir()
         yield S3Server(server.url, "clips", folder / "root", server.environment())
-
-
-@pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], int]) -> Iterator[str]:
-    """The address of an empty database on a real PostgreSQL."""
-    folder = tmp_path_factory.mktemp("postgres")
-    server = PostgreSQL(folder / "data", free_port(), "teacher-password")
-    try:
-        service = server.service()
-        careless = [*service.command(), "-c", "fsync=off"]  # no data have to outlive this machine
-        with running(replace(service, command=lambda: careless), folder):
-            yield server.url
-    finally:
-        server.remove()
 
 
 @pytest.fixture(scope="session")

@@ -6,12 +6,15 @@ do.
 With ``DATABASE_URL=postgresql://... SECRET_KEY=...`` all tests run once, on that server.
 """
 
+import os
 import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -23,11 +26,16 @@ from django.db.utils import load_backend
 from pytest_django import DjangoDbBlocker
 
 from human_feedback_site.environment import read_database
+from stack.postgres import SHARED, PostgreSQL
+from stack.process import Service, running
 
 if TYPE_CHECKING:
     from tests.conftest import MakeOnce
 
 Using: TypeAlias = Callable[[str], AbstractContextManager[None]]
+TEMPLATE = "migrated"
+"""The name of a PostgreSQL database with the site's tables, to be copied."""
+_PASSWORD = "teacher-password"
 MARKERS = {"postgresql_only": ("postgresql",), "both_databases": ("sqlite", "postgresql")}
 
 
@@ -56,23 +64,74 @@ def database(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def postgresql(
-    postgres_url: str, django_db_setup: None, django_db_blocker: DjangoDbBlocker
-) -> Iterator[BaseDatabaseWrapper]:
+def new_postgres(_postgres_data: Path, free_port: Callable[[], int]) -> Callable[[Path], PostgreSQL]:
+    """Make the data of a PostgreSQL server that has an empty database, and :data:`TEMPLATE` besides."""
+
+    def new_postgres(folder: Path) -> PostgreSQL:
+        data = tempfile.mkdtemp(prefix="tests-", dir=SHARED if os.geteuid() == 0 else folder)
+        (folder / "data").symlink_to(data)
+        subprocess.run(["tar", "-C", data, "-xf", _postgres_data], check=True)
+        return PostgreSQL(folder / "data", free_port(), _PASSWORD)
+
+    return new_postgres
+
+
+@pytest.fixture(scope="session")
+def postgres_url(
+    tmp_path_factory: pytest.TempPathFactory, new_postgres: Callable[[Path], PostgreSQL]
+) -> Iterator[str]:
+    """The address of an empty database on a real PostgreSQL, which has :data:`TEMPLATE` besides."""
+    folder = tmp_path_factory.mktemp("postgres")
+    server = new_postgres(folder)
+    try:
+        with running(_careless(server), folder):
+            yield server.url
+    finally:
+        server.remove()
+
+
+@pytest.fixture(scope="session")
+def _postgres_data(make_once: "MakeOnce", free_port: Callable[[], int], using: Using) -> Path:
+    """An archive of the data of such a server."""
+
+    def make(folder: Path) -> None:
+        server = PostgreSQL(folder / "data", free_port(), _PASSWORD)
+        try:
+            with (
+                running(_careless(server), folder),
+                psycopg.connect(server.url, autocommit=True) as connection,
+            ):
+                # Each thread connects, and the password is checked slowly on purpose.
+                connection.execute("SET scram_iterations = 1")
+                connection.execute(f"ALTER ROLE CURRENT_USER PASSWORD '{_PASSWORD}'")
+                connection.execute(f"CREATE DATABASE {TEMPLATE}")
+                with using(database_of(server.url, TEMPLATE)):
+                    call_command("migrate", verbosity=0, interactive=False)
+            subprocess.run(["tar", "-C", server.data, "-cf", folder / "data.tar", "."], check=True)
+        finally:
+            server.remove()
+
+    return make_once("postgres", make) / "data.tar"
+
+
+def _careless(server: PostgreSQL) -> Service:
+    """A server that does not wait for its disk: no test cuts the power."""
+    service = server.service()
+    command = [*service.command(), "-c", "fsync=off"]
+    return replace(service, command=lambda: command)
+
+
+def database_of(url: str, name: str) -> str:
+    """The address of another database on the server of one."""
+    return f"{url.rpartition('/')[0]}/{name}"
+
+
+@pytest.fixture(scope="session")
+def postgresql(postgres_url: str, django_db_setup: None) -> Iterator[BaseDatabaseWrapper]:
     """A connection to a PostgreSQL database that has the site's tables."""
     with psycopg.connect(postgres_url, autocommit=True) as server:
-        server.execute("ALTER SYSTEM SET fsync = off")  # no test cuts the power
-        server.execute("SELECT pg_reload_conf()")
-        # Each thread connects, and the password is checked slowly on purpose.
-        server.execute("SET scram_iterations = 1")
-        server.execute(f"ALTER ROLE CURRENT_USER PASSWORD '{urlsplit(postgres_url).password}'")
-    database = _connection(postgres_url)
-    with django_db_blocker.unblock():
-        before = _use(database)
-        try:
-            database.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
-        finally:
-            _use(before)
+        server.execute(f"CREATE DATABASE tests TEMPLATE {TEMPLATE}")
+    database = _connection(database_of(postgres_url, "tests"))
     yield database
     database.close()
 

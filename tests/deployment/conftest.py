@@ -21,6 +21,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from teacher.config import TeachConfig, save_config
+from tests.databases import TEMPLATE, database_of
 from tests.deployment.backed_up import back_up_embedded
 
 if TYPE_CHECKING:
@@ -274,14 +275,20 @@ def _image(stages: Mapping[str, Stage], role: str, make_once: "MakeOnce") -> Ima
 @pytest.fixture
 def new_database(postgres_url: str) -> Callable[[str], str]:
     """Make an empty database in place of what has the name, and return its address."""
+    return lambda name: _make_database(postgres_url, name)
 
-    def new_database(name: str) -> str:
-        with psycopg.connect(postgres_url, autocommit=True) as connection:
-            connection.execute(f"DROP DATABASE IF EXISTS {name}")
-            connection.execute(f"CREATE DATABASE {name}")
-        return postgres_url.rsplit("/", 1)[0] + f"/{name}"
 
-    return new_database
+@pytest.fixture
+def migrated_postgresql(postgres_url: str) -> Callable[[str], str]:
+    """Make a database with the site's tables in place of what has the name, and return its address."""
+    return lambda name: _make_database(postgres_url, name, TEMPLATE)
+
+
+def _make_database(server: str, name: str, template: str = "template1") -> str:
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name}")
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+    return database_of(server, name)
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ from tests.deployment.backed_up import (
 
 
 def test_postgresql_and_s3_come_back_whole(
+    migrated_postgresql: Callable[[str], str],
     new_database: Callable[[str], str],
     tmp_path: Path,
     free_port: Callable[[], int],
@@ -44,7 +45,7 @@ def test_postgresql_and_s3_come_back_whole(
     """Into a database without tables; one with tables is in the test of an older version."""
     (tmp_path / ".env").write_text("SECRET_KEY=of-the-site\n")
     with served_by_s3(tmp_path / "old", free_port()) as (site, store):
-        site["DATABASE_URL"] = new_database("mine")
+        site["DATABASE_URL"] = migrated_postgresql("mine")
         store.create_bucket(Bucket="clips")
         for key in (*KEYS, ".setup/probe"):
             store.put_object(Bucket="clips", Key=key, Body=key.encode() + CLIP)
@@ -89,7 +90,6 @@ from django.db.migrations.loader import MigrationLoader
 from human_feedback_site.feedback.backup import postgresql
 from human_feedback_site.feedback.backup.manifest import write_manifest
 
-call_command("migrate", verbosity=0)
 call_command("migrate", "feedback", "0014_waiting_labels", verbosity=0)
 last = {**dict(MigrationLoader(None).graph.leaf_nodes()), "feedback": "0014_waiting_labels"}
 folder = Path("backup")
@@ -100,11 +100,11 @@ write_manifest(folder, "2026-01-01", postgresql.dump(folder / "database", last)[
 
 
 def test_a_backup_of_an_older_version_is_brought_up_to_date(
-    new_database: Callable[[str], str], tmp_path: Path
+    migrated_postgresql: Callable[[str], str], tmp_path: Path
 ) -> None:
     site = {
         "SECRET_KEY": SITE_KEY,
-        "DATABASE_URL": new_database("older"),
+        "DATABASE_URL": migrated_postgresql("older"),
         "TEACHER_STORAGE": str(tmp_path / "c"),
     }
     environment = {
@@ -116,8 +116,7 @@ def test_a_backup_of_an_older_version_is_brought_up_to_date(
     subprocess.run(command, cwd=tmp_path, env={**environment, **site}, check=True)
     line = refused("backup now", site, tmp_path)
     assert line.endswith("The database is not of this version; run manage.py migrate first")
-    site["DATABASE_URL"] = new_database("newest")
-    done("migrate", site, tmp_path)  # newer tables than those of the backup
+    site["DATABASE_URL"] = migrated_postgresql("newest")  # newer tables than those of the backup
     done("restore backup", site, tmp_path)
     with psycopg.connect(site["DATABASE_URL"]) as connection:
         found = connection.execute("SELECT name FROM django_migrations WHERE app = 'feedback'").fetchall()

@@ -24,6 +24,7 @@ from redis import Redis
 from teacher.clips import ClipJob, Shot
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.render_tasks import TASK, celery_app, clip_request
+from tests.databases import database_of
 
 pytestmark = pytest.mark.slow
 
@@ -101,7 +102,7 @@ def environment(compose: Any, postgres_url: str, s3_server: Any, redis_port: int
         connection.execute("CREATE DATABASE images")
     here = {
         **s3_server.environment(),
-        "DATABASE_URL": postgres_url.rsplit("/", 1)[0] + "/images",
+        "DATABASE_URL": database_of(postgres_url, "images"),
         "TEACHER_STORAGE": STORAGE,
     }
 

@@ -18,6 +18,7 @@ import requests
 
 from stack.postgres import PostgreSQL
 from stack.process import Process, State
+from tests.databases import TEMPLATE, database_of
 
 if TYPE_CHECKING:
     from tests.site.production.conftest import Production
@@ -28,10 +29,10 @@ CONNECT_SECONDS = 2
 class Postgres:
     """A server of this test's own, to be stopped and started."""
 
-    def __init__(self, folder: Path, port: int) -> None:
-        self._server = PostgreSQL(folder / "data", port, "hidden-password")
-        self._process = Process(self._server.service(), folder)
-        self.url = self._server.url
+    def __init__(self, server: PostgreSQL, folder: Path) -> None:
+        self._server = server
+        self._process = Process(server.service(), folder)
+        self.url = database_of(server.url, TEMPLATE)
 
     def start(self) -> None:
         self._process.start()
@@ -64,9 +65,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def postgres(folder: Path, free_port: Callable[[], int]) -> Iterator[Postgres]:
+def postgres(folder: Path, new_postgres: Callable[[Path], PostgreSQL]) -> Iterator[Postgres]:
     """A server that runs, and must run after each test."""
-    server = Postgres(folder, free_port())
+    server = Postgres(new_postgres(folder), folder)
     try:
         server.start()
         yield server
@@ -125,7 +126,7 @@ def test_requests_fail_for_the_time_being_and_work_again(postgres: Postgres, vis
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
         assert answer.headers["Content-Type"] == "application/problem+json"
         assert "database does not answer" in answer.json()["detail"]
-        assert not re.search("teacher|127.0.0.1|hidden", answer.text)
+        assert not re.search("teacher|127.0.0.1|password", answer.text)
     page = visitor.get("/")
     assert (page.status_code, page.headers["Retry-After"]) == (503, "5")
     assert "Something went wrong here" in page.text
