@@ -21,6 +21,7 @@ from teacher.config import NO_OPTIONS, PARTS, RunSettings, TeachConfig
 from teacher.errors import ConfigError, TeacherError, joined
 from teacher.extending import GROWING, load_extended, steps_made
 from teacher.help_text import ENVIRONMENTS, HELP, SECTIONS
+from teacher.loading import loading
 from teacher.mending import fitting
 from teacher.options import Preset
 
@@ -153,7 +154,8 @@ def _dispatch(arguments: Sequence[str]) -> int:
         return ConfigError.exit_status
     first = arguments[0]
     if first in COMMANDS:
-        command: Callable[[Sequence[str]], int] = importlib.import_module(COMMANDS[first]).main
+        with loading():
+            command: Callable[[Sequence[str]], int] = importlib.import_module(COMMANDS[first]).main
         return command(arguments[1:])
     if not first.startswith("-"):
         close = difflib.get_close_matches(first, COMMANDS, n=1)
@@ -161,7 +163,8 @@ def _dispatch(arguments: Sequence[str]) -> int:
         raise ConfigError(f"expected an option or a command, got {first!r}; {hint}")
     # Of several processes only the one that leads reads the settings; a process alone does so before torch.
     settings = None if "WORLD_SIZE" in os.environ else _read_settings(arguments)
-    from teacher.cli import train  # noqa: PLC0415 - torch and MuJoCo take seconds
+    with loading():
+        from teacher.cli import train  # noqa: PLC0415 - torch and MuJoCo take seconds
 
     return train.main(lambda: settings or _read_settings(arguments))
 
@@ -173,8 +176,9 @@ def _read_settings(arguments: Sequence[str]) -> RunSettings:
     """
     settings = read_arguments(arguments)
     problems: list[TeacherError] = [] if settings.refused is None else [settings.refused]
-    from teacher.envs.families import resolve_env_id  # noqa: PLC0415 - Gymnasium, which --help does without
-    from teacher.envs.registry import find_spec  # noqa: PLC0415
+    with loading():
+        from teacher.envs.families import resolve_env_id  # noqa: PLC0415 - Gymnasium; --help does without
+        from teacher.envs.registry import find_spec  # noqa: PLC0415
 
     try:
         find_spec(resolve_env_id(settings.config.env_id))

@@ -27,6 +27,7 @@ pytest_plugins = ["tests.databases"]
 def pytest_configure() -> None:
     """Let Ctrl-C mean what it means: a shell's background job, and all it starts, would ignore the signal."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.disable()  # until all tests are collected
     # However busy the machine is: no test is about time.
     hypothesis.settings.register_profile("suite", deadline=None)
     hypothesis.settings.load_profile("suite")
@@ -61,10 +62,10 @@ def _is_slow(item: pytest.Item) -> bool:
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage less often, and not among modules and tests: it took a tenth of the time."""
-    gc.collect()
+    """Look for garbage from here on, seldom, and not among modules and tests: it took a tenth of the time."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    gc.enable()
 
 
 MakeOnce: TypeAlias = Callable[[str, Callable[[Path], object]], Path]

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from benchmarks.results import Curve, append, bootstrap, curve_steps, interval, iqm, load
 
@@ -39,6 +38,8 @@ def test_the_iqm_is_the_mean_of_the_middle_half() -> None:
 
 
 def test_the_interval_is_that_of_scipy() -> None:
+    from scipy import stats  # takes as long to import as all else here
+
     values = np.random.default_rng(1).normal(100, 10, size=8)
     expected = stats.bootstrap(
         (values,),
