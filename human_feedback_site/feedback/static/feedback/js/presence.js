@@ -12,9 +12,9 @@ const SIGNS_OF_LIFE = ["pointermove", "pointerdown", "keydown", "touchstart", "w
 export class Presence extends EventTarget {
   #seenAt = Date.now();
   #hiddenAt = document.hidden ? Date.now() : null;
-  #heardAt = Date.now();
+  /** When the site was last asked, whether or not it answered. */
+  #askedAt = Date.now();
   #isBack = false;
-  #isMissing = false;
   /** True where the site has not been reached since somebody came back: meanwhile it may have ended. */
   doubtful = false;
 
@@ -31,14 +31,15 @@ export class Presence extends EventTarget {
 
   /** The site has answered. */
   heard() {
-    this.#heardAt = Date.now();
-    this.doubtful = this.#isBack = this.#isMissing = false;
+    this.#askedAt = Date.now();
+    this.doubtful = this.#isBack = false;
   }
 
-  /** The site could not be reached. */
+  /** The site could not be reached. A gap while somebody is at it raises no doubt. */
   missed() {
-    if (this.#isBack || !this.#isMissing) this.doubtful = this.#isBack || Date.now() - this.#heardAt > OLD_NEWS_MS;
-    this.#isMissing = true;
+    const slept = Date.now() - this.#askedAt > OLD_NEWS_MS;
+    this.doubtful ||= this.#isBack || slept;
+    this.#askedAt = Date.now();
     this.#isBack = false;
   }
 
