@@ -14,6 +14,7 @@ import boto3
 import psycopg
 
 from stack.servers import S3
+from tests.forks import run_python
 
 ROOT = Path(__file__).parents[2]
 SITE_KEY = "only-for-tests-" + "x" * 40
@@ -54,9 +55,8 @@ send(browser, "POST", "/labels", answer)
 
 
 def manage(command: str, variables: Mapping[str, str], cwd: Path) -> "subprocess.CompletedProcess[str]":
-    words = [sys.executable, str(ROOT / "manage.py"), *command.split()]
-    environment = {"PATH": PATH, **variables}
-    return subprocess.run(words, cwd=cwd, env=environment, check=False, capture_output=True, text=True)
+    words = [str(ROOT / "manage.py"), *command.split()]
+    return run_python(*words, environment={"PATH": PATH, **variables}, cwd=cwd)
 
 
 def done(command: str, variables: Mapping[str, str], cwd: Path) -> str:
@@ -78,15 +78,13 @@ def label_one_pair(variables: Mapping[str, str], cwd: Path) -> None:
     """Let a trainer ask and a labeler answer, so that no table of theirs is empty."""
     environment = {
         "PATH": PATH,
-        "PYTHONPATH": str(ROOT),
         "SECRET_KEY": SITE_KEY,
         "DJANGO_SETTINGS_MODULE": "human_feedback_site.settings",
         "ALLOWED_HOSTS": "testserver",
         "TEACHER_PUBLIC_URL": "http://testserver",
         **variables,
     }
-    command = [sys.executable, "-c", _LABEL_ONE_PAIR]
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    done = run_python("-c", _LABEL_ONE_PAIR, environment=environment, cwd=cwd)
     assert done.returncode == 0, done.stderr
 
 

@@ -33,6 +33,7 @@ from tests.deployment.backed_up import (
     rows_of_file,
     served_by_s3,
 )
+from tests.forks import run_python
 
 
 def test_postgresql_and_s3_come_back_whole(
@@ -109,11 +110,10 @@ def test_a_backup_of_an_older_version_is_brought_up_to_date(
     }
     environment = {
         "PATH": PATH,
-        "PYTHONPATH": str(ROOT),
         "DJANGO_SETTINGS_MODULE": "human_feedback_site.settings",
     }
-    command = [sys.executable, "-c", _DUMP_AS_BEFORE]
-    subprocess.run(command, cwd=tmp_path, env={**environment, **site}, check=True)
+    dumped = run_python("-c", _DUMP_AS_BEFORE, environment={**environment, **site}, cwd=tmp_path)
+    assert dumped.returncode == 0, dumped.stderr
     line = refused("backup now", site, tmp_path)
     assert line.endswith("The database is not of this version; run manage.py migrate first")
     site["DATABASE_URL"] = migrated_postgresql("newest")  # newer tables than those of the backup

@@ -24,6 +24,7 @@ from tests.deployment.backed_up import (
     refused,
     rows_of_file,
 )
+from tests.forks import run_python
 
 SETTINGS = "human_feedback_site.settings"
 
@@ -147,12 +148,9 @@ def test_a_backup_that_is_not_whole_restores_nothing(
     for folder, (harm, _) in zip(folders, HARMS, strict=True):
         backed_up(tmp_path / folder)
         harm(tmp_path / folder)
-    variables = {"PATH": PATH, "PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": SETTINGS}
-    command = [sys.executable, "-c", _RESTORE_EACH, *folders]
-    said = subprocess.run(
-        command, cwd=tmp_path, env=variables, check=True, capture_output=True, text=True
-    ).stdout.splitlines()
-    for line, (_, expected) in zip(said, HARMS, strict=True):
+    variables = {"PATH": PATH, "DJANGO_SETTINGS_MODULE": SETTINGS}
+    answer = run_python("-c", _RESTORE_EACH, *folders, environment=variables, cwd=tmp_path)
+    for line, (_, expected) in zip(answer.stdout.splitlines(), HARMS, strict=True):
         assert expected in line
     assert {name.split("/")[0] for name in files_below(tmp_path)} <= {*folders, "state"}
     assert set(files_below(tmp_path / "state")) <= {"secret_key"}  # made by manage.py, whatever it is asked
