@@ -42,6 +42,11 @@ class Pair:
     def is_open(self) -> bool:
         return not self.cancelled and len(self.counted) < self.wanted
 
+    def rank(self) -> tuple[object, ...]:
+        """Put pairs in an order."""
+        leases = tuple(lease.value for lease in self.leases)
+        return self.wanted, self.cancelled, leases, sorted(self.counted), self.waiting
+
     def judged_by(self, labeler: int) -> bool:
         return labeler in self.counted or labeler in self.waiting
 
@@ -68,6 +73,8 @@ class World:
         """Labels that wait take free places, the oldest first."""
         free = pair.wanted - len(pair.counted) - pair.live
         promoted = [] if pair.cancelled else self.eligible(pair)[: max(0, free)]
+        if not promoted:
+            return pair
         waiting = tuple(labeler for labeler in pair.waiting if labeler not in promoted)
         return replace(pair, counted=pair.counted | set(promoted), waiting=waiting)
 
@@ -79,9 +86,13 @@ class World:
 
     def canonical(self) -> World:
         """The one of those worlds that differ by the names of labelers and pairs."""
-        return min(self.renamed(labelers) for labelers in ((0, 1), (1, 0)))[1]
+        return min((self.renamed(labelers) for labelers in ((0, 1), (1, 0))), key=World.rank)
 
-    def renamed(self, names: tuple[int, ...]) -> tuple[str, World]:
+    def rank(self) -> tuple[object, ...]:
+        """Put worlds in an order."""
+        return *(pair.rank() for pair in self.pairs), sorted(self.blocked)
+
+    def renamed(self, names: tuple[int, ...]) -> World:
         pairs = tuple(
             Pair(
                 pair.wanted,
@@ -92,8 +103,9 @@ class World:
             )
             for pair in self.pairs
         )
-        world = World(tuple(sorted(pairs, key=str)), frozenset(names[labeler] for labeler in self.blocked))
-        return str(world), world
+        return World(
+            tuple(sorted(pairs, key=Pair.rank)), frozenset(names[labeler] for labeler in self.blocked)
+        )
 
 
 @dataclass(frozen=True)
