@@ -247,6 +247,7 @@ def take_last_answers(run: Run, teaching: Teaching) -> None:
     ledger, news, news_at, paused_at = teaching.ledger, None, 0.0, -math.inf
     with waiting(run.console) as show:
         while run.config.holds_for_labels and teaching.collector.status.state != "finished":
+            refill(run, teaching)
             ask(run, teaching)
             teaching.receive()
             if ledger.open() == 0:
@@ -269,6 +270,14 @@ def take_last_answers(run: Run, teaching: Teaching) -> None:
             show(f"trained; taking the last {rest}  {teaching.address}  (Ctrl-C ends it)")
             time.sleep(POLL_SECONDS)
     run.tell_waiting(None)
+
+
+def refill(run: Run, teaching: Teaching) -> None:
+    """Add segments of the present policy to a pool that a resume left empty: no rollout follows."""
+    missing = run.labels_due() - teaching.ledger.asked()
+    if missing > 0 and len(teaching.pool) < 2:
+        seed = (run.config.seed + teaching.ledger.total()) % 2**32
+        teaching.pool.absorb(policy_segments(run, 2 * missing, seed))
 
 
 def answers_needed(run: Run, teaching: Teaching) -> int:

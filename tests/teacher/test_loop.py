@@ -195,6 +195,18 @@ def test_nobody_is_taken_to_be_away_before_there_is_news_of_them(
     assert (run.teaching.ledger.open() == 0) is all_come
 
 
+def test_who_stops_while_the_last_questions_are_asked_is_asked_the_rest_on_the_next_start(
+    make_run: MakeRun,
+) -> None:
+    run, person = make_run()  # whose steps were all made before it was resumed, and whose pool is empty
+    assert run.teaching is not None
+    loop.pretrain(run, run.teaching)
+    run.agent.total_steps = run.config.num_timesteps
+    assert loop.train(run)
+    assert len(person.asked) == run.teaching.ledger.usable() == 60
+    assert person.most_open <= MIN_OPEN_COMPARISONS
+
+
 def test_joint_training_starts_when_all_pretraining_labels_are_in(make_run: MakeRun) -> None:
     run, person = make_run(patience=12)
     assert run.teaching is not None
