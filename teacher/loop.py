@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from agents.rollout import Rollout
+from teacher import interrupts
 from teacher.config import TeachConfig
 from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
@@ -80,6 +81,7 @@ def train(run: Run, on_round: Callable[[Round], None] | None = None) -> bool:
         run.save()
     run.pace.tick(run.agent.total_steps)
     for iteration in itertools.count():
+        interrupts.check()
         if run.agent.total_steps >= run.config.num_timesteps:
             break
         if teaching is not None and not hold(run, teaching):
@@ -224,6 +226,7 @@ def hold(run: Run, teaching: Teaching) -> bool:
     """Wait while the site says pause or people are too far behind; False where the site says finish."""
     with waiting(run.console) as show, run.pace.waiting():
         while True:
+            interrupts.check()
             teaching.receive()
             state = teaching.collector.status.state
             needed = answers_needed(run, teaching)
@@ -247,6 +250,7 @@ def take_last_answers(run: Run, teaching: Teaching) -> None:
     ledger, news, news_at, paused_at = teaching.ledger, None, 0.0, -math.inf
     with waiting(run.console) as show:
         while run.config.holds_for_labels and teaching.collector.status.state != "finished":
+            interrupts.check()
             refill(run, teaching)
             ask(run, teaching)
             teaching.receive()
@@ -303,6 +307,7 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
     title = f"pretraining answers  {teaching.address}".rstrip()
     with progress(run.console, title, needed) as show, run.pace.waiting():
         while (answered := ledger.usable("pretraining")) < needed:
+            interrupts.check()
             if collector.status.state == "finished":
                 return False
             missing = needed + spare_pairs(run.config) - ledger.asked("pretraining")

@@ -9,13 +9,13 @@ import difflib
 import importlib
 import itertools
 import os
-import signal
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
+from teacher import interrupts
 from teacher.arguments import INTERRUPTED, OneLineParser, add_options
 from teacher.config import NO_OPTIONS, PARTS, RunSettings, TeachConfig
 from teacher.errors import ConfigError, TeacherError, joined
@@ -136,7 +136,7 @@ def _resumed(run_dir: Path, given: Mapping[str, Any], *, reopen: bool) -> RunSet
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, or one of the processes that ``torchrun`` starts; returns the exit status."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupts.listen()
     try:
         return _dispatch(sys.argv[1:] if arguments is None else arguments)
     except TeacherError as error:
@@ -185,11 +185,6 @@ def _read_settings(arguments: Sequence[str]) -> RunSettings:
     except TeacherError as error:
         raise joined([*problems, error]) from error
     return settings
-
-
-def _interrupt(*_: object) -> None:
-    """A polite kill is a Ctrl-C."""
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -41,7 +41,11 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let each worker begin with its share of the files that hold slow tests, so that all end at one time."""
+    """Give each worker its share of the files that hold slow tests, early, so that all end at one time.
+
+    Every other worker begins with it, the others come to it later: most slow tests wait, and meanwhile those
+    others have the processors.
+    """
     slow = dict.fromkeys(item.path for item in items if _is_slow(item))
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     dealt = {path: place % workers for place, path in enumerate(slow)}
@@ -51,7 +55,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         share = [item for item in items if dealt.get(item.path) == worker]
         # As --dist worksteal cuts what is left: into equal parts of tests that are beside each other.
         count = max(0, (len(items) - len(order)) // (workers - worker) - len(share))
-        order += share + rest[:count]
+        before = worker % 2 * count // 2
+        order += [*rest[:before], *share, *rest[before:count]]
         del rest[:count]
     items[:] = order + rest
 

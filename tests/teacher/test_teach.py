@@ -15,6 +15,7 @@ import gymnasium as gym
 import pytest
 
 from agents.errors import RankLostError
+from teacher import loop
 from teacher.checkpoint import load_state
 from teacher.collectors import human
 from teacher.config import TeachConfig
@@ -266,6 +267,32 @@ def test_its_end_says_of_how_many_labels_wanted_there_was_something_to_ask_about
     ) as ledger:
         assert 5 < ledger.usable() < 400
         assert f" steps with {ledger.usable()} of 400 labels." in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("short_rollouts")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_that_python_drops_ends_training_with_the_round(
+    number: signal.Signals,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Finalized:
+        def __del__(self) -> None:
+            signal.raise_signal(number)
+
+    def iterate(run: Run, **options: Any) -> Any:
+        rounds.append(run.agent.total_steps)
+        Finalized()
+        return made(run, **options)
+
+    monkeypatch.chdir(tmp_path)
+    rounds, made = list[int](), loop.iterate
+    monkeypatch.setattr(loop, "iterate", iterate)
+    assert main("-p rl -e ShortReacher-v1 -n x -t 3000 -V".split()) == 130
+    assert len(rounds) == 1
+    assert "Saved at step" in capsys.readouterr().out
 
 
 def test_sigterm_while_a_failure_is_saved_does_not_hide_the_failure(
