@@ -1,5 +1,6 @@
 """How Sphinx makes the documentation: ``make docs``."""
 
+import gc
 import importlib.metadata
 import os
 import re
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("MPLBACKEND", "agg")
+gc.set_threshold(100_000, 50, 100)  # looking for garbage among all that stays took a fifth of the time
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 

@@ -69,7 +69,7 @@ def _is_slow(item: pytest.Item) -> bool:
 def pytest_collection_finish() -> None:
     """Look for garbage from here on, seldom, and not among modules and tests: it took a tenth of the time."""
     gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
+    gc.set_threshold(100_000, 50, 100)
     gc.enable()
 
 
