@@ -35,7 +35,7 @@ from benchmarks.results import append, load
 SIDES = ("teach", "wrapper")
 RESULTS = Path(__file__).with_suffix(".jsonl")
 STEPS, LABELS, FIRST_LABELS = 4000, 20, 10
-SECONDS = 3600
+SECONDS = 4 * 3600
 """After which a try is ended."""
 GAMES = 10
 _VERSION = re.compile(r"(?P<name>.+)-v(?P<version>\d+)")

@@ -1,30 +1,38 @@
 """Ctrl-C and SIGTERM, also where Python drops the exception that they raise."""
 
+import contextlib
 import signal
-import threading
+from collections.abc import Iterator
 from types import FrameType
 
-_asked = threading.Event()
+_asked: list[int] = []
 
 
-def listen() -> None:
-    """Let SIGTERM and SIGINT raise ``KeyboardInterrupt`` in this process, and be remembered.
+@contextlib.contextmanager
+def listening() -> Iterator[None]:
+    """Let SIGTERM raise ``KeyboardInterrupt`` as SIGINT does, and remember both until the end of the block.
 
     Python drops an exception that is raised while a finalizer or a callback of C code runs; :func:`check`
     raises it again.
     """
-    _asked.clear()
     signal.signal(signal.SIGTERM, _interrupt)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell had it ignored
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # not where a shell had it ignored
         signal.signal(signal.SIGINT, _interrupt)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is _interrupt:
+            signal.signal(signal.SIGINT, before)
+        _asked.clear()
 
 
 def check() -> None:
     """Raise ``KeyboardInterrupt`` where an interrupt was dropped; call this once a round."""
-    if _asked.is_set():
+    if _asked:
         raise KeyboardInterrupt
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    _asked.set()
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    _asked.append(number)
     raise KeyboardInterrupt

@@ -12,11 +12,12 @@ def loading() -> Iterator[None]:
 
     Later collections skip what is there at the end of the block, so use this at the start of a program only.
     """
-    known = len(sys.modules)
+    known, collects = len(sys.modules), gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if len(sys.modules) > known:
             gc.freeze()
-        gc.enable()
+        if collects:
+            gc.enable()

@@ -136,9 +136,9 @@ def _resumed(run_dir: Path, given: Mapping[str, Any], *, reopen: bool) -> RunSet
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, or one of the processes that ``torchrun`` starts; returns the exit status."""
-    interrupts.listen()
     try:
-        return _dispatch(sys.argv[1:] if arguments is None else arguments)
+        with interrupts.listening():
+            return _dispatch(sys.argv[1:] if arguments is None else arguments)
     except TeacherError as error:
         print(f"teach: {error}", file=sys.stderr)
         return error.exit_status

@@ -15,7 +15,7 @@ import gymnasium as gym
 import pytest
 
 from agents.errors import RankLostError
-from teacher import loop
+from teacher import interrupts, loop
 from teacher.checkpoint import load_state
 from teacher.collectors import human
 from teacher.config import TeachConfig
@@ -293,6 +293,7 @@ def test_an_interrupt_that_python_drops_ends_training_with_the_round(
     assert main("-p rl -e ShortReacher-v1 -n x -t 3000 -V".split()) == 130
     assert len(rounds) == 1
     assert "Saved at step" in capsys.readouterr().out
+    interrupts.check()  # what begins later in this process is not interrupted
 
 
 def test_sigterm_while_a_failure_is_saved_does_not_hide_the_failure(
