@@ -280,8 +280,7 @@ def refill(run: Run, teaching: Teaching) -> None:
     """Add segments of the present policy to a pool that a resume left empty: no rollout follows."""
     missing = run.labels_due() - teaching.ledger.asked()
     if missing > 0 and len(teaching.pool) < 2:
-        seed = (run.config.seed + teaching.ledger.total()) % 2**32
-        teaching.pool.absorb(policy_segments(run, 2 * missing, seed))
+        teaching.pool.absorb(policy_segments(run, 2 * missing, seed_of_new_segments(run)))
 
 
 def answers_needed(run: Run, teaching: Teaching) -> int:
@@ -353,8 +352,7 @@ def first_pairs(run: Run, count: int) -> list[SegmentPair]:
 
     Half of the segments of a run that begins from a policy are this policy's, its actions sampled.
     """
-    # Comparisons already in the ledger came from the seeds before, so a replacement is a new segment.
-    seed = (run.config.seed + (run.teaching.ledger.total() if run.teaching else 0)) % 2**32
+    seed = seed_of_new_segments(run)
     shown = policy_segments(run, count, seed) if run.config.warm else None
     missing = 2 * count - (len(shown) if shown else 0)
     pool = SegmentPool(run.segment_length, capacity=missing, seed=seed)
@@ -367,6 +365,11 @@ def first_pairs(run: Run, count: int) -> list[SegmentPair]:
     if shown:
         pool.absorb(shown)
     return pool.sample_pairs(count)
+
+
+def seed_of_new_segments(run: Run) -> int:
+    """A seed that no comparison in the ledger came from, so that a replacement is a new segment."""
+    return (run.config.seed + (run.teaching.ledger.total() if run.teaching else 0)) % 2**32
 
 
 def policy_segments(run: Run, count: int, seed: int) -> SegmentPool:

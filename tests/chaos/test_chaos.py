@@ -42,6 +42,7 @@ from stack.experiment import ExperimentOptions
 from stack.folder import Folder
 from stack.postgres import PostgreSQL
 from stack.process import Service, State
+from tests.databases import database_of
 
 SMALL = ExperimentOptions(env_id="Reacher-v1", labels=40, pretrain_labels=8, steps=6000, bots=3, seconds=2.0)
 
@@ -136,7 +137,7 @@ def new_database(postgres_url: str) -> str:
     """The address of an empty one."""
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("CREATE DATABASE versions")
-    return psycopg.conninfo.make_conninfo(postgres_url, dbname="versions")
+    return database_of(postgres_url, "versions")
 
 
 def test_each_version_of_the_site_brings_a_migration_which_gives_way_to_what_takes_long(
@@ -148,9 +149,8 @@ def test_each_version_of_the_site_brings_a_migration_which_gives_way_to_what_tak
     assert versions.current.resolve() == before
     versions.switch(after)
     assert versions.current.resolve() == after != before
-    parts = psycopg.conninfo.conninfo_to_dict(new_database)
     environment = os.environ | {
-        "DATABASE_URL": "postgresql://{user}:{password}@{host}:{port}/{dbname}".format(**parts),
+        "DATABASE_URL": new_database,
         "SECRET_KEY": "only-for-tests-" + "".join(map(str, range(30))),
         "TEACHER_STATE_DIR": str(tmp_path),
         "PGOPTIONS": "-c lock_timeout=500ms",
