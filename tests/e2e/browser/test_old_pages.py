@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from django.contrib.auth.models import User
 from django.core import signing
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 from pytest_django import Settings
 
 from human_feedback_site.feedback.models import Comparison
@@ -82,11 +82,11 @@ def test_researchers_can_look_at_comparisons(
         expect_to_play(card.locator("video"), 2)
 
 
-def expect_renewal(video: Locator) -> None:
+def expect_renewal(video: Locator, start: str = "video.play().catch(() => {})") -> None:
     """Let a video break off, and wait until it plays again by itself."""
     page, address = video.page, video.get_attribute("src")
     page.route(f"**{address}", lambda route: route.abort())
-    video.evaluate("(video) => { video.load(); video.play().catch(() => {}); }")
+    video.evaluate(f"(video) => {{ video.load(); {start} }}")
     page.wait_for_function("(video) => video.error", arg=video.element_handle())
     page.unroute(f"**{address}")
     page.clock.fast_forward(LONGEST_WAIT_MS)
@@ -117,6 +117,30 @@ def test_what_broke_off_is_fetched_anew_for_researchers(
     expect_renewal(page.locator(videos).first)
 
 
+def test_what_was_started_before_the_scripts_came_plays_again(
+    site: Site, page: Page, labeling: LabelingPage
+) -> None:
+    [uuid] = site.add(1)
+    page.clock.install()
+    page.goto(f"{site.url}/accounts/login/?next=/experiments/hopper/")
+    labeling.sign_in("ada")
+    page.wait_for_url("**/experiments/hopper/")
+    scripts: list[Route] = []
+
+    def hold(route: Route) -> None:
+        scripts.append(route)
+
+    page.route("**/js/media*.js", hold)
+    page.goto(f"{site.url}/experiments/hopper/comparisons/{uuid}", wait_until="commit")
+    video = page.locator(".clips video").first
+    video.evaluate("(video) => video.play()")
+    expect_to_play(video, 1)
+    for script in scripts:
+        script.continue_()
+    page.wait_for_load_state("load")
+    expect_renewal(video, start="")
+
+
 @BOTH_STORES
 def test_what_broke_off_is_fetched_anew_for_labelers(
     site: Site, labeling: LabelingPage, grow_old: Callable[[Page], None]
@@ -133,6 +157,7 @@ def test_what_broke_off_is_fetched_anew_for_labelers(
     labeling.wait_for("empty")
     expect_renewal(page.locator("[data-panel=empty] .strip video"))
     page.keyboard.press("h")
+    expect(page.get_by_role("button", name="Play or pause both clips")).to_be_visible()  # scripts are there
     expect_renewal(page.locator("li video").first)
 
 

@@ -7,7 +7,7 @@ const inSight = new IntersectionObserver((entries) => {
     if (!isIntersecting) continue;
     inSight.unobserve(target);
     target.preload = "auto";
-    if (target.paused) target.load(); // one that was started at once is on its way
+    if (target.paused && !target.error) target.load(); // one that was started at once is on its way
   }
 }, { rootMargin: "100px" });
 

@@ -31,4 +31,7 @@ function listen(type, act) {
 listen("error", renew);
 listen("play", (video) => started.add(video));
 listen("pause", (video) => video.error || started.delete(video));
-for (const video of document.querySelectorAll("video")) if (video.error) renew(video);
+for (const video of document.querySelectorAll("video")) { // what was there before this script
+  if (!video.paused) started.add(video);
+  if (video.error) renew(video);
+}
