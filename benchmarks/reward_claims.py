@@ -13,6 +13,9 @@ whether squares and logarithms are read; printed are median and range over the s
     choice          how often the first fit settles on squares and logarithms, where the reward is a distance
                     and where it is the sum of all eight numbers, by labels
     regularisation  60 labels about a sum of two of five numbers; Pearson's, of steps
+    frames          60 labels about how far to the right Pong's ball and Breakout's paddle are, by random
+                    actions; frames of 210 x 160 pixels are averaged down, or read as they are; Pearson's, of
+                    steps, and minutes of the processor, after at most 300 updates.
 
     python -m benchmarks.reward_claims --show                         the kept results
     python -m benchmarks.reward_claims                                what is missing of them, some minutes
@@ -22,11 +25,14 @@ whether squares and logarithms are read; printed are median and range over the s
 import argparse
 import itertools
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
+from unittest import mock
 
+import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -43,6 +49,7 @@ from teacher.judges import Judge, ScriptedTeacher, oracle
 from teacher.metrics import correlation, rank_correlation
 from teacher.offline import Lesson, RecordedEpisode, learn_reward
 from teacher.options import MAX_UPDATES, NumberFeatures, Regularisation, RewardConfig
+from teacher.reward import images
 from teacher.reward.predictor import RewardPredictor
 from teacher.segments import SegmentPool
 from teacher.teachers import Manner
@@ -51,7 +58,10 @@ torch.set_num_threads(1)  # as in a run: networks this small only lose by more
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 TASK = describe_task("Pendulum-v1")
-SEGMENT_STEPS = {"Pendulum": 15, "numbers": 10}
+SEGMENT_STEPS = {"Pendulum": 15, "numbers": 10, "frames": 15}
+FRAME_LABELS = 60
+MEMORY = {"Pong": 49, "Breakout": 72}
+"""Where a game keeps how far to the right its ball or its paddle is."""
 NEW_STEPS = 2000
 CHOICE_LABELS = (40, 80, 160)
 
@@ -209,8 +219,49 @@ def regularisation(seed: int, fit: Fit) -> Figures:
     }
 
 
+def frames(seed: int, fit: Fit) -> Figures:
+    """What averaging frames down takes away, and saves."""
+    figures: Figures = {}
+    for game, address in MEMORY.items():
+        env = gym.make(f"ale_py:ALE/{game}-v5")
+        episodes = [_played(env, address, 1000 * seed + part) for part in range(FRAME_LABELS + 20)]
+        some, others = episodes[:FRAME_LABELS], episodes[FRAME_LABELS:]
+        lesson = Lesson(
+            n_labels=FRAME_LABELS,
+            segment_steps=SEGMENT_STEPS["frames"],
+            seed=seed,
+            max_updates=min(fit.max_updates, 300),
+            reward=replace(fit.reward, inputs="next_state"),
+        )
+        for name, side in {"averaged": images.PAPER_SIDE, "as they are": sys.maxsize}.items():
+            with mock.patch.object(images, "PAPER_SIDE", side):
+                started = time.process_time()
+                predictor = learn_reward(some, oracle, env.observation_space, env.action_space, lesson)
+            figures[f"{game}, {name}, minutes"] = (time.process_time() - started) / 60
+            found = [predictor.rewards(one.states[:-1], one.actions, one.states[1:]) for one in others]
+            wanted = [one.true_rewards for one in others]
+            figures[f"{game}, {name}"] = correlation(np.concatenate(found), np.concatenate(wanted))
+        env.close()
+    return figures
+
+
+def _played(env: gym.Env[Any, Any], address: int, seed: int) -> RecordedEpisode:
+    """Some steps by random actions from the midst of a game; the reward is a byte of its memory."""
+    env.reset(seed=seed)
+    env.action_space.seed(seed)
+    for _ in range(60 + seed % 100):
+        state = env.step(env.action_space.sample())[0]
+    memory = env.get_wrapper_attr("ale").getRAM
+    states, actions, rewards = [state], list[int](), list[float]()
+    for _ in range(4 * SEGMENT_STEPS["frames"]):
+        actions.append(env.action_space.sample())
+        states.append(env.step(actions[-1])[0])
+        rewards.append(memory()[address] / 255)
+    return RecordedEpisode(np.array(states), np.array(actions), np.array(rewards))
+
+
 PARTS: Mapping[str, Callable[[int, Fit], Figures]] = {
-    part.__name__: part for part in (controls, later, distance, choice, regularisation)
+    part.__name__: part for part in (controls, later, distance, choice, regularisation, frames)
 }
 
 

@@ -25,14 +25,19 @@ def make_reader(
 
 
 def make_ensemble(
-    read: Images | Features, config: RewardConfig, generator: torch.Generator, network: MakeNetwork | None
+    read: Images | Features,
+    config: RewardConfig,
+    generator: torch.Generator,
+    network: MakeNetwork | None,
+    *,
+    full_size: bool = False,
 ) -> RewardNetwork:
-    """The untrained networks that read it."""
+    """The untrained networks that read it; ``full_size`` is that of :class:`ImageEnsemble`."""
     if network is not None:
         shape = read.shape if isinstance(read, Images) else (read.size,)
         return OwnEnsemble(network, shape, config.members, generator)
     if isinstance(read, Images):
-        return ImageEnsemble(read.shape, config, generator)
+        return ImageEnsemble(read.shape, config, generator, full_size=full_size)
     if config.shaping is not None:
         return ShapedEnsemble(read, config, config.shaping, generator)
     even = config.features == "even"

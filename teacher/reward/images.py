@@ -25,6 +25,8 @@ FILTERS = 16
 UNITS = 64
 SMALLEST_SIDE = 43
 """Pixels from which :data:`CONVOLUTIONS` make one; smaller images are enlarged by a whole factor."""
+PAPER_SIDE = 84
+"""Pixels of a side in the paper; larger images are averaged down by a whole factor, none below this."""
 
 
 def is_image_space(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:
@@ -120,12 +122,20 @@ class ImageEnsemble(ModuleEnsemble):
         shape: of an image, ``(channels, height, width)``.
         config: members, dropout and batch normalisation.
         generator: draws the initial parameters, differently for each member, and what is dropped.
+        full_size: do not average large images down, as the networks of earlier versions did not.
     """
 
     LEARNING_RATE: ClassVar[float] = 1e-3  # with three times as much, one member of three learned nothing
 
-    def __init__(self, shape: Sequence[int], config: RewardConfig, generator: torch.Generator) -> None:
-        super().__init__(lambda: _network(shape, config), config.members, generator, len(shape))
+    def __init__(
+        self,
+        shape: Sequence[int],
+        config: RewardConfig,
+        generator: torch.Generator,
+        *,
+        full_size: bool = False,
+    ) -> None:
+        super().__init__(lambda: _network(shape, config, full_size), config.members, generator, len(shape))
 
     def standardise(self, features: Tensor) -> Tensor:
         """The bytes, as they are."""
@@ -146,11 +156,9 @@ class ImageEnsemble(ModuleEnsemble):
         return inputs.to(torch.float32, memory_format=torch.channels_last).div_(255)
 
 
-def _network(shape: Sequence[int], config: RewardConfig) -> nn.Sequential:
+def _network(shape: Sequence[int], config: RewardConfig, full_size: bool) -> nn.Sequential:
     channels, *sides = shape
-    scale = -(-SMALLEST_SIDE // min(sides))
-    layers: list[nn.Module] = [nn.Upsample(scale_factor=scale)] if scale > 1 else []
-    sides = [scale * side for side in sides]
+    layers, sides = _resizing(sides, full_size)
     for kernel, stride in CONVOLUTIONS:
         layers.append(nn.Conv2d(channels, FILTERS, kernel, stride))
         if not config.no_image_batch_norm:
@@ -161,3 +169,16 @@ def _network(shape: Sequence[int], config: RewardConfig) -> nn.Sequential:
     return nn.Sequential(
         *layers, nn.Flatten(), nn.Linear(flat, UNITS), nn.LeakyReLU(0.01), nn.Linear(UNITS, 1)
     )
+
+
+def _resizing(sides: Sequence[int], full_size: bool) -> tuple[list[nn.Module], list[int]]:
+    """What brings images to a size for :data:`CONVOLUTIONS`, and height and width after it."""
+    enlarged = -(-SMALLEST_SIDE // min(sides))
+    if enlarged > 1:
+        return [nn.Upsample(scale_factor=enlarged)], [enlarged * side for side in sides]
+    averaged = min(max(sides) // PAPER_SIDE, min(sides) // SMALLEST_SIDE)
+    if averaged > 1 and not full_size:
+        # What is left over at the edges is averaged, too.
+        layer = nn.AvgPool2d(averaged, ceil_mode=True, count_include_pad=False)
+        return [layer], [-(-side // averaged) for side in sides]
+    return [], list(sides)

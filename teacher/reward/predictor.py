@@ -29,6 +29,7 @@ from teacher.segments import Segment
 from teacher.steps import Steps
 
 _CENTER = "input_center"  # of the state; files without it are of inputs that need none
+_FULL_SIZE = "full_size"  # of the state; networks of files without it do not average large images down
 _TO_CONVERGENCE = Effort(updates=10_000)  # at most
 _CLEAR_GAIN = 0.06  # nats per held-out answer; chance brings nearly as much where answers are few or err
 _TELLING = 40  # answers; with fewer chance often brings more
@@ -80,13 +81,16 @@ class RewardPredictor:
                     "--reward.features: expected plain or auto for images and networks of one's own, got even"
                 )
             self.features = "plain"
+        self._full_size = False
         self._begin()
         self._normalise = Normalisation(config, self._device)
 
     def _begin(self) -> None:
         """An untrained network, and what fits it."""
         config = replace(self.config, features=self.features)
-        ensemble = make_ensemble(self._read, config, self._generator, self.own_network)
+        ensemble = make_ensemble(
+            self._read, config, self._generator, self.own_network, full_size=self._full_size
+        )
         if config.flat_start:
             ensemble.flatten()
         self._network = ensemble.to(self._device)
@@ -356,6 +360,7 @@ class RewardPredictor:
         return {
             **self._fitted_state(),
             "features": self.features,
+            _FULL_SIZE: self._full_size,
             "generator": self._generator.get_state(),
             **self._normalise.state_dict(),
         }
@@ -367,9 +372,13 @@ class RewardPredictor:
             DataError: it is that of a predictor with other settings.
         """
         features = str(state.get("features", self.features))  # files from before settled nothing
+        full_size = bool(state.get(_FULL_SIZE, True))
         try:
-            if features != self.features and self.config.features == "auto":
+            is_settled = features != self.features and self.config.features == "auto"
+            if is_settled:
                 self.features = cast(NumberFeatures, features)
+            if is_settled or full_size != self._full_size:
+                self._full_size = full_size
                 self._begin()
             self._read.load_state_dict(state.get(_CENTER, {}))
             self._network.load_state_dict(tensors_like(self._network.state_dict(), state["network"]))

@@ -17,6 +17,7 @@ from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
 from teacher.options import RewardConfig
 from teacher.preferences import Preference, PreferenceDataset
+from teacher.reward import images as module
 from teacher.reward.features import Transitions
 from teacher.reward.images import ImageEnsemble, Images, is_image_space
 from teacher.reward.predictor import RewardPredictor
@@ -201,6 +202,63 @@ def test_small_images_are_seen_as_if_they_were_enlarged() -> None:
     pictures = images(3, shape=(2, 9, 14))
     enlarged = pictures.repeat_interleave(5, dim=-1).repeat_interleave(5, dim=-2)
     torch.testing.assert_close(small(pictures), large(enlarged))
+
+
+@pytest.mark.parametrize(
+    ("sides", "seen"),
+    [
+        ((84, 84), (84, 84)),
+        ((96, 96), (96, 96)),
+        ((210, 160), (105, 80)),
+        ((250, 160), (125, 80)),
+        ((169, 171), (85, 86)),
+        ((600, 50), (600, 50)),
+        ((480, 640), (69, 92)),
+    ],
+)
+def test_large_images_are_averaged_down_to_about_the_papers_size(
+    sides: tuple[int, int], seen: tuple[int, int]
+) -> None:
+    """Whole pixels of a smaller image, made of four or more that differ, are what the network sees."""
+    factor = -(-sides[0] // seen[0])
+    large, small = (
+        ImageEnsemble((1, *some), RewardConfig(members=MEMBERS), torch.Generator().manual_seed(1))
+        for some in (sides, seen)
+    )
+    pictures = 100 + images(2, shape=(1, *seen)) // 2
+    enlarged = pictures.repeat_interleave(factor, dim=-1).repeat_interleave(factor, dim=-2)
+    if factor == 2:
+        enlarged[..., ::2, ::2] += 3
+        enlarged[..., 1::2, 1::2] -= 3
+    rows, columns = sides
+    enlarged = enlarged[..., :rows, :columns]
+    if factor == 2:  # those at the edge are made of fewer
+        enlarged[..., rows - rows % 2 :, :] = pictures[..., -1:, :].repeat_interleave(2, -1)[..., :columns]
+        enlarged[..., columns - columns % 2 :] = pictures[..., -1:].repeat_interleave(2, -2)[..., :rows, :]
+    torch.testing.assert_close(large(enlarged), small(pictures), rtol=1e-4, atol=1e-5)
+
+
+def test_a_predictor_from_before_large_images_were_averaged_goes_on_exactly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space, config = spaces.Box(0, 255, (170, 168), np.uint8), RewardConfig(members=MEMBERS, inputs="state")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "PAPER_SIDE", 1000)
+        old = RewardPredictor(space, spaces.Discrete(4), config, seed=1)
+    new = RewardPredictor(space, spaces.Discrete(4), config, seed=1)
+    state = old.state_dict()
+    del state["full_size"]
+    pictures, actions = images(5, shape=(170, 168)).numpy(), np.zeros(5)
+    expected = old.rewards(pictures, actions)
+    assert not np.allclose(new.rewards(pictures, actions), expected)
+    for number in range(2):  # its own files, too
+        save_state(tmp_path / f"{number}.npz", state)
+        restored = RewardPredictor(space, spaces.Discrete(4), config, seed=2)
+        restored.load_state_dict(load_state(tmp_path / f"{number}.npz"))
+        np.testing.assert_array_equal(restored.rewards(pictures, actions), expected)
+        state = restored.state_dict()
+    restored.load_state_dict(new.state_dict())
+    np.testing.assert_array_equal(restored.rewards(pictures, actions), new.rewards(pictures, actions))
 
 
 def test_images_without_pixels_are_refused() -> None:
