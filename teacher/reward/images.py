@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
 from teacher.options import RewardConfig
 from teacher.preferences import PreferenceDataset
-from teacher.reward.modules import ModuleEnsemble
+from teacher.reward.modules import ROWS_AT_ONCE, ModuleEnsemble
 from teacher.steps import Steps
 
 CONVOLUTIONS = ((7, 3), (5, 2), (3, 1), (3, 1))
@@ -135,11 +135,24 @@ class ImageEnsemble(ModuleEnsemble):
         *,
         full_size: bool = False,
     ) -> None:
-        super().__init__(lambda: _network(shape, config, full_size), config.members, generator, len(shape))
+        channels, *sides = shape
+        self._averaged = 1 if full_size else min(max(sides) // PAPER_SIDE, min(sides) // SMALLEST_SIDE) or 1
+        seen = [channels, *(-(-side // self._averaged) for side in sides)]
+        super().__init__(lambda: _network(seen, config), config.members, generator, len(shape))
 
     def standardise(self, features: Tensor) -> Tensor:
-        """The bytes, as they are."""
-        return features
+        """Bytes ``(*batch, channels, height, width)``; large images are averaged down by a whole factor."""
+        if self._averaged == 1:
+            return features
+        rows = features.reshape(-1, *features.shape[-3:])
+        averaged = torch.cat([self._average(part) for part in torch.split(rows, ROWS_AT_ONCE)])
+        return averaged.view(*features.shape[:-2], *averaged.shape[-2:])
+
+    def _average(self, images: Tensor) -> Tensor:
+        """What is left over at the edges is averaged, too."""
+        numbers = images.to(torch.float32)
+        means = nn.functional.avg_pool2d(numbers, self._averaged, ceil_mode=True, count_include_pad=False)
+        return means.round().to(torch.uint8)
 
     def adapt(self, features: Iterable[Tensor]) -> None:
         """Nothing: the values of all images lie in the same bounds."""
@@ -156,9 +169,11 @@ class ImageEnsemble(ModuleEnsemble):
         return inputs.to(torch.float32, memory_format=torch.channels_last).div_(255)
 
 
-def _network(shape: Sequence[int], config: RewardConfig, full_size: bool) -> nn.Sequential:
+def _network(shape: Sequence[int], config: RewardConfig) -> nn.Sequential:
     channels, *sides = shape
-    layers, sides = _resizing(sides, full_size)
+    scale = -(-SMALLEST_SIDE // min(sides))
+    layers: list[nn.Module] = [nn.Upsample(scale_factor=scale)] if scale > 1 else []
+    sides = [scale * side for side in sides]
     for kernel, stride in CONVOLUTIONS:
         layers.append(nn.Conv2d(channels, FILTERS, kernel, stride))
         if not config.no_image_batch_norm:
@@ -169,16 +184,3 @@ def _network(shape: Sequence[int], config: RewardConfig, full_size: bool) -> nn.
     return nn.Sequential(
         *layers, nn.Flatten(), nn.Linear(flat, UNITS), nn.LeakyReLU(0.01), nn.Linear(UNITS, 1)
     )
-
-
-def _resizing(sides: Sequence[int], full_size: bool) -> tuple[list[nn.Module], list[int]]:
-    """What brings images to a size for :data:`CONVOLUTIONS`, and height and width after it."""
-    enlarged = -(-SMALLEST_SIDE // min(sides))
-    if enlarged > 1:
-        return [nn.Upsample(scale_factor=enlarged)], [enlarged * side for side in sides]
-    averaged = min(max(sides) // PAPER_SIDE, min(sides) // SMALLEST_SIDE)
-    if averaged > 1 and not full_size:
-        # What is left over at the edges is averaged, too.
-        layer = nn.AvgPool2d(averaged, ceil_mode=True, count_include_pad=False)
-        return [layer], [-(-side // averaged) for side in sides]
-    return [], list(sides)

@@ -13,7 +13,8 @@ from teacher.errors import ConfigError, described
 from teacher.precision import SMALLEST_STD
 from teacher.reward.network import FARTHEST_SHIFT, RewardNetwork, mean_and_std, signed_weights
 
-_ROWS_AT_ONCE = 256  # where nothing has to be kept for gradients
+ROWS_AT_ONCE = 256
+"""Where nothing has to be kept for gradients."""
 
 MakeNetwork = Callable[[tuple[int, ...]], nn.Module]
 """From the shape of what is read of a step to a module, ``(n, *shape)`` numbers to ``(n,)`` or ``(n, 1)``."""
@@ -105,7 +106,7 @@ class ModuleEnsemble(RewardNetwork):
     def _rewards(self, member: int, rows: Tensor) -> Tensor:
         """``(n, ...)`` to ``(n,)`` rewards by one member."""
         state = {name: self._tensor(key)[member] for key, name in self._names.items()}
-        parts = (rows,) if torch.is_grad_enabled() else torch.split(rows, _ROWS_AT_ONCE)
+        parts = (rows,) if torch.is_grad_enabled() else torch.split(rows, ROWS_AT_ONCE)
         rewards = [functional_call(self._structure[0], state, (self.numbers(part),)) for part in parts]
         return torch.cat(rewards).squeeze(-1)
 
