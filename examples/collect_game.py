@@ -13,12 +13,16 @@ import torch
 from PIL import Image
 from torch import nn
 
-from teacher.assembly import open_run
-from teacher.clips.render import Shot, Stage
-from teacher.config import TeachConfig
-from teacher.envs.random_episodes import policy_trajectories, random_trajectories
-from teacher.loop import train
-from teacher.options import RewardConfig
+from teacher import (
+    RewardConfig,
+    Shot,
+    Stage,
+    TeachConfig,
+    open_run,
+    policy_trajectories,
+    random_trajectories,
+    train,
+)
 
 SHORT = "--short" in sys.argv
 EPISODES, MILLISECONDS_A_FRAME = (2, 200) if SHORT else (20, 200)

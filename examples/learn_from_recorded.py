@@ -6,13 +6,16 @@ The judge here is a scripted teacher that errs in one answer of ten; any functio
 import sys
 from itertools import islice
 
-from teacher.envs.random_episodes import random_trajectories
-from teacher.envs.tasks import describe_task
-from teacher.judges import ScriptedTeacher
-from teacher.metrics import rank_correlation
-from teacher.offline import Lesson, learn_reward
-from teacher.segments import SegmentPool
-from teacher.teachers import Manner
+from teacher import (
+    Lesson,
+    Manner,
+    ScriptedTeacher,
+    SegmentPool,
+    describe_task,
+    learn_reward,
+    random_trajectories,
+    rank_correlation,
+)
 
 SHORT = "--short" in sys.argv
 

@@ -5,10 +5,7 @@ The function says what a clip shows of the behaviour; labels are made from it by
 
 import sys
 
-from teacher.assembly import open_run
-from teacher.config import TeachConfig
-from teacher.loop import train
-from teacher.steps import Steps
+from teacher import Steps, TeachConfig, open_run, train
 
 SHORT = "--short" in sys.argv
 SPIN, SECONDS_A_STEP = 2, 0.05  # of the pendulum

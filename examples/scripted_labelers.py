@@ -7,11 +7,7 @@ import sys
 from pathlib import Path
 from urllib.parse import urljoin
 
-from teacher.assembly import open_run
-from teacher.bots import Bot
-from teacher.config import TeachConfig
-from teacher.loop import train
-from teacher.teachers import Manner
+from teacher import Bot, Manner, TeachConfig, open_run, train
 
 SHORT = "--short" in sys.argv
 config = TeachConfig(

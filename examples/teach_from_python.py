@@ -6,9 +6,7 @@ The first run ends after a while; opening its directory goes on where it stopped
 import sys
 from pathlib import Path
 
-from teacher.assembly import open_run
-from teacher.config import TeachConfig
-from teacher.loop import Round, train
+from teacher import Round, TeachConfig, open_run, train
 
 SHORT = "--short" in sys.argv
 

@@ -1,17 +1,8 @@
-"""From a rollout to a reward: queries, labels, reward predictor and the training loop around them."""
+"""From a rollout to a reward: queries, labels, reward predictor and the training loop around them.
 
-from typing import TYPE_CHECKING, Any
+Programs import the names of ``__init__.pyi`` from here; each is loaded when it is first used.
+"""
 
-if TYPE_CHECKING:
-    from teacher.wrapper import FixedHorizon, HumanPreferencesEnvWrapper, HumanPreferencesVectorWrapper
+import lazy_loader
 
-__all__ = ["FixedHorizon", "HumanPreferencesEnvWrapper", "HumanPreferencesVectorWrapper"]
-
-
-def __getattr__(name: str) -> Any:
-    """The wrappers, imported when they are asked for: they bring torch."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from teacher import wrapper  # noqa: PLC0415
-
-    return getattr(wrapper, name)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,8 @@
+"""The names of the package, and where each is defined."""
+
+from .cloning import clone
+from .policy import ActorCritic
+from .ppo import PPO, PPOConfig
+from .trpo import TRPO, TRPOConfig
+
+__all__ = ["PPO", "TRPO", "ActorCritic", "PPOConfig", "TRPOConfig", "clone"]
