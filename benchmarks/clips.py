@@ -45,9 +45,9 @@ from rich.table import Table
 from teacher.clips import ClipJob, ClipRenderer, Shot
 from teacher.clips.encode import HOLD_SECONDS, Frame
 from teacher.clips.render import Stage
+from teacher.data.segments import Segment, SegmentPair, SegmentPool
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import TaskInfo, describe_task
-from teacher.segments import Segment, SegmentPair, SegmentPool
 from teacher.storage import S3Storage
 
 ENV_ID = "ShortHopper-v1"

@@ -22,7 +22,7 @@ from agents.cloning import clone
 from agents.defaults import defaults_for
 from agents.on_policy import OnPolicyAgent
 from agents.ppo import PPO
-from teacher.demonstrations import Demonstrations, record_demonstrations
+from teacher.data.demonstrations import Demonstrations, record_demonstrations
 from teacher.envs.episodes import EpisodeRecorder
 from teacher.envs.make import make_env
 from teacher.envs.tasks import describe_task, make_vector_env

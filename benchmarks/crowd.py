@@ -24,9 +24,9 @@ from uuid import UUID
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from teacher.bots import Bot
-from teacher.client import ClipReference, ExperimentSettings, FeedbackClient, Registration
-from teacher.decisions import FeedItem
-from teacher.teachers import Manner
+from teacher.data.decisions import FeedItem
+from teacher.labeling.client import ClipReference, ExperimentSettings, FeedbackClient, Registration
+from teacher.settings.teachers import Manner
 
 # How often each errs; the last three are careless or say the opposite.
 CREW: Mapping[str, float] = {

@@ -26,18 +26,18 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from rich.console import Console
 from rich.table import Table
 
-from teacher.client import (
+from teacher.clips import ClipJob, ClipRenderer, Shot
+from teacher.data.segments import SegmentPool
+from teacher.envs.random_episodes import random_trajectories
+from teacher.envs.tasks import describe_task
+from teacher.labeling.client import (
     MAX_COMPARISONS_PER_REQUEST,
     ClipReference,
     ExperimentSettings,
     FeedbackClient,
     Registration,
 )
-from teacher.clips import ClipJob, ClipRenderer, Shot
-from teacher.embedded_site import SiteHandle, ensure_site
-from teacher.envs.random_episodes import random_trajectories
-from teacher.envs.tasks import describe_task
-from teacher.segments import SegmentPool
+from teacher.labeling.embedded_site import SiteHandle, ensure_site
 from teacher.storage import open_storage
 
 ENV_ID = "ShortHopper-v1"

@@ -23,13 +23,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.results import Curve, append, curve_steps, load
-from teacher.assembly import open_run
-from teacher.config import TeachConfig
 from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
-from teacher.loop import train
-from teacher.options import RewardConfig
+from teacher.settings.config import TeachConfig
+from teacher.settings.options import RewardConfig
+from teacher.training.assembly import open_run
+from teacher.training.loop import train
 
 ENV_ID = "teacher/MovingDot-v1"
 SIDES = ("rl", "synth")

@@ -42,17 +42,17 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.results import append, load
+from teacher.data.segments import SegmentPool
 from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
 from teacher.envs.tasks import describe_task
-from teacher.judges import Judge, ScriptedTeacher, oracle
 from teacher.metrics import correlation, rank_correlation
-from teacher.offline import Lesson, RecordedEpisode, learn_reward
-from teacher.options import MAX_UPDATES, NumberFeatures, Regularisation, RewardConfig
+from teacher.queries.judges import Judge, ScriptedTeacher, oracle
+from teacher.queries.offline import Lesson, RecordedEpisode, learn_reward
 from teacher.reward import images
 from teacher.reward.predictor import RewardPredictor
-from teacher.segments import SegmentPool
-from teacher.teachers import Manner
+from teacher.settings.options import MAX_UPDATES, NumberFeatures, Regularisation, RewardConfig
+from teacher.settings.teachers import Manner
 
 torch.set_num_threads(1)  # as in a run: networks this small only lose by more
 

@@ -4,7 +4,7 @@
 
     python benchmarks/reward_memory.py                   # 100,000 pairs of 60 steps of Humanoid-v5: 17.8 GB
     python benchmarks/reward_memory.py --pairs 5000      # the same memory, a twentieth of disk and time
-    python benchmarks/reward_memory.py --saved           # from a file of teacher.preference_files instead
+    python benchmarks/reward_memory.py --saved           # from a preference file instead
 
 It fills a dataset with random numbers, as a run with so many labels would, and fits the predictor to it for
 one epoch. A dataset beyond 256 MiB lies in a file that is mapped into memory, in TMPDIR or /var/tmp.
@@ -33,12 +33,12 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from teacher.data.preferences import Preference, PreferenceDataset
+from teacher.data.segments import Segment
+from teacher.datasets.preference_files import load_preferences, save_preferences
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.options import RewardConfig
-from teacher.preference_files import load_preferences, save_preferences
-from teacher.preferences import Preference, PreferenceDataset
 from teacher.reward.predictor import RewardPredictor
-from teacher.segments import Segment
+from teacher.settings.options import RewardConfig
 
 GIB = 2**30
 SAMPLE_SECONDS = 0.02

@@ -40,12 +40,12 @@ from rich.progress import track  # noqa: E402
 from benchmarks.imitation_client import Imitation  # noqa: E402
 from benchmarks.teaching_points import Point  # noqa: E402
 from benchmarks.teaching_run import built  # noqa: E402
+from teacher.data.preferences import Preference, PreferenceDataset  # noqa: E402
+from teacher.data.segments import Segment, SegmentPair, SegmentPool  # noqa: E402
 from teacher.envs.random_episodes import random_trajectories  # noqa: E402
 from teacher.envs.tasks import TaskInfo, describe_task  # noqa: E402
-from teacher.loop import train  # noqa: E402
-from teacher.preferences import Preference, PreferenceDataset  # noqa: E402
 from teacher.reward.predictor import RewardPredictor  # noqa: E402
-from teacher.segments import Segment, SegmentPair, SegmentPool  # noqa: E402
+from teacher.training.loop import train  # noqa: E402
 
 FIT_TASK, PAIRS, HELD_OUT_PAIRS, LENGTH = "teacher/Hopper-v1", 500, 250, 50
 EPOCHS, BATCH, MEMBERS = 10, 32, 3

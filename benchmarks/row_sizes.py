@@ -23,11 +23,11 @@ from rich.console import Console
 
 from benchmarks.load_servers import Machine, Side, cpu_seconds
 from stack.process import ROOT
-from teacher.assembly import open_run
-from teacher.client import ExperimentSettings, FeedbackClient, Point
-from teacher.config import TeachConfig
-from teacher.loop import Round, train
-from teacher.videos import CLIPS_PER_RUN
+from teacher.labeling.client import ExperimentSettings, FeedbackClient, Point
+from teacher.settings.config import TeachConfig
+from teacher.training.assembly import open_run
+from teacher.training.loop import Round, train
+from teacher.training.videos import CLIPS_PER_RUN
 
 TABLES = ("comparison", "lease", "label", "decision", "trainingpoint", "episode")
 EPISODES = 10_000

@@ -25,10 +25,10 @@ import numpy as np
 
 from agents.distributed import ALONE
 from agents.ppo import PPO
-from teacher.checkpoint import dump_state
-from teacher.config import TeachConfig
+from teacher.data.checkpoint import dump_state
 from teacher.envs.tasks import task_of
-from teacher.run import make_agent, make_envs, make_predictor
+from teacher.settings.config import TeachConfig
+from teacher.training.run import make_agent, make_envs, make_predictor
 
 
 class Clock:

@@ -31,17 +31,17 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
 from benchmarks.results import append, load
-from teacher.assembly import build_run, prepared_directory
-from teacher.collectors.synthetic import SyntheticTeacher
-from teacher.config import RunSettings, TeachConfig
-from teacher.decisions import Decision
+from teacher.data.decisions import Decision
+from teacher.data.segments import Segment, SegmentPool
 from teacher.envs.episodes import Trajectory
 from teacher.envs.families import resolve_env_id
-from teacher.loop import train
 from teacher.metrics import rank_correlation
-from teacher.run import Run
-from teacher.segments import Segment, SegmentPool
-from teacher.start import check
+from teacher.queries.synthetic import SyntheticTeacher
+from teacher.settings.config import RunSettings, TeachConfig
+from teacher.training.assembly import build_run, prepared_directory
+from teacher.training.loop import train
+from teacher.training.run import Run
+from teacher.training.start import check
 
 ENV_ID = "ShortHopper-v1"
 N_LABELS = 300

@@ -47,8 +47,8 @@ from benchmarks.teaching_points import (
     point_of,
 )
 from benchmarks.teaching_report import print_tables, rows
-from teacher.arguments import INTERRUPTED
 from teacher.errors import ConfigError
+from teacher.settings.arguments import INTERRUPTED
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 ROOT = Path(__file__).parents[1]

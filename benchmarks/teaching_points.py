@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from teacher.config import TeachConfig
+from teacher.settings.config import TeachConfig
 from teacher.teach import parse_arguments
 
 

@@ -27,15 +27,15 @@ from rich.console import Console
 from benchmarks.imitation_client import Imitation
 from benchmarks.results import Curve
 from benchmarks.teaching_points import TASKS, Point
-from teacher.assembly import build_run, prepared_directory
-from teacher.config import RunSettings
+from teacher.data.segments import Segment, SegmentPool
 from teacher.envs.episodes import Trajectory
 from teacher.envs.tasks import describe_task, make_vector_env
-from teacher.loop import train
 from teacher.metrics import correlation, rank_correlation
-from teacher.run import Run, Teaching
-from teacher.segments import Segment, SegmentPool
-from teacher.start import check
+from teacher.settings.config import RunSettings
+from teacher.training.assembly import build_run, prepared_directory
+from teacher.training.loop import train
+from teacher.training.run import Run, Teaching
+from teacher.training.start import check
 
 EVALUATION_EPISODES = 50
 KEPT_EPISODES = 200

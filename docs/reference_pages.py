@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from teacher.config import NO_OPTIONS, PARTS, TeachConfig
+from teacher.settings.config import NO_OPTIONS, PARTS, TeachConfig
 
 Schema = Mapping[str, Any]
 
@@ -37,11 +37,11 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "runs": (
         "Runs",
         {
-            "teacher.assembly": "open_run",
-            "teacher.loop": "",
-            "teacher.run": "",
-            "teacher.config": "load_config, save_config, from_options",
-            "teacher.schedules": "",
+            "teacher.training.assembly": "open_run",
+            "teacher.training.loop": "",
+            "teacher.training.run": "",
+            "teacher.settings.config": "load_config, save_config, from_options",
+            "teacher.queries.schedules": "",
         },
     ),
     "wrapper": (
@@ -57,13 +57,13 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "answers": (
         "Segments, answers, and who gives them",
         {
-            "teacher.segments": "",
-            "teacher.judges": "",
-            "teacher.teachers": "",
+            "teacher.data.segments": "",
+            "teacher.queries.judges": "",
+            "teacher.settings.teachers": "",
             "teacher.behaviours": "",
-            "teacher.preferences": "",
-            "teacher.preference_files": "",
-            "teacher.queries": "",
+            "teacher.data.preferences": "",
+            "teacher.datasets.preference_files": "",
+            "teacher.queries.selection": "",
         },
     ),
     "predictor": (
@@ -76,20 +76,20 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "teacher.reward.features": "",
             "teacher.reward.images": "",
             "teacher.reward.report": "",
-            "teacher.predictor_files": "",
+            "teacher.datasets.predictor_files": "",
         },
     ),
     "offline": (
         "Without an agent",
         {
-            "teacher.offline": "",
-            "teacher.evaluation": "",
-            "teacher.trajectories.recording": "",
-            "teacher.trajectories.files": "",
-            "teacher.demonstrations.episodes": "",
-            "teacher.demonstrations.recording": "",
-            "teacher.demonstrations.files": "",
-            "teacher.demonstrations.plots": "",
+            "teacher.queries.offline": "",
+            "teacher.reward.evaluation": "",
+            "teacher.datasets.trajectories.recording": "",
+            "teacher.datasets.trajectories.files": "",
+            "teacher.data.demonstrations.episodes": "",
+            "teacher.data.demonstrations.recording": "",
+            "teacher.data.demonstrations.files": "",
+            "teacher.data.demonstrations.plots": "",
         },
     ),
     "environments": (
@@ -106,7 +106,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
     "site": (
         "The site from outside",
-        {"teacher.client": "", "teacher.bots": "Bot", "teacher.storage": ""},
+        {"teacher.labeling.client": "", "teacher.bots": "Bot", "teacher.storage": ""},
     ),
     "agents": (
         "Agents",

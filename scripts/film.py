@@ -18,9 +18,9 @@ from PIL import Image
 from teacher.clips.render import Shot
 from teacher.envs.episodes import Trajectory, replay
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
-from teacher.judges import Behaviour
-from teacher.play import frames_of
-from teacher.saved_run import SavedRun
+from teacher.queries.judges import Behaviour
+from teacher.training.play import frames_of
+from teacher.training.saved_run import SavedRun
 
 SIZE = 240  # pixels
 COLOURS = 64

@@ -280,7 +280,7 @@ def label(world: World) -> threading.Event:
     from human_feedback_site.feedback.models import Experiment  # noqa: PLC0415
     from human_feedback_site.feedback.services.experiments import set_overlap  # noqa: PLC0415
     from teacher.bots import Bot  # noqa: PLC0415
-    from teacher.teachers import Manner  # noqa: PLC0415
+    from teacher.settings.teachers import Manner  # noqa: PLC0415
 
     resting = threading.Event()
 

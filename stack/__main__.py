@@ -25,8 +25,8 @@ from stack.process import State
 from stack.site import Site
 from stack.supervisor import ASKED_TO_END, Supervisor
 from stack.words import farewell, welcome
-from teacher.arguments import INTERRUPTED, OneLineParser
 from teacher.errors import TeacherError
+from teacher.settings.arguments import INTERRUPTED, OneLineParser
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

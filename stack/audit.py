@@ -16,8 +16,8 @@ from uuid import UUID
 from rich.table import Table
 
 from stack.errors import StackError
-from teacher.ledger import Ledger
-from teacher.preferences import Preference
+from teacher.data.ledger import Ledger
+from teacher.data.preferences import Preference
 
 Query = Callable[[str], Sequence[Sequence[Any]]]
 """Runs a SELECT on the site's database."""

@@ -16,8 +16,8 @@ from stack.errors import StackError
 from stack.process import Process, Service, State
 from stack.site import STORAGE, Site
 from stack.supervisor import Supervisor
-from teacher.config import CONFIG_NAME, TeachConfig
 from teacher.errors import ConfigError
+from teacher.settings.config import CONFIG_NAME, TeachConfig
 
 _PROGRESS_SECONDS = 1.0
 _LAST_ANSWERS_SECONDS = 30.0  # for the labelers to notice that the experiment is finished

@@ -1,27 +1,27 @@
 """The names of the package, and where each is defined."""
 
-from .assembly import open_run
 from .bots import Bot
 from .clips.render import Shot, Stage
-from .config import TeachConfig
-from .demonstrations import draw_returns, load_demonstrations, record_demonstrations, save_demonstrations
+from .data.demonstrations import draw_returns, load_demonstrations, record_demonstrations, save_demonstrations
+from .data.preferences import Preference, PreferenceDataset
+from .data.segments import Segment, SegmentPool
+from .data.steps import Steps
+from .datasets.predictor_files import load_predictor, save_predictor
+from .datasets.preference_files import load_preferences, save_preferences, saved_spaces
 from .envs.random_episodes import policy_trajectories, random_trajectories
 from .envs.tasks import describe_task
 from .errors import ConfigError, DataError, TeacherError
-from .evaluation import evaluate
-from .judges import ScriptedTeacher, oracle, probability_of
-from .loop import Round, train
 from .metrics import rank_correlation
-from .offline import Lesson, RecordedEpisode, ask, learn_reward
-from .options import QueryConfig, RewardConfig
-from .predictor_files import load_predictor, save_predictor
-from .preference_files import load_preferences, save_preferences, saved_spaces
-from .preferences import Preference, PreferenceDataset
-from .queries import select_pairs
+from .queries.judges import ScriptedTeacher, oracle, probability_of
+from .queries.offline import Lesson, RecordedEpisode, ask, learn_reward
+from .queries.selection import select_pairs
+from .reward.evaluation import evaluate
 from .reward.predictor import RewardPredictor
-from .segments import Segment, SegmentPool
-from .steps import Steps
-from .teachers import Manner
+from .settings.config import TeachConfig
+from .settings.options import QueryConfig, RewardConfig
+from .settings.teachers import Manner
+from .training.assembly import open_run
+from .training.loop import Round, train
 from .wrapper import FixedHorizon, HumanPreferencesEnvWrapper, HumanPreferencesVectorWrapper
 
 __all__ = [

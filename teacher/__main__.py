@@ -2,7 +2,7 @@
 
 import sys
 
-from teacher.arguments import INTERRUPTED
+from teacher.settings.arguments import INTERRUPTED
 
 
 def main() -> int:

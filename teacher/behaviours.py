@@ -6,7 +6,7 @@ segments add up to that of the whole, so that a reward of single steps can accou
 
 import numpy as np
 
-from teacher.steps import Steps
+from teacher.data.steps import Steps
 
 _HEIGHT, _PITCH = 0, 1  # of a hopper's, a walker's or a cheetah's observation
 _SPIN, _PENDULUM_STEP = 2, 0.05  # of Gymnasium's pendulum's, and the seconds that a step of it lasts

@@ -5,7 +5,7 @@
 A bot does over HTTP what a browser does: it opens an invitation, keeps the cookies, leases a pair, fetches
 both clips, answers by the side of the screen, and sends an answer again until the site has acknowledged it.
 Which side is better it asks with a researcher's token: the one with the larger true return. Told to, it
-errs in the ways of teacher/teachers.py.
+errs in the ways of teacher/settings/teachers.py.
 """
 
 import json
@@ -21,11 +21,11 @@ from urllib.parse import urljoin, urlsplit
 
 import requests
 
-from teacher.arguments import OneLineParser
-from teacher.bearer import BearerToken
 from teacher.errors import ConfigError, counted
 from teacher.files import read_token
-from teacher.teachers import Answerer, Manner
+from teacher.labeling.bearer import BearerToken
+from teacher.settings.arguments import OneLineParser
+from teacher.settings.teachers import Answerer, Manner
 
 LONGEST_LOOK = 50.0  # seconds; a lease that is not renewed lasts 60
 _TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds between two bytes of the answer

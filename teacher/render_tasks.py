@@ -32,8 +32,8 @@ from teacher.clips import ClipJob, ClipRenderer, Shot
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.transform import FLATTEN, KWARG, SHIPPED
 from teacher.errors import ConfigError, DataError, StorageError, TeacherError
+from teacher.settings.variables import REDIS_VARIABLE, read_redis_url
 from teacher.storage import Storage, open_storage
-from teacher.variables import REDIS_VARIABLE, read_redis_url
 
 QUEUE = "render"
 TASK = "teacher.render_clip"

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 from teacher import interrupts
-from teacher.arguments import INTERRUPTED, OneLineParser, add_options
-from teacher.config import NO_OPTIONS, PARTS, RunSettings, TeachConfig
+from teacher.cli.help_text import ENVIRONMENTS, HELP, SECTIONS
 from teacher.errors import ConfigError, TeacherError, joined
-from teacher.extending import GROWING, load_extended, steps_made
-from teacher.help_text import ENVIRONMENTS, HELP, SECTIONS
 from teacher.loading import loading
-from teacher.mending import fitting
-from teacher.options import Preset
+from teacher.settings.arguments import INTERRUPTED, OneLineParser, add_options
+from teacher.settings.config import NO_OPTIONS, PARTS, RunSettings, TeachConfig
+from teacher.settings.mending import fitting
+from teacher.settings.options import Preset
+from teacher.training.extending import GROWING, load_extended, steps_made
 
 COMMANDS: Mapping[str, str] = {
     "ls": "teacher.cli.ls",

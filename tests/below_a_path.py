@@ -10,7 +10,13 @@ from uuid import uuid4
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.contrib.auth.models import User
 
-from teacher.client import ClipReference, Experiment, ExperimentSettings, FeedbackClient, Registration
+from teacher.labeling.client import (
+    ClipReference,
+    Experiment,
+    ExperimentSettings,
+    FeedbackClient,
+    Registration,
+)
 from tests.databases import Using
 from tests.reverse_proxy import ReverseProxy, reverse_proxy
 from tests.site.conftest import CLIP

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from teacher.clips.gl import install_command
-from teacher.ledger import Ledger
+from teacher.data.ledger import Ledger
 
 PROGRAM = Path(__file__).parents[1] / "scripts" / "demo.py"
 PRETRAINING = 20

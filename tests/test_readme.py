@@ -17,11 +17,11 @@ import pytest
 from gymnasium.spaces import Box, Dict, flatten
 from PIL import Image
 
-from teacher import warmstart
-from teacher.config import load_config
-from teacher.demonstrations import load_demonstrations
+from teacher.data.demonstrations import load_demonstrations
+from teacher.settings.config import load_config
+from teacher.settings.teachers import Manner
 from teacher.teach import main
-from teacher.teachers import Manner
+from teacher.training import warmstart
 from tests.documents import README, ROOT, blocks_of, commands_of, page_of, run_programs
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 from rich.console import Console
 from rich.markup import escape
 
-from teacher.arguments import OneLineParser, report_errors
 from teacher.clips.gl import PACKAGES, install_command
 from teacher.errors import (
     ConfigError,
@@ -30,7 +29,8 @@ from teacher.errors import (
     one_line,
 )
 from teacher.extras import EXTRAS
-from teacher.variables import REDIS_VARIABLE, TOKEN_VARIABLE, read_redis_url
+from teacher.settings.arguments import OneLineParser, report_errors
+from teacher.settings.variables import REDIS_VARIABLE, TOKEN_VARIABLE, read_redis_url
 
 _GL_SECONDS = 120
 _LEAST_FREE = 2**30  # bytes
@@ -192,7 +192,7 @@ def _site(machine: Machine) -> Finding:
     """The site that the options name, or the one of this machine."""
     about = "labeling site"
     if machine.site_url is None:
-        from teacher.embedded_site import find_running_site  # noqa: PLC0415
+        from teacher.labeling.embedded_site import find_running_site  # noqa: PLC0415
 
         running = find_running_site(Path(machine.state_dir))
         if running is None:
@@ -208,7 +208,7 @@ def _site(machine: Machine) -> Finding:
 
 
 def _answering(url: str, token: str) -> Finding:
-    from teacher.client import FeedbackClient  # noqa: PLC0415
+    from teacher.labeling.client import FeedbackClient  # noqa: PLC0415
 
     about = "labeling site"
     try:

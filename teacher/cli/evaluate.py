@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from teacher.arguments import DATASET, PREDICTOR, OneLineParser, report_errors
 from teacher.errors import counted
+from teacher.settings.arguments import DATASET, PREDICTOR, OneLineParser, report_errors
 
 if TYPE_CHECKING:
-    from teacher.evaluation import Evaluation
+    from teacher.reward.evaluation import Evaluation
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -25,9 +25,9 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
 
     def work() -> None:
-        from teacher.evaluation import evaluate  # noqa: PLC0415 - torch takes a second
-        from teacher.predictor_files import load_predictor  # noqa: PLC0415
-        from teacher.preference_files import load_preferences  # noqa: PLC0415
+        from teacher.datasets.predictor_files import load_predictor  # noqa: PLC0415
+        from teacher.datasets.preference_files import load_preferences  # noqa: PLC0415
+        from teacher.reward.evaluation import evaluate  # noqa: PLC0415 - torch takes a second
 
         found = evaluate(load_predictor(given.predictor), load_preferences(given.dataset))
         print(json.dumps(found.to_dict()) if given.json else "\n".join(described(found, given.dataset)))

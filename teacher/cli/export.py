@@ -5,10 +5,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from teacher.arguments import OneLineParser, report_errors
-from teacher.config import load_config
 from teacher.errors import ConfigError, counted
 from teacher.files import require_folder, require_new
+from teacher.settings.arguments import OneLineParser, report_errors
+from teacher.settings.config import load_config
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -40,9 +40,9 @@ def main(arguments: Sequence[str]) -> int:
             if given.predictor == given.labels:
                 raise ConfigError(f"expected two files for labels and predictor, got {given.labels} for both")
         load_config(given.run)
-        from teacher.export import export_preferences  # noqa: PLC0415 - torch takes a second
-        from teacher.predictor_files import save_predictor  # noqa: PLC0415
-        from teacher.saved_run import SavedRun  # noqa: PLC0415
+        from teacher.datasets.predictor_files import save_predictor  # noqa: PLC0415
+        from teacher.training.export import export_preferences  # noqa: PLC0415 - torch takes a second
+        from teacher.training.saved_run import SavedRun  # noqa: PLC0415
 
         if given.predictor is not None:
             run = SavedRun(given.run)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from teacher.arguments import DATASET, OneLineParser, add_options, as_whole_number, report_errors
-from teacher.checks import SEED, whole_number
 from teacher.cli.evaluate import described
 from teacher.errors import ConfigError, DataError, counted
 from teacher.files import require_folder, require_new
-from teacher.options import MAX_UPDATES, RewardConfig
+from teacher.settings.arguments import DATASET, OneLineParser, add_options, as_whole_number, report_errors
+from teacher.settings.checks import SEED, whole_number
+from teacher.settings.options import MAX_UPDATES, RewardConfig
 
 if TYPE_CHECKING:
     from teacher.reward.report import FitReport
@@ -58,10 +58,10 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
         raise ConfigError(f"expected a file of a predictor named *.npz, got {given.predictor}")
     require_folder(given.predictor)
     require_new(given.predictor)
+    from teacher.datasets.predictor_files import save_predictor  # noqa: PLC0415
+    from teacher.datasets.preference_files import load_preferences, saved_spaces  # noqa: PLC0415
     from teacher.metrics import progress  # noqa: PLC0415 - torch takes a second
-    from teacher.offline import check_single_fit, fit_once, require_updates  # noqa: PLC0415
-    from teacher.predictor_files import save_predictor  # noqa: PLC0415
-    from teacher.preference_files import load_preferences, saved_spaces  # noqa: PLC0415
+    from teacher.queries.offline import check_single_fit, fit_once, require_updates  # noqa: PLC0415
     from teacher.reward.idle import refuse_idle_of_network  # noqa: PLC0415
     from teacher.reward.predictor import RewardPredictor  # noqa: PLC0415
     from teacher.reward.report import SETTLED, UNDECIDED  # noqa: PLC0415
@@ -93,7 +93,7 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
     if report.settled:
         console.print(SETTLED, highlight=False)
     if others is not None:
-        from teacher.evaluation import evaluate  # noqa: PLC0415
+        from teacher.reward.evaluation import evaluate  # noqa: PLC0415
 
         for line in described(evaluate(predictor, others), given.evaluate):
             console.print(line, highlight=False)

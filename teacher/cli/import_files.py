@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from teacher.arguments import OneLineParser, report_errors
 from teacher.errors import ConfigError, counted
 from teacher.files import require_folder, require_new
+from teacher.settings.arguments import OneLineParser, report_errors
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -33,10 +33,10 @@ def _import(given: argparse.Namespace) -> str:
     # Before anything is read that could not be written afterwards.
     require_new(given.file)
     require_folder(given.file)
-    from teacher.demonstrations import save_demonstrations  # noqa: PLC0415 - torch takes a second
-    from teacher.preference_files import save_preferences, space_of  # noqa: PLC0415
-    from teacher.trajectories import as_demonstrations, load_trajectories  # noqa: PLC0415
-    from teacher.unirlhf import crowd_preferences, is_crowd_labels, load_crowd_labels  # noqa: PLC0415
+    from teacher.data.demonstrations import save_demonstrations  # noqa: PLC0415 - torch takes a second
+    from teacher.datasets.preference_files import save_preferences, space_of  # noqa: PLC0415
+    from teacher.datasets.trajectories import as_demonstrations, load_trajectories  # noqa: PLC0415
+    from teacher.datasets.unirlhf import crowd_preferences, is_crowd_labels, load_crowd_labels  # noqa: PLC0415
 
     if not is_crowd_labels(given.source):
         demonstrations = as_demonstrations(load_trajectories(given.source))

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agents.errors import AgentError
-from teacher.arguments import OneLineParser, as_whole_number, report_errors
-from teacher.checks import COUNT, SEED, whole_number
-from teacher.config import load_config
 from teacher.errors import ConfigError, counted
 from teacher.files import require_folder
+from teacher.settings.arguments import OneLineParser, as_whole_number, report_errors
+from teacher.settings.checks import COUNT, SEED, whole_number
+from teacher.settings.config import load_config
 
 FILE_NAME = "play.mp4"
 
@@ -51,8 +51,8 @@ def main(arguments: Sequence[str]) -> int:
         if given.file is not None:  # before anything is played that could not be written afterwards
             require_folder(path)
         load_config(given.run)
-        from teacher.play import cut, play_episodes, show  # noqa: PLC0415 - torch takes a second
-        from teacher.saved_run import SavedRun  # noqa: PLC0415
+        from teacher.training.play import cut, play_episodes, show  # noqa: PLC0415 - torch takes a second
+        from teacher.training.saved_run import SavedRun  # noqa: PLC0415
 
         run = SavedRun(given.run)
         episodes = play_episodes(run, count, seed, sampled=given.sampled)

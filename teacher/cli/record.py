@@ -7,10 +7,10 @@ from pathlib import Path
 from rich.console import Console
 
 from agents.errors import AgentError
-from teacher.arguments import OneLineParser, as_whole_number, report_errors
-from teacher.checks import COUNT, SEED, whole_number
-from teacher.config import load_config
 from teacher.files import require_folder, require_new
+from teacher.settings.arguments import OneLineParser, as_whole_number, report_errors
+from teacher.settings.checks import COUNT, SEED, whole_number
+from teacher.settings.config import load_config
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -31,10 +31,10 @@ def main(arguments: Sequence[str]) -> int:
         require_new(given.file)
         require_folder(given.file)
         load_config(given.run_dir)
-        from teacher.demonstrations import record_demonstrations, save_demonstrations  # noqa: PLC0415 - torch
+        from teacher.data.demonstrations import record_demonstrations, save_demonstrations  # noqa: PLC0415 - torch
         from teacher.envs.make import make_env  # noqa: PLC0415
         from teacher.metrics import progress  # noqa: PLC0415
-        from teacher.saved_run import SavedRun  # noqa: PLC0415
+        from teacher.training.saved_run import SavedRun  # noqa: PLC0415
 
         run = SavedRun(given.run_dir)
         agent, task, console = run.load_agent(), run.task, Console(soft_wrap=True)

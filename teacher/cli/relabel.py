@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from teacher.arguments import PREDICTOR, OneLineParser, report_errors
 from teacher.files import require_folder, require_new
+from teacher.settings.arguments import PREDICTOR, OneLineParser, report_errors
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -25,8 +25,8 @@ def main(arguments: Sequence[str]) -> int:
         # Before anything is read that could not be written afterwards.
         require_new(given.copy)
         require_folder(given.copy)
-        from teacher.predictor_files import load_predictor  # noqa: PLC0415 - torch takes a second
-        from teacher.trajectories import relabel  # noqa: PLC0415
+        from teacher.datasets.predictor_files import load_predictor  # noqa: PLC0415 - torch takes a second
+        from teacher.datasets.trajectories import relabel  # noqa: PLC0415
 
         relabel(load_predictor(given.predictor), given.trajectories, given.copy)
         print(f"{given.copy}: {given.trajectories} with the rewards of {given.predictor}")

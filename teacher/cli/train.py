@@ -13,10 +13,6 @@ from rich.console import Console
 
 from agents.distributed import Ranks, joined_ranks
 from agents.errors import AgentError
-from teacher.arguments import INTERRUPTED
-from teacher.assembly import build_run, prepared_directory
-from teacher.config import RunSettings, TeachConfig
-from teacher.crew import Crew
 from teacher.errors import (
     ConfigError,
     ForgottenError,
@@ -27,10 +23,14 @@ from teacher.errors import (
     UndecidedError,
     counted,
 )
-from teacher.follower import follow
-from teacher.loop import train
-from teacher.run import Run
-from teacher.start import check
+from teacher.settings.arguments import INTERRUPTED
+from teacher.settings.config import RunSettings, TeachConfig
+from teacher.training.assembly import build_run, prepared_directory
+from teacher.training.crew import Crew
+from teacher.training.follower import follow
+from teacher.training.loop import train
+from teacher.training.run import Run
+from teacher.training.start import check
 
 
 def main(read: Callable[[], RunSettings]) -> int:

@@ -17,13 +17,13 @@ from PIL import Image
 from teacher.clips.encode import Frame, encode
 from teacher.clips.gl import select_gl
 from teacher.clips.overrides import draws_as_gymnasium
+from teacher.data.segments import Segment
+from teacher.data.steps import Episode
 from teacher.envs.capture import as_frame, prepare_drawing
 from teacher.envs.episodes import replay
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe, library_versions
 from teacher.errors import DataError, RenderError, ReplayMismatchError, TeacherError, described
-from teacher.segments import Segment
-from teacher.steps import Episode
 
 CLIP_SIZE = 400
 """The longer side of a clip in pixels."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import gymnasium as gym
 
-from teacher.config import Filling
 from teacher.envs.atari import GAMES
 from teacher.envs.families import FAMILIES, NAMESPACE
 from teacher.envs.trial import Trial
+from teacher.settings.config import Filling
 
 _UNHEALTHY = "terminate_when_unhealthy"
 """The argument by which Gymnasium's MuJoCo environments, and those after them, end early."""

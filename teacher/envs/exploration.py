@@ -13,7 +13,7 @@ from teacher.envs.tasks import TaskInfo, make_vector_env
 Actor = Callable[[NDArray[Any]], NDArray[Any]]
 """From the observations ``(num_envs, *S)`` of all environments to their actions ``(num_envs, *A)``."""
 
-_STREAM = 4  # the others are in teacher/envs/random_episodes.py and teacher/run.py
+_STREAM = 4  # the others are in teacher/envs/random_episodes.py and teacher/training/run.py
 
 
 class Explorer:

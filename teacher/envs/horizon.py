@@ -7,8 +7,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
-from teacher.config import Filling
 from teacher.errors import EnvironmentUnsuitableError
+from teacher.settings.config import Filling
 
 KWARG = "fixed_horizon"
 """What names the way among the arguments that an environment is made with."""

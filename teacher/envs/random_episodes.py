@@ -9,8 +9,8 @@ from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.errors import EnvironmentUnsuitableError, ReplayMismatchError, TeacherError, described
 
 _REPLAYED_EPISODES, _REPLAYED_STEPS = 8, 60
-# They keep the seeds apart from those of the run's training environments, whose others are in teacher/run.py,
-# and from those of teacher/envs/exploration.py.
+# They keep the seeds apart from those of the run's training environments, whose others are in
+# teacher/training/run.py, and from those of teacher/envs/exploration.py.
 _RANDOM_STREAM = 1
 _POLICY_STREAM = 3
 

@@ -8,7 +8,7 @@ import gymnasium as gym
 from teacher.envs.families import old_names
 from teacher.errors import EnvironmentUnsuitableError, described, one_line
 from teacher.extras import ENVIRONMENTS, extra_of
-from teacher.functions import look_here_too
+from teacher.settings.functions import look_here_too
 
 
 def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:

@@ -10,17 +10,15 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from teacher.checks import named_values
-from teacher.config import TeachConfig
-from teacher.envs import batched_classic, batched_mujoco
 from teacher.envs.capture import CapturedResets, prepare_drawing
 from teacher.envs.early_ends import WithoutEnds, without_ends
 from teacher.envs.episodes import EpisodeRecorder, SeededResets, episode_seeds
 from teacher.envs.families import resolve_env_id
+from teacher.envs.fast import batched_classic, batched_mujoco
+from teacher.envs.fast.threads import ThreadedVectorEnv
 from teacher.envs.horizon import KWARG as FIXED
 from teacher.envs.make import make_env
 from teacher.envs.registry import find_spec, reason
-from teacher.envs.threads import ThreadedVectorEnv
 from teacher.envs.transform import (
     FLATTEN,
     KWARG,
@@ -30,6 +28,8 @@ from teacher.envs.transform import (
 )
 from teacher.envs.trial import LIMIT, never_terminates
 from teacher.errors import EnvironmentUnsuitableError, TeacherError, joined, one_line
+from teacher.settings.checks import named_values
+from teacher.settings.config import TeachConfig
 
 DEFAULT_FPS = 30
 """Of an environment that names no frame rate."""

@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from numpy.typing import NDArray
 
 from teacher.errors import EnvironmentUnsuitableError, described, one_line
-from teacher.functions import named_function
+from teacher.settings.functions import named_function
 
 KWARG = "obs_transform"
 """What names the function among the arguments that an environment is made with."""

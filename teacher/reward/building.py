@@ -7,12 +7,12 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from teacher.options import RewardConfig
 from teacher.reward.features import Features
 from teacher.reward.images import ImageEnsemble, Images, is_image_space
 from teacher.reward.modules import MakeNetwork, OwnEnsemble
 from teacher.reward.network import RewardEnsemble, RewardNetwork
 from teacher.reward.shaping import ShapedEnsemble
+from teacher.settings.options import RewardConfig
 
 
 def make_reader(

@@ -12,12 +12,12 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
-from teacher.columns import Column
+from teacher.data.columns import Column
+from teacher.data.precision import SMALLEST_STD, Spread
+from teacher.data.preferences import PreferenceDataset
+from teacher.data.steps import Steps
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, counted, one_line
-from teacher.options import INPUTS
-from teacher.precision import SMALLEST_STD, Spread
-from teacher.preferences import PreferenceDataset
-from teacher.steps import Steps
+from teacher.settings.options import INPUTS
 
 Space = spaces.Space[Any]
 

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from teacher.options import RewardConfig
 from teacher.reward.augmentation import crop
 from teacher.reward.gradient import Batch, add_gradient, add_gradient_by_hand
 from teacher.reward.loss import discounts, preference_loss, smoothed
@@ -16,6 +15,7 @@ from teacher.reward.network import RewardEnsemble, RewardNetwork
 from teacher.reward.optimizer import Adam, FlatParameters
 from teacher.reward.pairs import Pairs
 from teacher.reward.regularisation import PENALTIES, Regulariser
+from teacher.settings.options import RewardConfig
 
 _EVALUATION_BATCH = 64
 _CHECK_EVERY = 10  # updates; looking at the held-out pairs after each would cost as much as the updates

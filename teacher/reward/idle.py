@@ -5,10 +5,10 @@ from typing import Any
 
 from gymnasium import spaces
 
-from teacher.checks import refuse_idle
-from teacher.options import RewardConfig
 from teacher.reward.images import is_image_space
 from teacher.reward.modules import MakeNetwork
+from teacher.settings.checks import refuse_idle
+from teacher.settings.options import RewardConfig
 
 IN_A_SINGLE_FIT: Mapping[str, str] = {
     "epochs": "no fit follows the first; initial_epochs says how often that goes through all labels",

@@ -13,11 +13,11 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from teacher.data.preferences import PreferenceDataset
+from teacher.data.steps import Steps
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
-from teacher.options import RewardConfig
-from teacher.preferences import PreferenceDataset
 from teacher.reward.modules import ROWS_AT_ONCE, ModuleEnsemble
-from teacher.steps import Steps
+from teacher.settings.options import RewardConfig
 
 CONVOLUTIONS = ((7, 3), (5, 2), (3, 1), (3, 1))
 """Width of the kernel and stride of each layer."""

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
+from teacher.data.precision import SMALLEST_STD
 from teacher.errors import ConfigError, described
-from teacher.precision import SMALLEST_STD
 from teacher.reward.network import FARTHEST_SHIFT, RewardNetwork, mean_and_std, signed_weights
 
 ROWS_AT_ONCE = 256

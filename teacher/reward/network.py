@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from teacher.precision import SMALLEST_STD
+from teacher.data.precision import SMALLEST_STD
 
 _INPUT_LIMIT = 10.0
 FARTHEST_SHIFT = 100.0  # deviations that biases take up; with 10,000 they outweigh what varies for good

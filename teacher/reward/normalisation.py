@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from teacher.options import RewardConfig
+from teacher.settings.options import RewardConfig
 
 _SMALLEST_STD = 1e-6
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from teacher.preferences import PreferenceDataset, bootstrap_weights
+from teacher.data.preferences import PreferenceDataset, bootstrap_weights
 from teacher.reward.features import Reader
 
 BYTES_AT_ONCE = 2**28

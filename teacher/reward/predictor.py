@@ -10,11 +10,11 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
-from teacher.checks import NOT_NEGATIVE, SEED, whole_number
+from teacher.data.preferences import PreferenceDataset
+from teacher.data.segments import Segment
+from teacher.data.steps import Steps
 from teacher.envs.families import same_environment, telling_name
 from teacher.errors import ConfigError, DataError, described
-from teacher.options import NumberFeatures, RewardConfig
-from teacher.preferences import PreferenceDataset
 from teacher.reward.building import make_ensemble, make_reader, tensors_like
 from teacher.reward.devices import working_device
 from teacher.reward.features import Transitions, why_not_finite
@@ -25,8 +25,8 @@ from teacher.reward.modules import MakeNetwork
 from teacher.reward.normalisation import Normalisation
 from teacher.reward.pairs import BYTES_AT_ONCE, Pairs
 from teacher.reward.report import FitReport, report_of
-from teacher.segments import Segment
-from teacher.steps import Steps
+from teacher.settings.checks import NOT_NEGATIVE, SEED, whole_number
+from teacher.settings.options import NumberFeatures, RewardConfig
 
 _CENTER = "input_center"  # of the state; files without it are of inputs that need none
 _FULL_SIZE = "full_size"  # of the state; networks of files without it do not average large images down

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from teacher.options import RewardConfig
 from teacher.reward.optimizer import FlatParameters
+from teacher.settings.options import RewardConfig
 
 PENALTIES: Mapping[str, float] = {"l1": 0.003, "l2": 0.02}
 """How strong a penalty is where none is wanted in particular; decay is as strong as its network says."""

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from teacher.options import RewardConfig
 from teacher.reward.features import Features
 from teacher.reward.network import RewardEnsemble, RewardNetwork
+from teacher.settings.options import RewardConfig
 
 
 class ShapedEnsemble(RewardNetwork):

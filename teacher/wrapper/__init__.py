@@ -1,7 +1,7 @@
 """Learning from preferences inside any library that steps a Gymnasium environment."""
 
 from teacher.envs.horizon import FixedHorizon
-from teacher.people import SiteOptions
+from teacher.labeling.people import SiteOptions
 from teacher.wrapper.settings import WrapperConfig
 from teacher.wrapper.single import HumanPreferencesEnvWrapper
 from teacher.wrapper.vector import HumanPreferencesVectorWrapper, replayable

@@ -4,15 +4,15 @@ import contextlib
 import uuid
 from pathlib import Path
 
-from teacher.client import ExperimentSettings
-from teacher.collectors.base import Collector
-from teacher.collectors.prompt import PromptCollector, terminal_descriptor
-from teacher.config import slug
+from teacher.data.ledger import Ledger
 from teacher.errors import DataError
 from teacher.files import written_whole
-from teacher.ledger import Ledger
-from teacher.people import about_lost, ask_people, open_site
+from teacher.labeling.client import ExperimentSettings
+from teacher.labeling.people import about_lost, ask_people, open_site
+from teacher.queries.collector import Collector
+from teacher.settings.config import slug
 from teacher.wrapper.clips import Films
+from teacher.wrapper.prompt import PromptCollector, terminal_descriptor
 from teacher.wrapper.recording import Source
 from teacher.wrapper.settings import WrapperConfig
 

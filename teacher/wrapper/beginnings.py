@@ -5,21 +5,21 @@ import logging
 import re
 from pathlib import Path
 
-from teacher.collectors.base import Collector
-from teacher.collectors.synthetic import SyntheticTeacher
+from teacher.data.ledger import Ledger
+from teacher.data.preferences import PreferenceDataset
+from teacher.datasets.predictor_files import load_predictor
+from teacher.datasets.preference_files import load_preferences
 from teacher.envs.families import same_environment
 from teacher.errors import ConfigError, DataError
-from teacher.judges import Judge, ScriptedTeacher
-from teacher.ledger import Ledger
-from teacher.options import RewardConfig
-from teacher.predictor_files import load_predictor
-from teacher.preference_files import load_preferences
-from teacher.preferences import PreferenceDataset
+from teacher.queries.collector import Collector
+from teacher.queries.judges import Judge, ScriptedTeacher
+from teacher.queries.schedules import ConstantRate, ExponentialSchedule, LabelSchedule
+from teacher.queries.synthetic import SyntheticTeacher
 from teacher.reward.idle import refuse_idle_of_network
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
-from teacher.schedules import ConstantRate, ExponentialSchedule, LabelSchedule
-from teacher.teachers import RETURNS_REMEMBERED, Manner
+from teacher.settings.options import RewardConfig
+from teacher.settings.teachers import RETURNS_REMEMBERED, Manner
 from teacher.wrapper.clips import Films
 from teacher.wrapper.recording import Source
 from teacher.wrapper.settings import WrapperConfig

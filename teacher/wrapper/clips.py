@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from teacher.clips import ClipJob, Shot
 from teacher.clips.encode import Frame, encode
 from teacher.clips.render import CLIP_SIZE, Stage, captured
+from teacher.data.segments import Segment
 from teacher.envs.capture import jpeg
 from teacher.errors import ConfigError, RenderError
 from teacher.reward.images import is_image_space
-from teacher.segments import Segment
 from teacher.wrapper.recording import Source
 from teacher.wrapper.settings import WrapperConfig
 
@@ -72,7 +72,7 @@ class Films:
         return replace(segment, frames=tuple(jpeg(self._shown(one)) for one in segment.next_observations))
 
     def submit(self, job: ClipJob) -> "Future[Path]":
-        """Begin with a clip of a replay; see :class:`~teacher.collectors.publisher.Renderer`."""
+        """Begin with a clip of a replay; see :class:`~teacher.labeling.publisher.Renderer`."""
         return self._thread.submit(self._film, job)
 
     def frames(self, segment: Segment) -> "Future[list[Frame]]":

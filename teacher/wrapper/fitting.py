@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from teacher.data.ledger import LEDGER_NAME, Ledger
+from teacher.datasets.preference_files import saved_length
 from teacher.envs.early_ends import LEAKS, WithoutEnds, fillings, told_early, without_ends
 from teacher.envs.horizon import limit_of
 from teacher.envs.make import make_again
@@ -25,8 +27,6 @@ from teacher.envs.trial import (
     usual_length,
 )
 from teacher.errors import DataError, EnvironmentUnsuitableError, TeacherError, joined
-from teacher.ledger import LEDGER_NAME, Ledger
-from teacher.preference_files import saved_length
 from teacher.wrapper.beginnings import PREFERENCES_NAME
 from teacher.wrapper.settings import WrapperConfig
 from teacher.wrapper.warned import Warnings

@@ -6,12 +6,12 @@ import math
 import time
 from collections.abc import Sequence
 
-from teacher.decisions import Phase
+from teacher.data.decisions import Phase
+from teacher.data.segments import Segment, SegmentPool
 from teacher.errors import UndecidedError, counted
-from teacher.learner import PreferenceLearner
-from teacher.queries import select_pairs
-from teacher.schedules import ExponentialSchedule, LabelSchedule, RateSchedule
-from teacher.segments import Segment, SegmentPool
+from teacher.queries.learner import PreferenceLearner
+from teacher.queries.schedules import ExponentialSchedule, LabelSchedule, RateSchedule
+from teacher.queries.selection import select_pairs
 from teacher.wrapper.beginnings import schedule_of
 from teacher.wrapper.clips import Films
 from teacher.wrapper.settings import WrapperConfig

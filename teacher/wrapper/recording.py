@@ -7,8 +7,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from teacher.data.segments import Segment, first_start
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.segments import Segment, first_start
 
 Space = spaces.Space[Any]
 
@@ -55,7 +55,7 @@ class EpisodeCutter:
     """Cuts the episodes of one environment into segments as they grow.
 
     It holds the steps of two segments at most, however long an episode is, and of one that can be played
-    again its actions. As in a :class:`~teacher.segments.SegmentPool`, segments follow one another from a
+    again its actions. As in a :class:`~teacher.data.segments.SegmentPool`, segments follow one another from a
     random offset on.
     """
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from teacher.checks import COUNT, SEED, Check, Fits, check_fields, refuse_all, refuse_idle
 from teacher.errors import ConfigError
-from teacher.judges import Judge
-from teacher.options import QueryConfig, RewardConfig
-from teacher.people import SiteOptions
-from teacher.schedules import LabelSchedule
+from teacher.labeling.people import SiteOptions
+from teacher.queries.judges import Judge
+from teacher.queries.schedules import LabelSchedule
+from teacher.settings.checks import COUNT, SEED, Check, Fits, check_fields, refuse_all, refuse_idle
+from teacher.settings.options import QueryConfig, RewardConfig
 
 People = Literal["site", "terminal", "notebook"]
 InitialReward = Literal["zero", "true"]

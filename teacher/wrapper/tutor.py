@@ -17,18 +17,17 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
-from teacher.collectors.human import HumanCollector
-from teacher.collectors.prompt import PromptCollector
+from teacher.data.ledger import LEDGER_NAME, Ledger
+from teacher.data.segments import Segment, SegmentPool
+from teacher.datasets.predictor_files import save_predictor
+from teacher.datasets.preference_files import save_preferences
 from teacher.errors import BackgroundError, ConfigError, DataError, TeacherError, counted, described
 from teacher.files import locked_folder
-from teacher.learner import PreferenceLearner
-from teacher.ledger import LEDGER_NAME, Ledger
-from teacher.predictor_files import save_predictor
-from teacher.preference_files import save_preferences
+from teacher.labeling.human import HumanCollector
+from teacher.queries.learner import PreferenceLearner
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import SETTLED, UNDECIDED
-from teacher.segments import Segment, SegmentPool
 from teacher.wrapper.beginnings import (
     CHECKPOINTS_NAME,
     PREFERENCES_NAME,
@@ -42,6 +41,7 @@ from teacher.wrapper.beginnings import (
 from teacher.wrapper.clips import Films
 from teacher.wrapper.fitting import Episodes
 from teacher.wrapper.processes import Home, note_closed, note_open
+from teacher.wrapper.prompt import PromptCollector
 from teacher.wrapper.questions import Questions
 from teacher.wrapper.recording import Source
 from teacher.wrapper.warned import Warnings
@@ -230,7 +230,7 @@ class Tutor:
         return len(self.learner.dataset)
 
     def save_preferences(self) -> Path:
-        """Write all preferences there are; see :func:`~teacher.preference_files.save_preferences`.
+        """Write all preferences there are; see :func:`~teacher.datasets.preference_files.save_preferences`.
 
         Where all are due and the last are still asked for beside, it waits for these.
         """

@@ -9,11 +9,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
-from teacher.checks import COUNT, SEED, whole_number
+from teacher.data.segments import Segment
 from teacher.envs.capture import jpeg
 from teacher.envs.episodes import SEED_KEY, SeededResets, episode_seeds
 from teacher.errors import ConfigError
-from teacher.segments import Segment
+from teacher.settings.checks import COUNT, SEED, whole_number
 from teacher.wrapper.controls import (
     TRUE_REWARD_KEY,
     Controls,

@@ -18,7 +18,7 @@ from benchmarks.reward_claims import (
     main,
     regularisation,
 )
-from teacher.options import RewardConfig
+from teacher.settings.options import RewardConfig
 
 SHORT = Fit(RewardConfig(features="even", hidden=16, patience=20), max_updates=100)
 SEEDS = (1, 2)

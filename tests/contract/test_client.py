@@ -11,14 +11,14 @@ from uuid import UUID
 
 import pytest
 
-from teacher.client import (
+from teacher.errors import SiteRefusedError
+from teacher.labeling.client import (
     ClipReference,
     ExperimentSettings,
     FeedbackClient,
     Point,
     Registration,
 )
-from teacher.errors import SiteRefusedError
 
 Call = Callable[[FeedbackClient, Any], Any]
 NAME = "hopper-flip"

@@ -20,7 +20,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from teacher.config import TeachConfig, save_config
+from teacher.settings.config import TeachConfig, save_config
 from tests.databases import TEMPLATE, database_of
 from tests.deployment.backed_up import back_up_embedded
 

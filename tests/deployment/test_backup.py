@@ -15,8 +15,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from teacher.config import load_config
-from teacher.ledger import Ledger
+from teacher.data.ledger import Ledger
+from teacher.settings.config import load_config
 from tests.deployment.backed_up import (
     CLIP,
     KEYS,

@@ -19,11 +19,11 @@ from django.db.models.functions import Now
 from human_feedback_site.feedback.models import Comparison, Decision, Experiment, Label, Labeler, Lease
 from stack.audit import Audit, Evidence, audit
 from stack.errors import StackError
-from teacher.decisions import FeedItem
+from teacher.data.decisions import FeedItem
+from teacher.data.ledger import Comparison as Asked
+from teacher.data.ledger import Ledger
+from teacher.data.segments import Segment
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.ledger import Comparison as Asked
-from teacher.ledger import Ledger
-from teacher.segments import Segment
 
 pytestmark = pytest.mark.django_db
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from teacher.checkpoint import load_state
+from teacher.data.checkpoint import load_state
 from teacher.teach import main
 
 TEACH = [sys.executable, "-m", "teacher.teach"]

@@ -12,12 +12,12 @@ import torch
 from rich.console import Console
 
 from agents import defaults
-from teacher.assembly import open_run
-from teacher.config import TeachConfig
+from teacher.data.segments import Segment
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.loop import train
-from teacher.options import RewardConfig
-from teacher.segments import Segment
+from teacher.settings.config import TeachConfig
+from teacher.settings.options import RewardConfig
+from teacher.training.assembly import open_run
+from teacher.training.loop import train
 
 if TYPE_CHECKING:
     from tests.conftest import MakeOnce

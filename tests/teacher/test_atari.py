@@ -7,12 +7,12 @@ import pytest
 
 from agents.defaults import ATARI
 from teacher.clips.render import Shot, Stage
-from teacher.config import TeachConfig
 from teacher.envs.atari import GAMES, AtariGame
 from teacher.envs.episodes import replay
 from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.reward.predictor import RewardPredictor
-from teacher.run import make_agent
+from teacher.settings.config import TeachConfig
+from teacher.training.run import make_agent
 
 
 def test_a_game_is_a_task_with_pictures_that_never_ends_by_itself() -> None:

@@ -12,14 +12,14 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
-from teacher.envs import batched_classic, batched_mujoco
-from teacher.envs.batched_classic import BatchedCartPole
-from teacher.envs.batched_mujoco import BatchedMujoco
 from teacher.envs.episodes import SeededResets, episode_seeds, replay
+from teacher.envs.fast import batched_classic, batched_mujoco
+from teacher.envs.fast.batched_classic import BatchedCartPole
+from teacher.envs.fast.batched_mujoco import BatchedMujoco
+from teacher.envs.fast.physics import Physics, Simulation
+from teacher.envs.fast.threads import ThreadedVectorEnv
 from teacher.envs.make import make_env
-from teacher.envs.physics import Physics, Simulation
 from teacher.envs.tasks import describe_task, make_vector_env
-from teacher.envs.threads import ThreadedVectorEnv
 
 NUM_ENVS = 5
 LIMIT = 30  # most steps of an episode, where the environment's own would be waited for too long

@@ -14,18 +14,18 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 from PIL import Image
 
-from teacher.assembly import open_run
 from teacher.clips import ClipJob, ClipRenderer, Shot
 from teacher.clips.render import captured
-from teacher.config import TeachConfig
+from teacher.data.segments import Segment, SegmentPool
 from teacher.envs.capture import jpeg
 from teacher.envs.random_episodes import check_replay, random_trajectories
 from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
 from teacher.errors import DataError, EnvironmentUnsuitableError, RenderError
-from teacher.loop import train
-from teacher.options import RewardConfig
-from teacher.segments import Segment, SegmentPool
+from teacher.settings.config import TeachConfig
+from teacher.settings.options import RewardConfig
 from teacher.teach import main
+from teacher.training.assembly import open_run
+from teacher.training.loop import train
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from teacher.checkpoint import dump_state, load_state, parse_state, save_state
+from teacher.data.checkpoint import dump_state, load_state, parse_state, save_state
 from teacher.errors import DataError, StorageError
 
 
@@ -79,7 +79,7 @@ def test_a_full_disk_is_to_be_given_space(tmp_path: Path) -> None:
 def test_a_killed_writer_leaves_a_readable_file(tmp_path: Path) -> None:
     path = tmp_path / "state.npz"
     program = (
-        "import itertools, sys, pathlib, numpy as np; from teacher.checkpoint import save_state\n"
+        "import itertools, sys, pathlib, numpy as np; from teacher.data.checkpoint import save_state\n"
         "for i in itertools.count():\n"
         "    save_state(pathlib.Path(sys.argv[1]), {'step': i, 'a': np.full(200_000, i)})\n"
         "    print(i, flush=True)"

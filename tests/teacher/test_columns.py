@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from teacher.columns import Column, require_numbers
+from teacher.data.columns import Column, require_numbers
 from teacher.errors import DataError, StorageError
 
 ROW = (2, 3)

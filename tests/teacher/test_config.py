@@ -12,11 +12,11 @@ from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from teacher.config import PARTS, TeachConfig, from_options, load_config, save_config
 from teacher.errors import ConfigError
-from teacher.options import PRESETS, QueryConfig, RewardConfig
 from teacher.reward.predictor import RewardPredictor
-from teacher.variables import read_redis_url
+from teacher.settings.config import PARTS, TeachConfig, from_options, load_config, save_config
+from teacher.settings.options import PRESETS, QueryConfig, RewardConfig
+from teacher.settings.variables import read_redis_url
 
 
 def make_config(**changes: Any) -> TeachConfig:

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
-from teacher.demonstrations import Demonstrations
+from teacher.data.demonstrations import Demonstrations
+from teacher.data.preferences import Preference, PreferenceDataset
+from teacher.data.segments import SegmentPool
+from teacher.datasets.predictor_files import save_predictor
+from teacher.datasets.preference_files import load_preferences, save_preferences
 from teacher.errors import DataError, counted
-from teacher.judges import oracle
-from teacher.offline import RecordedEpisode, ask
-from teacher.options import RewardConfig
-from teacher.predictor_files import save_predictor
-from teacher.preference_files import load_preferences, save_preferences
-from teacher.preferences import Preference, PreferenceDataset
+from teacher.queries.judges import oracle
+from teacher.queries.offline import RecordedEpisode, ask
 from teacher.reward.predictor import RewardPredictor
-from teacher.segments import SegmentPool
+from teacher.settings.options import RewardConfig
 from teacher.teach import main
 
 SPACES = Box(-np.inf, np.inf, (3,)), Box(-1, 1, (2,), np.float32)

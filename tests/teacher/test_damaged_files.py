@@ -24,24 +24,24 @@ from gymnasium.spaces import Box, Discrete
 from PIL import Image
 from pyarrow import ipc, parquet
 
-from teacher.assembly import open_run
-from teacher.checkpoint import load_outline, load_state, save_state
 from teacher.clips.render import captured
-from teacher.config import TeachConfig, load_config, save_config
-from teacher.demonstrations import Demonstrations, load_demonstrations, save_demonstrations
+from teacher.data.checkpoint import load_outline, load_state, save_state
+from teacher.data.demonstrations import Demonstrations, load_demonstrations, save_demonstrations
+from teacher.data.ledger import Comparison, Ledger
+from teacher.data.preferences import Preference, PreferenceDataset
+from teacher.data.segments import Segment
+from teacher.datasets.predictor_files import load_predictor, save_predictor
+from teacher.datasets.preference_files import load_preferences, save_preferences, saved_spaces
+from teacher.datasets.trajectories import load_trajectories, relabel
+from teacher.datasets.unirlhf import CrowdLabels, crowd_preferences, load_crowd_labels
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError, TeacherError
-from teacher.ledger import Comparison, Ledger
-from teacher.options import RewardConfig
-from teacher.predictor_files import load_predictor, save_predictor
-from teacher.preference_files import load_preferences, save_preferences, saved_spaces
-from teacher.preferences import Preference, PreferenceDataset
 from teacher.reward.predictor import RewardPredictor
-from teacher.saved_run import SavedRun
-from teacher.segments import Segment
-from teacher.trajectories import load_trajectories, relabel
-from teacher.unirlhf import CrowdLabels, crowd_preferences, load_crowd_labels
-from teacher.warmstart import read_policy
+from teacher.settings.config import TeachConfig, load_config, save_config
+from teacher.settings.options import RewardConfig
+from teacher.training.assembly import open_run
+from teacher.training.saved_run import SavedRun
+from teacher.training.warmstart import read_policy
 from teacher.wrapper.asking import run_id_in
 
 MakeSegment = Callable[..., Segment]

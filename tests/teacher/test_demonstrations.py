@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from agents.cloning import clone
 from agents.errors import DemonstrationMismatchError
 from agents.ppo import PPO, PPOConfig
-from teacher.demonstrations import (
+from teacher.data.demonstrations import (
     KEYS,
     Demonstrations,
     draw_returns,
@@ -27,7 +27,7 @@ from teacher.demonstrations import (
     save_demonstrations,
 )
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, StorageError
-from teacher.offline import demonstrated_episodes
+from teacher.queries.offline import demonstrated_episodes
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -5,15 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from teacher.assembly import open_run
-from teacher.checkpoint import load_state
-from teacher.config import TeachConfig
+from teacher.data.checkpoint import load_state
+from teacher.datasets.preference_files import load_preferences
 from teacher.envs.dot import MovingDot
 from teacher.envs.tasks import describe_task
-from teacher.export import export_preferences
-from teacher.loop import Round, train
-from teacher.options import RewardConfig
-from teacher.preference_files import load_preferences
+from teacher.settings.config import TeachConfig
+from teacher.settings.options import RewardConfig
+from teacher.training.assembly import open_run
+from teacher.training.export import export_preferences
+from teacher.training.loop import Round, train
 
 
 def test_it_moves_as_it_is_told_and_is_rewarded_for_the_middle() -> None:

@@ -14,10 +14,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from teacher.envs.episodes import EpisodeRecorder, SeededResets, Trajectory, episode_seeds, replay
+from teacher.envs.fast.threads import ThreadedVectorEnv
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.tasks import describe_task, make_vector_env
-from teacher.envs.threads import ThreadedVectorEnv
 from teacher.errors import EnvironmentUnsuitableError, ReplayMismatchError
 
 MODES = list(AutoresetMode)

@@ -12,15 +12,15 @@ import pytest
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
+from teacher.data.preferences import Preference, PreferenceDataset, bootstrap_weights
+from teacher.data.segments import Segment
+from teacher.datasets.predictor_files import load_predictor
+from teacher.datasets.preference_files import save_preferences
 from teacher.errors import DataError
-from teacher.evaluation import evaluate
-from teacher.options import RewardConfig
-from teacher.predictor_files import load_predictor
-from teacher.preference_files import save_preferences
-from teacher.preferences import Preference, PreferenceDataset, bootstrap_weights
+from teacher.reward.evaluation import evaluate
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import UNDECIDED
-from teacher.segments import Segment
+from teacher.settings.options import RewardConfig
 from teacher.teach import main
 
 MakeSegment = Callable[..., Segment]
@@ -278,7 +278,7 @@ def test_trajectories_are_imported_and_relabelled_by_command(
 ) -> None:
     from gymnasium.spaces import Discrete
 
-    from teacher.predictor_files import save_predictor
+    from teacher.datasets.predictor_files import save_predictor
 
     source = Path(__file__).parent / "trajectories" / "data" / "imitation"
     spaces = Box(-np.inf, np.inf, (4,)), Discrete(2)

@@ -11,16 +11,16 @@ import pytest
 import yaml
 from pyarrow import parquet
 
-from teacher.assembly import open_run
-from teacher.collectors.synthetic import SyntheticTeacher
-from teacher.config import TeachConfig, save_config
+from teacher.data.ledger import LEDGER_NAME, Ledger
+from teacher.data.segments import SegmentPool
+from teacher.datasets.predictor_files import load_predictor
+from teacher.datasets.preference_files import load_preferences
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
-from teacher.ledger import LEDGER_NAME, Ledger
-from teacher.predictor_files import load_predictor
-from teacher.preference_files import load_preferences
-from teacher.segments import SegmentPool
+from teacher.queries.synthetic import SyntheticTeacher
+from teacher.settings.config import TeachConfig, save_config
 from teacher.teach import main
+from teacher.training.assembly import open_run
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from teacher.checkpoint import load_state
-from teacher.config import RunSettings, TeachConfig, load_config, save_config
+from teacher.data.checkpoint import load_state
+from teacher.data.ledger import Ledger
 from teacher.errors import ConfigError
-from teacher.ledger import Ledger
-from teacher.options import Stage
-from teacher.schedules import make_schedule
+from teacher.queries.schedules import make_schedule
+from teacher.settings.config import RunSettings, TeachConfig, load_config, save_config
+from teacher.settings.options import Stage
 from teacher.teach import main, parse_arguments
 
 LINE = "-p synth -e CartPole-v1 -n x -l 20 -L 8 -t 2000 -V --allow_variable_horizon --segment_steps 5"
@@ -146,7 +146,7 @@ def test_labels_alone_cannot_be_added_to_a_run_that_has_made_its_steps(
     save: Save, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = save()
-    monkeypatch.setattr("teacher.extending.steps_made", lambda _: 1000)
+    monkeypatch.setattr("teacher.training.extending.steps_made", lambda _: 1000)
     expected = r"^-l: labels are asked in training; .* has made 1,000 steps already; .* -t 2000$"
     with pytest.raises(ConfigError, match=expected):
         parse_arguments(["--resume", folder, "-l", "80"])

@@ -18,17 +18,17 @@ from numpy.typing import NDArray
 from torch import nn
 
 from teacher import HumanPreferencesEnvWrapper, HumanPreferencesVectorWrapper
-from teacher.checkpoint import dump_state, load_state, parse_state
 from teacher.cli import fit
+from teacher.data.checkpoint import dump_state, load_state, parse_state
+from teacher.data.preferences import Preference, PreferenceDataset
+from teacher.data.segments import Segment, SegmentPool
+from teacher.datasets.predictor_files import load_predictor, save_predictor
+from teacher.datasets.preference_files import load_preferences, save_preferences
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.judges import oracle
-from teacher.offline import RecordedEpisode, ask
-from teacher.options import RewardConfig
-from teacher.predictor_files import load_predictor, save_predictor
-from teacher.preference_files import load_preferences, save_preferences
-from teacher.preferences import Preference, PreferenceDataset
+from teacher.queries.judges import oracle
+from teacher.queries.offline import RecordedEpisode, ask
 from teacher.reward.predictor import RewardPredictor
-from teacher.segments import Segment, SegmentPool
+from teacher.settings.options import RewardConfig
 
 STEPS = 10
 SMALL = RewardConfig(members=2, hidden=16, features="plain")

@@ -12,16 +12,16 @@ from rich.console import Console
 
 from teacher import FixedHorizon
 from teacher.clips.render import Shot, Stage
-from teacher.config import load_config
+from teacher.data.segments import SegmentPool
 from teacher.envs.episodes import replay
 from teacher.envs.make import make_env
 from teacher.envs.random_episodes import check_replay, random_trajectories
 from teacher.envs.tasks import task_of
 from teacher.errors import EnvironmentUnsuitableError
-from teacher.saved_run import SavedRun
-from teacher.segments import SegmentPool
-from teacher.start import check
+from teacher.settings.config import load_config
 from teacher.teach import main, parse_arguments
+from teacher.training.saved_run import SavedRun
+from teacher.training.start import check
 
 
 class Counting(gym.Env[Any, Any]):

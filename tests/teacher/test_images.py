@@ -14,7 +14,7 @@ from PIL import Image
 
 from agents.cloning import clone
 from agents.ppo import PPO, PPOConfig
-from teacher.demonstrations import (
+from teacher.data.demonstrations import (
     KEYS,
     Demonstrations,
     load_demonstrations,

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from teacher.data.segments import Segment, slice_of
 from teacher.errors import BehaviourError, ConfigError
-from teacher.judges import (
+from teacher.queries.judges import (
     Behaviour,
     Judge,
     ScriptedTeacher,
@@ -19,9 +20,8 @@ from teacher.judges import (
     true_return,
     value_of,
 )
-from teacher.offline import RecordedEpisode
-from teacher.segments import Segment, slice_of
-from teacher.teachers import Manner
+from teacher.queries.offline import RecordedEpisode
+from teacher.settings.teachers import Manner
 
 MakeSegment = Callable[..., Segment]
 

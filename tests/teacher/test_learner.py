@@ -10,11 +10,11 @@ from uuid import uuid4
 import pytest
 from gymnasium.spaces import Box
 
-from teacher.learner import PreferenceLearner
-from teacher.ledger import Ledger
-from teacher.options import RewardConfig
-from teacher.preferences import Preference, PreferenceDataset
+from teacher.data.ledger import Ledger
+from teacher.data.preferences import Preference, PreferenceDataset
+from teacher.queries.learner import PreferenceLearner
 from teacher.reward.predictor import RewardPredictor
+from teacher.settings.options import RewardConfig
 from tests.teacher.conftest import MakeSegment
 
 

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
-from teacher.decisions import Decision, FeedItem, Phase
+from teacher.data.decisions import Decision, FeedItem, Phase
+from teacher.data.ledger import Comparison, Ledger, Role, Status
+from teacher.data.segments import Segment
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError
-from teacher.ledger import Comparison, Ledger, Role, Status
-from teacher.segments import Segment
 from tests.teacher.conftest import MEMORY
 
 MakeSegment = Callable[..., Segment]
@@ -114,7 +114,7 @@ def test_preferences_come_in_the_order_of_their_decisions(
     ledger.record([item(5, asked[0], "second")], 5)
     expected = [asked[n].uuid for n in (2, 3, 1, 0)]
     assert [preference.uuid for preference in ledger.preferences()] == expected
-    monkeypatch.setattr("teacher.ledger._TARGETS_AT_ONCE", 3)
+    monkeypatch.setattr("teacher.data.ledger._TARGETS_AT_ONCE", 3)
     assert [preference.uuid for preference in ledger.targets()] == expected
 
 

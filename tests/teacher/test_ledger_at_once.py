@@ -11,10 +11,10 @@ from uuid import uuid4
 
 import pytest
 
-from teacher import ledger_file
+from teacher.data import ledger_file
+from teacher.data.ledger import Comparison, Ledger
+from teacher.data.segments import Segment
 from teacher.errors import DataError
-from teacher.ledger import Comparison, Ledger
-from teacher.segments import Segment
 
 MakeSegment = Callable[..., Segment]
 ROOT = Path(__file__).parents[2]
@@ -22,7 +22,7 @@ OPENERS = """
 import multiprocessing, sys, threading
 from contextlib import closing
 from pathlib import Path
-from teacher.ledger import Ledger
+from teacher.data.ledger import Ledger
 
 ROUNDS, THREADS, WRITERS, READERS = 20, 2, 3, 2
 processes = multiprocessing.get_context("fork")
@@ -64,7 +64,7 @@ while not failures.empty():
 LOOK = """
 import sys
 from pathlib import Path
-from teacher.ledger import Ledger
+from teacher.data.ledger import Ledger
 print(Ledger(Path(sys.argv[1]), read_only=True).total())
 """
 
@@ -130,7 +130,7 @@ def test_a_ledger_waits_for_whoever_reads_it_while_it_is_made(
             other.execute("ROLLBACK")
 
         monkeypatch.setattr(ledger_file, "_make_tables", let_another_write_next)
-        monkeypatch.setattr("teacher.ledger_file.time.sleep", pause)
+        monkeypatch.setattr("teacher.data.ledger_file.time.sleep", pause)
         with closing(Ledger(path)):
             assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert len(pauses) == 1

@@ -12,10 +12,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from teacher.decisions import FeedItem
+from teacher.data.decisions import FeedItem
+from teacher.data.ledger import Comparison, Ledger
+from teacher.data.segments import Segment
 from teacher.errors import DataError
-from teacher.ledger import Comparison, Ledger
-from teacher.segments import Segment
 
 MakeSegment = Callable[..., Segment]
 BOTH_WAYS = pytest.mark.parametrize("read_only", [False, True], ids=["to be written", "to be read"])
@@ -26,10 +26,10 @@ import sys
 from pathlib import Path
 from uuid import uuid4
 import numpy as np
-from teacher.decisions import FeedItem
+from teacher.data.decisions import FeedItem
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.ledger import Comparison, Ledger
-from teacher.segments import Segment
+from teacher.data.ledger import Comparison, Ledger
+from teacher.data.segments import Segment
 
 if len(sys.argv) > 2:  # the disk is full from so many bytes on
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from teacher.assembly import open_run
 from teacher.cli.ls import summarise
-from teacher.config import TeachConfig, load_config, save_config
-from teacher.pace import ProgressFile
+from teacher.settings.config import TeachConfig, load_config, save_config
 from teacher.teach import main
+from teacher.training.assembly import open_run
+from teacher.training.pace import ProgressFile
 
 
 @pytest.fixture(scope="module")

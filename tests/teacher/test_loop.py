@@ -15,22 +15,22 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from teacher import loop
-from teacher.assembly import build_run, prepared_directory
 from teacher.cli import train
-from teacher.collectors.base import CollectorStatus
-from teacher.config import RunSettings, TeachConfig
-from teacher.decisions import Decision, FeedItem, SiteState
+from teacher.data.decisions import Decision, FeedItem, SiteState
+from teacher.data.ledger import Comparison, Ledger, Role
+from teacher.data.preferences import Preference
+from teacher.data.segments import Segment, SegmentPair
 from teacher.errors import ConfigError
-from teacher.judges import oracle
-from teacher.learner import MIN_OPEN_COMPARISONS
-from teacher.ledger import Comparison, Ledger, Role
-from teacher.options import RewardConfig
-from teacher.preferences import Preference
+from teacher.queries.collector import CollectorStatus
+from teacher.queries.judges import oracle
+from teacher.queries.learner import MIN_OPEN_COMPARISONS
 from teacher.reward import predictor
-from teacher.run import Run, Teaching, predicted_rewards
-from teacher.segments import Segment, SegmentPair
-from teacher.start import check
+from teacher.settings.config import RunSettings, TeachConfig
+from teacher.settings.options import RewardConfig
+from teacher.training import loop
+from teacher.training.assembly import build_run, prepared_directory
+from teacher.training.run import Run, Teaching, predicted_rewards
+from teacher.training.start import check
 
 QUIET = Console(quiet=True)
 SMALL = RewardConfig(members=2, hidden=16)

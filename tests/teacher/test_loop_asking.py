@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from agents.rollout import Rollout
-from teacher import loop
-from teacher.assembly import build_run, prepared_directory
-from teacher.config import RunSettings, TeachConfig
-from teacher.decisions import Phase
+from teacher.data.decisions import Phase
+from teacher.data.segments import Segment, SegmentPair, SegmentPool
 from teacher.envs.episodes import replay
 from teacher.errors import UndecidedError
-from teacher.options import QueryConfig, RewardConfig
-from teacher.queries import disagreement
-from teacher.run import Run, Teaching
-from teacher.schedules import RateSchedule
-from teacher.segments import Segment, SegmentPair, SegmentPool
-from teacher.start import check
+from teacher.queries.schedules import RateSchedule
+from teacher.queries.selection import disagreement
+from teacher.settings.config import RunSettings, TeachConfig
+from teacher.settings.options import QueryConfig, RewardConfig
+from teacher.training import loop
+from teacher.training.assembly import build_run, prepared_directory
+from teacher.training.run import Run, Teaching
+from teacher.training.start import check
 
 MakeRun = Callable[..., tuple[Run, Teaching]]
 PRETRAINING = 12

@@ -18,16 +18,16 @@ from gymnasium.vector import SyncVectorEnv
 from pyarrow import ipc
 
 from teacher import HumanPreferencesEnvWrapper, HumanPreferencesVectorWrapper
-from teacher.demonstrations import load_demonstrations, record_demonstrations, save_demonstrations
+from teacher.data.demonstrations import load_demonstrations, record_demonstrations, save_demonstrations
+from teacher.datasets.predictor_files import save_predictor
+from teacher.datasets.trajectories import as_demonstrations, load_trajectories
+from teacher.datasets.unirlhf import crowd_preferences, load_crowd_labels
 from teacher.errors import DataError
-from teacher.judges import oracle
-from teacher.offline import Lesson, learn_reward
-from teacher.options import RewardConfig
-from teacher.predictor_files import save_predictor
+from teacher.queries.judges import oracle
+from teacher.queries.offline import Lesson, learn_reward
 from teacher.reward.predictor import RewardPredictor
+from teacher.settings.options import RewardConfig
 from teacher.teach import main
-from teacher.trajectories import as_demonstrations, load_trajectories
-from teacher.unirlhf import crowd_preferences, load_crowd_labels
 
 DATA = Path(__file__).parent / "trajectories" / "data"
 SPACES = Box(-np.inf, np.inf, (4,)), Discrete(2)

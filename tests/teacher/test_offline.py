@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
-from teacher.demonstrations import record_demonstrations
+from teacher.data.demonstrations import record_demonstrations
+from teacher.data.segments import Segment, SegmentPool
+from teacher.data.steps import readable_steps
 from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
 from teacher.errors import BehaviourError, ConfigError, DataError
-from teacher.judges import Judge, oracle
-from teacher.offline import Lesson, RecordedEpisode, ask, demonstrated_episodes, learn_reward
-from teacher.options import RewardConfig
+from teacher.queries.judges import Judge, oracle
+from teacher.queries.offline import Lesson, RecordedEpisode, ask, demonstrated_episodes, learn_reward
 from teacher.reward.predictor import RewardPredictor
-from teacher.segments import Segment, SegmentPool
-from teacher.steps import readable_steps
+from teacher.settings.options import RewardConfig
 
 STEPS = 15
 SMALL = RewardConfig(features="even", hidden=16)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from teacher.assembly import open_run
 from teacher.metrics import rank_correlation
 from teacher.teach import main
+from teacher.training.assembly import open_run
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own-network.md").read_text()
 

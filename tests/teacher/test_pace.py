@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from teacher.pace import PROGRESS_NAME, Pace, ProgressFile, read_progress
+from teacher.training.pace import PROGRESS_NAME, Pace, ProgressFile, read_progress
 
 
 class Clock:

@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
-from teacher.assembly import open_run
-from teacher.demonstrations import Demonstrations, draw_returns, load_demonstrations, save_demonstrations
+from teacher.data.demonstrations import Demonstrations, draw_returns, load_demonstrations, save_demonstrations
+from teacher.data.segments import SegmentPool
+from teacher.datasets.predictor_files import load_predictor, save_predictor
+from teacher.datasets.preference_files import load_preferences, save_preferences, saved_spaces
+from teacher.datasets.trajectories import load_trajectories, relabel
+from teacher.datasets.unirlhf import is_crowd_labels, load_crowd_labels
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
 from teacher.errors import ConfigError, DataError
-from teacher.export import export_preferences
-from teacher.judges import oracle
-from teacher.offline import ask
-from teacher.options import RewardConfig
-from teacher.predictor_files import load_predictor, save_predictor
-from teacher.preference_files import load_preferences, save_preferences, saved_spaces
+from teacher.queries.judges import oracle
+from teacher.queries.offline import ask
 from teacher.reward.predictor import RewardPredictor
-from teacher.reward_plots import RewardTrace, draw_rewards, film_rewards
-from teacher.saved_run import SavedRun
-from teacher.segments import SegmentPool
-from teacher.trajectories import load_trajectories, relabel
-from teacher.unirlhf import is_crowd_labels, load_crowd_labels
+from teacher.settings.options import RewardConfig
+from teacher.training.assembly import open_run
+from teacher.training.export import export_preferences
+from teacher.training.reward_plots import RewardTrace, draw_rewards, film_rewards
+from teacher.training.saved_run import SavedRun
 
 SPACES = Box(-np.inf, np.inf, (3,)), Box(-1, 1, (2,), np.float32)
 

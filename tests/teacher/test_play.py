@@ -15,10 +15,10 @@ from PIL import Image
 
 from teacher.clips.render import Shot
 from teacher.errors import ConfigError
-from teacher.play import cut, frames_of, play_episodes
-from teacher.reward_plots import RewardTrace, draw_rewards, film_rewards
-from teacher.saved_run import SavedRun
 from teacher.teach import main
+from teacher.training.play import cut, frames_of, play_episodes
+from teacher.training.reward_plots import RewardTrace, draw_rewards, film_rewards
+from teacher.training.saved_run import SavedRun
 
 
 @pytest.fixture(scope="module")

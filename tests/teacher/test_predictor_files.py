@@ -10,14 +10,14 @@ import pytest
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
-from teacher.checkpoint import State, load_state, save_state
+from teacher.data.checkpoint import State, load_state, save_state
+from teacher.data.preferences import Preference, PreferenceDataset
+from teacher.data.segments import Segment
+from teacher.datasets.predictor_files import load_predictor, save_predictor
+from teacher.datasets.preference_files import describe_space, space_of
 from teacher.errors import ConfigError, DataError
-from teacher.options import RewardConfig
-from teacher.predictor_files import load_predictor, save_predictor
-from teacher.preference_files import describe_space, space_of
-from teacher.preferences import Preference, PreferenceDataset
 from teacher.reward.predictor import RewardPredictor
-from teacher.segments import Segment
+from teacher.settings.options import RewardConfig
 
 MakeSegment = Callable[..., Segment]
 

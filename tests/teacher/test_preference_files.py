@@ -18,20 +18,20 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from teacher import HumanPreferencesEnvWrapper
-from teacher.columns import Column
-from teacher.envs.recipe import EpisodeRecipe
-from teacher.errors import ConfigError, DataError, StorageError
-from teacher.options import RewardConfig
-from teacher.preference_files import (
+from teacher.data.columns import Column
+from teacher.data.preferences import Preference, PreferenceDataset
+from teacher.data.segments import Segment
+from teacher.datasets.preference_files import (
     describe_space,
     load_preferences,
     save_preferences,
     saved_spaces,
     space_of,
 )
-from teacher.preferences import Preference, PreferenceDataset
+from teacher.envs.recipe import EpisodeRecipe
+from teacher.errors import ConfigError, DataError, StorageError
 from teacher.reward.predictor import RewardPredictor
-from teacher.segments import Segment
+from teacher.settings.options import RewardConfig
 from teacher.teach import main
 
 MakeSegment = Callable[..., Segment]

@@ -17,13 +17,13 @@ from gymnasium.spaces import Box, Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from teacher.data.preferences import Preference, PreferenceDataset, bootstrap_weights
+from teacher.data.segments import Segment, SegmentPool
+from teacher.datasets.preference_files import load_preferences, save_preferences
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.tasks import describe_task
 from teacher.errors import ConfigError, DataError
-from teacher.preference_files import load_preferences, save_preferences
-from teacher.preferences import Preference, PreferenceDataset, bootstrap_weights
-from teacher.segments import Segment, SegmentPool
 
 MakeSegment = Callable[..., Segment]
 

@@ -14,11 +14,11 @@ import pytest
 from PIL import Image
 
 from teacher.clips.encode import Frame
-from teacher.collectors.prompt import PromptCollector, terminal_descriptor
+from teacher.data.ledger import Ledger
+from teacher.data.preferences import Preference
+from teacher.data.segments import Segment
 from teacher.errors import ConfigError, RenderError
-from teacher.ledger import Ledger
-from teacher.preferences import Preference
-from teacher.segments import Segment
+from teacher.wrapper.prompt import PromptCollector, terminal_descriptor
 
 MakeSegment = Callable[..., Segment]
 PATIENCE_SECONDS = 60.0

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from teacher.options import QueryConfig, Uncertainty
-from teacher.queries import disagreement, select_pairs, sure_pairs
-from teacher.segments import Segment, SegmentPair, SegmentPool
+from teacher.data.segments import Segment, SegmentPair, SegmentPool
+from teacher.queries.selection import disagreement, select_pairs, sure_pairs
+from teacher.settings.options import QueryConfig, Uncertainty
 
 MakeSegment = Callable[..., Segment]
 

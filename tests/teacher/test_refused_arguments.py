@@ -13,19 +13,19 @@ import torch
 from gymnasium.spaces import Box
 
 from teacher import HumanPreferencesEnvWrapper
-from teacher.assembly import open_run
-from teacher.config import TeachConfig
-from teacher.demonstrations import Demonstrations, record_demonstrations
+from teacher.data.demonstrations import Demonstrations, record_demonstrations
+from teacher.data.segments import SegmentPool
 from teacher.errors import ConfigError
-from teacher.judges import ScriptedTeacher, oracle
-from teacher.loop import first_pairs
-from teacher.offline import Lesson, ask
-from teacher.options import QueryConfig, RewardConfig
+from teacher.queries.judges import ScriptedTeacher, oracle
+from teacher.queries.offline import Lesson, ask
 from teacher.reward.devices import devices_here
 from teacher.reward.predictor import RewardPredictor
-from teacher.segments import SegmentPool
+from teacher.settings.config import TeachConfig
+from teacher.settings.options import QueryConfig, RewardConfig
+from teacher.settings.teachers import Manner
 from teacher.teach import main
-from teacher.teachers import Manner
+from teacher.training.assembly import open_run
+from teacher.training.loop import first_pairs
 from teacher.wrapper import replayable
 
 SPACES = Box(-np.inf, np.inf, (3,)), Box(-1, 1, (2,), np.float32)

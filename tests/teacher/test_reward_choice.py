@@ -12,14 +12,14 @@ import pytest
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from teacher.data.preferences import Preference, PreferenceDataset
+from teacher.data.segments import Segment
+from teacher.datasets.predictor_files import load_predictor, save_predictor
+from teacher.datasets.preference_files import save_preferences
 from teacher.errors import DataError
-from teacher.options import RewardConfig
-from teacher.predictor_files import load_predictor, save_predictor
-from teacher.preference_files import save_preferences
-from teacher.preferences import Preference, PreferenceDataset
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import FitReport
-from teacher.segments import Segment
+from teacher.settings.options import RewardConfig
 from teacher.teach import main
 
 Goal = Callable[[NDArray[Any]], NDArray[Any]]

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.ppo import PPO, PPOConfig
+from teacher.data.segments import Segment
 from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
-from teacher.options import INPUTS, RewardConfig
 from teacher.reward.features import Features, Transitions
 from teacher.reward.predictor import RewardPredictor
-from teacher.run import predicted_rewards
-from teacher.segments import Segment
+from teacher.settings.options import INPUTS, RewardConfig
+from teacher.training.run import predicted_rewards
 
 MakeSegment = Callable[..., Segment]
 GRID = spaces.Box(-np.inf, np.inf, (2, 2))

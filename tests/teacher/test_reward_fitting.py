@@ -11,14 +11,14 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from teacher.options import RewardConfig
-from teacher.preferences import Preference, PreferenceDataset
+from teacher.data.preferences import Preference, PreferenceDataset
+from teacher.data.segments import Segment
 from teacher.reward.features import Features
 from teacher.reward.fitting import Fitter
 from teacher.reward.gradient import add_gradient, batch_loss
 from teacher.reward.network import RewardEnsemble
 from teacher.reward.pairs import Pairs
-from teacher.segments import Segment
+from teacher.settings.options import RewardConfig
 
 MakeSegment = Callable[..., Segment]
 CONFIG = RewardConfig(batch_size=8)

@@ -11,17 +11,17 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from agents import pixels
-from teacher.checkpoint import load_state, save_state
-from teacher.config import from_options
+from teacher.data.checkpoint import load_state, save_state
+from teacher.data.preferences import Preference, PreferenceDataset
+from teacher.data.segments import Segment
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
-from teacher.options import RewardConfig
-from teacher.preferences import Preference, PreferenceDataset
 from teacher.reward import images as module
 from teacher.reward.features import Transitions
 from teacher.reward.images import ImageEnsemble, Images, is_image_space
 from teacher.reward.predictor import RewardPredictor
-from teacher.segments import Segment
+from teacher.settings.config import from_options
+from teacher.settings.options import RewardConfig
 
 MEMBERS = 2
 SMALL = spaces.Box(0, 255, (48, 50, 3), np.uint8)

@@ -10,14 +10,14 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 
+from teacher.data.preferences import Preference, PreferenceDataset
+from teacher.data.segments import Segment
+from teacher.datasets.predictor_files import load_predictor, save_predictor
 from teacher.errors import ConfigError, DataError
 from teacher.metrics import rank_correlation
-from teacher.options import RewardConfig
-from teacher.predictor_files import load_predictor, save_predictor
-from teacher.preferences import Preference, PreferenceDataset
 from teacher.reward.modules import OwnEnsemble
 from teacher.reward.predictor import RewardPredictor
-from teacher.segments import Segment
+from teacher.settings.options import RewardConfig
 
 MakeSegment = Callable[..., Segment]
 SPACES = Box(-np.inf, np.inf, (3,)), Box(-1, 1, (2,), np.float32)

@@ -8,10 +8,10 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 
-from teacher.offline import RecordedEpisode
-from teacher.options import RewardConfig
+from teacher.queries.offline import RecordedEpisode
 from teacher.reward.features import Transitions
 from teacher.reward.predictor import RewardPredictor
+from teacher.settings.options import RewardConfig
 
 VECTORS = Box(-np.inf, np.inf, (3,)), Box(-1, 1, (2,), np.float32)
 IMAGES, STACKS = (Box(0, 255, (*stack, 16, 16), np.uint8) for stack in ((3,), (2, 3)))

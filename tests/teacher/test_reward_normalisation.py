@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from teacher.options import RewardConfig
 from teacher.reward.normalisation import Normalisation
+from teacher.settings.options import RewardConfig
 
 
 def normalisation(**settings: Any) -> Normalisation:

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from teacher.options import RewardConfig
 from teacher.reward.optimizer import Adam, FlatParameters
 from teacher.reward.regularisation import Regulariser
+from teacher.settings.options import RewardConfig
 
 LEARNING_RATE = 0.01
 

@@ -11,14 +11,14 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from teacher.checkpoint import load_state, save_state
+from teacher.data.checkpoint import load_state, save_state
+from teacher.data.preferences import Preference, PreferenceDataset, bootstrap_weights
+from teacher.data.segments import Segment
 from teacher.errors import ConfigError, DataError
 from teacher.metrics import rank_correlation
-from teacher.options import RewardConfig
-from teacher.preferences import Preference, PreferenceDataset, bootstrap_weights
 from teacher.reward.idle import refuse_idle_of_network
 from teacher.reward.predictor import RewardPredictor
-from teacher.segments import Segment
+from teacher.settings.options import RewardConfig
 
 MakeSegment = Callable[..., Segment]
 OBSERVATIONS = spaces.Box(-np.inf, np.inf, (3,))

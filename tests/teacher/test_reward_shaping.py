@@ -10,12 +10,12 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from teacher.options import RewardConfig
-from teacher.preferences import Preference, PreferenceDataset
+from teacher.data.preferences import Preference, PreferenceDataset
+from teacher.data.segments import Segment
 from teacher.reward.features import Features
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.shaping import ShapedEnsemble
-from teacher.segments import Segment
+from teacher.settings.options import RewardConfig
 
 MakeSegment = Callable[..., Segment]
 INPUTS = "state,action,next_state,terminated"

@@ -13,15 +13,15 @@ from rich.console import Console
 from agents.defaults import BY_NAME
 from agents.on_policy import OnPolicyConfig
 from agents.ppo import PPOConfig
-from teacher.assembly import build_run, open_run, prepared_directory
 from teacher.behaviours import counter_clockwise
-from teacher.checkpoint import CHECKPOINT_NAME, load_state
-from teacher.config import RunSettings, TeachConfig, from_options
+from teacher.data.checkpoint import CHECKPOINT_NAME, load_state
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task, task_of
 from teacher.errors import BehaviourError, ConfigError
-from teacher.loop import Round, train
-from teacher.start import check
+from teacher.settings.config import RunSettings, TeachConfig, from_options
+from teacher.training.assembly import build_run, open_run, prepared_directory
+from teacher.training.loop import Round, train
+from teacher.training.start import check
 
 QUIET = Console(quiet=True)
 CARTPOLE = replace(BY_NAME["CartPole"].ppo, normalize_rewards=True, anneal_timesteps=9000)
@@ -100,7 +100,7 @@ def test_of_large_episodes_few_are_kept_whole_and_all_are_counted(
         env_id="teacher/MovingDot-v1", predictor="rl", name="x", no_videos=True, runs_dir=str(tmp_path)
     )
     episodes = list(islice(random_trajectories(describe_task(config.env_id), seed=1), 8))
-    monkeypatch.setattr("teacher.run.EPISODE_BYTES", 3 * episodes[0].nbytes + 1)
+    monkeypatch.setattr("teacher.training.run.EPISODE_BYTES", 3 * episodes[0].nbytes + 1)
     with open_run(config, QUIET) as run:
         run.remember(episodes)
         assert list(run.episodes) == episodes[-3:]

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from teacher.config import RateName, ScheduleName, TeachConfig
 from teacher.errors import ConfigError
-from teacher.schedules import (
+from teacher.queries.schedules import (
     ConstantRate,
     ExponentialSchedule,
     LabelSchedule,
@@ -19,6 +18,7 @@ from teacher.schedules import (
     make_schedule,
     named_rate,
 )
+from teacher.settings.config import RateName, ScheduleName, TeachConfig
 
 labels = st.integers(0, 2000)
 rates = st.sampled_from(get_args(RateName))

@@ -10,15 +10,15 @@ import gymnasium as gym
 import pytest
 from rich.console import Console
 
-from teacher.checks import named_values
-from teacher.command import command_of
-from teacher.config import TeachConfig, load_config
 from teacher.envs.tasks import TaskInfo
 from teacher.errors import EnvironmentUnsuitableError, TeacherError
-from teacher.options import RewardConfig
-from teacher.run import segment_length
-from teacher.start import check
+from teacher.settings.checks import named_values
+from teacher.settings.command import command_of
+from teacher.settings.config import TeachConfig, load_config
+from teacher.settings.options import RewardConfig
 from teacher.teach import main, parse_arguments, read_arguments
+from teacher.training.run import segment_length
+from teacher.training.start import check
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ import sys
 import uuid
 from pathlib import Path
 
-from teacher.config import TeachConfig, save_config
-from teacher.ledger import LEDGER_NAME, Ledger
+from teacher.data.ledger import LEDGER_NAME, Ledger
+from teacher.settings.config import TeachConfig, save_config
 from teacher.teach import COMMANDS
 
 SLOW = ("torch", "mujoco", "matplotlib", "tensorboard", "boto3", "redis", "celery", "requests", "django")

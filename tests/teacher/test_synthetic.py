@@ -7,12 +7,12 @@ from uuid import uuid4
 
 import pytest
 
-from teacher.collectors.synthetic import SyntheticTeacher
+from teacher.data.ledger import Comparison, Ledger
+from teacher.data.segments import Segment
 from teacher.errors import BehaviourError
-from teacher.judges import Judge, ScriptedTeacher
-from teacher.ledger import Comparison, Ledger
-from teacher.segments import Segment
-from teacher.teachers import Manner
+from teacher.queries.judges import Judge, ScriptedTeacher
+from teacher.queries.synthetic import SyntheticTeacher
+from teacher.settings.teachers import Manner
 
 MakeSegment = Callable[..., Segment]
 

@@ -15,13 +15,14 @@ import gymnasium as gym
 import pytest
 
 from agents.errors import RankLostError
-from teacher import interrupts, loop
-from teacher.checkpoint import load_state
-from teacher.collectors import human
-from teacher.config import TeachConfig
-from teacher.ledger import Ledger
-from teacher.run import Run
+from teacher import interrupts
+from teacher.data.checkpoint import load_state
+from teacher.data.ledger import Ledger
+from teacher.labeling import human
+from teacher.settings.config import TeachConfig
 from teacher.teach import main, parse_arguments
+from teacher.training import loop
+from teacher.training.run import Run
 
 TEACH = [sys.executable, "-m", "teacher.teach"]
 

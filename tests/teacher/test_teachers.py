@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from teacher.errors import ConfigError
-from teacher.teachers import RETURNS_REMEMBERED, Answerer, Manner
+from teacher.settings.teachers import RETURNS_REMEMBERED, Answerer, Manner
 
 RETURNS = np.random.default_rng(1).normal(size=(4000, 2)).tolist()
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from teacher.clips.render import Shot, Stage
+from teacher.data.segments import SegmentPool
 from teacher.envs.collect import CollectGame, everyone
 from teacher.envs.make import make_env
 from teacher.envs.minigrid import cells
 from teacher.envs.random_episodes import check_replay, random_trajectories
 from teacher.envs.tasks import describe_task
 from teacher.errors import ConfigError, EnvironmentUnsuitableError
-from teacher.segments import SegmentPool
 from teacher.teach import main
 
 OWN = """

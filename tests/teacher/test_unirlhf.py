@@ -10,10 +10,10 @@ import h5py
 import numpy as np
 import pytest
 
+from teacher.datasets.preference_files import load_preferences
+from teacher.datasets.unirlhf import crowd_preferences, load_crowd_labels
 from teacher.errors import ConfigError, DataError
-from teacher.preference_files import load_preferences
 from teacher.teach import main
-from teacher.unirlhf import crowd_preferences, load_crowd_labels
 
 NAMED = "domain_mujoco_env_hopper-medium-v2_num_4_len_5_0123abcd"
 STARTS = np.array([[0, 24], [3, 12], [30, 5], [19, 1]])  # each within one episode of the table below

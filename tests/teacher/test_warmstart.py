@@ -17,13 +17,13 @@ from rich.console import Console
 
 from agents.ppo import PPO
 from agents.trpo import TRPO
-from teacher.assembly import build_run, prepared_directory
-from teacher.checkpoint import load_state, save_state
-from teacher.config import RunSettings, TeachConfig, load_config
-from teacher.demonstrations import KEYS, load_demonstrations, record_demonstrations, save_demonstrations
-from teacher.run import Run
-from teacher.start import check
+from teacher.data.checkpoint import load_state, save_state
+from teacher.data.demonstrations import KEYS, load_demonstrations, record_demonstrations, save_demonstrations
+from teacher.settings.config import RunSettings, TeachConfig, load_config
 from teacher.teach import main
+from teacher.training.assembly import build_run, prepared_directory
+from teacher.training.run import Run
+from teacher.training.start import check
 
 EXPERT = Path("runs/CartPole-v1/expert")
 

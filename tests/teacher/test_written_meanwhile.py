@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-from teacher.assembly import open_run
-from teacher.config import TeachConfig
-from teacher.dataset_card import check_folder
-from teacher.demonstrations import Demonstrations, save_demonstrations
+from teacher.data.demonstrations import Demonstrations, save_demonstrations
+from teacher.datasets.dataset_card import check_folder
+from teacher.datasets.predictor_files import save_predictor
+from teacher.datasets.preference_files import save_preferences
 from teacher.envs.random_episodes import random_trajectories
 from teacher.files import require_new
-from teacher.options import RewardConfig
-from teacher.predictor_files import save_predictor
-from teacher.preference_files import save_preferences
 from teacher.reward.predictor import RewardPredictor
-from teacher.saved_run import SavedRun
+from teacher.settings.config import TeachConfig
+from teacher.settings.options import RewardConfig
 from teacher.teach import main
+from teacher.training.assembly import open_run
+from teacher.training.saved_run import SavedRun
 
 IMITATION = Path(__file__).parent / "trajectories" / "data" / "imitation"
 SPACES = Box(-np.inf, np.inf, (4,)), Discrete(2)  # of what is there
@@ -57,13 +57,13 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("line", "module"),
     [
         ("fit labels.npz new.npz --max_updates 1", "teacher.cli.fit"),
-        ("export runs/Pendulum-v1/a new.npz", "teacher.export"),
-        ("export runs/Pendulum-v1/a new.parquet", "teacher.export"),
+        ("export runs/Pendulum-v1/a new.npz", "teacher.training.export"),
+        ("export runs/Pendulum-v1/a new.parquet", "teacher.training.export"),
         ("export runs/Pendulum-v1/a --predictor new.npz", "teacher.cli.export"),
         ("record runs/Pendulum-v1/a new.npz --episodes 1", "teacher.cli.record"),
         (f"import {IMITATION} new.npz", "teacher.cli.import_files"),
-        ("relabel predictor.npz shown.npz new.npz", "teacher.trajectories.files"),
-        (f"relabel predictor.npz {IMITATION} new", "teacher.trajectories.files"),
+        ("relabel predictor.npz shown.npz new.npz", "teacher.datasets.trajectories.files"),
+        (f"relabel predictor.npz {IMITATION} new", "teacher.datasets.trajectories.files"),
     ],
     ids=lambda value: value if value.startswith("teacher.") else value.split()[0],
 )
@@ -108,7 +108,7 @@ def test_an_export_into_a_new_folder_writes_over_no_file_in_it(
         (folder / name).write_text(THEIRS)
         return is_new
 
-    monkeypatch.setattr("teacher.export.check_folder", look)
+    monkeypatch.setattr("teacher.training.export.check_folder", look)
     assert main(["export", str(material / "runs" / "Pendulum-v1" / "a"), str(folder)]) == 2
     assert f"{name} exists; choose another name or remove it" in capsys.readouterr().err
     assert (folder / name).read_text() == THEIRS

@@ -20,7 +20,13 @@ from playwright.sync_api import Browser, expect
 from stack.folder import Folder
 from stack.postgres import PostgreSQL
 from stack.site import STORAGE, Site
-from teacher.client import ClipReference, Experiment, ExperimentSettings, FeedbackClient, Registration
+from teacher.labeling.client import (
+    ClipReference,
+    Experiment,
+    ExperimentSettings,
+    FeedbackClient,
+    Registration,
+)
 from teacher.storage import open_storage
 
 ROOT = Path(__file__).parents[3]

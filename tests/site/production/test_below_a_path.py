@@ -19,7 +19,7 @@ from human_feedback_site.environment import OWN_ADDRESSES
 from human_feedback_site.feedback.pages.urls import urlpatterns as page_patterns
 from human_feedback_site.urls import urlpatterns
 from teacher.bots import Bot
-from teacher.client import ExperimentSettings
+from teacher.labeling.client import ExperimentSettings
 from tests.below_a_path import PASSWORD, PATH, Below, below_a_path, make_admin
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from teacher.clips import ClipRenderer
 from teacher.clips.gl import select_gl
+from teacher.data.segments import Segment
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.segments import Segment
 
 Record = Callable[..., Segment]
 Inspect = Callable[[Path], "Mp4"]

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from teacher.clips import ClipJob, ClipRenderer, Shot
+from teacher.data.segments import Segment
 from teacher.errors import RenderError, ReplayMismatchError
-from teacher.segments import Segment
 
 Record = Callable[..., Segment]
 Started = Callable[[], list[int]]
@@ -179,7 +179,7 @@ _PARENT = """
 import sys
 from pathlib import Path
 from teacher.clips import ClipJob, ClipRenderer, Shot
-from teacher.segments import Segment
+from teacher.data.segments import Segment
 folder = Path(sys.argv[1])
 segment = Segment.from_bytes((folder / "segment").read_bytes())
 ClipRenderer(workers=1).submit(ClipJob(Shot.of(segment), folder / "a.mp4", 10)).result()

@@ -15,9 +15,9 @@ import pytest
 
 from teacher.clips import CLIP_SIZE, ClipJob, Shot, render
 from teacher.clips.encode import Frame, encode
+from teacher.data.segments import Segment
 from teacher.envs.recipe import library_versions
 from teacher.errors import RenderError, ReplayMismatchError
-from teacher.segments import Segment
 
 Record = Callable[..., Segment]
 Inspect = Callable[[Path], Any]
@@ -196,7 +196,7 @@ def render_elsewhere(
 import sys
 from pathlib import Path
 from teacher.clips import ClipJob, Shot, render
-from teacher.segments import Segment
+from teacher.data.segments import Segment
 segment = Segment.from_bytes(sys.stdin.buffer.read())
 {before}
 render(ClipJob(Shot.of(segment), Path(sys.argv[1]), 10))

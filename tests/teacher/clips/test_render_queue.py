@@ -20,12 +20,12 @@ import psutil
 import pytest
 import redis
 
-from teacher.clips import ClipJob, ClipRenderer, Shot
-from teacher.collectors import backoff, render_queue
-from teacher.collectors.backoff import Backoff
-from teacher.collectors.render_queue import RenderQueue, WorkersStore
+from teacher.clips import ClipJob, ClipRenderer, Shot, backoff
+from teacher.clips.backoff import Backoff
+from teacher.data.segments import Segment
 from teacher.errors import RenderError, ReplayMismatchError
-from teacher.segments import Segment
+from teacher.labeling import render_queue
+from teacher.labeling.render_queue import RenderQueue, WorkersStore
 from teacher.storage import Storage, open_storage
 
 Notices = Callable[[], list[str]]

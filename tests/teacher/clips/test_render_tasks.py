@@ -18,8 +18,8 @@ from redis.exceptions import RedisError
 
 from teacher import render_tasks
 from teacher.clips import ClipJob, Shot
+from teacher.data.segments import Segment
 from teacher.render_tasks import clip_request, render_clip
-from teacher.segments import Segment
 
 Request = dict[str, Any]
 

@@ -35,7 +35,7 @@ from teacher.clips import Shot
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
 from teacher.errors import RenderError
-from teacher.segments import slice_of
+from teacher.data.segments import slice_of
 
 episode = next(random_trajectories(describe_task(sys.argv[1]), 1, num_envs=1))
 try:

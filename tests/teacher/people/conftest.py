@@ -17,21 +17,21 @@ import requests
 
 from teacher import bots
 from teacher.bots import Bot
-from teacher.client import ExperimentSettings, FeedbackClient
-from teacher.clips import ClipJob, ClipRenderer
+from teacher.clips import ClipJob, ClipRenderer, backoff
 from teacher.clips.gl import select_gl
-from teacher.collectors import backoff, human, publisher
-from teacher.collectors.human import HumanCollector
-from teacher.collectors.publisher import Publication
-from teacher.embedded_site import SiteHandle, ensure_site
+from teacher.data.ledger import Ledger
+from teacher.data.preferences import Preference
+from teacher.data.segments import Segment, SegmentPool
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
-from teacher.judges import Value, true_return
-from teacher.ledger import Ledger
-from teacher.preferences import Preference
-from teacher.segments import Segment, SegmentPool
+from teacher.labeling import human, publisher
+from teacher.labeling.client import ExperimentSettings, FeedbackClient
+from teacher.labeling.embedded_site import SiteHandle, ensure_site
+from teacher.labeling.human import HumanCollector
+from teacher.labeling.publisher import Publication
+from teacher.queries.judges import Value, true_return
+from teacher.settings.teachers import Manner
 from teacher.storage import Storage, open_storage
-from teacher.teachers import Manner
 from tests.teacher.people.sites import is_held, kill_site
 
 Pair = tuple[Segment, Segment]

@@ -13,9 +13,9 @@ import pytest
 import requests
 
 from teacher.bots import Bot, choose, main
-from teacher.embedded_site import SiteHandle
-from teacher.segments import Segment
-from teacher.teachers import Answerer, Manner
+from teacher.data.segments import Segment
+from teacher.labeling.embedded_site import SiteHandle
+from teacher.settings.teachers import Answerer, Manner
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from teacher.client import FeedbackClient
 from teacher.errors import SiteRefusedError, SiteUnreachableError
 from teacher.files import read_token
+from teacher.labeling.client import FeedbackClient
 
 Answer = tuple[int, dict[str, str], bytes]
 RIGHT = "tt_right"

@@ -11,8 +11,8 @@ import pytest
 
 from teacher.cli import doctor
 from teacher.cli.doctor import Finding, Machine, examine
-from teacher.embedded_site import SiteHandle
 from teacher.extras import EXTRAS
+from teacher.labeling.embedded_site import SiteHandle
 from teacher.teach import main
 
 ROOT = Path(__file__).parents[3]

@@ -17,9 +17,9 @@ from typing import IO, Any
 import pytest
 import requests
 
-from teacher.client import ExperimentSettings, FeedbackClient
-from teacher.embedded_site import SiteHandle, ensure_site
 from teacher.errors import ConfigError, SiteUnreachableError
+from teacher.labeling.client import ExperimentSettings, FeedbackClient
+from teacher.labeling.embedded_site import SiteHandle, ensure_site
 from tests.reverse_proxy import reverse_proxy
 from tests.teacher.people.conftest import MakeState
 from tests.teacher.people.sites import announced, is_held, kill_site
@@ -31,7 +31,7 @@ embedded.GRACE_SECONDS = 0.5
 sys.exit(embedded.main())
 """
 HOLD_SITE = f"""
-import sys, pathlib, teacher.embedded_site as embedded
+import sys, pathlib, teacher.labeling.embedded_site as embedded
 embedded.COMMAND = (sys.executable, "-c", {HASTY_SITE!r})
 site = embedded.ensure_site(pathlib.Path(sys.argv[1]))
 print(site.instance_id, site.url, flush=True)

@@ -11,10 +11,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from teacher.behaviours import counter_clockwise
-from teacher.client import ExperimentSettings, FeedbackClient
 from teacher.clips import ClipJob, ClipRenderer, Shot, render
-from teacher.collectors import human
-from teacher.embedded_site import SiteHandle
+from teacher.data.ledger import Comparison, Ledger
+from teacher.data.segments import Segment
 from teacher.errors import (
     ForgottenError,
     RenderError,
@@ -22,9 +21,10 @@ from teacher.errors import (
     SiteUnreachableError,
     StorageError,
 )
-from teacher.ledger import Comparison, Ledger
-from teacher.people import Site, SiteOptions, about_lost, open_site, reopen_experiment
-from teacher.segments import Segment
+from teacher.labeling import human
+from teacher.labeling.client import ExperimentSettings, FeedbackClient
+from teacher.labeling.embedded_site import SiteHandle
+from teacher.labeling.people import Site, SiteOptions, about_lost, open_site, reopen_experiment
 from teacher.storage import FolderStorage
 from tests.teacher.people.conftest import CLIP_SIZE
 

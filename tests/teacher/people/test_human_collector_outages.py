@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from teacher.client import ExperimentSettings
-from teacher.collectors import publisher
-from teacher.embedded_site import ensure_site
+from teacher.data.segments import Segment
 from teacher.errors import SiteRefusedError, StorageError
-from teacher.segments import Segment
+from teacher.labeling import publisher
+from teacher.labeling.client import ExperimentSettings
+from teacher.labeling.embedded_site import ensure_site
 from teacher.storage import FolderStorage
 from tests.teacher.people.sites import announced, kill_site
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from teacher.embedded_site import SiteHandle
+from teacher.labeling.embedded_site import SiteHandle
 
 
 @pytest.mark.usefixtures("s3_variables")

@@ -9,8 +9,8 @@ import pytest
 
 from teacher import HumanPreferencesEnvWrapper
 from teacher.bots import Bot
-from teacher.embedded_site import SiteHandle
-from teacher.options import RewardConfig
+from teacher.labeling.embedded_site import SiteHandle
+from teacher.settings.options import RewardConfig
 from teacher.wrapper import SiteOptions
 
 PATIENCE_SECONDS = 240.0

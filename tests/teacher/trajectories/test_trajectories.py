@@ -16,13 +16,13 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 from pyarrow import ipc
 
-from teacher.demonstrations import load_demonstrations, save_demonstrations
+from teacher.data.demonstrations import load_demonstrations, save_demonstrations
+from teacher.datasets.trajectories import Recording, as_demonstrations, load_trajectories, relabel
 from teacher.envs.make import make_env
 from teacher.errors import ConfigError, DataError, StorageError
-from teacher.options import RewardConfig
 from teacher.reward.features import Transitions
 from teacher.reward.predictor import RewardPredictor
-from teacher.trajectories import Recording, as_demonstrations, load_trajectories, relabel
+from teacher.settings.options import RewardConfig
 
 DATA = Path(__file__).parent / "data"
 SPACES = Box(-np.inf, np.inf, (4,)), Discrete(2)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from teacher import HumanPreferencesEnvWrapper, HumanPreferencesVectorWrapper
-from teacher.options import RewardConfig
+from teacher.settings.options import RewardConfig
 
 SMALL = RewardConfig(members=2, hidden=16, refit_after=0.5, epochs=4)
 INSIDE: dict[str, Any] = {  # all within step, with few labels

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from teacher.decisions import Decision
+from teacher.data.decisions import Decision
+from teacher.data.segments import Segment
 from teacher.errors import BackgroundError
-from teacher.segments import Segment
 from teacher.wrapper import tutor
 from tests.teacher.wrapper.conftest import Wrap, play
 

@@ -14,10 +14,10 @@ from gymnasium.wrappers import RenderCollection
 from stable_baselines3.common.monitor import Monitor
 
 from teacher import FixedHorizon
+from teacher.data.ledger import LEDGER_NAME, Comparison, Ledger
 from teacher.envs.make import make_again
 from teacher.envs.trial import usual_length
 from teacher.errors import EnvironmentUnsuitableError
-from teacher.ledger import LEDGER_NAME, Comparison, Ledger
 from teacher.wrapper import fitting
 from teacher.wrapper.fitting import fitted
 from teacher.wrapper.settings import WrapperConfig

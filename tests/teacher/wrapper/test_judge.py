@@ -6,8 +6,8 @@ import types
 
 import pytest
 
+from teacher.data.steps import RewardedSteps
 from teacher.errors import BackgroundError, BehaviourError, ConfigError
-from teacher.steps import RewardedSteps
 from tests.teacher.wrapper.conftest import Wrap, play
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
-from teacher.decisions import Decision
+from teacher.data.decisions import Decision
+from teacher.data.segments import Segment
 from teacher.envs.episodes import replay
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
-from teacher.options import RewardConfig
 from teacher.reward import predictor
-from teacher.segments import Segment
+from teacher.settings.options import RewardConfig
 from tests.teacher.wrapper.conftest import SMALL, Line, Wrap, WrapVector, play
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from teacher.decisions import Decision
+from teacher.data.decisions import Decision
+from teacher.data.segments import Segment
+from teacher.datasets.preference_files import load_preferences
 from teacher.errors import BackgroundError, BehaviourError
-from teacher.preference_files import load_preferences
-from teacher.schedules import ConstantRate, ExponentialSchedule
-from teacher.segments import Segment
+from teacher.queries.schedules import ConstantRate, ExponentialSchedule
 from teacher.wrapper import tutor
 from tests.teacher.wrapper.conftest import SMALL, Line, Wrap, WrapVector, play
 

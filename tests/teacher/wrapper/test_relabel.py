@@ -22,9 +22,9 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from teacher import HumanPreferencesEnvWrapper
 from teacher.errors import ConfigError, DataError
-from teacher.options import RewardConfig
 from teacher.reward import relabeling
 from teacher.reward.relabeling import relabeled
+from teacher.settings.options import RewardConfig
 from tests.teacher.wrapper.conftest import SMALL, Line, Wrap, WrapVector, play
 
 ALL = RewardConfig(

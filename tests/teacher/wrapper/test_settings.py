@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from teacher.errors import ConfigError
-from teacher.options import QueryConfig, RewardConfig
-from teacher.people import SiteOptions
-from teacher.schedules import ConstantRate
+from teacher.labeling.people import SiteOptions
+from teacher.queries.schedules import ConstantRate
+from teacher.settings.options import QueryConfig, RewardConfig
 from teacher.wrapper.settings import DROPPED, WrapperConfig, read_settings
 
 # Of HumanPreferencesEnvWrapper in DRLHP, but for env and reward_predictor_network.

@@ -1,1 +1,0 @@
-"""Where answers come from: a synthetic teacher at once, people through the site later."""

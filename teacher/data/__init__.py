@@ -1,0 +1,1 @@
+"""What is kept: episodes' segments, preferences, the ledger, checkpoints, demonstrations."""

@@ -1,0 +1,137 @@
+"""Demonstrations in memory: whole episodes, and their division for behaviour cloning."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from teacher.errors import ConfigError, DataError, counted
+from teacher.settings.checks import COUNT, SEED, whole_number
+
+Pairs = tuple[NDArray[Any], NDArray[Any]]
+"""Observations ``(n, *S)`` and actions ``(n, *A)``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Demonstrations:
+    """Whole episodes, one after another; ``n`` steps in all. The space of a Discrete has the shape ``(1,)``.
+
+    Attributes:
+        obs: ``(n, *S)``, raw, each before its step.
+        actions: ``(n, *A)``, as the environment executed them.
+        rewards: ``(n,)``, the environment's.
+        episode_returns: ``(episodes,)``, the undiscounted sums of rewards.
+        episode_starts: ``(n,)``, True at the first step of each episode.
+        final_obs: ``(episodes, *S)``, after the last step of each; None where that is not known.
+        terminated: ``(episodes,)``, whether the environment ended each, rather than a time limit; None where
+            that is not known.
+    """
+
+    obs: NDArray[Any]
+    actions: NDArray[Any]
+    rewards: NDArray[np.float64]
+    episode_returns: NDArray[np.float64]
+    episode_starts: NDArray[np.bool_]
+    final_obs: NDArray[Any] | None = None
+    terminated: NDArray[np.bool_] | None = None
+
+    def __len__(self) -> int:
+        return len(self.obs)
+
+    def summary(self) -> str:
+        """How much there is and how good it is, in one line."""
+        returns = self.episode_returns
+        return (
+            f"{counted(len(returns), 'episode')}, {counted(len(self), 'step')}, "
+            f"return {returns.mean():.1f} +- {returns.std():.1f} ({returns.min():.1f} to {returns.max():.1f})"
+        )
+
+    def limited(self, episodes: int) -> "Demonstrations":
+        """The first so many episodes, exactly. Raises :class:`DataError` where there are fewer."""
+        if not 1 <= episodes <= len(self.episode_returns):
+            raise DataError(
+                f"expected a traj_limitation of 1 to {len(self.episode_returns)}, the episodes there are, "
+                f"got {episodes}; record more, or ask for fewer"
+            )
+        steps = [*np.flatnonzero(self.episode_starts), len(self)][episodes]
+        return Demonstrations(
+            self.obs[:steps],
+            self.actions[:steps],
+            self.rewards[:steps],
+            self.episode_returns[:episodes],
+            self.episode_starts[:steps],
+            None if self.final_obs is None else self.final_obs[:episodes],
+            None if self.terminated is None else self.terminated[:episodes],
+        )
+
+    def next_obs(self) -> NDArray[Any] | None:
+        """``(n, *S)``, each after its step; None where those after the last ones are not known."""
+        if self.final_obs is None:
+            return None
+        following = np.roll(self.obs, -1, axis=0)
+        following[np.roll(self.episode_starts, -1)] = self.final_obs
+        return following
+
+    def terminations(self) -> NDArray[np.bool_] | None:
+        """``(n,)``, whether the environment ended the episode with that step; None where it is not known."""
+        if self.terminated is None:
+            return None
+        ends = np.roll(self.episode_starts, -1)  # the last step of each
+        ends[ends] = self.terminated
+        return ends
+
+    def split(
+        self, train_fraction: float = 0.7, batch_size: int = 64, seed: int = 0, *, shuffle: bool = True
+    ) -> "Split":
+        """Divide the episodes at random into those to train on and those to validate on.
+
+        Args:
+            train_fraction: share of the episodes to train on, rounded, but at least one on either side; 1
+                leaves none to validate on.
+            batch_size: transitions per minibatch, at least (where there are as many).
+            seed: of the division and of the order of the minibatches.
+            shuffle: whether the minibatches are drawn in random order, another in each epoch.
+
+        Raises:
+            ConfigError: a value is out of range.
+            DataError: a single episode cannot be divided.
+        """
+        if not 0 < train_fraction <= 1:
+            raise ConfigError(f"expected a train_fraction above 0 and up to 1, got {train_fraction}")
+        batch_size = whole_number(batch_size, "batch_size", COUNT)
+        episodes, rng = len(self.episode_returns), np.random.default_rng(whole_number(seed, "seed", SEED))
+        if train_fraction == 1:
+            for_training = np.ones(episodes, bool)
+        elif episodes == 1:
+            raise DataError("a single episode cannot be divided: pass a train_fraction of 1, or record more")
+        else:
+            count = min(max(round(train_fraction * episodes), 1), episodes - 1)
+            for_training = rng.permutation(episodes) < count
+        steps = for_training[np.cumsum(self.episode_starts) - 1]
+        train, validation = ((self.obs[chosen], self.actions[chosen]) for chosen in (steps, ~steps))
+        return Split(train, validation, batch_size, rng if shuffle else None)
+
+
+class Split:
+    """Demonstrations to train on, in minibatches, and others to validate on.
+
+    Attributes:
+        train: to train on.
+        validation: of other episodes, possibly none.
+    """
+
+    def __init__(
+        self, train: Pairs, validation: Pairs, batch_size: int, rng: np.random.Generator | None
+    ) -> None:
+        self.train = train
+        self.validation = validation
+        self._batch_size = batch_size
+        self._rng = rng
+
+    def epoch(self) -> Iterator[NDArray[np.intp]]:
+        """Rows of ``train``, each once, in minibatches whose sizes differ by one at most."""
+        size = len(self.train[0])
+        order = np.arange(size) if self._rng is None else self._rng.permutation(size)
+        yield from np.array_split(order, max(1, size // self._batch_size))

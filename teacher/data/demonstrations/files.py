@@ -1,0 +1,166 @@
+"""Files of demonstrations.
+
+A file is an ``.npz`` of plain arrays as Stable Baselines 2 wrote them (``generate_expert_traj``): whole
+episodes, one after another, under the names in :data:`KEYS`. Its files load here. Images lie
+beside the file, in a folder of PNG files, and ``obs`` holds their relative paths. Files of this program hold
+:data:`LAST` and :data:`ENDED` as well.
+"""
+
+import contextlib
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from teacher.data.demonstrations.episodes import Demonstrations
+from teacher.data.images import are_images, read_images, write_images
+from teacher.data.steps import fits_float32
+from teacher.errors import DataError, StorageError, one_line
+from teacher.files import DAMAGED_ARCHIVE, opened_archive, written_whole
+
+KEYS = ("obs", "actions", "rewards", "episode_returns", "episode_starts")
+"""The arrays of a file."""
+LAST = "final_obs"
+"""One more array, without which nobody knows what the last step of each episode led to."""
+ENDED = "terminated"
+"""One more array, without which nobody knows whether the environment ended each episode."""
+
+
+def save_demonstrations(path: str | Path, demonstrations: Demonstrations, *, new: bool = False) -> None:
+    """Write the file, whole or not at all; images into a new folder ``<name>-images`` beside it.
+
+    Args:
+        path: the file.
+        demonstrations: what is to be in it.
+        new: replace no file, also where somebody has written one meanwhile.
+
+    Raises:
+        ConfigError: there is such a folder already, or with ``new`` such a file.
+        DataError: :func:`load_demonstrations` would refuse it.
+        StorageError: it cannot be written.
+    """
+    path = Path(path)
+    arrays = {key: getattr(demonstrations, key) for key in KEYS}
+    arrays |= {key: array for key in (LAST, ENDED) if (array := getattr(demonstrations, key)) is not None}
+    try:
+        _checked(arrays)
+    except DataError as error:
+        raise DataError(f"{path} is not written, because nothing could read it: {error}") from error
+    with contextlib.ExitStack() as undo:
+        if are_images(demonstrations.obs):
+            folder = path.with_name(f"{path.stem}-images")
+            seen = [key for key in ("obs", LAST) if key in arrays]
+            names = write_images(folder, np.concatenate([arrays[key] for key in seen]))
+            undo.callback(shutil.rmtree, folder)
+            paths = np.array([f"{folder.name}/{name}" for name in names])
+            arrays |= dict(zip(seen, np.split(paths, [len(demonstrations)]), strict=False))
+        try:
+            with written_whole(path, new=new) as file:
+                np.savez(file, **arrays)
+        except OSError as error:
+            raise StorageError(f"cannot write the demonstrations {path}: {error.strerror}") from error
+        undo.pop_all()
+
+
+def load_demonstrations(
+    source: str | Path | Mapping[str, NDArray[Any]], traj_limitation: int | None = None
+) -> Demonstrations:
+    """Read and check demonstrations. Images are held in memory, in one byte for each number.
+
+    Args:
+        source: a file of :func:`save_demonstrations` or of Stable Baselines 2, or its arrays by name.
+        traj_limitation: take only the first so many episodes.
+
+    Raises:
+        DataError: the file or an image is missing, damaged or pickled, its arrays do not fit each other or
+            hold a NaN, the path of an image leads out of the file's folder, or there are fewer episodes than
+            wanted.
+    """
+    source = source if isinstance(source, Mapping) else Path(source)
+    name, arrays = ("the dictionary", source) if isinstance(source, Mapping) else (source, _read(source))
+    try:
+        for key in ("obs", LAST):
+            if not isinstance(source, Mapping) and key in arrays and arrays[key].dtype.kind == "U":
+                arrays = {**arrays, key: read_images(source.parent, arrays[key].ravel().tolist())}
+        demonstrations = _checked(arrays)
+    except DataError as error:
+        raise DataError(f"{name} holds no demonstrations: {error}") from error
+    return demonstrations if traj_limitation is None else demonstrations.limited(traj_limitation)
+
+
+def _read(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with path.open("rb") as file, opened_archive(file) as archive:
+            return {key: archive[key] for key in (*KEYS, LAST, ENDED) if key in archive}
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+    except DAMAGED_ARCHIVE as error:
+        raise DataError(
+            f"{path} is no readable file of demonstrations ({one_line(error)}); expected an .npz of "
+            "plain arrays, because a pickled one could run anything"
+        ) from error
+
+
+def _require_numbers(key: str, array: NDArray[Any]) -> None:
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"expected numbers in {key}, got {array.dtype}")
+
+
+def _require_finite(key: str, array: NDArray[Any], starts: NDArray[np.bool_]) -> None:
+    rows = np.argwhere(~fits_float32(array))[:, 0]
+    if rows.size:
+        row, firsts, place = int(rows[0]), np.flatnonzero(starts), f"that of episode {rows[0]}"
+        if key not in ("episode_returns", LAST) and starts[0]:
+            episode = int(np.searchsorted(firsts, row, side="right")) - 1
+            place = f"step {row - firsts[episode]} of episode {episode}"
+        raise DataError(f"{key} holds a NaN, an infinity or a number beyond 3.4e38 in row {row}, {place}")
+
+
+def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
+    """The arrays in the dtypes and shapes promised. Raises :class:`DataError` without saying where from."""
+    missing = [key for key in KEYS if key not in arrays]
+    if missing:
+        raise DataError(f"expected the arrays {', '.join(KEYS)}, but {', '.join(missing)} is missing")
+    obs, actions, *columns = (np.atleast_1d(arrays[key]) for key in KEYS)
+    if obs.dtype.kind in "US":
+        raise DataError(
+            "obs holds paths of images; expected a file beside them, or the images, (steps, *shape)"
+        )
+    for key, array in zip(KEYS, (obs, actions, *columns), strict=True):
+        _require_numbers(key, array)
+    # Stable Baselines 2 writes the columns of a vector environment as (n, 1).
+    rewards, returns, starts = (column.reshape(-1) for column in columns)
+    lengths = {
+        "obs": len(obs),
+        "actions": len(actions),
+        "rewards": len(rewards),
+        "episode_starts": len(starts),
+    }
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"expected as many rows in each, got {lengths}")
+    if len(obs) == 0:
+        raise DataError("expected at least one episode, got no step")
+    starts = starts.astype(bool)
+    for key, array in zip(KEYS, (obs, actions, rewards, returns), strict=False):
+        _require_finite(key, array, starts)
+    if not starts[0] or starts.sum() != len(returns):
+        raise DataError(
+            f"expected episode_starts to begin with True and to mark {len(returns)} episodes, one for each "
+            f"of episode_returns, got {starts.sum()} with {bool(starts[0])} first"
+        )
+    last = None if arrays.get(LAST) is None else np.asarray(arrays[LAST])
+    if last is not None:
+        shape = (len(returns), *obs.shape[1:])
+        if last.shape != shape or last.dtype != obs.dtype:
+            raise DataError(f"expected {LAST} as {obs.dtype} {shape}, got {last.dtype} {last.shape}")
+        _require_numbers(LAST, last)
+        _require_finite(LAST, last, starts)
+    ended = None if arrays.get(ENDED) is None else np.asarray(arrays[ENDED])
+    if ended is not None and (ended.shape != returns.shape or ended.dtype != np.bool_):
+        raise DataError(f"expected {ENDED} as bool {returns.shape}, got {ended.dtype} {ended.shape}")
+    return Demonstrations(
+        obs, actions, rewards.astype(np.float64), returns.astype(np.float64), starts, last, ended
+    )

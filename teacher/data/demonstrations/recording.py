@@ -1,0 +1,172 @@
+"""Demonstrations of an expert that plays: an agent, a model, or any function."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from numpy.typing import NDArray
+
+from teacher.data.demonstrations.episodes import Demonstrations
+from teacher.data.steps import fits_float32
+from teacher.envs.episodes import episode_seeds
+from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, one_line
+from teacher.settings.checks import COUNT, SEED, whole_number
+
+Controller = Callable[[Any], Any]
+"""From one observation to one action."""
+
+
+class Agent(Protocol):
+    """What :class:`agents.on_policy.OnPolicyAgent` offers."""
+
+    def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
+        """Actions for a batch of raw observations."""
+
+
+class Model(Protocol):
+    """What a model of Stable-Baselines3 offers; one with a memory is given back its state."""
+
+    def predict(
+        self, observation: Any, *, state: Any, episode_start: NDArray[np.bool_], deterministic: bool
+    ) -> tuple[Any, Any]:
+        """The action for one observation, and the state."""
+
+
+def record_demonstrations(
+    expert: Agent | Model | Controller,
+    env: gym.Env[Any, Any],
+    n_episodes: int,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Demonstrations:
+    """Let an expert play whole episodes; each without a last step that led to what is no number.
+
+    Args:
+        expert: an agent of this project and a Stable-Baselines3 model choose their most likely actions (a
+            model that still has its ``VecNormalize`` sees observations through it); or any function from one
+            raw observation to one action.
+        env: one environment, made for this; its episodes must end by themselves.
+        n_episodes: how many.
+        seed: of the episodes' resets.
+        progress: called with the number of episodes played so far.
+
+    Raises:
+        EnvironmentUnsuitableError: its observations or actions are no Box, Discrete or MultiDiscrete.
+        ConfigError: the expert is none of the above, or ``n_episodes`` is no whole number of 1 or
+            more, or no generator takes the seed.
+        DataError: the expert's action does not fit, or the environment returned a NaN.
+    """
+    for what, space in (("observations", env.observation_space), ("actions", env.action_space)):
+        if not isinstance(space, Box | Discrete | MultiDiscrete):
+            raise EnvironmentUnsuitableError(
+                f"expected {what} of a Box, Discrete or MultiDiscrete, got {one_line(space)}; wrap it"
+            )
+    n_episodes = whole_number(n_episodes, "n_episodes", COUNT)
+    seeds, episodes = episode_seeds([whole_number(seed, "seed", SEED)], 0, 1), []
+    for count in range(1, n_episodes + 1):
+        episodes.append(_play(_controller(expert), env, next(seeds)))
+        if progress is not None:
+            progress(count)
+    return Demonstrations(*(np.concatenate(columns) for columns in zip(*episodes, strict=True)))
+
+
+def _controller(expert: Agent | Model | Controller) -> Controller:
+    """A function for one episode, with a memory of its own."""
+    act, predict = getattr(expert, "act", None), getattr(expert, "predict", None)
+    if act is not None:
+        return lambda observation: act(np.asarray(observation)[None], deterministic=True)[0]
+    if predict is not None:
+        return _ModelController(expert)
+    if callable(expert):
+        return expert
+    raise ConfigError(f"expected an expert that acts, predicts or is a function, got {type(expert).__name__}")
+
+
+class _ModelController:
+    """A Stable-Baselines3 model in one episode."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        find_normalizer = getattr(model, "get_vec_normalize_env", lambda: None)
+        self._normalizer = find_normalizer()
+        self._state: Any = None
+        self._starts = True
+
+    def __call__(self, observation: Any) -> Any:
+        if self._normalizer is not None:
+            observation = self._normalizer.normalize_obs(observation)
+        action, self._state = self._model.predict(
+            observation, state=self._state, episode_start=np.array([self._starts]), deterministic=True
+        )
+        self._starts = False
+        return action
+
+
+def _play(controller: Controller, env: gym.Env[Any, Any], seed: int) -> tuple[NDArray[Any], ...]:
+    """One episode, in the columns of :class:`Demonstrations`."""
+    obs: list[NDArray[Any]] = []
+    actions: list[NDArray[Any]] = []
+    rewards: list[float] = []
+    observation, _ = env.reset(seed=seed)
+    ended = terminated = False
+    while not ended:
+        # A copy, because some environments write into the same array.
+        obs.append(np.array(observation, env.observation_space.dtype))
+        _require_finite("observation", obs[-1], seed, len(rewards))
+        action = _executable(controller(observation), env.action_space)
+        actions.append(np.array(action))
+        observation, reward, terminated, truncated, _ = env.step(action)
+        rewards.append(float(reward))
+        ended = terminated or truncated
+        if not ended:
+            _require_finite("reward", rewards[-1], seed, len(rewards))
+    last = np.array(observation, env.observation_space.dtype)
+    # An environment may end an episode because its state is no number any more.
+    if not fits_float32(last).all():
+        if len(obs) == 1:
+            _require_finite("observation", last, seed, 1)
+        last, terminated = obs.pop(), False
+        del actions[-1], rewards[-1]
+    else:
+        _require_finite("reward", rewards[-1], seed, len(rewards))
+    starts = np.zeros(len(rewards), bool)
+    starts[0] = True
+    return (
+        np.stack(obs).reshape(len(obs), *_shape(env.observation_space)),
+        np.stack(actions).reshape(len(actions), *_shape(env.action_space)),
+        np.array(rewards),
+        np.array([sum(rewards)]),
+        starts,
+        last.reshape(1, *_shape(env.observation_space)),
+        np.array([terminated], np.bool_),
+    )
+
+
+def _require_finite(what: str, value: Any, seed: int, step: int) -> None:
+    if not fits_float32(np.asarray(value)).all():
+        raise DataError(
+            f"expected finite numbers from the environment, got the {what} {one_line(value)} at step {step} "
+            f"of the episode with seed {seed}"
+        )
+
+
+def _executable(action: Any, space: gym.Space[Any]) -> Any:
+    """The action as the environment takes it, clipped to a Box."""
+    array = np.asarray(action)
+    if array.dtype.kind in "fiub" and array.size == np.prod(space.shape or ()) and np.isfinite(array).all():
+        array = array.reshape(space.shape or ())
+        if isinstance(space, Box):
+            return np.asarray(array.clip(space.low, space.high), space.dtype)
+        if isinstance(space, MultiDiscrete):
+            chosen = array.astype(space.dtype)
+            if (chosen == array).all() and space.contains(chosen):
+                return chosen
+        elif int(array) == array and space.contains(int(array)):
+            return int(array)
+    raise DataError(f"expected an action of {one_line(space)}, got {one_line(action)} from the expert")
+
+
+def _shape(space: gym.Space[Any]) -> tuple[int, ...]:
+    return (1,) if isinstance(space, Discrete) else (space.shape or ())

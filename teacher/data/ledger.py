@@ -1,0 +1,259 @@
+"""The durable memory of a run: what was asked, with its segments, and what was decided."""
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from uuid import UUID
+
+from teacher.data.decisions import CERTAIN, FeedItem, Phase
+from teacher.data.ledger_file import explained, open_to_read, open_to_write
+from teacher.data.preferences import Preference
+from teacher.data.segments import Segment, SegmentPair
+from teacher.errors import DataError
+
+Status = Literal["written", "registered", "failed", "cancelled"]
+Role = Phase | Literal["gold"]
+"""When a comparison was asked, or that its answer is known: then it is no question, nor counted as one."""
+
+LEDGER_NAME = "ledger.sqlite3"
+"""In the folder of a run."""
+_USABLE = "(decision IN ('first', 'second', 'equal'))"
+_TARGETS = (
+    "SELECT uuid, decision, probability, first, second, seq FROM comparison JOIN pair ON pair.comparison = id"
+)
+_TARGETS_AT_ONCE = 64
+_OPEN = "(decision IS NULL AND status IN ('written', 'registered'))"
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """A pair of segments to judge, with the UUID that names it everywhere.
+
+    Attributes:
+        uuid: chosen by the trainer, once.
+        first: one segment.
+        second: the other.
+        phase: whether it was asked before or during training, or that it is gold.
+        step: environment steps of training when it was asked.
+    """
+
+    uuid: UUID
+    first: Segment
+    second: Segment
+    phase: Role
+    step: int
+
+
+class Ledger:
+    """Comparisons and decisions of one run in one SQLite file; what a method wrote survives a crash.
+
+    One process writes. Its threads may share one ledger: each method is one transaction under one lock.
+
+    Args:
+        path: the file; made where it does not exist.
+        hard_labels: give decisions as certain targets, 1, 0.5 or 0, whatever their probability; what is
+            stored is the same.
+        read_only: look at a ledger that is there, also while a run writes it, and change nothing.
+
+    Raises:
+        DataError: by every method, where the file is damaged, not a ledger, or cannot be written; or is to be
+            written and was opened to be read only.
+    """
+
+    def __init__(self, path: Path, *, hard_labels: bool = False, read_only: bool = False) -> None:
+        self.path = path
+        self._hard_labels = hard_labels
+        self._read_only = read_only
+        self._lock = threading.RLock()
+        self._connection = open_to_read(path) if read_only else open_to_write(path)
+
+    def close(self) -> None:
+        """Close the file; the ledger cannot be used any more."""
+        with self._lock:
+            self._connection.close()
+
+    def write(self, comparisons: Sequence[Comparison]) -> None:
+        """Store new comparisons with their segments; those already stored stay as they are."""
+        # Compressing takes longer than writing, and needs no lock.
+        rows = [(item, item.first.to_bytes(), item.second.to_bytes()) for item in comparisons]
+        with self._transaction() as connection:
+            for item, first, second in rows:
+                inserted = connection.execute(
+                    "INSERT INTO comparison (uuid, phase, step, status) VALUES (?, ?, ?, 'written') "
+                    "ON CONFLICT (uuid) DO NOTHING RETURNING id",
+                    (item.uuid.bytes, item.phase, item.step),
+                ).fetchone()
+                if inserted is not None:
+                    connection.execute("INSERT INTO pair VALUES (?, ?, ?)", (inserted[0], first, second))
+
+    def set_status(self, uuids: Iterable[UUID], status: Status) -> None:
+        """Note how far the comparisons came on their way to the labelers."""
+        with self._transaction() as connection:
+            connection.executemany(
+                "UPDATE comparison SET status = ? WHERE uuid = ?", [(status, uuid.bytes) for uuid in uuids]
+            )
+
+    def record(self, decisions: Sequence[FeedItem], cursor: int) -> None:
+        """Store decisions together with the cursor of the feed they came from.
+
+        Decisions may come again and in any order: an older one never replaces a newer one, and the cursor
+        never goes back.
+
+        Raises:
+            DataError: a decision on a comparison that this ledger never held, or with a probability that does
+                not fit. Nothing is stored then.
+        """
+        with self._transaction() as connection:
+            for item in decisions:
+                known = connection.execute(
+                    "SELECT id FROM comparison WHERE uuid = ?", (item.comparison.bytes,)
+                ).fetchone()
+                if known is None:
+                    raise DataError(
+                        f"{self.path} holds no comparison {item.comparison}, which was decided; "
+                        "expected decisions of this run only"
+                    )
+                connection.execute(
+                    "UPDATE comparison SET decision = ?, probability = ?, seq = ? "
+                    "WHERE id = ? AND coalesce(seq, -1) < ?",
+                    (item.decision, _probability(item), item.seq, known[0], item.seq),
+                )
+            connection.execute("UPDATE feed SET cursor = max(cursor, ?)", (cursor,))
+
+    @property
+    def cursor(self) -> int:
+        """``seq`` of the last feed item that was read; 0 before the first."""
+        return self._number("SELECT cursor FROM feed")
+
+    def outcomes(self, after: int) -> dict[int, tuple[UUID, str | None]]:
+        """Comparison and decision of each feed item after ``after`` that no newer one has replaced."""
+        query = "SELECT seq, uuid, decision FROM comparison WHERE seq > ? ORDER BY seq"
+        return {seq: (UUID(bytes=uuid), decision) for seq, uuid, decision in self._rows(query, (after,))}
+
+    def total(self) -> int:
+        """Comparisons ever written, whatever became of them."""
+        return self._number("SELECT count(*) FROM comparison")
+
+    def asked(self, phase: Phase | None = None) -> int:
+        """Comparisons that use up the budget: open or usable, so neither failed, cancelled nor cant_tell."""
+        return self._count(f"({_OPEN} OR {_USABLE})", phase)
+
+    def usable(self, phase: Phase | None = None) -> int:
+        """Comparisons decided as first, second or equal."""
+        return self._count(_USABLE, phase)
+
+    def cant_tell(self) -> int:
+        """Comparisons that nobody can tell apart."""
+        return self._count("(decision = 'cant_tell')", None)
+
+    def open(self, phase: Phase | None = None) -> int:
+        """Comparisons asked and not decided yet."""
+        return self._count(_OPEN, phase)
+
+    def gold(self) -> int:
+        """Pairs whose answer is known, on their way to labelers or there."""
+        return self._number(
+            "SELECT count(*) FROM comparison WHERE phase = 'gold' AND status IN ('written', 'registered')"
+        )
+
+    def on_their_way(self) -> int:
+        """Comparisons asked that people cannot see yet."""
+        return self._count("(decision IS NULL AND status = 'written')", None)
+
+    def preferences(self, uuids: Iterable[UUID] | None = None) -> list[Preference]:
+        """The present decisions as training targets.
+
+        Args:
+            uuids: these comparisons, in this order, also where they have no target (value None). Without it:
+                all of :meth:`targets`.
+        """
+        if uuids is None:
+            return list(self.targets())
+        wanted = dict.fromkeys(uuid.bytes for uuid in uuids)
+        rows = [row for uuid in wanted for row in self._rows(f"{_TARGETS} WHERE uuid = ?", (uuid,))]
+        return [self._preference(row) for row in rows]
+
+    def targets(self) -> Iterator[Preference]:
+        """All decisions that give a target, in the order they were made; a few at a time are in memory."""
+        after = -1
+        while rows := self._rows(
+            f"{_TARGETS} WHERE {_USABLE} AND seq > ? ORDER BY seq LIMIT {_TARGETS_AT_ONCE}", (after,)
+        ):
+            yield from map(self._preference, rows)
+            after = rows[-1][-1]
+
+    def _preference(self, row: Sequence[Any]) -> Preference:
+        uuid, decision, probability, first, second, _ = row
+        target = CERTAIN.get(decision) if self._hard_labels else probability
+        return Preference(UUID(bytes=uuid), *self._segments(first, second), target)
+
+    def decided_pairs(self, count: int) -> list[SegmentPair]:
+        """The last ``count`` pairs that were decided, also those nobody can tell apart; oldest first."""
+        rows = self._rows(
+            "SELECT first, second FROM comparison JOIN pair ON pair.comparison = id "
+            "WHERE decision IS NOT NULL ORDER BY id DESC LIMIT ?",
+            (count,),
+        )
+        return [self._segments(first, second) for first, second in reversed(rows)]
+
+    def segment_length(self) -> int | None:
+        """Steps of the segments of its pairs, decided or not; None where it has no pair."""
+        rows = self._rows("SELECT first, second FROM comparison JOIN pair ON pair.comparison = id LIMIT 1")
+        return len(self._segments(*rows[0])[0]) if rows else None
+
+    def unfinished(self, status: Status = "written") -> list[Comparison]:
+        """Undecided comparisons that came this far; a killed run left those only written on their way."""
+        rows = self._rows(
+            "SELECT uuid, phase, step, first, second FROM comparison JOIN pair ON pair.comparison = id "
+            "WHERE status = ? AND decision IS NULL AND seq IS NULL ORDER BY id",
+            (status,),
+        )
+        return [
+            Comparison(UUID(bytes=uuid), *self._segments(first, second), phase, step)
+            for uuid, phase, step, first, second in rows
+        ]
+
+    def _segments(self, first: bytes, second: bytes) -> SegmentPair:
+        try:
+            return Segment.from_bytes(first), Segment.from_bytes(second)
+        except DataError as error:
+            raise DataError(f"{self.path} is damaged: {error}") from error
+
+    def _count(self, condition: str, phase: Phase | None) -> int:
+        return self._number(
+            f"SELECT count(*) FROM comparison WHERE {condition} AND phase = coalesce(?, phase) "  # noqa: S608
+            "AND phase <> 'gold'",
+            (phase,),
+        )
+
+    def _number(self, query: str, parameters: Sequence[object] = ()) -> int:
+        return int(self._rows(query, parameters)[0][0])
+
+    def _rows(self, query: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with self._lock, explained(self.path):
+            return self._connection.execute(query, parameters).fetchall()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """All or nothing, on the disk when it ends."""
+        if self._read_only:
+            raise DataError(f"{self.path} was opened to be read only; nothing can be written into it")
+        with self._lock, explained(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            with self._connection as connection:
+                yield connection
+
+
+def _probability(item: FeedItem) -> float | None:
+    """The training target of a decision, None where it gives none."""
+    has_target = item.decision in ("first", "second", "equal")
+    if has_target != (item.probability is not None) or not 0 <= (item.probability or 0) <= 1:
+        raise DataError(
+            f"comparison {item.comparison} was decided {item.decision} with probability {item.probability}; "
+            "expected one in [0, 1] for first, second and equal, and none otherwise"
+        )
+    return item.probability

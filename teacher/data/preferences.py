@@ -1,0 +1,399 @@
+"""Preferences: what the reward predictor is trained on, and the growing set of them."""
+
+import numbers
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
+
+from teacher.data.columns import Column, ids_of, uuids_of
+from teacher.data.precision import FINE, Spread
+from teacher.data.segments import NOTHING_AFTER, Segment
+from teacher.envs.episodes import terminations
+from teacher.envs.families import same_environment
+from teacher.errors import DataError, one_line
+from teacher.settings.checks import COUNT, NOT_NEGATIVE, Fits, whole_number
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_SIZE = Fits("1 or more, or None to keep all", COUNT.holds)
+_SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+_MEASURED = ("observations", "actions")
+_MAX_POISSON_WEIGHT = 12  # P(Poisson(1) > 12) is 6e-11
+
+
+@dataclass(frozen=True, eq=False)
+class Preference:
+    """The training target that a comparison's decision gives.
+
+    Attributes:
+        uuid: of the comparison.
+        first: one segment.
+        second: the other.
+        value: probability that ``first`` is the better one: 1.0, 0.0, 0.5 for equal; None where there is no
+            target (undone, or nobody can tell), which takes the comparison out of the dataset.
+
+    Raises:
+        DataError: a part is of another type.
+    """
+
+    uuid: UUID
+    first: Segment
+    second: Segment
+    value: float | None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.uuid, UUID):
+            raise DataError(
+                "expected the uuid of a comparison as a UUID, as uuid.uuid4() makes it, got "
+                f"{_shown(self.uuid)}"
+            )
+        for name in ("first", "second"):
+            if not isinstance(found := getattr(self, name), Segment):
+                raise DataError(
+                    f"comparison {self.uuid}: expected a Segment as its {name}, got {type(found).__name__}; "
+                    "cut episodes into segments with a SegmentPool"
+                )
+        if self.value is not None and not isinstance(self.value, numbers.Real | np.bool_):
+            raise _no_probability(self)
+
+
+def bootstrap_weights(ids: NDArray[np.uint64], members: int) -> NDArray[np.float32]:
+    """How often each preference counts in each member's bootstrap sample: Poisson(1), fixed by its UUID.
+
+    A weight of 0 (probability 1/e) holds the preference out of that member for good. Since nothing but the
+    UUID and the member's index decides, neither a later fit nor another process turns a held-out preference
+    into a training one. The hash is the finaliser of SplitMix64 (Steele, Lea, Flood 2014).
+
+    Args:
+        ids: ``(n, 2)``, the upper and lower halves of the UUIDs.
+        members: how many ensemble members.
+
+    Returns:
+        ``(members, n)`` whole numbers.
+
+    Raises:
+        ConfigError: ``members`` is no whole number of 1 or more.
+    """
+    members = whole_number(members, "members", COUNT)
+    salt = _GOLDEN * np.arange(1, members + 1, dtype=np.uint64)[:, None]
+    hashed = _mix(_mix(ids[:, 0] ^ salt) ^ ids[:, 1])
+    uniform = hashed.astype(np.float64) / 2.0**64
+    mass = np.exp(-1.0) / np.cumprod([1.0, *range(1, _MAX_POISSON_WEIGHT + 1)])
+    return np.searchsorted(np.cumsum(mass), uniform, side="right").astype(np.float32)
+
+
+def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    value = value + _GOLDEN  # array arithmetic on uint64 wraps around, as intended
+    value = (value ^ (value >> np.uint64(30))) * _MIX[0]
+    value = (value ^ (value >> np.uint64(27))) * _MIX[1]
+    return value ^ (value >> np.uint64(31))
+
+
+@dataclass(frozen=True, eq=False)
+class PairSteps:
+    """The steps of some pairs; leading dimensions are ``*rows``, the two segments, and the segment's length.
+
+    Attributes:
+        states: ``(*rows, 2, length + 1, *observation_shape)``, the observations and the one after the last
+            step.
+        actions: ``(*rows, 2, length, *action_shape)``.
+        terminated: ``(*rows, 2)``, whether the environment ended the episode with the last step.
+        complete: ``(*rows,)``, whether the observation after the last step is known, and that.
+    """
+
+    states: NDArray[Any]
+    actions: NDArray[Any]
+    terminated: NDArray[np.bool_]
+    complete: NDArray[np.bool_]
+
+    @property
+    def observations(self) -> NDArray[Any]:
+        """``(*rows, 2, length, *observation_shape)``, each before its step."""
+        return self._of_length(slice(None, -1))
+
+    @property
+    def next_observations(self) -> NDArray[Any]:
+        """``(*rows, 2, length, *observation_shape)``, each after its step.
+
+        Raises:
+            DataError: a segment was recorded without what came after it.
+        """
+        self._require_complete()
+        return self._of_length(slice(1, None))
+
+    @property
+    def terminations(self) -> NDArray[np.bool_]:
+        """``(*rows, 2, length)``, whether the environment ended the episode with that step.
+
+        Raises:
+            DataError: a segment was recorded without that.
+        """
+        self._require_complete()
+        return terminations(self.actions.shape[: self.terminated.ndim + 1], self.terminated)
+
+    def _of_length(self, part: slice) -> NDArray[Any]:
+        return self.states[(*[slice(None)] * self.terminated.ndim, part)]
+
+    def _require_complete(self) -> None:
+        if not self.complete.all():
+            raise DataError(NOTHING_AFTER)
+
+
+class PreferenceDataset:
+    """All preferences that count now, as arrays that grow in place; one row per comparison.
+
+    Segments are copied in, so the dataset keeps no episode alive; a large one lies on the disk (see
+    :class:`Column`). Floating-point observations and actions are stored as float32, or as float64 while some
+    of them are so far from 0 that float32 could not tell them apart; others are stored as they are.
+
+    Args:
+        max_size: preferences kept; the one decided longest ago goes first.
+
+    Attributes:
+        env_id: where all segments come from; None while there are none, or where that is not known.
+
+    Raises:
+        ConfigError: ``max_size`` is no whole number of 1 or more.
+    """
+
+    def __init__(self, max_size: int | None = None) -> None:
+        self.env_id: str | None = None
+        self._rows: dict[UUID, int] = {}  # in the order of decision
+        self._uuids: list[UUID] = []
+        self._columns: dict[str, Column] = {}
+        self._spreads: dict[str, Spread] = {}  # of what came in double precision
+        self.max_size = max_size
+
+    @classmethod
+    def of_columns(cls, env_id: str | None, columns: Mapping[str, Column]) -> "PreferenceDataset":
+        """A dataset of :attr:`columns`, in the order of decision, without copying them."""
+        dataset = cls()
+        dataset.env_id = env_id
+        dataset._columns = dict(columns)
+        dataset._uuids = uuids_of(columns["ids"].rows)
+        dataset._rows = {uuid: row for row, uuid in enumerate(dataset._uuids)}
+        return dataset
+
+    @property
+    def max_size(self) -> int | None:
+        """Preferences kept; None: all. Those beyond it go at once where it is set."""
+        return self._max_size
+
+    @max_size.setter
+    def max_size(self, size: int | None) -> None:
+        self._max_size = None if size is None else whole_number(size, "max_size", _SIZE)
+        self._trim()
+
+    def __len__(self) -> int:
+        return len(self._uuids)
+
+    def __contains__(self, uuid: UUID) -> bool:
+        return uuid in self._rows
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """What there is of each preference.
+
+        ``observations`` as :attr:`PairSteps.states`, ``actions``, ``terminated`` and ``complete`` as there,
+        ``values``, ``true_returns``, ``ids``.
+
+        Raises:
+            DataError: there is no preference yet.
+        """
+        if not self._columns:
+            raise DataError("the dataset holds no preference yet; wait for the first answer")
+        return self._columns
+
+    @property
+    def observations(self) -> NDArray[Any]:
+        """``(n, 2, length, *observation_shape)``, the first segment before the second."""
+        return self.steps().observations
+
+    @property
+    def actions(self) -> NDArray[Any]:
+        """``(n, 2, length, *action_shape)``."""
+        return self.columns["actions"].rows
+
+    @property
+    def values(self) -> NDArray[np.float32]:
+        """``(n,)``, the probability that the first is preferred."""
+        return self.columns["values"].rows
+
+    @property
+    def true_returns(self) -> NDArray[np.float32]:
+        """``(n, 2)``, of both segments by the environment's reward."""
+        return self.columns["true_returns"].rows
+
+    @property
+    def ids(self) -> NDArray[np.uint64]:
+        """``(n, 2)``, the halves of each UUID."""
+        return self.columns["ids"].rows
+
+    @property
+    def segment_length(self) -> int:
+        """Steps of every segment."""
+        return int(self.actions.shape[2])
+
+    @property
+    def by_decision(self) -> NDArray[np.intp]:
+        """``(n,)``, the rows from the one decided longest ago to the last."""
+        return np.fromiter(self._rows.values(), np.intp, len(self))
+
+    def steps(self, rows: NDArray[np.integer[Any]] | None = None) -> PairSteps:
+        """The steps of these rows, copied; of all rows, as views, without them."""
+        columns = [self.columns[name] for name in ("observations", "actions", "terminated", "complete")]
+        return PairSteps(*(column.rows if rows is None else column.take(rows) for column in columns))
+
+    def sample(self, size: int) -> "PreferenceDataset":
+        """So many preferences, spread evenly from the oldest decision to the newest; itself if no more.
+
+        Raises:
+            ConfigError: ``size`` is no whole number of 0 or more.
+        """
+        size = whole_number(size, "size", NOT_NEGATIVE)
+        if len(self) <= size:
+            return self
+        rows = self.by_decision[np.linspace(0, len(self) - 1, size).round().astype(np.intp)]
+        columns = {name: Column(kept.rows.shape[1:], kept.rows.dtype) for name, kept in self.columns.items()}
+        for name, column in columns.items():
+            column.extend(self.columns[name].take(rows))
+        return PreferenceDataset.of_columns(self.env_id, columns)
+
+    def upsert(self, preferences: Iterable[Preference]) -> int:
+        """Add new preferences, change revised ones, drop those whose value is None.
+
+        A revised preference counts as decided now.
+
+        Returns:
+            How many preferences were added, changed or dropped; what ``max_size`` pushes out does not count.
+
+        Raises:
+            DataError: a segment's shape differs from those already here, or its environment does, or a value
+                is no probability.
+            StorageError: the disk is full.
+        """
+        return sum(self._upsert(preference) for preference in preferences)
+
+    def _upsert(self, preference: Preference) -> bool:
+        row = self._rows.get(preference.uuid)
+        if preference.value is None:
+            if row is not None:
+                self._drop(row)
+            return row is not None
+        if not 0 <= preference.value <= 1:  # not so for a NaN
+            raise _no_probability(preference)
+        if row is not None:
+            if self.values[row] == np.float32(preference.value):
+                return False
+            self._columns["values"].replace(row, preference.value)
+            self._rows[preference.uuid] = self._rows.pop(preference.uuid)
+            return True
+        self._append(preference, preference.value)
+        self._trim()
+        return True
+
+    def _trim(self) -> None:
+        excess = 0 if self._max_size is None else max(0, len(self) - self._max_size)
+        for uuid in list(islice(self._rows, excess)):
+            self._drop(self._rows[uuid])
+
+    def _append(self, preference: Preference, value: float) -> None:
+        pair = _alike(preference.first, preference.second)
+        entries = {
+            "observations": np.stack([_states(segment) for segment in pair]),
+            "actions": np.stack([segment.actions for segment in pair]),
+            "terminated": np.array([segment.terminated for segment in pair]),
+            "complete": np.array(all(segment.last_observation is not None for segment in pair)),
+            "values": np.array(value, np.float32),
+            "true_returns": np.array([segment.true_return for segment in pair], np.float32),
+            "ids": ids_of([preference.uuid])[0],
+        }
+        env_id = preference.first.recipe.env_id
+        expected = env_id if self.env_id is None else self.env_id
+        columns = self._columns or {
+            name: Column(each.shape, _compact(each.dtype)) for name, each in entries.items()
+        }
+        is_same = env_id == expected or same_environment(env_id, expected)
+        for name, entry in entries.items():
+            kept = columns[name].rows
+            found, wanted = (entry.shape, _compact(entry.dtype)), (kept.shape[1:], _compact(kept.dtype))
+            if not is_same or found != wanted:
+                raise DataError(
+                    f"comparison {preference.uuid} has {name} of shape {found[0]} and {found[1]} from "
+                    f"{env_id}, the others have {wanted[0]} and {wanted[1]} from {expected}; all "
+                    "segments of a run have one length and one environment"
+                )
+        self.env_id, self._columns = expected, columns
+        for name in _MEASURED:
+            self._suit(name, entries[name])
+        for column in self._columns.values():
+            column.reserve(len(self) + 1)  # of all, before any is changed
+        for name, entry in entries.items():
+            self._columns[name].extend(entry[None])
+        self._rows[preference.uuid] = len(self)
+        self._uuids.append(preference.uuid)
+
+    def _suit(self, name: str, entry: NDArray[Any]) -> None:
+        """Store a column in double precision while single precision could not tell its numbers apart."""
+        if entry.dtype.kind != "f" or entry.dtype.itemsize <= _SINGLE.itemsize:
+            return
+        column = self._columns[name]
+        if name not in self._spreads:
+            self._spreads[name] = Spread.of(column.all_parts(), entry.shape[2:])
+        spread = self._spreads[name]
+        spread.add(entry)
+        # Twice as fine to go back, so that no column goes to and fro.
+        levels = FINE if column.rows.dtype == _SINGLE else 2 * FINE
+        wanted = _DOUBLE if spread.is_coarse(_SINGLE, levels).any() else _SINGLE
+        if column.rows.dtype != wanted:
+            self._columns[name] = column.as_type(wanted)
+
+    def _drop(self, row: int) -> None:
+        """Remove a row by moving the last one into its place."""
+        last = len(self) - 1
+        for column in self._columns.values():
+            if row != last:
+                column.replace(row, column.rows[last])
+            column.pop()
+        del self._rows[self._uuids[row]]
+        moved = self._uuids.pop()
+        if row != last:
+            self._uuids[row] = moved
+            self._rows[moved] = row
+
+
+def _no_probability(preference: Preference) -> DataError:
+    """What to raise for its value."""
+    return DataError(
+        f"comparison {preference.uuid}: expected a value from 0 to 1, the probability that its first segment "
+        f"is the better one, or None, got {_shown(preference.value)}"
+    )
+
+
+def _shown(value: Any) -> str:
+    return one_line(repr(value))
+
+
+def _alike(first: Segment, second: Segment) -> tuple[Segment, Segment]:
+    places = [(one.observations.shape, one.actions.shape, one.recipe.env_id) for one in (first, second)]
+    if places[0] != places[1]:
+        raise DataError(
+            f"a comparison's segments differ: observations, actions and environment are {places[0]} and "
+            f"{places[1]}; both must come from one environment and have one length"
+        )
+    return first, second
+
+
+def _states(segment: Segment) -> NDArray[Any]:
+    """Its observations and the one after; where that is not known, the last one again."""
+    last = segment.observations[-1] if segment.last_observation is None else segment.last_observation
+    return np.concatenate([segment.observations, last[None]])
+
+
+def _compact(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return _SINGLE if dtype.kind == "f" else dtype

@@ -1,0 +1,1 @@
+"""Files in and out: preferences, predictors, trajectories, and other libraries' formats."""

@@ -1,0 +1,109 @@
+"""A folder that Hugging Face shows as a dataset: one Parquet file, and a card that says what it holds."""
+
+from pathlib import Path
+
+from teacher.data.preferences import PreferenceDataset
+from teacher.errors import ConfigError, StorageError, counted
+from teacher.files import require_new, written_whole
+
+FILE_NAME, CARD_NAME = "train.parquet", "README.md"
+_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (10**9, "100K<n<1M"))
+
+_CARD = """\
+---
+pretty_name: Preferences about {env_id}
+task_categories:
+- reinforcement-learning
+tags:
+- preferences
+- rlhf
+- gymnasium
+- rl-teacher
+size_categories:
+- {size}
+configs:
+- config_name: default
+  data_files:
+  - split: train
+    path: {file}
+---
+
+# Preferences about {env_id}
+
+{answers} about which of two clips of the Gymnasium environment `{env_id}` is the better one, each of
+{steps}. {question}
+
+| column | what it holds |
+|---|---|
+| `uuid` | names the pair |
+| `preference` | probability that the first clip is the better one: 1, 0, or 0.5 where they are equal |
+| `complete` | whether the observation after the last step was recorded, and whether the episode ended there |
+{clips}| `first_true_return`, `second_true_return` | what the environment itself rewards the clip with |
+| `first_terminated`, `second_terminated` | whether the environment ended the episode with the last step |
+| `first_observations`, `second_observations` | before each step, and after the last one |
+| `first_actions`, `second_actions` | one for each step, as executed |
+
+```python
+from datasets import load_dataset
+
+preferences = load_dataset("parquet", data_files="{file}")["train"]
+```
+
+With [RL-Teacher](https://pypi.org/project/rl-teacher/), `teach fit {file} reward.npz` fits a reward to it.
+"""
+_CLIPS = "| `first_clip`, `second_clip` | what was to be compared, as mp4 |\n"
+
+
+def check_folder(folder: Path) -> bool:
+    """Make the folder of a dataset, or refuse one that holds something else than an earlier export.
+
+    Returns whether there was no earlier one, so that what is written now must replace nothing.
+
+    Raises:
+        ConfigError: there is another card in it, or none beside other files, or it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        card = folder / CARD_NAME
+        has_card = card.exists()
+        is_other = has_card and "- rl-teacher\n" not in card.read_text(errors="replace")
+        holds_files = any(not path.name.startswith(".") for path in folder.iterdir())  # git's may be there
+    except OSError as error:
+        raise ConfigError(f"cannot make the folder {folder}: {error.strerror}") from error
+    if is_other:
+        raise ConfigError(f"{card} is none that was written here; choose another folder")
+    if holds_files and not has_card:
+        require_new(folder)
+    return not has_card
+
+
+def write_card(
+    folder: Path, dataset: PreferenceDataset, question: str, *, with_clips: bool, new: bool = False
+) -> None:
+    """Write the card of the dataset in ``folder``.
+
+    Args:
+        folder: where :data:`FILE_NAME` is.
+        dataset: what it holds.
+        question: a sentence on who was asked what.
+        with_clips: whether it holds films.
+        new: replace no other card.
+
+    Raises:
+        ConfigError: with ``new``, there is one.
+        StorageError: it cannot be written.
+    """
+    text = _CARD.format(
+        env_id=dataset.env_id,
+        answers=counted(len(dataset), "answer"),
+        size=next(name for bound, name in _SIZES if len(dataset) < bound),
+        steps=counted(dataset.segment_length, "step"),
+        file=FILE_NAME,
+        question=question,
+        clips=_CLIPS if with_clips else "",
+    )
+    try:
+        with written_whole(folder / CARD_NAME, new=new) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise StorageError(f"cannot write {folder / CARD_NAME}: {error.strerror}") from error

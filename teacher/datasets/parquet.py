@@ -1,0 +1,190 @@
+"""Columns as Parquet files: one row for each preference, as viewers of datasets show them.
+
+``uuid``, ``preference``, then for the ``first`` and the ``second`` segment columns of their own. Arrays are
+lists of steps, each of these a list of numbers (or a number). With clips, ``first_clip`` and ``second_clip``
+hold mp4 files as Hugging Face's ``datasets`` keeps videos, and the file says so.
+
+Needs pyarrow, which is installed with ``rl-teacher[parquet]``.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any
+from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
+
+from teacher.data.columns import Column, ids_of, require_numbers, uuids_of
+from teacher.errors import DataError, one_line
+from teacher.extras import needed
+
+Clips = Callable[[UUID], tuple[bytes, bytes]]
+"""The mp4 files of both segments of a preference."""
+
+SIDES = ("first", "second")
+_DESCRIPTION = b"rl-teacher"
+_IDS, _UUID = "ids", "uuid"
+_PLAIN = {"values": "preference", "complete": "complete"}
+_SIDED = {
+    "true_returns": "true_return",
+    "terminated": "terminated",
+    "observations": "observations",
+    "actions": "actions",
+}
+"""Columns of two segments each, what is short before what is long, and their names here."""
+
+
+def write(
+    file: IO[bytes],
+    description: str,
+    columns: Mapping[str, Column],
+    rows: NDArray[np.intp],
+    clips: Clips | None = None,
+) -> None:
+    """Write a description, and these rows of columns.
+
+    Raises:
+        ConfigError: pyarrow is not installed.
+    """
+    arrow = _arrow()
+    schema = _schema(columns, clips is not None).with_metadata({_DESCRIPTION: description})
+    if clips is not None:
+        schema = schema.with_metadata({**schema.metadata, b"huggingface": json.dumps(_features(schema))})
+    step = min(column.rows_at_once for column in columns.values())
+    with arrow.parquet.ParquetWriter(file, schema, write_page_checksum=True) as writer:
+        for start in range(0, len(rows), step):
+            taken = {name: column.take(rows[start : start + step]) for name, column in columns.items()}
+            uuids = uuids_of(taken[_IDS])
+            arrays = {_UUID: arrow.array(map(str, uuids)), **_numbers(taken)}
+            if clips is not None:
+                arrays |= _films(uuids, clips)
+            writer.write_batch(arrow.record_batch([arrays[name] for name in schema.names], schema=schema))
+
+
+def read_description(file: IO[bytes]) -> str:
+    """What :func:`write` was told.
+
+    Raises:
+        ConfigError: pyarrow is not installed.
+    """
+    try:
+        metadata = _arrow().parquet.ParquetFile(file).schema_arrow.metadata or {}
+    except _arrow().ArrowException as error:
+        raise DataError(f"it is cut off, or no Parquet file: {one_line(error)}") from error
+    if _DESCRIPTION not in metadata:
+        raise DataError("it is a Parquet file of something else")
+    return str(metadata[_DESCRIPTION].decode())
+
+
+def read_columns(file: IO[bytes], names: Mapping[str, Any]) -> dict[str, Column]:
+    """The columns of these names, with the row shapes and types that go with them; clips are passed over."""
+    columns = {name: Column(tuple(said["shape"]), np.dtype(said["dtype"])) for name, said in names.items()}
+    step = min(column.rows_at_once for column in columns.values())
+    wanted = [_UUID, *_PLAIN.values(), *(f"{side}_{name}" for name in _SIDED.values() for side in SIDES)]
+    try:
+        archive = _arrow().parquet.ParquetFile(file, page_checksum_verification=True)
+        if missing := set(wanted) - set(archive.schema_arrow.names):
+            raise DataError(f"{', '.join(sorted(missing))} is missing; export it again with this version")
+        for batch in archive.iter_batches(batch_size=step, columns=wanted):
+            for name, column in columns.items():
+                rows = _rows(batch, name, column)
+                require_numbers(name, rows)
+                column.extend(rows)
+    except _arrow().ArrowException as error:
+        raise DataError(f"it is damaged: {one_line(error)}") from error
+    return columns
+
+
+def _arrow() -> Any:
+    purpose = "a .parquet file (an .npz needs nothing more)"
+    needed("pyarrow.parquet", purpose, "parquet")
+    return needed("pyarrow", purpose, "parquet")
+
+
+def _schema(columns: Mapping[str, Column], with_clips: bool) -> Any:
+    arrow = _arrow()
+    fields = [(_UUID, arrow.string())]
+    fields += [(there, _type(columns[here].rows)) for here, there in _PLAIN.items()]
+    if with_clips:
+        clip = arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())])
+        fields += [(f"{side}_clip", clip) for side in SIDES]
+    for here, there in _SIDED.items():
+        fields += [(f"{side}_{there}", _type(columns[here].rows[:, 0])) for side in SIDES]
+    return arrow.schema(fields)
+
+
+def _type(rows: NDArray[Any]) -> Any:
+    """Of one row: a number, a list of numbers, or a list of lists of them."""
+    arrow = _arrow()
+    kind = arrow.from_numpy_dtype(rows.dtype)
+    for size in reversed(_sizes(rows)):
+        kind = arrow.list_(kind, size)
+    return kind
+
+
+def _sizes(rows: NDArray[Any]) -> Sequence[int]:
+    """Steps, and the numbers of each step where it has its own shape."""
+    steps, numbers = rows.shape[1:2], rows.shape[2:]
+    return [*steps, *([math.prod(numbers)] if numbers else [])]
+
+
+def _features(schema: Any) -> dict[str, Any]:
+    """All types in the words of Hugging Face's datasets, which cannot tell a video by itself."""
+    return {"info": {"features": {field.name: _feature(field.type) for field in schema}}}
+
+
+def _feature(kind: Any) -> dict[str, Any]:
+    types = _arrow().types
+    if types.is_struct(kind):
+        return {"_type": "Video"}
+    if types.is_fixed_size_list(kind):
+        return {"feature": _feature(kind.value_type), "length": kind.list_size, "_type": "Sequence"}
+    return {"dtype": {"float": "float32", "double": "float64"}.get(str(kind), str(kind)), "_type": "Value"}
+
+
+def _numbers(taken: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    arrays = {there: _to_arrow(taken[here]) for here, there in _PLAIN.items()}
+    for here, there in _SIDED.items():
+        arrays |= {f"{side}_{there}": _to_arrow(taken[here][:, index]) for index, side in enumerate(SIDES)}
+    return arrays
+
+
+def _films(uuids: Sequence[UUID], clips: Clips) -> dict[str, Any]:
+    films = [clips(uuid) for uuid in uuids]
+    return {
+        f"{side}_clip": _arrow().array(
+            [
+                {"bytes": film[index], "path": f"{uuid}-{side}.mp4"}
+                for uuid, film in zip(uuids, films, strict=True)
+            ]
+        )
+        for index, side in enumerate(SIDES)
+    }
+
+
+def _to_arrow(rows: NDArray[Any]) -> Any:
+    arrow = _arrow()
+    array = arrow.array(np.ascontiguousarray(rows).ravel())
+    for size in reversed(_sizes(rows)):
+        array = arrow.FixedSizeListArray.from_arrays(array, size)
+    return array
+
+
+def _rows(batch: Any, name: str, column: Column) -> NDArray[Any]:
+    if name == _IDS:
+        return ids_of(map(UUID, batch[_UUID].to_pylist()))
+    if name in _PLAIN:
+        return _from_arrow(batch[_PLAIN[name]], column.rows)
+    halves = [_from_arrow(batch[f"{side}_{_SIDED[name]}"], column.rows[:, 0]) for side in SIDES]
+    return np.stack(halves, axis=1)
+
+
+def _from_arrow(array: Any, like: NDArray[Any]) -> NDArray[Any]:
+    for _ in _sizes(like):
+        array = array.flatten()
+    found: NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    if found.dtype != like.dtype:
+        raise DataError(f"expected numbers of {like.dtype}, got {found.dtype}")
+    return found.reshape(-1, *like.shape[1:])

@@ -1,0 +1,147 @@
+"""A reward predictor as a file, with all that is needed to use it and to go on fitting it, without pickle."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gymnasium import spaces
+
+from teacher.data.checkpoint import State, load_state, save_state
+from teacher.datasets.preference_files import describe_space, require_environment, require_version, space_of
+from teacher.errors import ConfigError, DataError, one_line
+from teacher.reward.modules import MakeNetwork
+from teacher.reward.predictor import RewardPredictor
+from teacher.settings.checks import refuse_newer
+from teacher.settings.options import REWARD_BEFORE, RewardConfig
+
+Space = spaces.Space[Any]
+
+_FORMAT = "rl-teacher predictor"
+_VERSION = 2  # with a center, which versions before would leave out in silence
+_EXPECTED = "a predictor, as teach fit, teach export --predictor and save_predictor write it"
+_SAID = ("version", "observation_space", "action_space", "reward")
+
+
+def save_predictor(
+    path: str | Path,
+    predictor: RewardPredictor,
+    observation_space: Space,
+    action_space: Space,
+    *,
+    new: bool = False,
+) -> None:
+    """Write a predictor of these spaces into a ``.npz`` file, whole or not at all.
+
+    Args:
+        path: the file.
+        predictor: what is to be in it.
+        observation_space: of one environment.
+        action_space: of one environment.
+        new: replace no file, also where somebody has written one meanwhile.
+
+    Raises:
+        ConfigError: with ``new``, there is such a file.
+        StorageError: the file cannot be written.
+    """
+    about = {
+        "format": _FORMAT,
+        "version": _VERSION if predictor.is_centered else 1,
+        "observation_space": describe_space(observation_space),
+        "action_space": describe_space(action_space),
+        "reward": dataclasses.asdict(predictor.config),
+        "env_id": predictor.env_id,
+        "own_network": predictor.own_network is not None,
+    }
+    save_state(Path(path), {"about": about, "predictor": predictor.state_dict()}, new=new)
+
+
+def load_predictor(
+    path: str | Path,
+    observation_space: Space | None = None,
+    action_space: Space | None = None,
+    device: str = "cpu",
+    network: MakeNetwork | None = None,
+    *,
+    env_id: str | None = None,
+) -> RewardPredictor:
+    """Read a predictor back, with the settings it was saved with.
+
+    Args:
+        path: what :func:`save_predictor` wrote.
+        observation_space: refuse a predictor of another one; without it that of the file.
+        action_space: the same.
+        device: torch device.
+        network: what the predictor was made with, where that was not this project's.
+        env_id: refuse a predictor of another environment; see
+            :func:`~teacher.envs.families.same_environment`.
+
+    Raises:
+        DataError: the file is missing, damaged, written by a newer version, or of another environment.
+        ConfigError: it was written by a newer version, with settings that are not known here.
+    """
+    path = Path(path)
+    state = _read(path)
+    about = state["about"]
+    wanted = {"observation_space": observation_space, "action_space": action_space}
+    found: dict[str, Space] = {}
+    for name, space in wanted.items():
+        if space is not None and describe_space(space) != about[name]:
+            raise DataError(
+                f"{path} is of another environment: its {name} is {about[name]}, expected "
+                f"{describe_space(space)}"
+            )
+        with _restoring(path):
+            found[name] = space_of(about[name])
+    require_environment(path, about.get("env_id"), env_id)
+    config = _reward_config(path, about["reward"])
+    if about.get("own_network", False) != (network is not None):
+        raise DataError(
+            f"{path} is of a predictor with {'another' if network else 'its own'} network; "
+            f"{'leave out' if network else 'pass'} the function that makes one"
+        )
+    predictor = RewardPredictor(**found, config=config, seed=0, device=device, network=network)
+    try:
+        predictor.load_state_dict(state["predictor"])
+    except DataError as error:
+        raise DataError(
+            f"{path} is damaged: its numbers are not those of its network ({one_line(error.__cause__)}); "
+            f"save the predictor again{', or pass the function that made its network' if network else ''}"
+        ) from error
+    predictor.env_id = about.get("env_id")
+    return predictor
+
+
+def _read(path: Path) -> State:
+    """What the file holds, with all its parts. Raises :class:`DataError` where it is of something else."""
+    state = load_state(path, "predictor", _EXPECTED)
+    about = state.get("about") if isinstance(state, dict) else None
+    if not isinstance(about, dict) or about.get("format") != _FORMAT:
+        raise DataError(f"{path} holds no reward predictor; expected {_EXPECTED}")
+    missing = [*(name for name in _SAID if name not in about), *{"predictor"}.difference(state)]
+    if missing:
+        raise DataError(f"{path} is damaged: expected {missing[0]} in it; save the predictor again")
+    try:
+        require_version(about["version"], _VERSION)
+    except DataError as error:
+        raise DataError(f"{path} cannot be read as a predictor: {error}") from error
+    return state
+
+
+def _reward_config(path: Path, settings: Any) -> RewardConfig:
+    """The settings that a file says."""
+    with _restoring(path):
+        names = list(settings)
+    refuse_newer(path, RewardConfig, names, "reward.")
+    with _restoring(path):
+        return RewardConfig(**{**REWARD_BEFORE, **settings})
+
+
+@contextlib.contextmanager
+def _restoring(path: Path) -> Iterator[None]:
+    """Raise :class:`DataError`, which names the file, for what the block finds wrong in it."""
+    try:
+        yield
+    except (TypeError, ConfigError, DataError) as error:
+        raise DataError(f"{path} is damaged: {one_line(error)}; save the predictor again") from error

@@ -1,0 +1,326 @@
+"""Preferences as files for other programs: ``.npz`` or Parquet, neither of them with anything pickled.
+
+Both hold what :attr:`PreferenceDataset.columns` does, in the order of decision, and a JSON object that says
+where it comes from (``docs/datasets.md``). What is large is never in memory as a whole.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from teacher.data.columns import Column
+from teacher.data.preferences import PreferenceDataset
+from teacher.datasets import archives, parquet
+from teacher.envs.families import same_environment
+from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, StorageError, counted, one_line
+from teacher.files import DAMAGED_ARCHIVE, written_whole
+
+Space = spaces.Space[Any]
+
+_FORMAT = "rl-teacher preferences"
+_VERSION = 1
+_ENTRIES = ("version", "segment_length", "observation_space", "action_space", "preferences", "columns")
+_COLUMNS = ("observations", "actions", "terminated", "complete", "values", "true_returns", "ids")
+_BOUNDS = {"f": (-np.inf, np.inf), "b": (0, 1)}  # of a Box; those of whole numbers depend on their size
+
+
+@dataclass(frozen=True)
+class _FileType:
+    """How a description and columns, these in the order of some rows, are written and read."""
+
+    write: Callable[[IO[bytes], str, Mapping[str, Column], NDArray[np.intp]], None]
+    read_description: Callable[[IO[bytes]], str]
+    read_columns: Callable[[IO[bytes], Mapping[str, Any]], dict[str, Column]]
+
+
+_FILE_TYPES = {
+    ".npz": _FileType(archives.write, archives.read_description, archives.read_columns),
+    ".parquet": _FileType(parquet.write, parquet.read_description, parquet.read_columns),
+}
+
+
+def save_preferences(
+    path: str | Path,
+    dataset: PreferenceDataset,
+    observation_space: Space,
+    action_space: Space,
+    *,
+    clips: parquet.Clips | None = None,
+    new: bool = False,
+) -> None:
+    """Write a dataset into a new or existing ``.npz`` or ``.parquet`` file, whole or not at all.
+
+    Args:
+        path: the file.
+        dataset: the preferences.
+        observation_space: of one environment.
+        action_space: of one environment.
+        clips: give the films of both segments of a preference, to be put into a ``.parquet`` file.
+        new: replace no file, also where somebody has written one meanwhile.
+
+    Raises:
+        ConfigError: the file's name ends in neither, or in ``.npz`` with clips; or pyarrow, which Parquet
+            needs, is not installed; or with ``new``, there is such a file.
+        DataError: there is no preference, or they are not of these spaces.
+        StorageError: the file cannot be written.
+    """
+    path = Path(path)
+    write = _file_type(path).write
+    if clips is not None:
+        require_room_for_clips(path)
+        write = partial(parquet.write, clips=clips)
+    about = json.dumps(_description(dataset, observation_space, action_space))
+    try:
+        with written_whole(path, new=new) as file:
+            write(file, about, dataset.columns, dataset.by_decision)
+    except OSError as error:
+        raise StorageError(f"cannot write the preferences {path}: {error.strerror or error}") from error
+
+
+def require_room_for_clips(path: Path) -> None:
+    """Raise :class:`ConfigError` for a file that clips cannot be put into."""
+    if path.suffix != ".parquet":
+        raise ConfigError(f"clips go into a .parquet file only, got {path}")
+
+
+def load_preferences(
+    path: str | Path,
+    *,
+    env_id: str | None = None,
+    observation_space: Space | None = None,
+    action_space: Space | None = None,
+) -> PreferenceDataset:
+    """Read a dataset back.
+
+    Args:
+        path: what :func:`save_preferences` wrote.
+        env_id: refuse preferences of another environment; see
+            :func:`~teacher.envs.families.same_environment`.
+        observation_space: refuse those of another space.
+        action_space: the same.
+
+    Raises:
+        ConfigError: as :func:`save_preferences`.
+        DataError: the file is missing, damaged, written by a newer version, of another environment, or holds
+            what nobody can learn from.
+    """
+    path = Path(path)
+    file_type = _type_of_existing(path)
+    with _explained(path), path.open("rb") as file:
+        about = _checked_description(file_type.read_description(file))
+        columns = file_type.read_columns(file, {name: about["columns"][name] for name in _COLUMNS})
+        _check_columns(columns, about)
+    wanted = {
+        "observation_space": observation_space and describe_space(observation_space),
+        "action_space": action_space and describe_space(action_space),
+    }
+    for name, value in wanted.items():
+        if value is not None and about[name] != value:
+            raise DataError(
+                f"{path} is of another environment: its {name} is {about[name]}, expected {value}"
+            )
+    require_environment(path, about.get("env_id"), env_id)
+    return PreferenceDataset.of_columns(about.get("env_id"), columns)
+
+
+def require_environment(path: Path, found: Any, expected: str | None) -> None:
+    """Raise :class:`DataError` for a file, of preferences or a predictor, that is of another environment."""
+    if found is not None and not isinstance(found, str):
+        raise DataError(f"{path} is damaged: expected the env_id that it is about, got {one_line(found)}")
+    if not same_environment(found, expected):
+        raise DataError(
+            f"{path} is of another environment: its env_id is {found}, expected {expected}; choose another "
+            "file, or, where that one is meant, load it in Python, set its env_id to None and save it again"
+        )
+
+
+def saved_length(path: str | Path) -> int:
+    """How many steps the segments in a file of preferences have.
+
+    Raises:
+        ConfigError, DataError: as :func:`load_preferences`.
+    """
+    path = Path(path)
+    file_type = _type_of_existing(path)
+    with _explained(path), path.open("rb") as file:
+        return int(_checked_description(file_type.read_description(file))["segment_length"])
+
+
+def saved_spaces(path: str | Path) -> tuple[Space, Space]:
+    """Of which observations and actions the preferences in a file are.
+
+    Raises:
+        ConfigError, DataError: as :func:`load_preferences`.
+    """
+    path = Path(path)
+    file_type = _type_of_existing(path)
+    with _explained(path), path.open("rb") as file:
+        about = _checked_description(file_type.read_description(file))
+        return space_of(about["observation_space"]), space_of(about["action_space"])
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """What reading a file that is none raises, as one line that names it."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{path} cannot be read as preferences: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or one_line(error)}") from error
+    except DAMAGED_ARCHIVE as error:
+        raise DataError(f"{path} is damaged, or no file of preferences: {one_line(error)}") from error
+
+
+def _type_of_existing(path: Path) -> _FileType:
+    with contextlib.suppress(OSError):  # opening it says what is wrong
+        if not path.exists():
+            raise DataError(
+                f"{path} does not exist; expected a file of preferences, as teach export and save_prefs() "
+                "write it"
+            )
+    return _file_type(path)
+
+
+def _file_type(path: Path) -> _FileType:
+    if path.suffix not in _FILE_TYPES:
+        raise ConfigError(f"expected a file of preferences named *{' or *'.join(_FILE_TYPES)}, got {path}")
+    return _FILE_TYPES[path.suffix]
+
+
+def _description(dataset: PreferenceDataset, observation_space: Space, action_space: Space) -> dict[str, Any]:
+    """Where the preferences come from, and what their arrays look like."""
+    rows = {name: column.rows for name, column in dataset.columns.items()}
+    for name, space in (("observations", observation_space), ("actions", action_space)):
+        if rows[name].shape[3:] != (space.shape or ()):
+            raise DataError(
+                f"expected {name} of {one_line(space)}, got shape {rows[name].shape[3:]}; pass the spaces of "
+                f"{dataset.env_id}"
+            )
+    if len(dataset) == 0:
+        raise DataError("the dataset holds no preference any more; wait for the next answer")
+    return {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "env_id": dataset.env_id,
+        "segment_length": dataset.segment_length,
+        "observation_space": describe_space(observation_space),
+        "action_space": describe_space(action_space),
+        "preferences": len(dataset),
+        "columns": {
+            name: {"dtype": array.dtype.str, "shape": list(array.shape[1:])} for name, array in rows.items()
+        },
+    }
+
+
+def describe_space(space: Space) -> dict[str, Any]:
+    """What of a space decides how its values are read, as JSON values.
+
+    Raises:
+        EnvironmentUnsuitableError: it is of another kind.
+    """
+    match space:
+        case spaces.Discrete():
+            return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
+        case spaces.MultiDiscrete():
+            return {"kind": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
+        case spaces.Box():
+            return {"kind": "Box", "shape": list(space.shape), "dtype": str(space.dtype)}
+    raise EnvironmentUnsuitableError(
+        f"expected a Box, Discrete or MultiDiscrete space, got {one_line(space)}; wrap it"
+    )
+
+
+def space_of(about: Mapping[str, Any]) -> Space:
+    """The reverse of :func:`describe_space`; a Box has no bounds but those of its numbers.
+
+    Raises:
+        DataError: it describes no space.
+    """
+    try:
+        if about["kind"] == "Discrete":
+            return spaces.Discrete(int(about["n"]), start=int(about["start"]))
+        if about["kind"] == "MultiDiscrete":
+            return spaces.MultiDiscrete(np.array(about["nvec"]), start=np.array(about["start"]))
+        if about["kind"] == "Box":
+            dtype = np.dtype(about["dtype"])
+            low, high = _BOUNDS.get(dtype.kind) or (np.iinfo(dtype).min, np.iinfo(dtype).max)
+            return spaces.Box(low, high, tuple(about["shape"]), dtype.type)
+        raise ValueError(f"a space of kind {about['kind']}")
+    except (KeyError, TypeError, ValueError, AssertionError) as error:
+        raise DataError(f"expected the description of a space, got {one_line(error)}") from error
+
+
+def _checked_description(text: str) -> dict[str, Any]:
+    about = json.loads(text)
+    if not isinstance(about, dict) or about.get("format") != _FORMAT:
+        raise DataError("it is a file of something else")
+    require_entries(about, ("version",), "its description")
+    require_version(about["version"], _VERSION)  # what a newer version leaves out is no damage
+    require_entries(about, _ENTRIES, "its description")
+    require_entries(about["columns"], _COLUMNS, "the columns of its description")
+    for name in _COLUMNS:
+        require_entries(about["columns"][name], ("dtype", "shape"), f"what its description says of {name}")
+    return about
+
+
+def require_entries(about: Any, names: Sequence[str], what: str) -> None:
+    """Raise :class:`DataError` unless ``what`` a file says is an object with entries of these names."""
+    found = about if isinstance(about, dict) else {}
+    if missing := [name for name in names if name not in found]:
+        raise DataError(
+            f"expected {', '.join(names)} in {what}, where {missing[0]} is missing; export it again"
+        )
+
+
+def require_version(found: Any, known: int) -> None:
+    """Raise :class:`DataError` for the version of a file's format that is none, or newer than those known."""
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise DataError(f"expected its version, 1 to {known}, got {one_line(repr(found))}; export it again")
+    if found > known:
+        raise DataError(
+            f"a newer RL-Teacher wrote it: it has version {found}, this one reads up to {known}; update "
+            "RL-Teacher"
+        )
+
+
+def _check_columns(columns: Mapping[str, Column], about: Mapping[str, Any]) -> None:
+    """Raise :class:`DataError` unless the arrays fit each other and their description."""
+    count, length = int(about["preferences"]), int(about["segment_length"])
+    shapes = {
+        "observations": (count, 2, length + 1),
+        "actions": (count, 2, length),
+        "terminated": (count, 2),
+        "complete": (count,),
+        "values": (count,),
+        "true_returns": (count, 2),
+        "ids": (count, 2),
+    }
+    for name, shape in shapes.items():
+        found, said = columns[name].rows, about["columns"][name]
+        if found.shape[: len(shape)] != shape or list(found.shape[1:]) != said["shape"]:
+            raise DataError(
+                f"expected {name} of {counted(count, 'pair')} of {counted(length, 'step')}, {shape}, got "
+                f"{found.shape}: segments must have one length"
+            )
+        if found.dtype != np.dtype(said["dtype"]):
+            raise DataError(f"expected {name} of {said['dtype']}, got {found.dtype}")
+    for name, of_a_step in (("observations", "observation_space"), ("actions", "action_space")):
+        kept, described = columns[name].rows.shape[3:], space_of(about[of_a_step]).shape or ()
+        if kept != described:
+            raise DataError(f"expected {name} of shape {described}, as its {of_a_step} says, got {kept}")
+    values = columns["values"].rows
+    if count == 0:
+        raise DataError("it is empty; save it again when there are answers")
+    if not ((values >= 0) & (values <= 1)).all():  # not so for a NaN
+        raise DataError(f"expected values from 0 to 1, got {values.min()} to {values.max()}")
+    if len(np.unique(columns["ids"].rows, axis=0)) != count:
+        raise DataError("expected each preference once, got two of one UUID")

@@ -1,0 +1,98 @@
+"""What readers of other programs' folders share."""
+
+import contextlib
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from teacher.errors import DataError, StorageError, one_line
+from teacher.files import DAMAGED_ARCHIVE, folder_made_whole
+from teacher.queries.offline import RecordedEpisode
+from teacher.reward.predictor import RewardPredictor
+
+
+@contextlib.contextmanager
+def copied(source: Path, target: Path) -> Iterator[Path]:
+    """A copy of a folder to change, which takes the name ``target`` at the end, or goes again.
+
+    Raises:
+        ConfigError: something has taken the name meanwhile.
+        StorageError: it cannot be written.
+    """
+    try:
+        with folder_made_whole(target) as part:
+            shutil.copytree(source, part, dirs_exist_ok=True)
+            yield part
+    except (OSError, shutil.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StorageError(f"cannot write the trajectories {target}: {reason}") from error
+
+
+@contextlib.contextmanager
+def about_episode(number: int, source: Path | str) -> Iterator[None]:
+    """Name the episode, counted from 0, in a :class:`DataError` of the block."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"episode {number} of {source}: {error}") from error
+
+
+def predicted(
+    predictor: RewardPredictor, episodes: Iterable[RecordedEpisode], source: Path, first: int = 0
+) -> list[NDArray[np.float64]]:
+    """The rewards of each episode by a predictor.
+
+    Args:
+        predictor: predicts them.
+        episodes: in the order of the file.
+        source: where they are from, to be named.
+        first: number of the first of them there.
+
+    Raises:
+        DataError: an episode is of other spaces, or holds what is no number.
+    """
+    rewards = []
+    for number, episode in enumerate(episodes, first):
+        with about_episode(number, source):
+            rewards.append(predictor.step_rewards(episode))
+    return rewards
+
+
+def changed_json(path: Path, change: Callable[[Any], None]) -> str:
+    """What a file of JSON is to say in the copy.
+
+    Args:
+        path: the file as it is.
+        change: is given its content to change it.
+
+    Raises:
+        DataError: it is damaged, or lacks what is to be changed.
+    """
+    try:
+        content = json.loads(path.read_text())
+        change(content)
+        return json.dumps(content, indent=2)
+    except (OSError, AttributeError, *DAMAGED_ARCHIVE) as error:
+        raise DataError(f"{path} cannot be read: {one_line(error)}") from error
+
+
+def numbers_of(array: Any) -> NDArray[Any]:
+    """An Arrow array of numbers, or of lists of them as long as each other, as one of numpy.
+
+    Raises:
+        ValueError: the lists are not.
+    """
+    shape = [len(array)]
+    while array.type.num_fields:  # it is of lists
+        array = array.flatten()
+        shape.append(len(array) // max(1, math.prod(shape)))
+    numbers: NDArray[Any] = array.to_numpy(zero_copy_only=False).reshape(shape)
+    if numbers.dtype.kind not in "iufb":
+        raise ValueError(f"expected numbers, got {numbers.dtype}")
+    return numbers

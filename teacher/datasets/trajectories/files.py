@@ -1,0 +1,141 @@
+"""Which program wrote a file, and how to read it and to write it again."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from teacher.data.demonstrations import load_demonstrations, save_demonstrations
+from teacher.datasets.preference_files import space_of
+from teacher.datasets.trajectories import imitation, minari
+from teacher.datasets.trajectories.recording import Recording
+from teacher.errors import ConfigError, DataError
+from teacher.files import DAMAGED_ARCHIVE, opened_archive, require_new
+from teacher.queries.offline import demonstrated_episodes
+from teacher.reward.features import Transitions
+from teacher.reward.predictor import RewardPredictor
+
+
+@dataclass(frozen=True)
+class _Format:
+    """How one program keeps trajectories.
+
+    Attributes:
+        wrote: whether it wrote this.
+        read: the episodes.
+        relabel: write a copy with the rewards of a predictor.
+    """
+
+    wrote: Callable[[Path], bool]
+    read: Callable[[Path], Recording]
+    relabel: Callable[[Path, Path, RewardPredictor], None]
+
+
+def load_trajectories(path: str | Path) -> Recording:
+    """The episodes in a file or folder of this program, of Stable Baselines 2, imitation or Minari.
+
+    Raises:
+        ConfigError: a package that reads it is not installed.
+        DataError: it is of none of these, damaged, or of spaces other than Box and Discrete.
+    """
+    path = Path(path)
+    return _format_of(path).read(path)
+
+
+def relabel(predictor: RewardPredictor, source: str | Path, target: str | Path) -> None:
+    """Write a copy of trajectories in which the rewards are the predictor's.
+
+    Raises:
+        ConfigError: the target exists, or a package that reads the source is not installed; the source does
+            not hold what the predictor reads, or cannot be written without a pickle.
+        DataError: as :func:`load_trajectories`, or the steps are not of the predictor's spaces.
+        StorageError: the copy cannot be written.
+    """
+    source, target = Path(source), Path(target)
+    require_new(target)
+    _format_of(source).relabel(source, target, predictor)
+
+
+def _is_demonstrations(path: Path) -> bool:
+    return "episode_starts" in _archived(path)
+
+
+def _read_demonstrations(path: Path) -> Recording:
+    demonstrations = load_demonstrations(path)
+    spaces = (
+        space_of({"kind": "Box", "shape": array.shape[1:], "dtype": str(array.dtype)})
+        for array in (demonstrations.obs, demonstrations.actions)
+    )
+    return Recording(list(demonstrated_episodes(demonstrations, *spaces)), source=str(path))
+
+
+def _relabel_demonstrations(source: Path, target: Path, predictor: RewardPredictor) -> None:
+    old = load_demonstrations(source)
+    spaces = predictor.observation_space, predictor.action_space
+    try:
+        obs, actions = (
+            array.reshape(len(old), *(space.shape or ()))
+            for array, space in zip((old.obs, old.actions), spaces, strict=True)
+        )
+    except ValueError as error:
+        raise DataError(
+            f"expected {source} to be of {spaces[0]} and {spaces[1]}, which the predictor is for, got shapes "
+            f"{old.obs.shape[1:]} and {old.actions.shape[1:]}"
+        ) from error
+    after = old.next_obs()
+    if after is None and "next_state" in predictor.inputs:
+        raise ConfigError(
+            f"{source} does not hold what the last step of each episode led to, which this predictor reads; "
+            "record it anew, or teach with --reward.inputs state"
+        )
+    ends = old.terminations()
+    if ends is None and "terminated" in predictor.inputs:
+        raise ConfigError(
+            f"{source} does not hold whether the environment ended each episode, which this predictor reads; "
+            "record it anew, or teach with --reward.inputs state"
+        )
+    steps = Transitions(obs, actions, None if after is None else after.reshape(obs.shape), ends)
+    rewards = predictor.step_rewards(steps)
+    returns = np.add.reduceat(rewards, np.flatnonzero(old.episode_starts))
+    save_demonstrations(target, replace(old, rewards=rewards, episode_returns=returns), new=True)
+
+
+def _is_old_imitation(path: Path) -> bool:
+    return {"obs", "acts", "indices"} <= _archived(path)
+
+
+def _refuse_old_imitation(source: Path, target: Path, _: RewardPredictor) -> None:
+    raise ConfigError(
+        f"{source} could be written only with a pickle in it: teach import {source} FILE.npz, then relabel "
+        "that"
+    )
+
+
+def _archived(path: Path) -> set[str]:
+    """The names of the arrays in an ``.npz`` file; none where it is something else."""
+    try:
+        with path.open("rb") as file, opened_archive(file) as archive:
+            return set(archive.files)
+    except (OSError, *DAMAGED_ARCHIVE):
+        return set()
+
+
+_FORMATS = (
+    _Format(minari.wrote, minari.read, minari.relabel),
+    _Format(imitation.wrote, imitation.read, imitation.relabel),
+    _Format(_is_demonstrations, _read_demonstrations, _relabel_demonstrations),
+    _Format(_is_old_imitation, imitation.read_archive, _refuse_old_imitation),
+)
+
+
+def _format_of(path: Path) -> _Format:
+    if not path.exists():
+        raise DataError(f"{path} does not exist; expected a file or folder of trajectories")
+    for candidate in _FORMATS:
+        if candidate.wrote(path):
+            return candidate
+    raise DataError(
+        f"{path} holds no trajectories that can be read; expected demonstrations (.npz), a folder or an .npz "
+        "of imitation, or a folder of Minari"
+    )

@@ -1,0 +1,172 @@
+"""Trajectories of the ``imitation`` library: folders of Hugging Face's ``datasets``, and its older archives.
+
+A folder holds Arrow tables with a row for each trajectory: ``obs`` (one more than steps), ``acts``, ``rews``
+where there are rewards, ``terminal``, and ``infos``, which is JSON of jsonpickle. That is not decoded; one
+plain entry of the last info is read, which says whether a time limit ended the episode. The older ``.npz``
+has its infos pickled, and they are left alone.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from teacher.datasets.trajectories.copies import about_episode, changed_json, copied, numbers_of, predicted
+from teacher.datasets.trajectories.recording import Recording
+from teacher.errors import DataError, one_line
+from teacher.extras import needed
+from teacher.files import DAMAGED_ARCHIVE, opened_archive
+from teacher.queries.offline import RecordedEpisode
+from teacher.reward.predictor import RewardPredictor
+
+_STATE, _INFO = "state.json", "dataset_info.json"
+_TIME_LIMIT = "TimeLimit.truncated"
+_PURPOSE = "trajectories of imitation"
+
+
+def wrote(path: Path) -> bool:
+    """Whether this is a folder of imitation, or of anything that saves datasets as it does."""
+    return (path / _STATE).is_file() and (path / _INFO).is_file()
+
+
+def read(folder: Path) -> Recording:
+    """The episodes of a folder; an end by a time limit is told apart where the infos tell of it.
+
+    Raises:
+        ConfigError: pyarrow is not installed.
+        DataError: it is damaged, or of other observations than arrays of numbers.
+    """
+    episodes: list[RecordedEpisode] = []
+    for path in _data_files(folder):
+        episodes += _episodes(_table(path), folder, len(episodes))
+    return Recording(episodes, source=str(folder))
+
+
+def read_archive(path: Path) -> Recording:
+    """The episodes of an older ``.npz``; which of them the environment ended is not known.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    try:
+        with path.open("rb") as file, opened_archive(file) as archive:
+            cuts = np.asarray(archive["indices"])
+            obs = np.split(archive["obs"], cuts + np.arange(len(cuts)) + 1)  # one more than steps, each
+            acts = np.split(archive["acts"], cuts)
+            rews = (
+                np.split(archive["rews"], cuts) if "rews" in archive.files else map(np.zeros, map(len, acts))
+            )
+            episodes = []
+            for number, (states, actions, rewards) in enumerate(zip(obs, acts, rews, strict=True)):
+                with about_episode(number, path):
+                    given = np.asarray(rewards, np.float64)
+                    episodes.append(RecordedEpisode(states, actions, given, None))
+            return Recording(episodes, source=str(path))
+    except (OSError, *DAMAGED_ARCHIVE) as error:
+        raise DataError(f"{path} is damaged: {one_line(error)}") from error
+
+
+def relabel(source: Path, target: Path, predictor: RewardPredictor) -> None:
+    """Write a copy of a folder with other ``rews``.
+
+    Raises:
+        ConfigError, DataError: as :func:`read`, or the steps are not of the predictor's spaces.
+        StorageError: the copy cannot be written.
+    """
+    info = changed_json(source / _INFO, lambda info: _declare_rewards(info["features"]))
+    files, rewards, known = _data_files(source), [], 0
+    for path in files:
+        rewards.append(predicted(predictor, _episodes(_table(path), source, known), source, known))
+        known += len(rewards[-1])
+    with copied(source, target) as folder:
+        for file, changed in zip(files, rewards, strict=True):
+            _write(folder / file.name, _with_rewards(_table(file), changed, file))
+        (folder / _INFO).write_text(info)
+
+
+def _arrow() -> Any:
+    needed("pyarrow.ipc", _PURPOSE, "parquet")
+    return needed("pyarrow", _PURPOSE, "parquet")
+
+
+def _data_files(folder: Path) -> list[Path]:
+    try:
+        names = [str(file["filename"]) for file in json.loads((folder / _STATE).read_text())["_data_files"]]
+    except (OSError, *DAMAGED_ARCHIVE) as error:
+        raise DataError(f"{folder / _STATE} does not name files of data: {one_line(error)}") from error
+    if any(Path(name).name != name for name in names):
+        raise DataError(f"{folder / _STATE} names files outside of its folder")
+    return [folder / name for name in names]
+
+
+def _table(path: Path) -> Any:
+    arrow = _arrow()
+    try:
+        with path.open("rb") as file, arrow.ipc.open_stream(file) as stream:
+            table = stream.read_all()
+        table.validate(full=True)  # reading at offsets that are wrong would end the process
+        missing = {"obs", "acts", "terminal"} - set(table.column_names)
+    except (OSError, *DAMAGED_ARCHIVE, arrow.ArrowException) as error:
+        raise DataError(f"{path} cannot be read: {one_line(error)}") from error
+    if missing:
+        raise DataError(f"{path} holds no trajectories of imitation: {', '.join(sorted(missing))} is missing")
+    return table
+
+
+def _write(path: Path, table: Any) -> None:
+    arrow = _arrow()
+    with arrow.OSFile(str(path), "wb") as file, arrow.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table)
+
+
+def _episodes(table: Any, folder: Path, first: int) -> Iterator[RecordedEpisode]:
+    """The episodes of one table, the first of which is number ``first`` of the folder."""
+    names = table.column_names
+    for row in range(table.num_rows):
+        try:
+            states, actions = numbers_of(table["obs"][row].values), numbers_of(table["acts"][row].values)
+            rewards = numbers_of(table["rews"][row].values) if "rews" in names else np.zeros(len(actions))
+            ended = bool(table["terminal"][row].as_py())
+            timed_out = _timed_out(table["infos"][row].values) if "infos" in names else None
+        except (AttributeError, *DAMAGED_ARCHIVE, _arrow().ArrowException) as error:
+            raise DataError(
+                f"episode {first + row} of {folder} is none of arrays of numbers: {one_line(error)}"
+            ) from error
+        terminated = None if ended and timed_out is None else ended and not timed_out
+        with about_episode(first + row, folder):
+            episode = RecordedEpisode(states, actions, rewards.astype(np.float64), terminated)
+        yield episode
+
+
+def _timed_out(infos: Any) -> bool | None:
+    """Whether the last info says so; None where it says nothing."""
+    try:
+        return bool(json.loads(infos[-1].as_py())[_TIME_LIMIT])
+    except (IndexError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _with_rewards(table: Any, rewards: Sequence[NDArray[np.float64]], path: Path) -> Any:
+    arrow = _arrow()
+    column = arrow.array(rewards, arrow.list_(arrow.float64()))
+    if "rews" in table.column_names:
+        table = table.set_column(table.column_names.index("rews"), "rews", column)
+    else:
+        table = table.append_column("rews", column)
+    metadata = dict(table.schema.metadata or {})
+    if b"huggingface" in metadata:
+        try:
+            said = json.loads(metadata[b"huggingface"])
+            _declare_rewards(said["info"]["features"])
+            metadata[b"huggingface"] = json.dumps(said).encode()
+        except DAMAGED_ARCHIVE as error:
+            raise DataError(f"{path} says nothing of its columns: {one_line(error)}") from error
+    return table.replace_schema_metadata(metadata)
+
+
+def _declare_rewards(features: dict[str, Any]) -> None:
+    """Say that rewards are lists of numbers, in the words of the version that wrote the lists of infos."""
+    features["rews"] = {**features["infos"], "feature": {"dtype": "float64", "_type": "Value"}}

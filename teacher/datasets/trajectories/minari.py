@@ -1,0 +1,184 @@
+"""Datasets of Minari, read from their files: HDF5, Arrow and Parquet.
+
+The folder of a dataset holds ``data/metadata.json``, which says the spaces and the environment, and the
+episodes: groups ``episode_0``, ``episode_1``, ... of ``main_data.hdf5``, or a folder of tables for each. The
+tables have a row more than steps, of the last observation. The ``minari`` package itself is not needed.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from teacher.datasets.trajectories.copies import about_episode, changed_json, copied, numbers_of, predicted
+from teacher.datasets.trajectories.recording import Recording
+from teacher.errors import DataError, one_line
+from teacher.extras import needed
+from teacher.files import DAMAGED_ARCHIVE
+from teacher.queries.offline import RecordedEpisode
+from teacher.reward.predictor import RewardPredictor
+
+_METADATA = Path("data", "metadata.json")
+_HDF5 = "hdf5"
+_NAMES = ("observations", "actions", "rewards", "terminations")
+_STATISTICS: Mapping[str, Callable[[NDArray[np.float64]], float]] = {
+    "sum": np.sum,
+    "mean": np.mean,
+    "std": np.std,
+    "max": np.max,
+    "min": np.min,
+}
+
+
+def wrote(path: Path) -> bool:
+    """Whether this is the folder of a dataset."""
+    return (path / _METADATA).is_file()
+
+
+def read(folder: Path) -> Recording:
+    """The episodes of a dataset.
+
+    Raises:
+        ConfigError: h5py or pyarrow, as the dataset needs it, is not installed.
+        DataError: it is damaged, or of spaces other than Box and Discrete.
+    """
+    about = _metadata(folder)
+    return Recording(list(_episodes(folder, about)), _env_id(about), str(folder))
+
+
+def relabel(source: Path, target: Path, predictor: RewardPredictor) -> None:
+    """Write a copy of a dataset with other rewards.
+
+    Raises:
+        ConfigError, DataError: as :func:`read`, or the steps are not of the predictor's spaces.
+        StorageError: the copy cannot be written.
+    """
+    about = _metadata(source)
+    rewards = predicted(predictor, _episodes(source, about), source)
+    texts = {_METADATA: changed_json(source / _METADATA, lambda said: _rename(said, target.name))}
+    if about["data_format"] != _HDF5:
+        for episode, changed in enumerate(rewards):
+            path = Path("data", str(episode), _METADATA.name)
+            texts[path] = changed_json(source / path, partial(_tell, rewards=changed))
+    with copied(source, target) as folder:
+        if about["data_format"] == _HDF5:
+            _rewrite_file(folder, rewards)
+        else:
+            for episode, changed in enumerate(rewards):
+                _rewrite_table(folder / "data" / str(episode), about["data_format"], changed)
+        for path, text in texts.items():
+            (folder / path).write_text(text)
+
+
+def _rename(about: dict[str, Any], name: str) -> None:
+    about["dataset_id"] = "/".join([*str(about["dataset_id"]).split("/")[:-1], name])
+
+
+def _tell(about: dict[str, Any], rewards: NDArray[np.float64]) -> None:
+    about.update(_statistics(rewards))
+
+
+def _metadata(folder: Path) -> dict[str, Any]:
+    path = folder / _METADATA
+    try:
+        about = json.loads(path.read_text())
+        spaces = [json.loads(about[f"{name}_space"]) for name in ("observation", "action")]
+        kinds = [str(space["type"]) for space in spaces]
+        about = {"data_format": _HDF5, **about, "total_episodes": int(about["total_episodes"])}
+        _env_id(about)
+    except (OSError, *DAMAGED_ARCHIVE) as error:
+        raise DataError(f"{path} does not describe a dataset of Minari: {one_line(error)}") from error
+    if not set(kinds) <= {"Box", "Discrete"}:
+        raise DataError(
+            f"expected a dataset with Box or Discrete spaces, got {' and '.join(kinds)} in {folder}; read it "
+            "with minari itself, flatten what is nested, and make a teacher.RecordedEpisode of each: "
+            "docs/datasets.md shows how"
+        )
+    return about
+
+
+def _env_id(about: Mapping[str, Any]) -> Any:
+    return dict(json.loads(about.get("env_spec") or "{}")).get("id")
+
+
+def _episodes(folder: Path, about: Mapping[str, Any]) -> Iterator[RecordedEpisode]:
+    read_arrays = _hdf5_arrays if about["data_format"] == _HDF5 else _table_arrays
+    for number, arrays in enumerate(read_arrays(folder, about)):
+        states, actions, rewards, terminations = arrays
+        if any(array.ndim == 0 or array.dtype.kind not in "iufb" for array in arrays):
+            raise DataError(
+                f"episode {number} of {folder} holds no arrays of numbers; read pictures that Minari has "
+                "encoded with minari itself, and make a teacher.queries.offline.RecordedEpisode of each"
+            )
+        with about_episode(number, folder):
+            ended = bool(terminations[-1:].any())
+            episode = RecordedEpisode(states, actions, rewards.astype(np.float64), ended)
+        yield episode
+
+
+def _hdf5_arrays(folder: Path, about: Mapping[str, Any]) -> Iterator[list[NDArray[Any]]]:
+    with _opened(folder, "r") as file:
+        for episode in range(about["total_episodes"]):
+            group = file[f"episode_{episode}"]
+            yield [np.asarray(group[name]) for name in _NAMES]
+
+
+@contextlib.contextmanager
+def _opened(folder: Path, mode: str) -> Iterator[Any]:
+    path = folder / "data" / "main_data.hdf5"
+    h5py = needed("h5py", "a dataset of Minari in HDF5", "minari")
+    try:
+        with h5py.File(path, mode) as file:
+            yield file
+    except (OSError, *DAMAGED_ARCHIVE) as error:
+        raise DataError(f"{path} is damaged: {one_line(error)}") from error
+
+
+def _table_arrays(folder: Path, about: Mapping[str, Any]) -> Iterator[list[NDArray[Any]]]:
+    arrow = needed("pyarrow", "a dataset of Minari in Arrow", "parquet")
+    for episode in range(about["total_episodes"]):
+        path = folder / "data" / str(episode)
+        try:
+            table = _read_table(path, about["data_format"])
+            table.validate(full=True)  # reading at offsets that are wrong would end the process
+            columns = {name: table[name] for name in table.column_names}  # all names: a copy repeats them
+            states, *others = (numbers_of(columns[name].combine_chunks()) for name in _NAMES)
+        except (OSError, AttributeError, *DAMAGED_ARCHIVE, arrow.ArrowException) as error:
+            raise DataError(f"{path} is damaged: {one_line(error)}") from error
+        yield [states, *(column[:-1] for column in others)]
+
+
+def _read_table(folder: Path, data_format: str) -> Any:
+    datasets = needed("pyarrow.dataset", "a dataset of Minari in Arrow", "parquet")
+    paths = [str(path) for path in sorted(folder.glob(f"*.{data_format}"))]
+    return datasets.dataset(paths, format=data_format).to_table()
+
+
+def _rewrite_file(folder: Path, rewards: Sequence[NDArray[np.float64]]) -> None:
+    with _opened(folder, "r+") as file:
+        for episode, changed in enumerate(rewards):
+            group = file[f"episode_{episode}"]
+            group["rewards"][...] = changed
+            group.attrs.update(_statistics(changed))
+
+
+def _rewrite_table(folder: Path, data_format: str, rewards: NDArray[np.float64]) -> None:
+    datasets = needed("pyarrow.dataset", "a dataset of Minari in Arrow", "parquet")
+    table = _read_table(folder, data_format)
+    column = np.append(rewards, 0.0)  # the row of the last observation
+    table = table.set_column(table.column_names.index("rewards"), "rewards", [column])
+    (batch,) = table.combine_chunks().to_batches()
+    for path in folder.glob(f"*.{data_format}"):
+        path.unlink()
+    datasets.write_dataset(batch, folder, format=data_format, existing_data_behavior="overwrite_or_ignore")
+
+
+def _statistics(rewards: NDArray[np.float64]) -> dict[str, float]:
+    if not len(rewards):  # of which there is no largest
+        return {}
+    return {f"rewards_{name}": float(of(rewards)) for name, of in _STATISTICS.items()}

@@ -1,0 +1,1 @@
+"""The labeling site, seen from the trainer."""

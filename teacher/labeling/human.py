@@ -1,0 +1,253 @@
+"""People as teachers: comparisons go to the labeling site, decisions come back, all beside the training."""
+
+import contextlib
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from uuid import uuid4
+
+from teacher.clips.backoff import Backoff, patiently
+from teacher.data.ledger import Comparison, Role
+from teacher.data.preferences import Preference
+from teacher.data.segments import Segment
+from teacher.errors import SiteRefusedError, SiteUnreachableError, StorageError, TeacherError
+from teacher.labeling.client import Feed, Point
+from teacher.labeling.films import Films
+from teacher.labeling.memory import check_feed, experiment_gone, take_up
+from teacher.labeling.publisher import Publication, Publisher
+from teacher.queries.collector import CollectorStatus
+
+POLL_SECONDS = 2.5
+_START_DELAYS = (0.5, 1.0, 2.0, 4.0)  # seconds between tries while nothing has started yet
+_FINISH_DELAYS = (1.0, 2.0, 4.0)
+_REVIVED_SECONDS = 2.0  # at most, between tries with a site that starts again on this machine
+_MAX_POINTS = 200  # in one request
+_MAX_POINTS_KEPT = 20_000  # while the site is away
+_CLOSE_SECONDS = 10.0
+
+
+class HumanCollector:
+    """Asks people through the labeling site; a thread of its own does all that may take time.
+
+    On construction the experiment is made on the site, or taken up again, and comparisons that an earlier
+    process left on their way are carried on. Trouble that waiting does not mend (a token revoked, a disk
+    full, nothing that can be rendered) stops the thread and is raised by the next :meth:`receive` or
+    :meth:`submit`.
+
+    Attributes:
+        experiment: as the site knew it on construction, with the addresses for labelers.
+        asked_anew: comparisons that the site had lost with the whole experiment, before any was decided.
+    """
+
+    def __init__(self, publication: Publication, revive: Callable[[], None] | None = None) -> None:
+        """``revive`` is called when the site does not answer, to start it again where that is in our hands.
+
+        Raises:
+            SiteRefusedError: a wrong token, or another run has this name.
+            SiteUnreachableError: no answer within some seconds.
+            ForgottenError: the site has forgotten decisions of this run; nothing was made there.
+        """
+        self._ledger, self._client = publication.ledger, publication.client
+        self._settings = publication.settings
+        self._revive = revive
+        self.experiment, self.asked_anew = patiently(
+            lambda: take_up(self._client, self._settings, self._ledger), _START_DELAYS, revive
+        )
+        self._lock = threading.Lock()  # for what both threads change, down to the next blank line
+        self._submitted: deque[Comparison] = deque()
+        self._arrived: list[Preference] = []
+        self._points: deque[Point] = deque(maxlen=_MAX_POINTS_KEPT)
+        self._waiting_for: int | None = None
+
+        self._told_waiting_for: int | None = None
+        self._feed: Feed | None = None
+        self._next_poll = 0.0
+        self._missing = 0
+        self._to_store = Backoff()
+        self._to_site = Backoff() if revive is None else Backoff(_REVIVED_SECONDS)
+        self._trouble: Exception | None = None
+        self._wake, self._stop = threading.Event(), threading.Event()
+        on_their_way = self._ledger.path.parent / "clips-on-their-way"
+        self._films = Films(self._settings.name, publication.storage, self._client)
+        self._publisher = Publisher(publication, on_their_way, self._wake.set)
+        self._publisher.add_again(self._ledger.unfinished())
+        self._thread = threading.Thread(target=self._work, name="human-collector", daemon=True)
+        self._thread.start()
+
+    def submit(self, pairs: Sequence[tuple[Segment, Segment]], phase: Role, step: int) -> None:
+        """See :meth:`Collector.submit`."""
+        self._raise_trouble()
+        comparisons = [Comparison(uuid4(), first, second, phase, step) for first, second in pairs]
+        self._ledger.write(comparisons)
+        with self._lock:
+            self._submitted.extend(comparisons)
+        self._wake.set()
+
+    def receive(self) -> list[Preference]:
+        """See :meth:`Collector.receive`."""
+        self._raise_trouble()
+        with self._lock:
+            arrived, self._arrived = self._arrived, []
+        return arrived
+
+    @property
+    def status(self) -> CollectorStatus:
+        """See :meth:`Collector.status`."""
+        feed = self._feed
+        return CollectorStatus(
+            state=self.experiment.state if feed is None else feed.state,
+            active_labelers=None if feed is None else feed.active_labelers,
+            failed=self._publisher.failed,
+            away=self._to_site.away or self._to_store.away,
+        )
+
+    def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
+        """See :meth:`Collector.report`."""
+        finite = {tag: float(value) for tag, value in point.items() if math.isfinite(value)}
+        with self._lock:
+            if finite:
+                self._points.append(Point(step, finite))
+            self._waiting_for = None if waiting_for is None else max(0, waiting_for)
+
+    def show(self, film: Path, step: int) -> None:
+        """See :meth:`Collector.show`."""
+        self._films.offer(film, step)
+        self._wake.set()
+
+    def finish(self) -> None:
+        """Close, and tell the site that no more labels are wanted.
+
+        Raises:
+            SiteUnreachableError, SiteRefusedError: the site could not be told.
+            ForgottenError: the experiment was deleted there.
+        """
+        self.close()
+        self._waiting_for = None
+        patiently(self._tell_finished, _FINISH_DELAYS, self._revive)
+
+    def _tell_finished(self) -> None:
+        try:
+            self._read_feed()  # to finish an experiment that was deleted would make another
+        except SiteRefusedError as error:
+            raise self._explained(error) from error
+        self._post_points()
+        with contextlib.suppress(StorageError):  # the last video may have come after the last round
+            self._films.upload()
+        self._films.announce()
+        self._client.put_experiment(self._settings, state="finished")
+        while self._read_feed().items:
+            pass  # the last answers came after the last poll
+
+    def close(self) -> None:
+        """See :meth:`Collector.close`."""
+        self._stop.set()
+        self._wake.set()
+        self._thread.join(_CLOSE_SECONDS)
+        self._publisher.close()
+
+    def _explained(self, error: SiteRefusedError) -> TeacherError:
+        if error.status != HTTPStatus.NOT_FOUND:
+            return error
+        return experiment_gone(self._client, self._settings.name, self._ledger)
+
+    def _raise_trouble(self) -> None:
+        if self._trouble is not None:
+            raise self._trouble
+
+    # What follows runs in the collector's own thread.
+
+    def _work(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._wake.clear()
+                self._round()
+                self._wake.wait(self._seconds_to_next())
+        except SiteRefusedError as error:
+            self._trouble = self._explained(error)
+        except Exception as error:
+            self._trouble = error
+
+    def _round(self) -> None:
+        with self._lock:
+            submitted = list(self._submitted)
+            self._submitted.clear()
+        self._publisher.add(submitted)
+        if not self._to_store.seconds_left():
+            try:
+                self._publisher.upload()
+                self._films.upload()
+                self._to_store.succeeded()
+            except StorageError as error:
+                self._to_store.failed(error)
+        self._publisher.render()
+        if not self._to_site.seconds_left():
+            try:
+                self._publisher.register()
+                self._films.announce()
+                self._poll_and_report()
+                self._to_site.succeeded()
+            except SiteUnreachableError as error:
+                self._to_site.failed(error)
+                self._told_waiting_for = None  # of a trainer that is away for long the site forgets it
+                if self._revive is not None:
+                    self._revive()
+
+    def _seconds_to_next(self) -> float:
+        """Until a poll, or the next try with what is away; whatever comes before that wakes the thread."""
+        to_poll = max(self._next_poll - time.monotonic(), self._to_site.seconds_left())
+        return max(0.0, min(to_poll, self._to_store.seconds_left() or to_poll))
+
+    def _poll_and_report(self) -> None:
+        if time.monotonic() < self._next_poll:
+            return
+        feed = self._read_feed()
+        self._post_points()
+        if not feed.items:  # otherwise there may be more
+            self._reconcile(feed)
+            self._next_poll = time.monotonic() + POLL_SECONDS
+
+    def _read_feed(self) -> Feed:
+        feed = self._client.decisions(self._settings.name, after=self._ledger.cursor)
+        check_feed(self._client, self._settings.name, self._ledger, feed)
+        if feed.items:
+            with self._lock:  # who has seen an answer counted in the ledger finds it in the next receive
+                self._ledger.record(feed.items, cursor=feed.items[-1].seq)
+                self._arrived += self._ledger.preferences(item.comparison for item in feed.items)
+        self._feed = feed
+        return feed
+
+    def _reconcile(self, feed: Feed) -> None:
+        """Look for what the site has open no longer, where that is less than the ledger has.
+
+        Comparisons that somebody cancelled free their place; those that the site never heard of (its database
+        was replaced) are registered again. Otherwise training would wait for their answers for ever.
+        """
+        missing = self._missing_from(feed)
+        if missing > 0 and missing != self._missing:
+            statuses = self._client.statuses(self._settings.name)
+            cancelled = [uuid for uuid, status in statuses.items() if status == "cancelled"]
+            self._ledger.set_status(cancelled, "cancelled")
+            registered = self._ledger.unfinished("registered")
+            self._publisher.add_again([item for item in registered if item.uuid not in statuses])
+            missing = self._missing_from(feed)
+        self._missing = missing
+
+    def _missing_from(self, feed: Feed) -> int:
+        return self._ledger.open() - len(self._submitted) - len(self._publisher) - feed.open
+
+    def _post_points(self) -> None:
+        while True:
+            with self._lock:
+                points = [self._points[index] for index in range(min(len(self._points), _MAX_POINTS))]
+                waiting_for = self._waiting_for
+            if not points and waiting_for == self._told_waiting_for:
+                return
+            self._client.post_points(self._settings.name, points, waiting_for)
+            self._told_waiting_for = waiting_for
+            with self._lock:
+                for _ in points:
+                    self._points.popleft()

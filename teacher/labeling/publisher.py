@@ -1,0 +1,245 @@
+"""The way of a comparison to the labelers: render, upload, confirm, and only then register."""
+
+import contextlib
+import logging
+import math
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NoReturn, Protocol
+
+from teacher.clips import ClipJob, Shot
+from teacher.data.ledger import Comparison, Ledger
+from teacher.data.segments import Segment
+from teacher.errors import SiteRefusedError, SiteUnreachableError, StorageError, TeacherError
+from teacher.labeling.client import (
+    MAX_COMPARISONS_PER_REQUEST,
+    ClipReference,
+    ExperimentSettings,
+    FeedbackClient,
+    Registration,
+)
+from teacher.queries.judges import Value, true_return
+from teacher.storage import Storage
+
+_MAX_RENDERING = 16  # pairs between the renderer and the store, so that a store that is away fills no disk
+_MAX_FAILURES_IN_A_ROW = 8
+_MAX_REFUSALS_IN_A_ROW = 5
+_UNPROCESSABLE = 422
+_SIDES = ("first", "second")
+
+_log = logging.getLogger(__name__)
+
+
+class Renderer(Protocol):
+    """Makes clips, each in its own time."""
+
+    def submit(self, job: ClipJob) -> "Future[Path] | Future[Path | None]":
+        """Begin with a clip; None where it is in the store already."""
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Where the clips of a run go and who is told of them.
+
+    Attributes:
+        value: of a segment, which the site never shows to labelers but tells scripted ones.
+    """
+
+    ledger: Ledger
+    client: FeedbackClient
+    renderer: Renderer
+    storage: Storage
+    settings: ExperimentSettings
+    value: Value = true_return
+
+    def key(self, comparison: Comparison, side: str) -> str:
+        """The name of one clip in the store."""
+        return f"{self.settings.name}/{comparison.uuid}/{side}.mp4"
+
+
+@dataclass(frozen=True)
+class _Rendering:
+    comparison: Comparison
+    clips: "dict[str, Future[Path] | Future[Path | None]]"
+
+    def is_done(self) -> bool:
+        return all(clip.done() for clip in self.clips.values())
+
+
+class Publisher:
+    """Carries comparisons from the ledger to the site, step by step; to be used by one thread.
+
+    Args:
+        folder: for clips that are not uploaded yet; emptied here and by :meth:`close`.
+        wake: called from other threads when there is something to do.
+
+    Attributes:
+        failed: comparisons given up because they could not be rendered.
+    """
+
+    def __init__(self, publication: Publication, folder: Path, wake: Callable[[], None]) -> None:
+        self._at = publication
+        self._folder = folder
+        self._wake = wake
+        self._unchecked: deque[Comparison] = deque()
+        self._waiting: deque[Comparison] = deque()
+        self._rendering: list[_Rendering] = []
+        self._uploaded: deque[Comparison] = deque()
+        self._failures_in_a_row = 0
+        self._refusals_in_a_row = 0
+        self.failed = 0
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+
+    def __len__(self) -> int:
+        """Comparisons on their way."""
+        return len(self._unchecked) + len(self._waiting) + len(self._rendering) + len(self._uploaded)
+
+    def add(self, comparisons: Iterable[Comparison]) -> None:
+        """Take on new comparisons."""
+        self._waiting.extend(comparisons)
+
+    def add_again(self, comparisons: Iterable[Comparison]) -> None:
+        """Take on comparisons whose clips may be in the store already, from before."""
+        self._unchecked.extend(comparisons)
+
+    def render(self) -> None:
+        """Give the renderer as much as it may have."""
+        while self._waiting and len(self._rendering) < _MAX_RENDERING:
+            comparison = self._waiting.popleft()
+            segments: dict[str, Segment] = dict(
+                zip(_SIDES, (comparison.first, comparison.second), strict=True)
+            )
+            clips = {side: self._submit(comparison, side, segment) for side, segment in segments.items()}
+            self._rendering.append(_Rendering(comparison, clips))
+
+    def upload(self) -> None:
+        """Upload what is rendered, and give up what cannot be.
+
+        Raises:
+            StorageError: trying again later may help.
+            RenderError, ReplayMismatchError: nothing can be rendered, many times in a row.
+        """
+        while self._unchecked:
+            comparison = self._unchecked[0]
+            is_there = all(self._at.storage.size(self._at.key(comparison, side)) for side in _SIDES)
+            (self._uploaded if is_there else self._waiting).append(comparison)
+            self._unchecked.popleft()
+        for rendering in [item for item in self._rendering if item.is_done()]:
+            try:
+                paths = {side: clip.result() for side, clip in rendering.clips.items()}
+            except TeacherError as error:
+                self._rendering.remove(rendering)
+                self._give_up(rendering.comparison, error)
+                continue
+            for side, path in paths.items():
+                if path is not None:  # otherwise a render worker has put it there
+                    self._put(self._at.key(rendering.comparison, side), path)
+            self._failures_in_a_row = 0
+            self._rendering.remove(rendering)
+            self._uploaded.append(rendering.comparison)
+            self._remove_files(rendering.comparison)
+
+    def register(self) -> None:
+        """Offer to labelers what is in the store.
+
+        Raises:
+            SiteUnreachableError: trying again later may help, also where the site does not find clips yet.
+            SiteRefusedError: it will not.
+        """
+        while self._uploaded:
+            batch = [
+                self._uploaded[index]
+                for index in range(min(len(self._uploaded), MAX_COMPARISONS_PER_REQUEST))
+            ]
+            try:
+                self._at.client.register(self._at.settings.name, [self._registration(item) for item in batch])
+            except SiteRefusedError as error:
+                self._refused(error, batch)
+            self._refusals_in_a_row = 0
+            self._at.ledger.set_status([item.uuid for item in batch], "registered")
+            for _ in batch:
+                self._uploaded.popleft()
+
+    def close(self) -> None:
+        """Drop what is on its way; the ledger keeps it for the next time."""
+        for rendering in self._rendering:
+            for clip in rendering.clips.values():
+                clip.cancel()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _submit(
+        self, comparison: Comparison, side: str, segment: Segment
+    ) -> "Future[Path] | Future[Path | None]":
+        path, key = self._path(comparison, side), self._at.key(comparison, side)
+        clip = self._at.renderer.submit(ClipJob(Shot.of(segment), path, self._at.settings.fps, key))
+        clip.add_done_callback(lambda _: self._wake())
+        return clip
+
+    def _put(self, key: str, path: Path) -> None:
+        self._at.storage.put(key, path)
+        expected, stored = path.stat().st_size, self._at.storage.size(key)
+        if stored != expected:
+            raise StorageError(f"the store holds {stored} bytes of {key}, expected {expected}")
+
+    def _give_up(self, comparison: Comparison, error: TeacherError) -> None:
+        self._at.ledger.set_status([comparison.uuid], "failed")
+        self._remove_files(comparison)
+        self.failed += 1
+        self._failures_in_a_row += 1
+        if self.failed == 1:
+            _log.warning("a clip cannot be made, its comparison is replaced: %s", error)
+        if self._failures_in_a_row == _MAX_FAILURES_IN_A_ROW:
+            raise error
+
+    def _refused(self, error: SiteRefusedError, batch: Iterable[Comparison]) -> NoReturn:
+        """Where the site cannot read clips, look after them and try again, but not for ever."""
+        if error.status != _UNPROCESSABLE:
+            raise error
+        self._refusals_in_a_row += 1
+        if self._refusals_in_a_row == _MAX_REFUSALS_IN_A_ROW:
+            raise SiteRefusedError(
+                f"{error}; expected --storage here and TEACHER_STORAGE of the site to be the same store",
+                error.status,
+            ) from error
+        for comparison in batch:
+            self._uploaded.popleft()
+            self._unchecked.append(comparison)
+        raise SiteUnreachableError(str(error)) from error
+
+    def _registration(self, comparison: Comparison) -> Registration:
+        first, second = (
+            ClipReference(self._at.key(comparison, side), self._true_return(segment))
+            for side, segment in zip(_SIDES, (comparison.first, comparison.second), strict=True)
+        )
+        gold = self._better(comparison) if comparison.phase == "gold" else None
+        return Registration(
+            uuid=comparison.uuid,
+            phase="training" if comparison.phase == "gold" else comparison.phase,
+            step=comparison.step,
+            # Left-over pretraining pairs rank last: people should judge what the agent does now.
+            priority=1 if comparison.phase == "training" else 0,
+            first=first,
+            second=second,
+            gold=gold,
+        )
+
+    def _better(self, comparison: Comparison) -> Literal["first", "second"]:
+        first, second = (self._at.value(segment) for segment in (comparison.first, comparison.second))
+        return "first" if first > second else "second"
+
+    def _true_return(self, segment: Segment) -> float | None:
+        value = self._at.value(segment)
+        return value if self._at.settings.has_true_reward and math.isfinite(value) else None
+
+    def _path(self, comparison: Comparison, side: str) -> Path:
+        return self._folder / f"{comparison.uuid}-{side}.mp4"
+
+    def _remove_files(self, comparison: Comparison) -> None:
+        for side in _SIDES:
+            with contextlib.suppress(OSError):
+                self._path(comparison, side).unlink()

@@ -1,0 +1,208 @@
+"""Which pairs of segments are worth asking about.
+
+Random pairs are candidates. Of these, active selection prefers those on whose answer the predictor's
+members disagree (Christiano et al. 2017, section 2.2.4; the measures are those of imitation), and diversity
+those that are unlike what was asked about already (k-center, as in Lee et al. 2021, "B-Pref"). No segment is
+in two pairs of a choice where there are enough, and no pair is ever asked about twice.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from teacher.data.segments import Segment, SegmentPair, SegmentPool
+from teacher.settings.options import QueryConfig, Uncertainty
+
+AT_RANDOM = QueryConfig(selection="random", recency=math.inf)
+"""All pairs alike."""
+
+_DRAWS = 20  # after which what is still missing is chosen from a list of all pairs that are new
+_LEAST_WEIGHT = 2.0**-20  # of a segment against that of the newest, so that a small round finds partners
+_SMALLEST_STD = 1e-6
+_SURE_AMONG = 20  # candidates for each pair without doubt
+
+Array = NDArray[np.float64]
+
+
+class Ensemble(Protocol):
+    """What active selection asks of a predictor."""
+
+    def member_returns(self, segments: Sequence[Segment]) -> Array:
+        """Each member's raw sum of rewards of each segment: ``(members, len(segments))``."""
+
+
+def select_pairs(
+    pool: SegmentPool, count: int, config: QueryConfig | None = None, predictor: Ensemble | None = None
+) -> list[SegmentPair]:
+    """Up to ``count`` pairs of different segments, which the pool remembers as asked about.
+
+    Args:
+        pool: to choose from.
+        count: how many; fewer come where the pool has no more that are new.
+        config: how to choose; at random by default.
+        predictor: for active selection; without one pairs are chosen at random.
+    """
+    config = config or AT_RANDOM
+    if count < 1 or len(pool) < 2:
+        return []
+    weights = _weights(pool, count, config)
+    members = predictor if config.selection == "active" else None
+    picky = members is not None or config.diversity > 1 or weights is not None
+    pairs = _draw(pool, config.candidates * count if picky else count, weights)
+    if members is not None and pairs:
+        uncertainty = disagreement(members, pairs, config.uncertainty)
+        pairs = [pairs[index] for index in np.argsort(-uncertainty, kind="stable")]
+    if config.diversity > 1:
+        pairs = _least_alike(pairs[: config.diversity * count], pool.asked)
+    fresh, others = _without_reuse(pairs)
+    fresh += _of_unused(pool, count - len(fresh), weights, fresh)
+    chosen = (fresh + others)[:count]
+    pool.remember(chosen)
+    return chosen
+
+
+def sure_pairs(
+    pool: SegmentPool, count: int, value: Callable[[Segment], float], config: QueryConfig
+) -> list[SegmentPair]:
+    """Up to ``count`` pairs about which ``value`` leaves the least doubt, remembered as asked about.
+
+    They are drawn as those are that people are asked about, so that nobody can tell them apart.
+    """
+    if count < 1 or len(pool) < 2:
+        return []
+
+    def difference(pair: SegmentPair) -> float:
+        return abs(value(pair[0]) - value(pair[1]))
+
+    candidates = _draw(pool, _SURE_AMONG * count, _weights(pool, count, config))
+    sure = sorted(filter(difference, candidates), key=difference, reverse=True)
+    fresh, others = _without_reuse(sure)
+    chosen = (fresh + others)[:count]
+    pool.remember(chosen)
+    return chosen
+
+
+def disagreement(predictor: Ensemble, pairs: Sequence[SegmentPair], uncertainty: Uncertainty) -> Array:
+    """Variance over members of what they predict for each pair: ``(len(pairs),)``.
+
+    That is of the probability that the first is preferred, of its logit (the difference of raw returns), or
+    of the label that is the more probable one.
+    """
+    rows = {segment: row for row, segment in enumerate(dict.fromkeys(s for pair in pairs for s in pair))}
+    returns = predictor.member_returns(list(rows))
+    first, second = ([rows[pair[side]] for pair in pairs] for side in (0, 1))
+    logits = returns[:, first] - returns[:, second]
+    match uncertainty:
+        case "probability":
+            compared = 0.5 * (1 + np.tanh(0.5 * logits))  # the logistic function, without overflow
+        case "logit":
+            compared = logits
+        case "label":
+            compared = (logits > 0).astype(np.float64)
+    variances: Array = compared.var(axis=0)
+    return variances
+
+
+def _weights(pool: SegmentPool, count: int, config: QueryConfig) -> Array | None:
+    """How often each segment of the pool is drawn, ``(len(pool),)``; None where all are alike."""
+    explored = pool.explored
+    mix = config.exploration_frac > 0 and explored.any()
+    if config.recency == math.inf and config.oversampling is None and not mix:
+        return None
+    newer = np.arange(len(pool))[::-1]  # the oldest come first
+    weights = np.maximum(0.5 ** (newer / config.recency), _LEAST_WEIGHT)
+    if config.oversampling is not None:
+        weights[: -math.ceil(2 * count * config.oversampling)] = 0.0
+    if mix:
+        for part, share in ((explored, config.exploration_frac), (~explored, 1 - config.exploration_frac)):
+            weights[part] *= share / max(weights[part].sum(), _LEAST_WEIGHT)
+    return weights
+
+
+def _draw(pool: SegmentPool, count: int, weights: Array | None) -> list[SegmentPair]:
+    """Up to ``count`` different pairs that were not asked about."""
+    if weights is not None and np.count_nonzero(weights) < 2:
+        return []
+    known = {frozenset(pair) for pair in pool.asked}
+    pairs: list[SegmentPair] = []
+    draws = 0
+    while len(pairs) < count and draws < _DRAWS:
+        draws += 1
+        for pair in pool.sample_pairs(count - len(pairs), weights):
+            if frozenset(pair) not in known:
+                known.add(frozenset(pair))
+                pairs.append(pair)
+    if len(pairs) < count:
+        pairs += pool.sample_unknown(count - len(pairs), [*pool.asked, *pairs], weights)
+    return pairs
+
+
+def _of_unused(
+    pool: SegmentPool, count: int, weights: Array | None, pairs: Sequence[SegmentPair]
+) -> list[SegmentPair]:
+    """Up to ``count`` pairs of segments that are in none of ``pairs``, nor in another of these."""
+    found: list[SegmentPair] = []
+    weights = np.ones(len(pool)) if weights is None else weights.copy()
+    new: Sequence[SegmentPair] = pairs
+    while len(found) < count and new:
+        used = {segment for pair in new for segment in pair}
+        weights[[segment in used for segment in pool.segments]] = 0.0
+        new, _ = _without_reuse(_draw(pool, count - len(found), weights))
+        found += new
+    return found
+
+
+def _least_alike(pairs: Sequence[SegmentPair], asked: Sequence[SegmentPair]) -> list[SegmentPair]:
+    """All pairs, next always the one that is farthest from those before and from those asked about.
+
+    The first of ``pairs`` begins where nothing was asked about. Distances are between the observations' means
+    and standard deviations over the steps of a segment, in units of their spread over ``pairs``, for
+    whichever order of a pair's segments fits better.
+    """
+    if not pairs:
+        return []
+    points = np.array([_summaries(pair) for pair in pairs])
+    scale = np.maximum(points.std(axis=(0, 1)), _SMALLEST_STD)
+    points /= scale
+    nearest = np.full(len(pairs), np.inf)
+    for pair in asked:
+        nearest = np.minimum(nearest, _squared_distances(points, _summaries(pair) / scale))
+    ordered = []
+    for _ in pairs:
+        farthest = int(nearest.argmax())
+        ordered.append(pairs[farthest])
+        nearest = np.minimum(nearest, _squared_distances(points, points[farthest]))
+        nearest[farthest] = -1.0
+    return ordered
+
+
+def _summaries(pair: SegmentPair) -> Array:
+    """``(2, numbers)``: what the two segments look like."""
+    steps = [segment.observations.reshape(len(segment), -1).astype(np.float64) for segment in pair]
+    return np.array([np.concatenate([step.mean(axis=0), step.std(axis=0)]) for step in steps])
+
+
+def _squared_distances(points: Array, point: Array) -> Array:
+    """From ``points`` ``(n, 2, numbers)`` to ``point`` ``(2, numbers)``: ``(n,)``."""
+    as_they_are, the_other_way = (
+        np.square(points - place).sum(axis=(1, 2)) for place in (point, point[::-1])
+    )
+    nearest: Array = np.minimum(as_they_are, the_other_way)
+    return nearest
+
+
+def _without_reuse(pairs: Sequence[SegmentPair]) -> tuple[list[SegmentPair], list[SegmentPair]]:
+    """The same pairs in their order: those with no segment of an earlier one, and the others."""
+    used: set[Segment] = set()
+    fresh: list[SegmentPair] = []
+    others: list[SegmentPair] = []
+    for pair in pairs:
+        if used.isdisjoint(pair):
+            fresh.append(pair)
+            used.update(pair)
+        else:
+            others.append(pair)
+    return fresh, others

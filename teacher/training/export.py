@@ -1,0 +1,92 @@
+"""Write the preferences of a run to a file for other programs."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+from rich.console import Console
+
+from teacher.clips import ClipJob, ClipRenderer, Shot
+from teacher.datasets.dataset_card import FILE_NAME, check_folder, write_card
+from teacher.datasets.parquet import SIDES, Clips
+from teacher.datasets.preference_files import require_room_for_clips, save_preferences
+from teacher.files import require_folder, require_new
+from teacher.metrics import progress
+from teacher.training.saved_run import SavedRun
+
+_CLIP_SIZE = 200  # pixels; a viewer shows them small
+
+
+def export_preferences(
+    run_dir: str | Path, path: str | Path, *, clips: bool = False, console: Console | None = None
+) -> int:
+    """Write all preferences of a run as :func:`save_preferences` does; how many there are.
+
+    Args:
+        run_dir: the run's folder.
+        path: a new ``.npz`` or ``.parquet`` file, or a folder, which becomes a dataset for Hugging Face: new,
+            or that of an earlier export, which is written again.
+        clips: film all segments, and put the films beside them.
+        console: shows how far filming is.
+
+    Raises:
+        ConfigError: the folder is no run's, or the file exists or has another ending, or the dataset's folder
+            holds something else.
+        DataError: the run has no labels, or they are damaged.
+        EnvironmentUnsuitableError: its environment is not registered here.
+        RenderError, ReplayMismatchError: a segment cannot be filmed.
+        StorageError: the file cannot be written.
+    """
+    run, path = SavedRun(Path(run_dir)), Path(path)
+    dataset = run.load_preferences()
+    is_folder = not path.suffix
+    is_new = True
+    if is_folder:
+        is_new = check_folder(path)
+    else:
+        require_folder(path)
+        require_new(path)
+    file = path / FILE_NAME if is_folder else path
+    if clips:  # before they are made
+        require_room_for_clips(file)
+    spaces = run.task.observation_space, run.task.action_space
+    with contextlib.ExitStack() as parts:
+        films = parts.enter_context(_filmed(run, console or Console(quiet=True))) if clips else None
+        save_preferences(file, dataset, *spaces, clips=films, new=is_new)
+    if is_folder:
+        write_card(path, dataset, _question(run), with_clips=clips, new=is_new)
+    return len(dataset)
+
+
+def _question(run: SavedRun) -> str:
+    if run.config.predictor == "human":
+        return f"People were asked: {run.config.prompt}"
+    return f"The answers are those of a scripted teacher (`{run.config.teacher}`)."
+
+
+@contextlib.contextmanager
+def _filmed(run: SavedRun, console: Console) -> Iterator[Clips]:
+    """Both segments of each preference as films, in a folder that goes again."""
+    with (
+        tempfile.TemporaryDirectory(prefix="rl-teacher-export-") as folder,
+        contextlib.closing(run.open_ledger()) as ledger,
+        contextlib.closing(ClipRenderer()) as renderer,
+    ):
+
+        def path(uuid: UUID, side: str) -> Path:
+            return Path(folder) / f"{uuid}-{side}.mp4"
+
+        films = [
+            renderer.submit(
+                ClipJob(Shot.of(segment), path(preference.uuid, side), run.task.fps, size=_CLIP_SIZE)
+            )
+            for preference in ledger.targets()
+            for side, segment in zip(SIDES, (preference.first, preference.second), strict=True)
+        ]
+        with progress(console, "filming", len(films)) as show:
+            for count, film in enumerate(films, 1):
+                film.result()
+                show(count)
+        yield lambda uuid: (path(uuid, SIDES[0]).read_bytes(), path(uuid, SIDES[1]).read_bytes())

@@ -1,0 +1,235 @@
+"""What is looked at before a run begins, so that all that cannot work is refused at once, with what can."""
+
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+
+from teacher.clips.trial import check_drawing
+from teacher.data.checkpoint import CHECKPOINT_NAME
+from teacher.data.segments import SegmentPool
+from teacher.envs.early_ends import LEAKS, fillings, told_early
+from teacher.envs.make import make_env
+from teacher.envs.random_episodes import check_replay, random_trajectories
+from teacher.envs.tasks import Examined, TaskInfo, examine, make_vector_env
+from teacher.envs.transform import told_flattened
+from teacher.envs.trial import LIMIT, TRIAL_EPISODES, Trial, of_fixed_length, try_episodes, usual_length
+from teacher.errors import ConfigError, EnvironmentUnsuitableError, TeacherError, joined, noting
+from teacher.metrics import waiting
+from teacher.queries.judges import Value, goal_of
+from teacher.reward.devices import working_device
+from teacher.settings.checks import named_values
+from teacher.settings.command import command_of
+from teacher.settings.config import CONFIG_NAME, TeachConfig
+from teacher.settings.variables import read_redis_url, require_token
+from teacher.training.run import make_agent, make_predictor, segment_length
+from teacher.training.warmstart import WarmStart, read_warm_start
+
+Tell = Callable[[int], None]
+_TRYING = "trying random episodes:"
+
+
+def check(
+    config: TeachConfig, console: Console, refused: ConfigError | None = None
+) -> tuple[TeachConfig, TaskInfo]:
+    """Look at everything that can be refused before a run directory exists.
+
+    Args:
+        config: with what fits in the place of settings that do not.
+        console: where it says what it does.
+        refused: those settings.
+
+    Returns:
+        The settings, with a segment length where random episodes are too short for the usual one; and what
+        the run must know of its environment.
+
+    Raises:
+        ConfigError, EnvironmentUnsuitableError, DataError, BehaviourError: in one line all that is refused,
+            and the command that is not, where settings mend it.
+    """
+    problems: list[TeacherError] = [] if refused is None else [refused]
+    for look in (
+        lambda: working_device(config.device, "--device"),
+        read_redis_url,
+        lambda: require_token(config.site_url),
+    ):
+        with noting(problems):
+            look()
+    examined = trial = None
+    with noting(problems):
+        examined = examine(config)
+        problems += examined.refusals
+        if config.predictor != "rl" and not _goes_on(config):
+            with waiting(console) as show:
+                trial = _trial(config, examined, lambda tried: show(f"{_TRYING} {tried} of {TRIAL_EPISODES}"))
+    notes: list[str] = []
+    fitted = config
+    if examined is not None and trial is not None:
+        problems += _refused_limit(examined, trial)
+        problems += _refused_episodes(config, examined, trial)
+        fitted, notes = _with_segments(config, examined, trial)
+    task = None if examined is None else examined.found
+    if task is not None:
+        _check_task(fitted, task, problems)
+    if problems or task is None:
+        raise _all_of(problems, config, refused)
+    if config.predictor == "human" and not _has_render_workers(config):
+        with waiting(console) as show:
+            show("drawing a first clip")
+            check_drawing(task, config.seed)
+    if task.flattened is not None:
+        notes.append(told_flattened(task.flattened, task.observation_space))
+    for note in notes:
+        console.print(note, markup=False)
+    return fitted, task
+
+
+def _all_of(problems: list[TeacherError], config: TeachConfig, refused: ConfigError | None) -> TeacherError:
+    """Make one error of all, with the whole command that works where a setting mends some."""
+    error = joined(problems)
+    if not error.remedy or (config.run_dir / CONFIG_NAME).exists():
+        return error
+    remedies = {} if refused is None else refused.remedy
+    left_out = [f"--{name}" for name, value in remedies.items() if value is None]
+    is_whole = all(each.remedy for each in problems)
+    how = [
+        *(["corrected"] if is_whole else []),
+        *([f"with {', '.join(left_out)} left out"] if left_out else []),
+        *([] if is_whole else ["corrected as far as settings go"]),
+    ]
+    # The configuration has what is in the place of refused settings.
+    changes = dict(error.remedy.items() - remedies.items())
+    return type(error)(f"{error}; {', '.join(how)}: {command_of(config, changes)}", error.remedy)
+
+
+def _check_task(config: TeachConfig, task: TaskInfo, problems: list[TeacherError]) -> None:
+    """Look at what else the run meets in its environment."""
+    with noting(problems):
+        start = warm_start_of(config)
+        if start is not None:
+            with contextlib.closing(make_vector_env(task, 1, config.seed)) as envs:
+                start.check(make_agent(config, envs))
+    if config.predictor == "human" and not task.captures:
+        with noting(problems):
+            check_replay(task, config.seed)
+    if config.predictor == "rl":
+        return
+    with noting(problems):
+        if config.manner.function is not None:
+            goal = _goal(config)
+            if not problems:  # else segments may not fit into any episode
+                _try_goal(goal, config, task)
+    with noting(problems):
+        if config.network is not None:
+            make_predictor(dataclasses.replace(config, device="cpu"), task)
+
+
+def _has_render_workers(config: TeachConfig) -> bool:
+    """Whether clips are made elsewhere, and put into a bucket."""
+    storage = config.storage or os.environ.get("TEACHER_STORAGE", "")
+    return read_redis_url() is not None and storage.startswith("s3://")
+
+
+def warm_start_of(config: TeachConfig) -> WarmStart | None:
+    """What the run begins from; nothing where it goes on from its own checkpoint."""
+    return None if _goes_on(config) else read_warm_start(config)
+
+
+def _goes_on(config: TeachConfig) -> bool:
+    return (config.run_dir / CHECKPOINT_NAME).exists()
+
+
+def _goal(config: TeachConfig) -> Value:
+    try:
+        return goal_of(config.manner)
+    except ConfigError as error:
+        raise ConfigError(f"--teacher: {error}") from error
+
+
+def _try_goal(goal: Value, config: TeachConfig, task: TaskInfo) -> None:
+    """Call a function of the user's with what it will meet: an episode, and a segment of it."""
+    pool = SegmentPool(segment_length(config, task), seed=config.seed)
+    for episode in random_trajectories(task, config.seed, num_envs=1):
+        goal(episode)
+        if pool.extend([episode]):
+            break
+    goal(pool.segments[0])
+
+
+def _wanted(config: TeachConfig, examined: Examined) -> int:
+    return config.segment_steps or usual_length(config.segment_seconds, examined.fps)
+
+
+def _trial(config: TeachConfig, examined: Examined, tell: Tell) -> Trial:
+    """Try random episodes, no further than a segment where their length is of no matter."""
+    horizon = examined.horizon
+    if examined.never_terminates and horizon is not None:
+        return of_fixed_length(horizon)
+    most = horizon or LIMIT
+    if config.allow_variable_horizon and horizon is not None:
+        most = _wanted(config, examined)
+    with contextlib.closing(make_env(examined.env_id, examined.kwargs)) as env:
+        return try_episodes(env, horizon, config.seed, most, tell)
+
+
+def _filled(config: TeachConfig, trial: Trial) -> Trial:
+    """The trial as it were where episodes do not end early, unless that is allowed."""
+    return trial if config.allow_variable_horizon else of_fixed_length(trial.limit)
+
+
+def _refused_limit(examined: Examined, trial: Trial) -> Iterator[TeacherError]:
+    if examined.horizon is None and trial.limit < LIMIT:
+        yield EnvironmentUnsuitableError(
+            f"random episodes take {max(trial.lengths)} steps at most, so --max_episode_steps {trial.limit}",
+            {"max_episode_steps": trial.limit},
+        )
+
+
+def _refused_episodes(config: TeachConfig, examined: Examined, trial: Trial) -> Iterator[TeacherError]:
+    """Refuse episodes that end early, unless that is dealt with, and segments that do not fit into them."""
+    if trial.early and not config.allow_variable_horizon and config.fixed_horizon is None:
+        yield _refused_ends(config, examined, trial)
+    if config.segment_steps is None and config.segment_seconds is None:
+        return
+    filled, length = _filled(config, trial), _wanted(config, examined)
+    if not filled.fits(length):
+        yield EnvironmentUnsuitableError(
+            f"{filled.told_misfit(length)}: pass --segment_steps {filled.median} or less",
+            {"segment_steps": filled.median, "segment_seconds": None},
+        )
+
+
+def _refused_ends(config: TeachConfig, examined: Examined, trial: Trial) -> TeacherError:
+    other = examined.without_ends
+    first, second = fillings(trial, people=config.predictor == "human")
+    fills = f"--fixed_horizon {first} (or {second}) fills what is missing"
+    ways = [fills, "--allow_variable_horizon accepts it"]
+    remedy: Mapping[str, Any] = {"fixed_horizon": first}
+    if other.env_id is not None:
+        ways.insert(0, f"{other.env_id} never ends early")
+    given = named_values(config.env_kwargs)
+    untried = {name: value for name, value in other.arguments.items() if given.get(name) != value}
+    if untried:
+        arguments = ",".join(f"{name}={json.dumps(value)}" for name, value in untried.items())
+        is_json = (config.env_kwargs or "").lstrip().startswith("{")
+        joined_up = ",".join(filter(None, (config.env_kwargs, arguments)))
+        remedy = {"env_kwargs": json.dumps(given | untried) if is_json else joined_up}
+        ways.insert(0, f"with --env_kwargs {arguments} none does")
+    return EnvironmentUnsuitableError(
+        f"{told_early(examined.env_id, trial)} {LEAKS}: {'; '.join(ways)}", remedy
+    )
+
+
+def _with_segments(config: TeachConfig, examined: Examined, trial: Trial) -> tuple[TeachConfig, list[str]]:
+    """Fit the length of segments to the episodes where none was given, and say so."""
+    if config.segment_steps is not None or config.segment_seconds is not None:
+        return config, []
+    filled, wanted = _filled(config, trial), _wanted(config, examined)
+    length = filled.fitted(wanted)
+    if length == wanted:
+        return config, []
+    return dataclasses.replace(config, segment_steps=length), [f"{filled.told(wanted)}."]

@@ -1,0 +1,101 @@
+"""Videos of whole episodes, made beside training every so often."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from pathlib import Path
+
+from rich.console import Console
+
+from teacher.clips import ClipJob, ClipRenderer, Shot
+from teacher.envs.episodes import Trajectory
+from teacher.envs.tasks import TaskInfo
+from teacher.metrics import waiting
+from teacher.settings.config import TeachConfig
+
+CLIPS_PER_RUN = 20
+FILM_SECONDS = 120.0
+"""After which another episode is filmed, however few steps were made: people want to see what it does now."""
+
+
+class EpisodeVideos:
+    """Films the first finished episode, one at every twentieth of the run or every two minutes, and the last.
+
+    Rendering runs in a process of its own. Where it is behind, episodes that wait are dropped for newer ones.
+    A video that cannot be made, for instance because no OpenGL library is installed, is reported once;
+    training goes on without.
+
+    Args:
+        show: called with each video and its step when it is made, from another thread.
+    """
+
+    def __init__(
+        self,
+        config: TeachConfig,
+        task: TaskInfo,
+        console: Console,
+        show: Callable[[Path, int], None] | None = None,
+    ) -> None:
+        self._folder = config.run_dir / "videos"
+        self._every = max(1, config.num_timesteps // CLIPS_PER_RUN)
+        self._fps = task.fps
+        self._console = console
+        self._renderer = ClipRenderer(workers=1)
+        self._clips: list[Future[Path]] = []
+        self._told: list[Future[None]] = []  # each done once `show` has returned
+        self._next_step = 0
+        self._filmed_at = time.monotonic()
+        self._newest: tuple[Trajectory, int] | None = None
+        self._silent = False
+        self._show = show
+
+    def offer(self, episode: Trajectory, step: int) -> None:
+        """Film ``episode``, which ended before ``step``, where a video is due."""
+        self._newest = (episode, step)
+        if step >= self._next_step or time.monotonic() - self._filmed_at >= FILM_SECONDS:
+            self._film()
+
+    def finish(self) -> None:
+        """Film the last episode that was offered, and wait for it; Ctrl-C skips it."""
+        self._film()
+        if wait(self._told, timeout=0).not_done:
+            with waiting(self._console) as tell, contextlib.suppress(KeyboardInterrupt):
+                tell("making the last video (Ctrl-C skips it)")
+                wait(self._told)
+
+    def close(self) -> None:
+        """Stop filming at once; what is not finished leaves nothing behind and is not reported."""
+        self._silent = True
+        self._renderer.close()
+
+    def _film(self) -> None:
+        if self._newest is None:
+            return
+        (episode, step), self._newest = self._newest, None
+        self._next_step = (step // self._every + 1) * self._every
+        self._filmed_at = time.monotonic()
+        self._folder.mkdir(exist_ok=True)
+        for clip in self._clips:
+            clip.cancel()  # unless it is in the making, or made
+        path = self._folder / f"step-{step:09d}.mp4"
+        clip = self._renderer.submit(ClipJob(Shot.of_episode(episode), path, self._fps))
+        told: Future[None] = Future()
+        self._clips = [earlier for earlier in self._clips if not earlier.done()] + [clip]
+        self._told = [earlier for earlier in self._told if not earlier.done()] + [told]
+        clip.add_done_callback(lambda clip: self._made(clip, step, told))
+
+    def _made(self, clip: "Future[Path]", step: int, told: "Future[None]") -> None:
+        try:
+            if clip.cancelled():
+                return
+            error = clip.exception()
+            if error is None and self._show is not None:
+                self._show(clip.result(), step)
+            elif error is not None and not self._silent:
+                self._silent = True
+                self._console.print(
+                    f"no videos of whole episodes (-V turns them off): {error}", style="yellow"
+                )
+        finally:
+            told.set_result(None)

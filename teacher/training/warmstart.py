@@ -1,0 +1,138 @@
+"""Where a run begins that does not begin from nothing: a saved policy, then a clone of demonstrations."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+from agents.cloning import check_demonstrations, clone
+from agents.errors import AgentError
+from agents.on_policy import OnPolicyAgent
+from teacher.data.checkpoint import CHECKPOINT_NAME, State, load_state
+from teacher.data.demonstrations import Demonstrations, Split, draw_returns, load_demonstrations
+from teacher.errors import ConfigError, DataError
+from teacher.metrics import progress
+from teacher.settings.config import TeachConfig
+
+CLONING_EPOCHS = 300
+CLONING_PATIENCE = 10
+TRAIN_FRACTION = 0.8
+PICTURE_NAME = "demonstrations.png"
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """What a run begins from.
+
+    Attributes:
+        policy: the state of an agent.
+        demonstrations: to clone, after taking over the policy where there is one.
+    """
+
+    config: TeachConfig
+    policy: State | None
+    demonstrations: Demonstrations | None
+
+    def check(self, agent: OnPolicyAgent) -> None:
+        """Let an agent take over the policy, and see whether it could learn the demonstrations.
+
+        Raises:
+            DataError: they are of another environment.
+        """
+        if self.policy is not None:
+            with _named(f"--policy {self.config.policy}"):
+                agent.load_policy(self.policy)
+        if self.demonstrations is not None:
+            pairs = self.demonstrations.obs, self.demonstrations.actions
+            with _named(f"--demonstrations {self.config.demonstrations}"):
+                check_demonstrations(pairs, agent.normalizer.shape, agent.policy.head.space)
+
+    def give(self, agent: OnPolicyAgent, console: Console) -> None:
+        """Let an agent begin from it, and tell what came of it.
+
+        Raises:
+            DataError: the policy or the demonstrations are of another environment, or cannot be learned.
+        """
+        self.check(agent)  # it takes the policy
+        if self.policy is not None:
+            console.print(f"Begins from the policy of {self.config.policy}")
+        if self.demonstrations is not None:
+            with _named(f"--demonstrations {self.config.demonstrations}"):
+                _clone(agent, self.demonstrations, self.config.seed, console)
+            with contextlib.suppress(ConfigError):  # no matplotlib, no picture
+                draw_returns(self.demonstrations, self.config.run_dir / PICTURE_NAME)
+
+
+def read_warm_start(config: TeachConfig) -> WarmStart | None:
+    """Read what ``--policy`` and ``--demonstrations`` name; None where neither is given.
+
+    Raises:
+        DataError: a file is missing or damaged.
+    """
+    if not config.warm:
+        return None
+    policy = None if config.policy is None else read_policy(Path(config.policy))
+    demonstrations = (
+        None if config.demonstrations is None else load_demonstrations(Path(config.demonstrations))
+    )
+    return WarmStart(config, policy, demonstrations)
+
+
+def read_policy(path: Path) -> State:
+    """The agent's state in a run directory or in its checkpoint.
+
+    Raises:
+        DataError: there is none, or it is damaged.
+    """
+    if path.is_dir():
+        path /= CHECKPOINT_NAME
+    if not path.is_file():
+        raise DataError(f"expected a run directory with a checkpoint, or a checkpoint; {path} does not exist")
+    try:
+        agent: State = load_state(path)["agent"]
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{path} is no checkpoint of a run: expected an agent's policy in it") from error
+    return agent
+
+
+def _clone(agent: OnPolicyAgent, demonstrations: Demonstrations, seed: int, console: Console) -> None:
+    """Clone until nothing more is gained on the episodes held out; a single episode is cloned to the end."""
+    single = len(demonstrations.episode_returns) == 1
+    split = demonstrations.split(1 if single else TRAIN_FRACTION, seed=seed)
+    with progress(console, "cloning the demonstrations", CLONING_EPOCHS) as show:
+        counted = _Counted(split, show)
+        losses = clone(agent, counted, CLONING_EPOCHS, patience=None if single else CLONING_PATIENCE)
+    kept = losses[-1] if single else min(losses, key=lambda loss: loss.validation)
+    held_out = "" if single else f", validation {kept.validation:.3g}"
+    console.print(
+        f"Cloned {demonstrations.summary()}; loss: train {kept.train:.3g}{held_out}, epoch {kept.epoch}",
+        highlight=False,
+    )
+
+
+class _Counted:
+    """A split that shows how many epochs were begun."""
+
+    def __init__(self, split: Split, show: Any) -> None:
+        self.train, self.validation = split.train, split.validation
+        self._split, self._show = split, show
+        self._begun = 0
+
+    def epoch(self) -> Iterator[NDArray[np.intp]]:
+        self._begun += 1
+        self._show(self._begun)
+        return self._split.epoch()
+
+
+@contextlib.contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Say of an agent's refusal what it is about."""
+    try:
+        yield
+    except AgentError as error:
+        raise DataError(f"{what}: {error}") from error

@@ -1,6 +1,0 @@
-"""Trajectories that this and other programs recorded: read, and written again with other rewards."""
-
-from teacher.trajectories.files import load_trajectories, relabel
-from teacher.trajectories.recording import Recording, as_demonstrations
-
-__all__ = ["Recording", "as_demonstrations", "load_trajectories", "relabel"]

@@ -1,0 +1,252 @@
+"""Whoever sits before the program as a teacher: a pair as one picture that moves, and a line of answer."""
+
+import contextlib
+import logging
+import os
+import select
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+from PIL import Image
+
+from teacher.clips.encode import Frame
+from teacher.data.decisions import CERTAIN, Decision, FeedItem, SiteState
+from teacher.data.ledger import Comparison, Ledger, Role
+from teacher.data.preferences import Preference
+from teacher.data.segments import Segment, SegmentPair
+from teacher.errors import ConfigError, TeacherError
+from teacher.queries.collector import CollectorStatus
+
+Frames = Callable[[Segment], "Future[list[Frame]]"]
+"""The pictures of a segment, when they are made."""
+Read = Callable[[str], str]
+"""Asks in one line, and waits for one. Raises EOFError where there will be none."""
+
+_SIDES = {"l": "left", "r": "right", "e": "equal", "": "cant_tell", "c": "cant_tell"}
+_QUESTION = "[l]eft  [r]ight  [e]qual  [c]an't tell: "
+_GAP = 10  # pixels between the clips
+_CLIP_SECONDS = 60.0
+_LOOK_SECONDS = 0.2
+
+_log = logging.getLogger(__name__)
+
+
+class _ClosedError(EOFError):
+    """Nobody is asked any more."""
+
+
+class PromptCollector:
+    """Asks in a terminal beside all else, or, in a notebook, when :meth:`answer` is called.
+
+    Which segment is on the left follows from the comparison's UUID. Comparisons that an earlier process left
+    unanswered are asked first.
+
+    Args:
+        ledger: of the run.
+        frames: makes the pictures of a segment.
+        folder: where the moving pictures are put, one file at a time.
+        fps: frames a second.
+        terminal: where lines come from, to be asked in a thread; None waits for :meth:`answer`.
+    """
+
+    def __init__(
+        self, ledger: Ledger, frames: Frames, folder: Path, fps: int, terminal: int | None = None
+    ) -> None:
+        self._ledger, self._frames, self._folder, self._fps = ledger, frames, folder, fps
+        self._waiting = deque(ledger.unfinished())
+        self._arrived: deque[Preference] = deque()
+        self._state: SiteState = "running"
+        self._failed = 0
+        self._trouble: Exception | None = None
+        self._stop, self._wake = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+        if terminal is not None:
+            lines = _Lines(terminal, self._stop)
+            self._thread = threading.Thread(target=self._work, args=(lines,), name="prompt", daemon=True)
+            self._thread.start()
+
+    def submit(self, pairs: Sequence[SegmentPair], phase: Role, step: int) -> None:
+        """See :meth:`Collector.submit`."""
+        comparisons = [Comparison(uuid4(), first, second, phase, step) for first, second in pairs]
+        self._ledger.write(comparisons)
+        self._waiting.extend(comparisons)
+        self._wake.set()
+
+    def receive(self) -> list[Preference]:
+        """See :meth:`Collector.receive`."""
+        if self._trouble is not None:
+            raise self._trouble
+        return [self._arrived.popleft() for _ in range(len(self._arrived))]
+
+    @property
+    def status(self) -> CollectorStatus:
+        """See :meth:`Collector.status`; where lines have ended, so has asking."""
+        return CollectorStatus(state=self._state, active_labelers=1, failed=self._failed)
+
+    def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
+        """See :meth:`Collector.report`; the program itself tells."""
+
+    def show(self, film: Path, step: int) -> None:
+        """See :meth:`Collector.show`; nothing is shown but pairs."""
+
+    def finish(self) -> None:
+        """See :meth:`Collector.finish`."""
+        self.close()
+
+    def close(self) -> None:
+        """See :meth:`Collector.close`."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(5.0)
+
+    def answer(self, count: int | None = None, read: Read | None = None) -> int:
+        """Ask now, in this thread, about ``count`` pairs that wait, or all; how many were answered."""
+        answered = 0
+        with contextlib.suppress(EOFError):
+            while self._waiting and answered != count:
+                answered += self._ask(self._waiting.popleft(), read or input, _show_here)
+        return answered
+
+    def _work(self, lines: "_Lines") -> None:
+        try:
+            while not self._stop.is_set():
+                self._wake.clear()
+                while self._waiting and not self._stop.is_set():
+                    self._ask(self._waiting.popleft(), lines.read, _tell)
+                self._wake.wait()
+        except EOFError:
+            self._state = "finished"
+        except Exception as error:  # whoever asks for answers is told
+            self._trouble = error
+
+    def _ask(self, comparison: Comparison, read: Read, show: Callable[[Path], None]) -> bool:
+        """Whether there is an answer; a pair that cannot be shown is given up."""
+        swapped = bool(comparison.uuid.int & 1)
+        left, right = (comparison.first, comparison.second)[:: -1 if swapped else 1]
+        try:
+            clips = [self._pictures(side) for side in (left, right)]
+        except _ClosedError:
+            self._waiting.appendleft(comparison)
+            raise
+        except (TeacherError, TimeoutError) as error:
+            self._ledger.set_status([comparison.uuid], "failed")
+            self._failed += 1
+            _log.warning("a pair cannot be shown, another is asked about instead: %s", error)
+            return False
+        path = self._folder / "pair.gif"
+        write_gif(path, side_by_side(*clips), self._fps)
+        try:
+            self._check_open()
+            show(path)
+            while (side := _SIDES.get(read(_QUESTION).strip().lower()[:1])) is None:
+                pass
+        except EOFError:
+            self._waiting.appendleft(comparison)
+            raise
+        self._record(comparison, _decision(side, swapped))
+        return True
+
+    def _pictures(self, segment: Segment) -> list[Frame]:
+        """Those of one side, waited for as long as anybody is there to see them."""
+        made, deadline = self._frames(segment), time.monotonic() + _CLIP_SECONDS
+        while True:
+            try:
+                return made.result(_LOOK_SECONDS)
+            except TimeoutError:
+                self._check_open()
+                if time.monotonic() > deadline:
+                    raise
+
+    def _check_open(self) -> None:
+        if self._stop.is_set():
+            raise _ClosedError
+
+    def _record(self, comparison: Comparison, decision: Decision) -> None:
+        seq, probability = self._ledger.cursor + 1, CERTAIN[decision]
+        self._ledger.record([FeedItem(seq, comparison.uuid, decision, probability, n_labels=1)], cursor=seq)
+        self._arrived.append(Preference(comparison.uuid, comparison.first, comparison.second, probability))
+
+
+def _decision(side: str, swapped: bool) -> Decision:
+    if side == "equal":
+        return "equal"
+    if side == "cant_tell":
+        return "cant_tell"
+    return "first" if (side == "left") != swapped else "second"
+
+
+def side_by_side(left: Sequence[Frame], right: Sequence[Frame]) -> list[Frame]:
+    """Two clips of pictures of one shape as one."""
+    gap = np.full((left[0].shape[0], _GAP, 3), 255, np.uint8)
+    return [np.hstack([one, gap, other]) for one, other in zip(left, right, strict=True)]
+
+
+def write_gif(path: Path, frames: Sequence[Frame], fps: int) -> None:
+    """An endless picture that moves, at ``path``, which appears complete or not at all."""
+    first, *rest = [Image.fromarray(frame) for frame in frames]
+    part = path.with_suffix(".part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    first.save(part, format="GIF", save_all=True, append_images=rest, duration=1000 // fps, loop=0)
+    part.replace(path)
+
+
+def _tell(path: Path) -> None:
+    print(f"Which clip is better? See {path.absolute()}", flush=True)
+
+
+def _show_here(path: Path) -> None:
+    """In a notebook the picture itself, elsewhere where it is."""
+    if not _in_notebook():  # where IPython may be installed, too, and would name an object
+        _tell(path)
+        return
+    from IPython.display import Image as Shown  # noqa: PLC0415
+    from IPython.display import display  # noqa: PLC0415
+
+    display(Shown(data=path.read_bytes(), format="gif"))
+
+
+def _in_notebook() -> bool:
+    """Whether this process is a notebook's kernel, which shows pictures."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
+def terminal_descriptor() -> int:
+    """Where the program's lines come from. Raises :class:`ConfigError` in a notebook."""
+    problem = 'people: there is no terminal here; in a notebook pass people="notebook"'
+    if _in_notebook():  # what the kernel was started with is no place where anybody types
+        raise ConfigError(problem)
+    try:
+        return sys.stdin.fileno()
+    except (AttributeError, OSError, ValueError) as error:
+        raise ConfigError(problem) from error
+
+
+class _Lines:
+    """Lines from a file descriptor, for one thread, which stops waiting when it is told to."""
+
+    def __init__(self, descriptor: int, stop: threading.Event) -> None:
+        self._descriptor, self._stop = descriptor, stop
+        self._begun = b""
+
+    def read(self, question: str) -> str:
+        """See :data:`Read`."""
+        print(question, end="", flush=True)
+        while b"\n" not in self._begun:
+            if self._stop.is_set():
+                raise EOFError
+            if select.select([self._descriptor], [], [], _LOOK_SECONDS)[0]:
+                data = os.read(self._descriptor, 4096)
+                if not data:
+                    raise EOFError
+                self._begun += data
+        line, _, self._begun = self._begun.partition(b"\n")
+        return line.decode(errors="replace")
