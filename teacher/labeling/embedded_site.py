@@ -21,6 +21,7 @@ import requests
 
 from teacher.errors import ConfigError, SiteUnreachableError
 from teacher.files import read_token
+from teacher.settings.addresses import require_own_address
 
 # What serves a state folder.
 COMMAND = (sys.executable, "-m", "human_feedback_site.embedded")
@@ -83,9 +84,11 @@ def ensure_site(
         storage: where clips are; without it ``TEACHER_STORAGE``, else a folder in the state folder.
 
     Raises:
-        ConfigError: the options do not fit together, or the site already serves with others.
+        ConfigError: nothing here can listen there, the options do not fit together, or the site already
+            serves with others.
         SiteUnreachableError: it did not start; the message ends with what its log says.
     """
+    require_own_address(bind)
     storage = storage or os.environ.get("TEACHER_STORAGE", "")
     if storage and "://" not in storage:
         storage = str(Path(storage).resolve())

@@ -1,7 +1,9 @@
 """Addresses in settings: whether what says where people label fits together."""
 
+import socket
 from urllib.parse import urlsplit
 
+from teacher.errors import ConfigError, one_line
 from teacher.settings.checks import Check
 
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 (compared, not bound)
@@ -29,6 +31,19 @@ def site_checks(site_url: str | None, storage: str | None, bind: str, public_url
             "a site elsewhere cannot read a folder here, so it needs --storage s3://bucket/prefix",
         ),
     ]
+
+
+def require_own_address(bind: str) -> None:
+    """Raise ConfigError where nothing on this machine can listen at an address."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(bind, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as trial:
+            trial.bind(address)
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(
+            f"--bind: expected an address of this machine, such as 127.0.0.1 or 0.0.0.0, got {bind!r} "
+            f"({one_line(error)})"
+        ) from error
 
 
 def is_http_url(text: str) -> bool:

@@ -22,6 +22,7 @@ from teacher.errors import ConfigError, EnvironmentUnsuitableError, TeacherError
 from teacher.metrics import waiting
 from teacher.queries.judges import Value, goal_of
 from teacher.reward.devices import working_device
+from teacher.settings.addresses import require_own_address
 from teacher.settings.checks import named_values
 from teacher.settings.command import command_of
 from teacher.settings.config import CONFIG_NAME, TeachConfig
@@ -56,6 +57,7 @@ def check(
         lambda: working_device(config.device, "--device"),
         read_redis_url,
         lambda: require_token(config.site_url),
+        lambda: _require_place_of_site(config),
     ):
         with noting(problems):
             look()
@@ -126,6 +128,12 @@ def _check_task(config: TeachConfig, task: TaskInfo, problems: list[TeacherError
     with noting(problems):
         if config.network is not None:
             make_predictor(dataclasses.replace(config, device="cpu"), task)
+
+
+def _require_place_of_site(config: TeachConfig) -> None:
+    """Look at where this machine's site would listen; a run that goes on joins or starts it later."""
+    if config.predictor == "human" and config.site_url is None:
+        require_own_address(config.bind)
 
 
 def _has_render_workers(config: TeachConfig) -> bool:

@@ -15,7 +15,7 @@ from agents.errors import AgentError
 from agents.on_policy import OnPolicyAgent
 from teacher.data.checkpoint import CHECKPOINT_NAME, State, load_state
 from teacher.data.demonstrations import Demonstrations, Split, draw_returns, load_demonstrations
-from teacher.errors import ConfigError, DataError
+from teacher.errors import ConfigError, DataError, TeacherError, joined, noting
 from teacher.metrics import progress
 from teacher.settings.config import TeachConfig
 
@@ -44,13 +44,16 @@ class WarmStart:
         Raises:
             DataError: they are of another environment.
         """
+        problems: list[TeacherError] = []
         if self.policy is not None:
-            with _named(f"--policy {self.config.policy}"):
+            with noting(problems), _named(f"--policy {self.config.policy}"):
                 agent.load_policy(self.policy)
         if self.demonstrations is not None:
             pairs = self.demonstrations.obs, self.demonstrations.actions
-            with _named(f"--demonstrations {self.config.demonstrations}"):
+            with noting(problems), _named(f"--demonstrations {self.config.demonstrations}"):
                 check_demonstrations(pairs, agent.normalizer.shape, agent.policy.head.space)
+        if problems:
+            raise joined(problems)
 
     def give(self, agent: OnPolicyAgent, console: Console) -> None:
         """Let an agent begin from it, and tell what came of it.
@@ -72,14 +75,19 @@ def read_warm_start(config: TeachConfig) -> WarmStart | None:
     """Read what ``--policy`` and ``--demonstrations`` name; None where neither is given.
 
     Raises:
-        DataError: a file is missing or damaged.
+        DataError: files are missing or damaged; all of them are named.
     """
     if not config.warm:
         return None
-    policy = None if config.policy is None else read_policy(Path(config.policy))
-    demonstrations = (
-        None if config.demonstrations is None else load_demonstrations(Path(config.demonstrations))
-    )
+    policy = demonstrations = None
+    problems: list[TeacherError] = []
+    with noting(problems):
+        policy = None if config.policy is None else read_policy(Path(config.policy))
+    with noting(problems):
+        if config.demonstrations is not None:
+            demonstrations = load_demonstrations(Path(config.demonstrations))
+    if problems:
+        raise joined(problems)
     return WarmStart(config, policy, demonstrations)
 
 

@@ -314,3 +314,19 @@ def test_arguments_of_the_environment_are_joined_as_they_were_written() -> None:
 def test_a_command_that_needs_more_than_is_corrected_says_so() -> None:
     said = str(refused("-p synth -e CartPole-v1 -n x -l 20 -L 10 -t 4e3 --device cuda:7"))
     assert "; corrected as far as settings go: teach -p synth" in said
+
+
+@pytest.mark.parametrize("address", ["nonsense", "256.1.1.1", "192.0.2.1", "a" * 70, "b\u00fccher..de"])
+def test_an_address_where_no_site_can_listen_is_refused_with_the_rest(address: str) -> None:
+    said = str(refused(f"-p human -e CartPole-v1 -n x --bind {address} --public_url http://here"))
+    assert "--bind: expected an address of this machine, such as 127.0.0.1 or 0.0.0.0" in said
+    assert f"got '{address}' (" in said
+    assert "--fixed_horizon" in said
+
+
+def test_a_bad_policy_and_bad_demonstrations_are_refused_together(tmp_path: Path) -> None:
+    said = str(
+        refused(f"{FIRST} -e teacher/Pendulum-v1 --policy {tmp_path / 'a'} --demonstrations {tmp_path / 'b'}")
+    )
+    assert f"{tmp_path / 'a'} does not exist" in said
+    assert str(tmp_path / "b") in said
