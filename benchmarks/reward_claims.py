@@ -46,10 +46,10 @@ from teacher.data.segments import SegmentPool
 from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
 from teacher.envs.tasks import describe_task
-from teacher.metrics import correlation, rank_correlation
 from teacher.queries.judges import Judge, ScriptedTeacher, oracle
 from teacher.queries.offline import Lesson, RecordedEpisode, learn_reward
 from teacher.reward import images
+from teacher.reward.correlation import correlation, rank_correlation
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import MAX_UPDATES, NumberFeatures, Regularisation, RewardConfig
 from teacher.settings.teachers import Manner

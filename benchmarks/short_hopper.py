@@ -35,8 +35,8 @@ from teacher.data.decisions import Decision
 from teacher.data.segments import Segment, SegmentPool
 from teacher.envs.episodes import Trajectory
 from teacher.envs.families import resolve_env_id
-from teacher.metrics import rank_correlation
 from teacher.queries.synthetic import SyntheticTeacher
+from teacher.reward.correlation import rank_correlation
 from teacher.settings.config import RunSettings, TeachConfig
 from teacher.training.assembly import build_run, prepared_directory
 from teacher.training.loop import train

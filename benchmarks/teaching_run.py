@@ -30,7 +30,7 @@ from benchmarks.teaching_points import TASKS, Point
 from teacher.data.segments import Segment, SegmentPool
 from teacher.envs.episodes import Trajectory
 from teacher.envs.tasks import describe_task, make_vector_env
-from teacher.metrics import correlation, rank_correlation
+from teacher.reward.correlation import correlation, rank_correlation
 from teacher.settings.config import RunSettings
 from teacher.training.assembly import build_run, prepared_directory
 from teacher.training.loop import train

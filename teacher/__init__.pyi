@@ -11,10 +11,10 @@ from .datasets.preference_files import load_preferences, save_preferences, saved
 from .envs.random_episodes import policy_trajectories, random_trajectories
 from .envs.tasks import describe_task
 from .errors import ConfigError, DataError, TeacherError
-from .metrics import rank_correlation
 from .queries.judges import ScriptedTeacher, oracle, probability_of
 from .queries.offline import Lesson, RecordedEpisode, ask, learn_reward
 from .queries.selection import select_pairs
+from .reward.correlation import rank_correlation
 from .reward.evaluation import evaluate
 from .reward.predictor import RewardPredictor
 from .settings.config import TeachConfig

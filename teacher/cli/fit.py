@@ -60,11 +60,11 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
     require_new(given.predictor)
     from teacher.datasets.predictor_files import save_predictor  # noqa: PLC0415
     from teacher.datasets.preference_files import load_preferences, saved_spaces  # noqa: PLC0415
-    from teacher.metrics import progress  # noqa: PLC0415 - torch takes a second
     from teacher.queries.offline import check_single_fit, fit_once, require_updates  # noqa: PLC0415
     from teacher.reward.idle import refuse_idle_of_network  # noqa: PLC0415
     from teacher.reward.predictor import RewardPredictor  # noqa: PLC0415
     from teacher.reward.report import SETTLED, UNDECIDED  # noqa: PLC0415
+    from teacher.training.terminal import progress  # noqa: PLC0415 - torch takes a second
 
     check_single_fit(config, given.max_updates, prefix="--")
     dataset = load_preferences(given.dataset)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from teacher.data.preferences import PreferenceDataset
 from teacher.errors import DataError
-from teacher.metrics import rank_correlation
+from teacher.reward.correlation import rank_correlation
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import chance_of_first, is_right
 

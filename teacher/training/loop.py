@@ -20,12 +20,13 @@ from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
 from teacher.envs.trial import TRIAL_EPISODES
 from teacher.errors import UndecidedError, counted
-from teacher.metrics import correlation, progress, rank_correlation, waiting
 from teacher.queries.judges import value_of
 from teacher.queries.selection import select_pairs, sure_pairs
+from teacher.reward.correlation import correlation, rank_correlation
 from teacher.reward.report import SETTLED, UNDECIDED
 from teacher.settings.config import TeachConfig
 from teacher.training.run import Run, Teaching, predicted_rewards, steps_of
+from teacher.training.terminal import progress, waiting
 
 CORRELATE_EVERY = 10
 SPARE_SHARE, FEWEST_SPARE = 0.25, 3  # of pairs before training, beside those whose answers it waits for

@@ -16,7 +16,7 @@ from teacher.data.steps import RewardedSteps
 from teacher.errors import StorageError
 from teacher.extras import needed
 from teacher.files import written_whole
-from teacher.metrics import rank_correlation
+from teacher.reward.correlation import rank_correlation
 from teacher.reward.predictor import RewardPredictor
 
 _STRIP = 9  # frames

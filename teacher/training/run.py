@@ -29,7 +29,6 @@ from teacher.envs.families import base_env_id
 from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.envs.trial import usual_length
 from teacher.errors import counted
-from teacher.metrics import BEHAVIOUR_TAG, TRUE_RETURN_TAG, Metrics
 from teacher.queries.judges import Value, true_return
 from teacher.queries.learner import PreferenceLearner
 from teacher.queries.schedules import LabelSchedule
@@ -38,6 +37,7 @@ from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config import TeachConfig
 from teacher.settings.functions import named_function
 from teacher.training.crew import Crew
+from teacher.training.metrics import BEHAVIOUR_TAG, TRUE_RETURN_TAG, Metrics
 from teacher.training.pace import Pace, ProgressFile
 from teacher.training.videos import EpisodeVideos
 

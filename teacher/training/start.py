@@ -19,7 +19,6 @@ from teacher.envs.tasks import Examined, TaskInfo, examine, make_vector_env
 from teacher.envs.transform import told_flattened
 from teacher.envs.trial import LIMIT, TRIAL_EPISODES, Trial, of_fixed_length, try_episodes, usual_length
 from teacher.errors import ConfigError, EnvironmentUnsuitableError, TeacherError, joined, noting
-from teacher.metrics import waiting
 from teacher.queries.judges import Value, goal_of
 from teacher.reward.devices import working_device
 from teacher.settings.addresses import require_own_address
@@ -28,6 +27,7 @@ from teacher.settings.command import command_of
 from teacher.settings.config import CONFIG_NAME, TeachConfig
 from teacher.settings.variables import read_redis_url, require_token
 from teacher.training.run import make_agent, make_predictor, segment_length
+from teacher.training.terminal import waiting
 from teacher.training.warmstart import WarmStart, read_warm_start
 
 Tell = Callable[[int], None]

@@ -11,8 +11,8 @@ from rich.console import Console
 from teacher.clips import ClipJob, ClipRenderer, Shot
 from teacher.envs.episodes import Trajectory
 from teacher.envs.tasks import TaskInfo
-from teacher.metrics import waiting
 from teacher.settings.config import TeachConfig
+from teacher.training.terminal import waiting
 
 CLIPS_PER_RUN = 20
 FILM_SECONDS = 120.0

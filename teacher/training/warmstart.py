@@ -16,8 +16,8 @@ from agents.on_policy import OnPolicyAgent
 from teacher.data.checkpoint import CHECKPOINT_NAME, State, load_state
 from teacher.data.demonstrations import Demonstrations, Split, draw_returns, load_demonstrations
 from teacher.errors import ConfigError, DataError, TeacherError, joined, noting
-from teacher.metrics import progress
 from teacher.settings.config import TeachConfig
+from teacher.training.terminal import progress
 
 CLONING_EPOCHS = 300
 CLONING_PATIENCE = 10

@@ -8,7 +8,9 @@ import pytest
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from teacher.metrics import BEHAVIOUR_TAG, Metrics, correlation, progress, rank_correlation, waiting
+from teacher.reward.correlation import correlation, rank_correlation
+from teacher.training.metrics import BEHAVIOUR_TAG, Metrics
+from teacher.training.terminal import progress, waiting
 
 
 def ranks(values: list[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

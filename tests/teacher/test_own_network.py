@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from teacher.metrics import rank_correlation
+from teacher.reward.correlation import rank_correlation
 from teacher.teach import main
 from teacher.training.assembly import open_run
 

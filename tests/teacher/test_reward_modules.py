@@ -14,7 +14,7 @@ from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.data.segments import Segment
 from teacher.datasets.predictor_files import load_predictor, save_predictor
 from teacher.errors import ConfigError, DataError
-from teacher.metrics import rank_correlation
+from teacher.reward.correlation import rank_correlation
 from teacher.reward.modules import OwnEnsemble
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig

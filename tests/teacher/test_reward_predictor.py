@@ -15,7 +15,7 @@ from teacher.data.checkpoint import load_state, save_state
 from teacher.data.preferences import Preference, PreferenceDataset, bootstrap_weights
 from teacher.data.segments import Segment
 from teacher.errors import ConfigError, DataError
-from teacher.metrics import rank_correlation
+from teacher.reward.correlation import rank_correlation
 from teacher.reward.idle import refuse_idle_of_network
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig

@@ -1,23 +1,16 @@
-"""What a run tells: TensorBoard events, console lines, progress bars, correlations."""
+"""What a run tells of each iteration: TensorBoard events and lines on the console."""
 
-import contextlib
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.status import Status
 from torch.utils.tensorboard import SummaryWriter
 
 _HEADER_EVERY = 25
 _STEPS_A_LINE = 1000  # at least; most tasks' rollouts are longer
-_SAY_AGAIN_SECONDS = 30.0
 BEHAVIOUR_TAG = "agent/behaviour_per_episode"
 TRUE_RETURN_TAG = "agent/true_reward_per_episode"
 
@@ -56,29 +49,6 @@ _WAITED = _Column("waited", 9, "time/seconds_waited", _duration)
 _ENV_RETURN = replace(_RETURN, title="env return", width=12)
 _WITH_PEOPLE = (_BEHAVIOUR, *_LABELS, _FRESH, *_TIMES, _WAITED, _ENV_RETURN)
 _ALONE = (_RETURN, _BEHAVIOUR, *_LABELS, _RANKS, *_TIMES)
-
-
-def correlation(first: ArrayLike, second: ArrayLike) -> float:
-    """Pearson's correlation, NaN where one side is constant or fewer than three values are given."""
-    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
-    if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
-        return math.nan
-    return float(np.corrcoef(a, b)[0, 1])
-
-
-def rank_correlation(first: ArrayLike, second: ArrayLike) -> float:
-    """Spearman's rank correlation, NaN where one side is constant or fewer than three values are given."""
-    return correlation(_ranks(first), _ranks(second))
-
-
-def _ranks(values: ArrayLike) -> NDArray[np.float64]:
-    """Where each value stands among all, from 1; equal values share the mean of their places.
-
-    As ``scipy.stats.rankdata``, which takes half a second to import.
-    """
-    _, places, counts = np.unique(np.asarray(values, np.float64), return_inverse=True, return_counts=True)
-    shared: NDArray[np.float64] = np.cumsum(counts) - (counts - 1) / 2
-    return shared[places]
 
 
 class Metrics:
@@ -134,58 +104,3 @@ def _belongs(tag: str, values: Mapping[str, float]) -> bool:
 def _cell(column: _Column, values: Mapping[str, float]) -> str:
     value = values.get(column.tag, math.nan)
     return "-" if math.isnan(value) else column.form(value)
-
-
-@contextmanager
-def progress(console: Console, title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar; call what it yields with the number completed so far.
-
-    It ends full. Where there is no terminal a line is printed now and then.
-    """
-    if not console.is_terminal:
-        say = _Occasionally(console)
-        yield lambda completed: say(f"{title}: {completed} of {total}")
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda completed: bar.update(task, completed=completed, total=max(total, completed))
-        bar.update(task, total=bar.tasks[0].completed)
-
-
-@contextmanager
-def waiting(console: Console, after: float = 0.0) -> Iterator[Callable[[str], None]]:
-    """A line that says what is waited for; call what it yields with the text, as often as you like.
-
-    On a terminal the line changes in place, elsewhere one is printed now and then; nothing is shown in the
-    first ``after`` seconds.
-    """
-    begin, say = time.monotonic() + after, _Occasionally(console)
-    with contextlib.ExitStack() as stack:
-        statuses: list[Status] = []
-
-        def show(text: str) -> None:
-            if time.monotonic() < begin:
-                return
-            if not console.is_terminal:
-                say(text)
-            elif statuses:
-                statuses[0].update(text)
-            else:  # not before there is something to wait for
-                statuses.append(stack.enter_context(console.status(text)))
-
-        yield show
-
-
-class _Occasionally:
-    """Prints a text when it is new, at most twice a minute."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._told = ""
-        self._told_at = -math.inf
-
-    def __call__(self, text: str) -> None:
-        if text != self._told and time.monotonic() - self._told_at > _SAY_AGAIN_SECONDS:
-            self._console.print(text, highlight=False)
-            self._told, self._told_at = text, time.monotonic()
