@@ -1,8 +1,9 @@
 """The names of the package, and where each is defined."""
 
 from .cloning import clone
+from .errors import AgentError
 from .policy import ActorCritic
 from .ppo import PPO, PPOConfig
 from .trpo import TRPO, TRPOConfig
 
-__all__ = ["PPO", "TRPO", "ActorCritic", "PPOConfig", "TRPOConfig", "clone"]
+__all__ = ["PPO", "TRPO", "ActorCritic", "AgentError", "PPOConfig", "TRPOConfig", "clone"]

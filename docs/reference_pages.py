@@ -58,6 +58,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "Segments, answers, and who gives them",
         {
             "teacher.data.segments": "",
+            "teacher.data.steps": "",
             "teacher.queries.judges": "",
             "teacher.settings.teachers": "",
             "teacher.behaviours": "",
@@ -76,6 +77,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "teacher.reward.features": "",
             "teacher.reward.images": "",
             "teacher.reward.report": "",
+            "teacher.reward.correlation": "",
             "teacher.datasets.predictor_files": "",
         },
     ),

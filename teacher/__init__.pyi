@@ -8,9 +8,11 @@ from .data.segments import Segment, SegmentPool
 from .data.steps import Steps
 from .datasets.predictor_files import load_predictor, save_predictor
 from .datasets.preference_files import load_preferences, save_preferences, saved_spaces
+from .datasets.trajectories import load_trajectories
 from .envs.random_episodes import policy_trajectories, random_trajectories
 from .envs.tasks import describe_task
 from .errors import ConfigError, DataError, TeacherError
+from .labeling.people import SiteOptions
 from .queries.judges import ScriptedTeacher, oracle, probability_of
 from .queries.offline import Lesson, RecordedEpisode, ask, learn_reward
 from .queries.selection import select_pairs
@@ -44,6 +46,7 @@ __all__ = [
     "Segment",
     "SegmentPool",
     "Shot",
+    "SiteOptions",
     "Stage",
     "Steps",
     "TeachConfig",
@@ -56,6 +59,7 @@ __all__ = [
     "load_demonstrations",
     "load_predictor",
     "load_preferences",
+    "load_trajectories",
     "open_run",
     "oracle",
     "policy_trajectories",

@@ -19,7 +19,8 @@ from teacher.settings.options import REWARD_BEFORE, RewardConfig
 Space = spaces.Space[Any]
 
 _FORMAT = "rl-teacher predictor"
-_VERSION = 2  # with a center, which versions before would leave out in silence
+_VERSION = 3  # with images averaged, which versions before would read as they are
+_CENTERED = 2  # with a center, which versions before would leave out in silence
 _EXPECTED = "a predictor, as teach fit, teach export --predictor and save_predictor write it"
 _SAID = ("version", "observation_space", "action_space", "reward")
 
@@ -47,7 +48,7 @@ def save_predictor(
     """
     about = {
         "format": _FORMAT,
-        "version": _VERSION if predictor.is_centered else 1,
+        "version": _version_of(predictor),
         "observation_space": describe_space(observation_space),
         "action_space": describe_space(action_space),
         "reward": dataclasses.asdict(predictor.config),
@@ -111,6 +112,13 @@ def load_predictor(
         ) from error
     predictor.env_id = about.get("env_id")
     return predictor
+
+
+def _version_of(predictor: RewardPredictor) -> int:
+    """The first version that can read it."""
+    if predictor.averages_images:
+        return _VERSION
+    return _CENTERED if predictor.is_centered else 1
 
 
 def _read(path: Path) -> State:

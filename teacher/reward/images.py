@@ -123,6 +123,9 @@ class ImageEnsemble(ModuleEnsemble):
         config: members, dropout and batch normalisation.
         generator: draws the initial parameters, differently for each member, and what is dropped.
         full_size: do not average large images down, as the networks of earlier versions did not.
+
+    Attributes:
+        averaged: how many pixels of a side become one.
     """
 
     LEARNING_RATE: ClassVar[float] = 1e-3  # with three times as much, one member of three learned nothing
@@ -136,13 +139,13 @@ class ImageEnsemble(ModuleEnsemble):
         full_size: bool = False,
     ) -> None:
         channels, *sides = shape
-        self._averaged = 1 if full_size else min(max(sides) // PAPER_SIDE, min(sides) // SMALLEST_SIDE) or 1
-        seen = [channels, *(-(-side // self._averaged) for side in sides)]
+        self.averaged = 1 if full_size else min(max(sides) // PAPER_SIDE, min(sides) // SMALLEST_SIDE) or 1
+        seen = [channels, *(-(-side // self.averaged) for side in sides)]
         super().__init__(lambda: _network(seen, config), config.members, generator, len(shape))
 
     def standardise(self, features: Tensor) -> Tensor:
         """Bytes ``(*batch, channels, height, width)``; large images are averaged down by a whole factor."""
-        if self._averaged == 1:
+        if self.averaged == 1:
             return features
         rows = features.reshape(-1, *features.shape[-3:])
         averaged = torch.cat([self._average(part) for part in torch.split(rows, ROWS_AT_ONCE)])
@@ -151,7 +154,7 @@ class ImageEnsemble(ModuleEnsemble):
     def _average(self, images: Tensor) -> Tensor:
         """What is left over at the edges is averaged, too."""
         numbers = images.to(torch.float32)
-        means = nn.functional.avg_pool2d(numbers, self._averaged, ceil_mode=True, count_include_pad=False)
+        means = nn.functional.avg_pool2d(numbers, self.averaged, ceil_mode=True, count_include_pad=False)
         return means.round().to(torch.uint8)
 
     def adapt(self, features: Iterable[Tensor]) -> None:

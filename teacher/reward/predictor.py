@@ -19,7 +19,7 @@ from teacher.reward.building import make_ensemble, make_reader, tensors_like
 from teacher.reward.devices import working_device
 from teacher.reward.features import Transitions, why_not_finite
 from teacher.reward.fitting import Effort, Fitter, Progress
-from teacher.reward.images import Images
+from teacher.reward.images import ImageEnsemble, Images
 from teacher.reward.loss import discounts
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.normalisation import Normalisation
@@ -201,6 +201,11 @@ class RewardPredictor:
         """Whether it subtracts something from what it reads, as versions without centers do not."""
         return bool(self._read.state_dict())
 
+    @property
+    def averages_images(self) -> bool:
+        """Whether it averages images down before it reads them, as versions before did not."""
+        return isinstance(self._network, ImageEnsemble) and self._network.averaged > 1
+
     def _require_few(self, dataset: PreferenceDataset) -> None:
         most = self.config.max_preferences
         if most is not None and len(dataset) > most:
@@ -371,21 +376,26 @@ class RewardPredictor:
         Raises:
             DataError: it is that of a predictor with other settings.
         """
+        before = self.features, self._full_size, self._network, self._fitter
+        generator = self._generator.get_state()
         features = str(state.get("features", self.features))  # files from before settled nothing
         full_size = bool(state.get(_FULL_SIZE, True))
         try:
             is_settled = features != self.features and self.config.features == "auto"
             if is_settled:
                 self.features = cast(NumberFeatures, features)
-            if is_settled or full_size != self._full_size:
+            if is_settled or (full_size != self._full_size and isinstance(self._network, ImageEnsemble)):
                 self._full_size = full_size
                 self._begin()
+            network = tensors_like(self._network.state_dict(), state["network"])
             self._read.load_state_dict(state.get(_CENTER, {}))
-            self._network.load_state_dict(tensors_like(self._network.state_dict(), state["network"]))
+            self._network.load_state_dict(network)
             self._fitter.load_state_dict(state["fitter"])
             self._generator.set_state(torch.as_tensor(state["generator"]))
             self._normalise.load_state_dict(state)
         except (RuntimeError, KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
+            self.features, self._full_size, self._network, self._fitter = before
+            self._generator.set_state(generator)
             raise DataError(
                 "expected the state of a predictor with these --reward settings, got that of another "
                 f"({described(error)}): put back those it was made with"

@@ -35,11 +35,11 @@ def site_checks(site_url: str | None, storage: str | None, bind: str, public_url
 
 def require_own_address(bind: str) -> None:
     """Raise ConfigError where nothing on this machine can listen at an address."""
+    family = socket.AF_INET6 if ":" in bind else socket.AF_INET  # as the site does
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(bind, 0, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as trial:
-            trial.bind(address)
-    except (OSError, UnicodeError) as error:
+        with socket.socket(family) as trial:
+            trial.bind((bind or "an empty one", 0))  # which is all of them to the system
+    except (OSError, TypeError) as error:  # TypeError: a name that cannot be encoded
         raise ConfigError(
             f"--bind: expected an address of this machine, such as 127.0.0.1 or 0.0.0.0, got {bind!r} "
             f"({one_line(error)})"

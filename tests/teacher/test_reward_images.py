@@ -14,6 +14,7 @@ from agents import pixels
 from teacher.data.checkpoint import load_state, save_state
 from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.data.segments import Segment
+from teacher.datasets.predictor_files import load_predictor, save_predictor
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
 from teacher.reward import images as module
@@ -260,6 +261,31 @@ def test_a_predictor_from_before_large_images_were_averaged_goes_on_exactly(
         state = restored.state_dict()
     restored.load_state_dict(new.state_dict())
     np.testing.assert_array_equal(restored.rewards(pictures, actions), new.rewards(pictures, actions))
+
+
+def test_a_state_that_is_refused_leaves_a_predictor_as_it_was() -> None:
+    space = spaces.Box(0, 255, (170, 168), np.uint8)
+    made, other = (
+        RewardPredictor(space, spaces.Discrete(4), RewardConfig(members=members, inputs="state"), seed=1)
+        for members in (1, 2)
+    )
+    pictures, actions = images(5, shape=(170, 168)).numpy(), np.zeros(5)
+    expected = made.rewards(pictures, actions)
+    state = other.state_dict()
+    for full_size in (False, True):
+        with pytest.raises(DataError, match="put back those it was made with"):
+            made.load_state_dict(state | {"full_size": full_size})
+        np.testing.assert_array_equal(made.rewards(pictures, actions), expected)
+        assert made.averages_images
+
+
+def test_a_file_of_averaged_images_is_no_older_versions(tmp_path: Path) -> None:
+    for side, version in ((84, 1), (168, 3)):
+        space = spaces.Box(0, 255, (side, side), np.uint8)
+        predictor = RewardPredictor(space, spaces.Discrete(4), RewardConfig(inputs="state"), seed=1)
+        save_predictor(tmp_path / "a.npz", predictor, space, spaces.Discrete(4))
+        assert load_state(tmp_path / "a.npz")["about"]["version"] == version
+        assert load_predictor(tmp_path / "a.npz").averages_images == (version == 3)
 
 
 def test_images_without_pixels_are_refused() -> None:

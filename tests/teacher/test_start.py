@@ -316,9 +316,12 @@ def test_a_command_that_needs_more_than_is_corrected_says_so() -> None:
     assert "; corrected as far as settings go: teach -p synth" in said
 
 
-@pytest.mark.parametrize("address", ["nonsense", "256.1.1.1", "192.0.2.1", "a" * 70, "b\u00fccher..de"])
+@pytest.mark.parametrize(
+    "address", ["nonsense", "256.1.1.1", "192.0.2.1", "2001:db8::1", "a" * 70, "b\u00fccher..de", ""]
+)
 def test_an_address_where_no_site_can_listen_is_refused_with_the_rest(address: str) -> None:
-    said = str(refused(f"-p human -e CartPole-v1 -n x --bind {address} --public_url http://here"))
+    line = f"-p human -e CartPole-v1 -n x --bind {shlex.quote(address)} --public_url http://here"
+    said = str(refused(line))
     assert "--bind: expected an address of this machine, such as 127.0.0.1 or 0.0.0.0" in said
     assert f"got '{address}' (" in said
     assert "--fixed_horizon" in said
