@@ -113,7 +113,7 @@ def _episodes(folder: Path, about: Mapping[str, Any]) -> Iterator[RecordedEpisod
         if any(array.ndim == 0 or array.dtype.kind not in "iufb" for array in arrays):
             raise DataError(
                 f"episode {number} of {folder} holds no arrays of numbers; read pictures that Minari has "
-                "encoded with minari itself, and make a teacher.queries.offline.RecordedEpisode of each"
+                "encoded with minari itself, and make a teacher.RecordedEpisode of each"
             )
         with about_episode(number, folder):
             ended = bool(terminations[-1:].any())

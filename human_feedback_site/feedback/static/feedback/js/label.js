@@ -32,7 +32,7 @@ class Labeling {
     this.prefetch = new Prefetch(this.api, () => this.outbox.leases);
     this.presence = new Presence();
     this.beside = new Beside(this.api, this.screen, (state) => this.#told(state));
-    this.pace = new Pace(`rl-teacher.training.pace.${page.account}`);
+    this.pace = new Pace(`rl-teacher.pace.${page.account}`);
     this.recent = new Recent(page.recent, this.outbox.of(this.experiment));
     this.siteState = "running";
     this.notice = null;

@@ -1,0 +1,18 @@
+"""What browsers keep has the names that it had; under others, answers and settings in them would be lost."""
+
+import re
+from pathlib import Path
+
+import human_feedback_site
+
+SCRIPTS = Path(human_feedback_site.__file__).parent / "feedback" / "static" / "feedback" / "js"
+KEPT = {"rl-teacher.character", "rl-teacher.learned.", "rl-teacher.outbox.", "rl-teacher.pace."}
+
+
+def test_what_browsers_keep_has_the_names_that_it_had() -> None:
+    found = {
+        name
+        for path in SCRIPTS.rglob("*.js")
+        for name in re.findall(r"rl-teacher\.[a-z.]+", path.read_text())
+    }
+    assert found == KEPT
