@@ -28,7 +28,7 @@ from agents.ppo import PPO
 from teacher.data.checkpoint import dump_state
 from teacher.envs.tasks import task_of
 from teacher.settings.config import TeachConfig
-from teacher.training.run import make_agent, make_envs, make_predictor
+from teacher.training.parts import make_agent, make_envs, make_predictor
 
 
 class Clock:

@@ -38,7 +38,7 @@ from teacher.envs.families import resolve_env_id
 from teacher.queries.synthetic import SyntheticTeacher
 from teacher.reward.correlation import rank_correlation
 from teacher.settings.config import RunSettings, TeachConfig
-from teacher.training.assembly import build_run, prepared_directory
+from teacher.training.builder import build_run, prepared_directory
 from teacher.training.loop import train
 from teacher.training.run import Run
 from teacher.training.start import check

@@ -32,7 +32,7 @@ from teacher.envs.episodes import Trajectory
 from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.reward.correlation import correlation, rank_correlation
 from teacher.settings.config import RunSettings
-from teacher.training.assembly import build_run, prepared_directory
+from teacher.training.builder import build_run, prepared_directory
 from teacher.training.loop import train
 from teacher.training.run import Run, Teaching
 from teacher.training.start import check

@@ -26,8 +26,8 @@ config = TeachConfig(
 if __name__ == "__main__":
     with open_run(config) as run:
         assert run.teaching is not None  # noqa: S101 (there are labels)
-        print(f"people could join here: {run.teaching.address}")
-        site, token = urljoin(run.teaching.address, "/"), Path(config.state_dir, "token").read_text().strip()
+        print(f"people could join here: {run.address}")
+        site, token = urljoin(run.address, "/"), Path(config.state_dir, "token").read_text().strip()
         manner = Manner.parse("mistake:0.05")
         bots = [
             Bot(site, config.experiment, token, f"bot-{number}", log=None, manner=manner) for number in (1, 2)

@@ -22,7 +22,7 @@ from .reward.predictor import RewardPredictor
 from .settings.config import TeachConfig
 from .settings.options import QueryConfig, RewardConfig
 from .settings.teachers import Manner
-from .training.assembly import open_run
+from .training.builder import open_run
 from .training.loop import Round, train
 from .wrapper import FixedHorizon, HumanPreferencesEnvWrapper, HumanPreferencesVectorWrapper
 

@@ -25,10 +25,9 @@ from teacher.errors import (
 )
 from teacher.settings.arguments import INTERRUPTED
 from teacher.settings.config import RunSettings, TeachConfig
-from teacher.training.assembly import build_run, prepared_directory
-from teacher.training.crew import Crew
-from teacher.training.follower import follow
+from teacher.training.builder import build_run, prepared_directory
 from teacher.training.loop import train
+from teacher.training.multiprocess import Followers, follow
 from teacher.training.run import Run
 from teacher.training.start import check
 
@@ -41,36 +40,36 @@ def main(read: Callable[[], RunSettings]) -> int:
     """
     try:
         with joined_ranks() as ranks:
-            return follow(ranks) if ranks.rank else _lead(read, Crew(ranks))
+            return follow(ranks) if ranks.rank else _lead(read, Followers(ranks))
     except AgentError as error:
         print(f"teach: {error}", file=sys.stderr)
         return 2
 
 
-def _lead(read: Callable[[], RunSettings], crew: Crew) -> int:
+def _lead(read: Callable[[], RunSettings], followers: Followers) -> int:
     """Train, and have the others end with the same exit status."""
-    if crew.ranks.size > 1:
+    if followers.ranks.size > 1:
         signal.signal(signal.SIGTERM, _interrupt_once)
         signal.signal(signal.SIGINT, _interrupt_once)
     status = 1
     try:
-        status = _run(read, crew)
+        status = _run(read, followers)
     except SystemExit as exit_:
         status = exit_.code if isinstance(exit_.code, int) else 1
         raise
     finally:
-        crew.dismiss(status)
+        followers.stop(status)
     return status
 
 
-def _run(read: Callable[[], RunSettings], crew: Crew) -> int:
+def _run(read: Callable[[], RunSettings], followers: Followers) -> int:
     console = Console(soft_wrap=True)
     try:
         settings = read()
         config, task = check(settings.config, console, settings.refused)
         settings = dataclasses.replace(settings, config=config)
-        with prepared_directory(settings), build_run(settings, task, console, crew) as run:
-            return _teach(run, _resume_line(config, crew.ranks))
+        with prepared_directory(settings), build_run(settings, task, console, followers) as run:
+            return _teach(run, _resume_line(config, followers.ranks))
     except (TeacherError, AgentError) as error:
         print(f"teach: {error}", file=sys.stderr)
         return error.exit_status if isinstance(error, TeacherError) else 1
@@ -181,7 +180,7 @@ def _greet(run: Run) -> None:
     )
     print_(f"Curves: tensorboard --logdir {shlex.quote(config.runs_dir)}")
     if run.teaching is not None:
-        for line in run.teaching.welcome:
+        for line in run.welcome:
             print_(line)
 
 

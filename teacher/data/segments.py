@@ -229,6 +229,10 @@ class SegmentPool:
         """The segments, oldest first."""
         return [entry.segment for entry in self._entries]
 
+    def newest(self, count: int) -> Sequence[Segment]:
+        """Return the newest ``count`` segments, oldest first."""
+        return [entry.segment for entry in self._entries[len(self._entries) - min(count, len(self)) :]]
+
     @property
     def explored(self) -> NDArray[np.bool_]:
         """``(len(self),)``: which segments came from steps that were made for questions only."""

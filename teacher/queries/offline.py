@@ -6,30 +6,30 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any
-from uuid import NAMESPACE_URL, uuid5
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
 from teacher.data.demonstrations import Demonstrations
-from teacher.data.preferences import Preference, PreferenceDataset
+from teacher.data.preferences import PreferenceDataset
 from teacher.data.segments import SegmentPool
 from teacher.data.steps import LARGEST, Episode, fits_float32, readable_steps
 from teacher.envs.episodes import terminations
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import ConfigError, DataError, counted
-from teacher.queries.judges import Judge, answer_of
-from teacher.queries.selection import select_pairs
+from teacher.queries.asking import Asking, Submitted
+from teacher.queries.judges import Judge
+from teacher.queries.messages import few_segments
+from teacher.queries.schedules import AllAtOnce
+from teacher.queries.synthetic import UnrecordedTeacher
 from teacher.reward.idle import IN_A_SINGLE_FIT, refuse_idle_of_network
 from teacher.reward.predictor import RewardPredictor
-from teacher.reward.report import UNDECIDED, FitReport
+from teacher.reward.report import FitReport
 from teacher.settings.checks import COUNT, SEED, check_fields, refuse_idle, whole_number
 from teacher.settings.options import MAX_UPDATES, RewardConfig
 
 Space = spaces.Space[Any]
-
-_MAX_ROUNDS = 10  # of questions, where a judge leaves some without an answer
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,16 +209,8 @@ def learn_reward(
     predictor = RewardPredictor(observation_space, action_space, lesson.reward, lesson.seed)
     report = fit_once(predictor, dataset, lesson.max_updates)
     require_updates(report, dataset)
-    if report.undecided:
-        warnings.warn(UNDECIDED, stacklevel=2)
-    if report.doubt:
-        warnings.warn(report.doubt, stacklevel=2)
-    if report.diverged:
-        warnings.warn(
-            "the fit came to numbers that are none, and the predictor is what it was before; a smaller "
-            "RewardConfig(learning_rate=...) helps, and outliers among the observations may be why",
-            stacklevel=2,
-        )
+    for problem in report.problems("RewardConfig(learning_rate=...)").values():
+        warnings.warn(problem, stacklevel=2)
     return predictor
 
 
@@ -316,25 +308,22 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
             f"expected segments for {counted(count, 'pair')}, got {len(pool)} of {steps}, which make "
             f"{pairs_there}; give more or longer episodes, or ask for fewer or shorter segments"
         )
-    if len(pool) < 2 * count:
-        warnings.warn(
-            f"{len(pool)} segments are few for {count} comparisons, so some are in several; more or longer "
-            "episodes help, or shorter segments",
-            stacklevel=2,
-        )
-    dataset, asked = PreferenceDataset(), 0
-    for _ in range(_MAX_ROUNDS):
-        pairs = select_pairs(pool, count - len(dataset))
-        # From the number asked before, so that a member's bootstrap is the same in every process.
-        dataset.upsert(
-            Preference(uuid5(NAMESPACE_URL, f"offline/{number}"), *pair, answer_of(judge, *pair))
-            for number, pair in enumerate(pairs, asked)
-        )
-        asked += len(pairs)
-    if len(dataset) < count:
+    teacher = UnrecordedTeacher(judge)
+    asking = Asking(teacher, teacher, PreferenceDataset(), pool, AllAtOnce(count))
+    asking.submit_rest(lambda: _submit(asking))
+    asking.receive()
+    if len(asking.dataset) < count:
         raise DataError(
-            f"expected {counted(count, 'answer')}, got {len(dataset)} to {counted(asked, 'question')} about "
-            f"{len(pool)} segments; ask for fewer, or a judge that can tell more pairs apart, or give more "
-            "episodes"
+            f"expected {counted(count, 'answer')}, got {len(asking.dataset)} to "
+            f"{counted(teacher.total(), 'question')} about {len(pool)} segments; ask for fewer, or a judge "
+            "that can tell more pairs apart, or give more episodes"
         )
-    return dataset
+    return asking.dataset
+
+
+def _submit(asking: Asking[UnrecordedTeacher]) -> Submitted:
+    submitted = asking.submit(asking.missing(step=0), step=0)
+    if submitted.repeats_segments:
+        remedy = "more or longer episodes help, or shorter segments"
+        warnings.warn(few_segments(submitted, remedy), stacklevel=5)
+    return submitted

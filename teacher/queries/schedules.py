@@ -149,6 +149,21 @@ class ConstantRate:
         return self.pretrain + int(seconds / self.period)
 
 
+@dataclass(frozen=True)
+class AllAtOnce:
+    """All labels are due from the first step on; for a single fit.
+
+    Attributes:
+        total: labels.
+    """
+
+    total: int
+
+    def due(self, step: int, seconds: float) -> int:
+        """See :meth:`LabelSchedule.due`; neither argument matters."""
+        return self.total
+
+
 def named_rate(name: RateName, num_timesteps: int) -> Rate:
     """The rates that a run can be given by name, for a training of so many steps.
 

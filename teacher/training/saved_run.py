@@ -14,7 +14,7 @@ from teacher.envs.tasks import TaskInfo, make_vector_env, task_of
 from teacher.errors import DataError
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config import TeachConfig, load_config
-from teacher.training.run import make_agent, make_predictor
+from teacher.training.parts import make_agent, make_predictor
 from teacher.training.warmstart import read_policy
 
 

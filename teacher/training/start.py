@@ -26,7 +26,7 @@ from teacher.settings.checks import named_values
 from teacher.settings.command import command_of
 from teacher.settings.config import CONFIG_NAME, TeachConfig
 from teacher.settings.variables import read_redis_url, require_token
-from teacher.training.run import make_agent, make_predictor, segment_length
+from teacher.training.parts import make_agent, make_predictor, segment_length
 from teacher.training.terminal import waiting
 from teacher.training.warmstart import WarmStart, read_warm_start
 

@@ -27,9 +27,9 @@ from teacher.envs.trial import (
     usual_length,
 )
 from teacher.errors import DataError, EnvironmentUnsuitableError, TeacherError, joined
-from teacher.wrapper.beginnings import PREFERENCES_NAME
+from teacher.wrapper.builder import PREFERENCES_NAME
+from teacher.wrapper.once import WarnOnce
 from teacher.wrapper.settings import WrapperConfig
-from teacher.wrapper.warned import Warnings
 
 _PATIENCE_SECONDS = 5.0
 _log = logging.getLogger("teacher.wrapper")
@@ -52,7 +52,7 @@ class Episodes:
         self._env_id, self._trial = env_id, trial
         self._first: list[int] = []
         self._terminates = False
-        self._warnings = Warnings()
+        self._warn_once = WarnOnce()
 
     def note(self, length: int, *, terminated: bool) -> None:
         """Take note of an episode of the agent's that ended.
@@ -63,7 +63,7 @@ class Episodes:
         if self._trial is None and self.config.collect_prefs:
             self._note_first(length, terminated)
         elif terminated and not self.config.allow_variable_horizon and self._is_early(length):
-            self._warnings.once(
+            self._warn_once(
                 _log,
                 "early end",
                 f"{self._env_id} ended an episode early, and the length of episodes leaks the reward; "

@@ -16,7 +16,7 @@ from teacher.data.segments import Segment
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.settings.config import TeachConfig
 from teacher.settings.options import RewardConfig
-from teacher.training.assembly import open_run
+from teacher.training.builder import open_run
 from teacher.training.loop import train
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from teacher.envs.episodes import replay
 from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config import TeachConfig
-from teacher.training.run import make_agent
+from teacher.training.parts import make_agent
 
 
 def test_a_game_is_a_task_with_pictures_that_never_ends_by_itself() -> None:

@@ -24,7 +24,7 @@ from teacher.errors import DataError, EnvironmentUnsuitableError, RenderError
 from teacher.settings.config import TeachConfig
 from teacher.settings.options import RewardConfig
 from teacher.teach import main
-from teacher.training.assembly import open_run
+from teacher.training.builder import open_run
 from teacher.training.loop import train
 
 

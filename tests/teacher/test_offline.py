@@ -137,7 +137,7 @@ def test_other_pairs_are_asked_where_the_judge_cannot_tell(fumbling: list[Trajec
 @pytest.mark.parametrize(
     ("judge", "episodes", "error", "says"),
     [
-        (lambda *_: "cant_tell", 10, DataError, "expected 20 answers, got 0 to 200 questions"),
+        (lambda *_: "cant_tell", 10, DataError, "expected 20 answers, got 0 to 1,000 questions"),
         (lambda *_: "left", 10, BehaviourError, "expected first, second, equal, cant_tell or a probability"),
         (lambda *_: 2.0, 10, BehaviourError, r"a probability from .*:<lambda>, got 2\.0; mend it"),
         (oracle, 0, DataError, "expected 2 or more segments of 15 steps, got 0"),
@@ -263,7 +263,7 @@ def test_recorded_episodes_of_something_else_are_refused(arrays: dict[str, Any],
 
 def test_a_fit_that_diverged_is_told(fumbling: list[Trajectory], pendulum: TaskInfo) -> None:
     lesson = Lesson(n_labels=30, segment_steps=STEPS, max_updates=30, reward=RewardConfig(learning_rate=1e30))
-    with pytest.warns(UserWarning, match=r"the fit came to numbers that are none.*learning_rate"):
+    with pytest.warns(UserWarning, match=r"reward fit diverged \(NaN\).*learning_rate"):
         predictor = learn_reward(fumbling, oracle, pendulum.observation_space, pendulum.action_space, lesson)
     assert np.isfinite(predictor.step_rewards(fumbling[0])).all()
 

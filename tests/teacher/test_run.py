@@ -19,7 +19,7 @@ from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task, task_of
 from teacher.errors import BehaviourError, ConfigError
 from teacher.settings.config import RunSettings, TeachConfig, from_options
-from teacher.training.assembly import build_run, open_run, prepared_directory
+from teacher.training.builder import build_run, open_run, prepared_directory
 from teacher.training.loop import Round, train
 from teacher.training.start import check
 
@@ -100,11 +100,11 @@ def test_of_large_episodes_few_are_kept_whole_and_all_are_counted(
         env_id="teacher/MovingDot-v1", predictor="rl", name="x", no_videos=True, runs_dir=str(tmp_path)
     )
     episodes = list(islice(random_trajectories(describe_task(config.env_id), seed=1), 8))
-    monkeypatch.setattr("teacher.training.run.EPISODE_BYTES", 3 * episodes[0].nbytes + 1)
+    monkeypatch.setattr("teacher.training.statistics.EPISODE_BYTES", 3 * episodes[0].nbytes + 1)
     with open_run(config, QUIET) as run:
         run.remember(episodes)
         assert list(run.episodes) == episodes[-3:]
-        assert run.steps_per_episode == 40
+        assert run.statistics.length == 40
         values = run.report({}, {})
     returns = [episode.true_return for episode in episodes]
     assert values["agent/true_reward_per_episode"] == pytest.approx(np.mean(returns))

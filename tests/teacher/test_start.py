@@ -17,7 +17,7 @@ from teacher.settings.command import command_of
 from teacher.settings.config import TeachConfig, load_config
 from teacher.settings.options import RewardConfig
 from teacher.teach import main, parse_arguments, read_arguments
-from teacher.training.run import segment_length
+from teacher.training.parts import segment_length
 from teacher.training.start import check
 
 

@@ -21,7 +21,7 @@ from teacher.data.checkpoint import load_state, save_state
 from teacher.data.demonstrations import KEYS, load_demonstrations, record_demonstrations, save_demonstrations
 from teacher.settings.config import RunSettings, TeachConfig, load_config
 from teacher.teach import main
-from teacher.training.assembly import build_run, prepared_directory
+from teacher.training.builder import build_run, prepared_directory
 from teacher.training.run import Run
 from teacher.training.start import check
 

@@ -59,17 +59,17 @@ def test_segments_are_as_long_as_episodes_allow(
 ) -> None:
     settings = {"segment_length": None, "allow_variable_horizon": True, "total_timesteps": 500}
     env = wrap(gym.make(env_id), **settings)
-    length = env.tutor.config.segment_steps
+    length = env.trainer.config.segment_steps
     assert 1 <= length <= 10
     assert f"Segments of {length} step" in caplog.text
-    shortened = length < usual_length(None, env.tutor.source.fps)
+    shortened = length < usual_length(None, env.trainer.source.fps)
     assert ("half of a random episode's median length" in caplog.text) == shortened
     play(env, 520)
-    assert env.tutor.answers == 24, "where there were none at all"
+    assert env.trainer.answers == 24, "where there were none at all"
 
 
 def test_a_usual_segment_takes_as_long_as_in_teach(wrap: Wrap) -> None:
-    assert wrap(gym.make("Pendulum-v1"), segment_length=None).tutor.config.segment_length == 45
+    assert wrap(gym.make("Pendulum-v1"), segment_length=None).trainer.config.segment_length == 45
 
 
 def test_answers_that_are_there_decide_the_length(wrap: Wrap, tmp_path: Path) -> None:
@@ -78,10 +78,10 @@ def test_answers_that_are_there_decide_the_length(wrap: Wrap, tmp_path: Path) ->
     env.save_prefs()
     env.close()
     again = wrap(segment_length=None)
-    assert again.tutor.config.segment_length == 4
+    assert again.trainer.config.segment_length == 4
     again.close()
     assert (
-        wrap(segment_length=None, prefs_dir=tmp_path / "logs", log_dir=tmp_path / "new").tutor.answers >= 12
+        wrap(segment_length=None, prefs_dir=tmp_path / "logs", log_dir=tmp_path / "new").trainer.answers >= 12
     )
 
 
@@ -94,7 +94,7 @@ def test_pairs_that_wait_for_an_answer_decide_the_length(wrap: Wrap, tmp_path: P
     (tmp_path / "asked").mkdir()
     with contextlib.closing(Ledger(tmp_path / "asked" / LEDGER_NAME)) as ledger:
         ledger.write([Comparison(uuid4(), *pair, "pretraining", 0) for pair in pairs])
-    assert wrap(segment_length=None, log_dir=tmp_path / "asked").tutor.config.segment_length == 4
+    assert wrap(segment_length=None, log_dir=tmp_path / "asked").trainer.config.segment_length == 4
 
 
 @pytest.mark.parametrize("vector", [False, True])
@@ -136,16 +136,16 @@ def test_a_fixed_horizon_is_taken(wrap: Wrap, filling: Any, registered: str) -> 
         return made[-1]
 
     env = wrap(make(), segment_length=None, env_fn=make)
-    assert env.tutor.config.segment_length == 15
+    assert env.trainer.config.segment_length == 15
     play(env, 600)
-    assert env.tutor.answers >= 12
+    assert env.trainer.answers >= 12
 
 
 def test_agents_own_environments_are_not_touched(wrap: Wrap, tmp_path: Path, registered: str) -> None:
     inner = Monitor(gym.make(registered), str(tmp_path / "true"))
     env = wrap(inner, allow_variable_horizon=True)
     assert not inner.get_episode_lengths()
-    assert env.tutor.config.segment_length == 5
+    assert env.trainer.config.segment_length == 5
     env.close()
     collection = RenderCollection(gym.make("Pendulum-v1", render_mode="rgb_array"))
     again = make_again(collection)
@@ -166,7 +166,7 @@ def test_where_none_can_be_made_the_first_episodes_are_the_trial(wrap: Wrap) -> 
         EnvironmentUnsuitableError, match=r"episodes of Falls take \d+ to \d+ steps, and the le"
     ):
         play(env, 100)
-    play(wrap(Falls(), allow_variable_horizon=True, log_dir=env.tutor.config.logs / "allowed"), 200)
+    play(wrap(Falls(), allow_variable_horizon=True, log_dir=env.trainer.config.logs / "allowed"), 200)
 
 
 def test_short_episodes_end_the_run_that_would_have_no_segment(wrap: Wrap) -> None:
@@ -234,7 +234,7 @@ def test_observations_of_parts_are_flattened_for_the_predictor_alone(
     observation, _ = env.reset()
     assert space.contains(observation), "the agent's own"
     assert env.using_reward_from_predictor
-    kept = env.tutor.pool.segments[0].observations.shape
+    kept = env.trainer.pool.segments[0].observations.shape
     assert kept == (5, *((numbers,) if numbers else space.shape or ()))
     assert caplog.text.count(f"are flattened into {numbers} numbers") == (numbers is not None)
     path = env.save_reward_predictor()

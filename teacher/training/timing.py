@@ -1,4 +1,4 @@
-"""How fast a run trains, and how long it will still take, without the time that it waits for people."""
+"""Time the rounds of a run, without the time it waits for people."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ _ROUNDS = 20  # over which the rate is taken
 _WRITE_SECONDS = 1.0
 
 
-class Pace:
+class RoundTimer:
     """Times the rounds of training.
 
     Args:

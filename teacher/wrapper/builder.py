@@ -20,7 +20,7 @@ from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
 from teacher.settings.teachers import RETURNS_REMEMBERED, Manner
-from teacher.wrapper.clips import Films
+from teacher.wrapper.clips import ClipSource
 from teacher.wrapper.recording import Source
 from teacher.wrapper.settings import WrapperConfig
 
@@ -132,7 +132,7 @@ def new_predictor(
 def collector_of(
     config: WrapperConfig,
     source: Source,
-    films: Films,
+    clips: ClipSource,
     ledger: Ledger,
     parts: contextlib.ExitStack,
     seed: int,
@@ -149,9 +149,9 @@ def collector_of(
     """
     if config.synthetic_prefs or not config.collect_prefs:
         return SyntheticTeacher(ledger, seed, _judge(config, ledger))
-    from teacher.wrapper.asking import people_collector  # noqa: PLC0415 (most never ask people)
+    from teacher.wrapper.people import people_collector  # noqa: PLC0415 (most never ask people)
 
-    return people_collector(config, source, films, ledger, parts)
+    return people_collector(config, source, clips, ledger, parts)
 
 
 def _judge(config: WrapperConfig, ledger: Ledger) -> Judge:
@@ -162,14 +162,14 @@ def _judge(config: WrapperConfig, ledger: Ledger) -> Judge:
     return ScriptedTeacher(manner, config.seed, seen)
 
 
-def schedule_of(config: WrapperConfig, asked: int) -> tuple[LabelSchedule, int]:
-    """When how many are due, and how many of those ``asked`` before it does not count."""
+def schedule_of(config: WrapperConfig, asked: int) -> LabelSchedule:
+    """Return when how many labels are due; by the clock, those ``asked`` before count as due."""
     if config.schedule is not None:
-        return config.schedule, 0
+        return config.schedule
     if config.n_prefs is not None and config.total_timesteps is not None:
-        return ExponentialSchedule(config.n_initial_prefs, config.n_prefs, config.total_timesteps), 0
+        return ExponentialSchedule(config.n_initial_prefs, config.n_prefs, config.total_timesteps)
     period = _SYNTHETIC_PERIOD if config.synthetic_prefs else _PEOPLE_PERIOD
-    return ConstantRate(max(0, config.n_initial_prefs - asked), period), asked
+    return ConstantRate(max(config.n_initial_prefs, asked), period)
 
 
 def checkpoints(folder: Path) -> list[Path]:

@@ -12,29 +12,32 @@ from gymnasium.spaces import Box
 
 from teacher.data.ledger import Ledger
 from teacher.data.preferences import Preference, PreferenceDataset
-from teacher.queries.learner import PreferenceLearner
+from teacher.data.segments import SegmentPool
+from teacher.queries.learning import PreferenceLearning
+from teacher.queries.schedules import AllAtOnce
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
 from tests.teacher.conftest import MakeSegment
 
 
 @pytest.fixture
-def learner(tmp_path: Path, make_segment: MakeSegment) -> PreferenceLearner:
+def learner(tmp_path: Path, make_segment: MakeSegment) -> PreferenceLearning[Ledger]:
     segment = make_segment(0)
     spaces = (Box(-9, 9, segment.observations.shape[1:]), Box(-9, 9, segment.actions.shape[1:]))
     predictor = RewardPredictor(*spaces, RewardConfig(hidden=8), seed=1)
     ledger = Ledger(tmp_path / "ledger.sqlite3")
     collector: Any = SimpleNamespace(receive=list)
-    return PreferenceLearner(ledger, collector, PreferenceDataset(), predictor)
+    pool, schedule = SegmentPool(len(segment)), AllAtOnce(1)
+    return PreferenceLearning(ledger, collector, PreferenceDataset(), pool, schedule, predictor)
 
 
-def hear(learner: PreferenceLearner, preferences: Sequence[Preference]) -> None:
+def hear(learner: PreferenceLearning[Ledger], preferences: Sequence[Preference]) -> None:
     learner.collector.receive = lambda: list(preferences)  # type: ignore[method-assign]
     assert learner.receive()
 
 
 def test_fresh_labels_are_held_against_the_predictor_that_was_not_fitted_on_them(
-    learner: PreferenceLearner, make_segment: MakeSegment
+    learner: PreferenceLearning[Ledger], make_segment: MakeSegment
 ) -> None:
     def labels(count: int, start: int, value: float | None = 1.0) -> list[Preference]:
         """About pairs of which ``first`` is the better one for the predictor, if it was fitted."""

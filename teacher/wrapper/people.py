@@ -11,7 +11,7 @@ from teacher.labeling.client import ExperimentSettings
 from teacher.labeling.people import about_lost, ask_people, open_site
 from teacher.queries.collector import Collector
 from teacher.settings.config import slug
-from teacher.wrapper.clips import Films
+from teacher.wrapper.clips import ClipSource
 from teacher.wrapper.prompt import PromptCollector, terminal_descriptor
 from teacher.wrapper.recording import Source
 from teacher.wrapper.settings import WrapperConfig
@@ -20,7 +20,7 @@ _RUN_ID_NAME = "run_id"
 
 
 def people_collector(
-    config: WrapperConfig, source: Source, films: Films, ledger: Ledger, parts: contextlib.ExitStack
+    config: WrapperConfig, source: Source, clips: ClipSource, ledger: Ledger, parts: contextlib.ExitStack
 ) -> Collector:
     """Ask people in the way that is configured; ``parts`` ends it.
 
@@ -31,7 +31,7 @@ def people_collector(
     """
     if config.people != "site":
         terminal = terminal_descriptor() if config.people == "terminal" else None
-        prompt = PromptCollector(ledger, films.frames, config.logs, source.fps, terminal)
+        prompt = PromptCollector(ledger, clips.frames, config.logs, source.fps, terminal)
         return parts.enter_context(contextlib.closing(prompt))
     site = open_site(config.site, ledger, parts)
     settings = ExperimentSettings(
@@ -43,7 +43,7 @@ def people_collector(
         fps=source.fps,
         has_true_reward=True,
     )
-    renderer = films if films.way == "replay" else None  # pictures need no more than the usual processes
+    renderer = clips if clips.mode == "replay" else None  # pictures need no more than the usual processes
     collector = ask_people(site, ledger, settings, parts, renderer=renderer)
     said = (f"Label here: {collector.experiment.invite_url}", *site.welcome, *about_lost(collector))
     print(*said, sep="\n", flush=True)

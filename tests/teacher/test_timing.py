@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from teacher.training.pace import PROGRESS_NAME, Pace, ProgressFile, read_progress
+from teacher.training.timing import PROGRESS_NAME, ProgressFile, RoundTimer, read_progress
 
 
 class Clock:
@@ -24,7 +24,7 @@ def clock() -> Clock:
 
 
 def test_waiting_is_not_training_time(clock: Clock) -> None:
-    pace = Pace(waited=7.0, clock=clock)
+    pace = RoundTimer(waited=7.0, clock=clock)
     pace.tick(1000)  # of a run that is resumed
     assert math.isnan(pace.steps_per_second)
     with pace.waiting():
@@ -42,7 +42,7 @@ def test_waiting_is_not_training_time(clock: Clock) -> None:
 
 
 def test_the_rate_is_that_of_the_last_twenty_rounds(clock: Clock) -> None:
-    pace = Pace(clock=clock)
+    pace = RoundTimer(clock=clock)
     pace.tick(0)
     for number in range(1, 41):
         clock.now += 10 if number <= 20 else 1  # slow at first
@@ -52,7 +52,7 @@ def test_the_rate_is_that_of_the_last_twenty_rounds(clock: Clock) -> None:
 
 
 def test_an_interrupted_wait_counts(clock: Clock) -> None:
-    pace = Pace(clock=clock)
+    pace = RoundTimer(clock=clock)
 
     def wait() -> None:
         with pace.waiting():

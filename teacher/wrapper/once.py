@@ -3,8 +3,8 @@
 import logging
 
 
-class Warnings:
-    """What was warned of so far."""
+class WarnOnce:
+    """Remembers what was warned of."""
 
     def __init__(self) -> None:
         self._given: set[str] = set()
@@ -12,8 +12,8 @@ class Warnings:
     def __contains__(self, about: str) -> bool:
         return about in self._given
 
-    def once(self, log: logging.Logger, about: str, warning: str) -> None:
-        """Warn, where nothing was said ``about`` this before."""
+    def __call__(self, log: logging.Logger, about: str, warning: str) -> None:
+        """Warn, unless a warning about the same topic was given before."""
         if about not in self._given:
             self._given.add(about)
             log.warning(warning)

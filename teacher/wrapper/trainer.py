@@ -24,11 +24,12 @@ from teacher.datasets.preference_files import save_preferences
 from teacher.errors import BackgroundError, ConfigError, DataError, TeacherError, counted, described
 from teacher.files import locked_folder
 from teacher.labeling.human import HumanCollector
-from teacher.queries.learner import PreferenceLearner
+from teacher.queries.learning import PreferenceLearning
+from teacher.queries.messages import only_cant_tell
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
-from teacher.reward.report import SETTLED, UNDECIDED
-from teacher.wrapper.beginnings import (
+from teacher.reward.report import SETTLED
+from teacher.wrapper.builder import (
     CHECKPOINTS_NAME,
     PREFERENCES_NAME,
     checkpoints,
@@ -37,14 +38,15 @@ from teacher.wrapper.beginnings import (
     first_preferences,
     keep_last,
     new_predictor,
+    schedule_of,
 )
-from teacher.wrapper.clips import Films
+from teacher.wrapper.clips import ClipSource
 from teacher.wrapper.fitting import Episodes
+from teacher.wrapper.once import WarnOnce
+from teacher.wrapper.pacing import QueryPacing
 from teacher.wrapper.processes import Home, note_closed, note_open
 from teacher.wrapper.prompt import PromptCollector
-from teacher.wrapper.questions import Questions
 from teacher.wrapper.recording import Source
-from teacher.wrapper.warned import Warnings
 
 _CHECKPOINTS_KEPT = 5
 _SEGMENTS_QUEUED = 1000  # newest, where they come faster than they are taken
@@ -62,7 +64,7 @@ class _StoppedError(Exception):
     """Ends a fit that nobody waits for any more."""
 
 
-class Tutor:
+class PreferenceTrainer:
     """Asks about segments, learns from the answers, and offers the predictor that came of it.
 
     :meth:`give`, :attr:`predictor` and all below it are for the environment's side; the rest is done in
@@ -94,7 +96,7 @@ class Tutor:
         self.predictor: RewardPredictor | None = None
         self.training_steps = self.steps = 0
         self.episodes = episodes
-        self._warnings = Warnings()
+        self._warn_once = WarnOnce()
         self._parts = contextlib.ExitStack()
         self._lock = threading.Lock()  # for the dataset and the files that are written of it
         self._given: deque[Segment] = deque(maxlen=_SEGMENTS_QUEUED)
@@ -105,14 +107,14 @@ class Tutor:
         self._failure: BaseException | None = None
         self._stop, self._wake = threading.Event(), threading.Event()
         self._complete = threading.Event()  # when all was due, it was asked for and taken in
-        self.films = Films(config, source, can_draw)
+        self.clips = ClipSource(config, source, can_draw)
         with contextlib.ExitStack() as parts:
             self._open(parts)
             self._parts = parts.pop_all()
         note_open(self)
         self._thread: threading.Thread | None = None
         if config.background and (config.collect_prefs or config.train_reward):
-            self._thread = threading.Thread(target=self._work, name="preference-tutor", daemon=True)
+            self._thread = threading.Thread(target=self._work, name="preference-trainer", daemon=True)
             self._thread.start()
 
     def _open(self, parts: contextlib.ExitStack) -> None:
@@ -124,12 +126,22 @@ class Tutor:
             _preferences_log.info("beginning with %s", counted(len(dataset), "preference"))
         self.predictor, predictor = first_predictors(config, self.source, self._network)
         keep_last(dataset, config, predictor.config.max_preferences)
-        parts.callback(self.films.close)
+        parts.callback(self.clips.close)
         # A function's UUIDs follow from the seed, and may not be those of preferences from another folder.
         seed = config.seed + (loaded << 32)
-        collector = collector_of(config, self.source, self.films, ledger, parts, seed)
-        self.learner = PreferenceLearner(ledger, collector, dataset, predictor, unfitted=len(dataset))
-        self.questions = Questions(config, self.learner, self.films, loaded)
+        collector = collector_of(config, self.source, self.clips, ledger, parts, seed)
+        self.learning = PreferenceLearning(
+            ledger,
+            collector,
+            dataset,
+            SegmentPool(config.segment_steps, config.max_pref_interface_segs, config.seed),
+            schedule_of(config, loaded + ledger.asked()),
+            predictor,
+            queries=config.queries,
+            earlier=loaded,
+            unfitted=len(dataset),
+        )
+        self.pacing = QueryPacing(config, self.learning, self.clips)
         self._writer = parts.enter_context(contextlib.closing(SummaryWriter(str(logs / "tensorboard"))))
 
     def _hold_folder(self, parts: contextlib.ExitStack) -> None:
@@ -162,7 +174,7 @@ class Tutor:
     @property
     def pool(self) -> SegmentPool:
         """The newest segments, of which questions are made."""
-        return self.questions.pool
+        return self.learning.pool
 
     def transform(self, observation: Any) -> Any:
         """An observation as segments hold it."""
@@ -172,7 +184,7 @@ class Tutor:
     @property
     def address(self) -> str:
         """Where people label; empty where nobody does."""
-        collector = self.learner.collector
+        collector = self.learning.collector
         return collector.experiment.invite_url if isinstance(collector, HumanCollector) else ""
 
     def answer(self, count: int | None) -> int:
@@ -181,7 +193,7 @@ class Tutor:
         Raises:
             ConfigError: answers are given elsewhere.
         """
-        collector = self.learner.collector
+        collector = self.learning.collector
         if not isinstance(collector, PromptCollector) or self.config.people != "notebook":
             raise ConfigError('answers are not given here; pass synthetic_prefs=False, people="notebook"')
         return collector.answer(count)
@@ -220,14 +232,14 @@ class Tutor:
             raise BackgroundError(f"asking and learning in the background failed: {told}") from error
 
     @property
-    def wants_films(self) -> bool:
+    def wants_frames(self) -> bool:
         """Whether pictures are to be taken of the steps that are made now."""
-        return self.questions.wanting and self.films.way == "pictures"
+        return self.pacing.wanting and self.clips.mode == "pictures"
 
     @property
     def answers(self) -> int:
         """Preferences there are to learn from."""
-        return len(self.learner.dataset)
+        return len(self.learning.dataset)
 
     def save_preferences(self) -> Path:
         """Write all preferences there are; see :func:`~teacher.datasets.preference_files.save_preferences`.
@@ -245,7 +257,7 @@ class Tutor:
         path = self.config.logs / PREFERENCES_NAME
         with self._lock:
             save_preferences(
-                path, self.learner.dataset, self.source.observation_space, self.source.action_space
+                path, self.learning.dataset, self.source.observation_space, self.source.action_space
             )
         return path
 
@@ -307,56 +319,53 @@ class Tutor:
     def _take_segments(self) -> None:
         """Those that are here now; a fast environment brings others meanwhile, without an end."""
         segments = [self._given.popleft() for _ in range(len(self._given))]
-        self.questions.add(segments)
-        if self.learner.predictor.follows:
+        self.pacing.add(segments)
+        if self.learning.predictor.follows:
             for segment in segments:
-                self.learner.predictor.follow(segment)
+                self.learning.predictor.follow(segment)
 
     def _ask(self) -> None:
         """Submit what is due, and take in what was answered, also where asking fails."""
         steps = self.steps  # as they are now: more are made meanwhile
         try:
-            self.questions.ask(steps, choose=self.predictor is not None)
+            self.pacing.ask(steps, choose=self.predictor is not None)
         finally:
             with self._lock:
-                has_answers = self.learner.receive()
-        if has_answers and self.learner.silence is not None:
-            self._warnings.once(_preferences_log, "silence", self.learner.silence)
-        if self.questions.over(steps):
+                received = self.learning.receive()
+        if received.only_cant_tell:
+            told = only_cant_tell(received, self.learning.collector.status)
+            self._warn_once(_preferences_log, "can't tell", told)
+        if self.pacing.over(steps):
             self._complete.set()
 
     @property
     def _incomplete(self) -> bool:
         """Whether all answers are due, and the last of them not asked for."""
-        return self.questions.over(self.steps) and not self._complete.is_set()
+        return self.pacing.over(self.steps) and not self._complete.is_set()
 
     def _learn(self) -> bool:
         """Make some training steps, where there is something to learn from."""
         if self._left == 0:
-            if len(self.learner.dataset) < self.config.n_initial_prefs:
+            if len(self.learning.dataset) < self.config.n_initial_prefs:
                 return False
             if self.training_steps == 0:
                 self._left = self.config.n_initial_training_steps
-            elif self.learner.stale:
-                self._left = self.learner.predictor.config.epochs
+            elif self.learning.stale:
+                self._left = self.learning.predictor.config.epochs
             else:
                 return False
         count = min(self._left, self.config.validation_interval)
-        values = self.learner.fit(max_epochs=count, progress=self._check_stop)
-        if self.learner.diverged:
-            _predictor_log.warning("a fit came to numbers that are none; a smaller learning rate helps")
-        if self.learner.undecided:
-            self._warnings.once(_predictor_log, "undecided", UNDECIDED)
-        if self.learner.doubt:
-            self._warnings.once(_predictor_log, "doubt", self.learner.doubt)
-        if self.learner.settled:
+        report = self.learning.fit(max_epochs=count, progress=self._check_stop)
+        for about, problem in report.problems("reward=RewardConfig(learning_rate=...)").items():
+            self._warn_once(_predictor_log, about, problem)
+        if report.settled:
             _predictor_log.info(SETTLED)
         before, self.training_steps = self.training_steps, self.training_steps + count
         self._left -= count
-        self._report(values)
+        self._report(report.scalars)
         interval = self.config.reward_predictor_ckpt_interval
         if self.training_steps // interval > before // interval:
-            self._save(self.learner.predictor, self.training_steps)
+            self._save(self.learning.predictor, self.training_steps)
         self._publish()
         return self._left > 0
 
@@ -370,21 +379,21 @@ class Tutor:
         age = self.training_steps - self._published
         if not first and (self.predictor is None or age < self.config.reward_predictor_refresh_interval):
             return
-        copy = new_predictor(self.config, self.source, self._network, self.learner.predictor.config)
-        copy.load_state_dict(self.learner.predictor.state_dict())
-        copy.env_id = self.learner.predictor.env_id
+        copy = new_predictor(self.config, self.source, self._network, self.learning.predictor.config)
+        copy.load_state_dict(self.learning.predictor.state_dict())
+        copy.env_id = self.learning.predictor.env_id
         self.predictor, self._published = copy, self.training_steps
         _log.info("rewards are predicted as of training step %d", self.training_steps)
 
     def _report(self, values: dict[str, float]) -> None:
-        values = {**values, "labels/answered": len(self.learner.dataset)}
+        values = {**values, "labels/answered": len(self.learning.dataset)}
         for tag, value in values.items():
             self._writer.add_scalar(tag, value, self.steps)
-        self.learner.collector.report(values, self.steps, None)
+        self.learning.collector.report(values, self.steps, None)
         _predictor_log.info(
             "training step %d on %s: loss %.3f, held out %.3f, accuracy %.2f",
             self.training_steps,
-            counted(len(self.learner.dataset), "answer"),
+            counted(len(self.learning.dataset), "answer"),
             values["predictor/loss"],
             values["predictor/validation_loss"],
             values["predictor/accuracy"],

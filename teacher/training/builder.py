@@ -26,13 +26,16 @@ from teacher.labeling.people import (
     open_site,
     reopen_experiment,
 )
-from teacher.queries.judges import Judge, ScriptedTeacher, goal_of, value_of
+from teacher.queries.collector import Collector
+from teacher.queries.judges import Judge, ScriptedTeacher, value_of
+from teacher.queries.learning import PreferenceLearning
 from teacher.queries.schedules import make_schedule
 from teacher.queries.synthetic import SyntheticTeacher
 from teacher.settings.config import RunSettings, TeachConfig, load_config, refuse_existing, save_config
 from teacher.settings.teachers import RETURNS_REMEMBERED
-from teacher.training.crew import Crew
-from teacher.training.run import Run, Teaching, make_predictor, segment_length
+from teacher.training.multiprocess import Followers
+from teacher.training.parts import make_predictor, segment_length
+from teacher.training.run import Run, Teaching
 from teacher.training.start import check, warm_start_of
 
 POOL_BYTES = 2**30  # reached by segments of images, and hardly ever by those of numbers
@@ -110,61 +113,86 @@ def _has_begun(config: TeachConfig) -> bool:
         return ledger.total() > 0
 
 
-def build_run(settings: RunSettings, task: TaskInfo, console: Console, crew: Crew | None = None) -> Run:
+def build_run(
+    settings: RunSettings, task: TaskInfo, console: Console, followers: Followers | None = None
+) -> Run:
     """Put the run together; it closes what is opened here.
 
-    Where it has a checkpoint it goes on from that, else it begins from what its settings name. Without a
-    ``crew`` this process is alone.
+    Where it has a checkpoint it goes on from that, else it begins from what its settings name. Without
+    ``followers`` this process is alone.
     """
-    config = settings.config
-    crew = crew or Crew()
+    followers = followers or Followers()
     torch.set_num_threads(1)  # networks this small only lose by more
-    here = dataclasses.replace(config, device=crew.ranks.device(config.device))
-    start = warm_start_of(config)
+    start = warm_start_of(settings.config)
+    config = dataclasses.replace(settings.config, device=followers.ranks.device(settings.config.device))
     with contextlib.ExitStack() as parts:
-        teaching = (
-            None
-            if config.predictor == "rl"
-            else _teaching(dataclasses.replace(settings, config=here), task, parts)
-        )
-        run = Run(here, task, console, parts, crew, teaching)
+        if config.predictor == "rl":
+            run = Run(config, task, console, parts, followers)
+        else:
+            run = _taught_run(dataclasses.replace(settings, config=config), task, console, parts, followers)
         if start is not None:
             start.give(run.agent, console)
             run.save()  # so that a resumed run does not do it again
-        crew.begin(config, run.env_seed, run.agent)
+        followers.begin(settings.config, run.env_seed, run.agent)
         run.own(parts.pop_all())
     return run
 
 
-def _teaching(settings: RunSettings, task: TaskInfo, parts: contextlib.ExitStack) -> Teaching:
+def _taught_run(
+    settings: RunSettings, task: TaskInfo, console: Console, parts: contextlib.ExitStack, followers: Followers
+) -> Run:
+    """Put together a run that learns from labels."""
     config = settings.config
     ledger = parts.enter_context(
         contextlib.closing(Ledger(config.run_dir / LEDGER_NAME, hard_labels=config.hard_labels))
     )
-    dataset = PreferenceDataset(config.reward.max_preferences)
-    dataset.upsert(ledger.targets())
-    predictor = make_predictor(config, task)
-    pool = SegmentPool(segment_length(config, task), seed=config.seed, max_bytes=POOL_BYTES)
-    schedule, goal = make_schedule(config), goal_of(config.manner)
+    site = None
+    if config.predictor == "synth":
+        collector: Collector = SyntheticTeacher(ledger, config.seed, _judge(config, ledger))
+    else:
+        collector, site = _people(settings, task, ledger, parts)
+    teaching = _learning(config, task, ledger, collector)
     explorer = _explorer(config, task, ledger)
     parts.callback(explorer.close)
-    if config.predictor == "synth":
-        synthetic = SyntheticTeacher(ledger, config.seed, _judge(config, ledger))
-        return Teaching(ledger, synthetic, dataset, predictor, schedule, pool, explorer, goal)
+    run = Run(config, task, console, parts, followers, teaching)
+    run.explorer = explorer
+    if site is not None:
+        run.address, run.welcome = site
+    return run
+
+
+def _learning(config: TeachConfig, task: TaskInfo, ledger: Ledger, collector: Collector) -> Teaching:
+    dataset = PreferenceDataset(config.reward.max_preferences)
+    dataset.upsert(ledger.targets())
+    return PreferenceLearning(
+        ledger,
+        collector,
+        dataset,
+        SegmentPool(segment_length(config, task), seed=config.seed, max_bytes=POOL_BYTES),
+        make_schedule(config),
+        make_predictor(config, task),
+        queries=config.queries,
+    )
+
+
+def _people(
+    settings: RunSettings, task: TaskInfo, ledger: Ledger, parts: contextlib.ExitStack
+) -> tuple[Collector, tuple[str, list[str]]]:
+    """Open the site for people; returns also the address where they label, and lines to print."""
+    config = settings.config
     site = open_site(_site_options(config), ledger, parts)
     experiment = _experiment(config, settings.run_id, task)
     if settings.reopen:
         reopen_experiment(site, ledger, experiment)
     collector = ask_people(site, ledger, experiment, parts, value_of(config.manner))
-    teaching = Teaching(ledger, collector, dataset, predictor, schedule, pool, explorer, goal)
-    teaching.address = collector.experiment.invite_url
-    teaching.welcome = [
-        f"Label here: {teaching.address}",
+    address = collector.experiment.invite_url
+    welcome = [
+        f"Label here: {address}",
         f"Watch, pause and finish it here: {collector.experiment.page_url}",
         *_about_prompt(collector.experiment.prompt, config.prompt),
         *(*site.welcome, *about_lost(collector), *about_rendering(site)),
     ]
-    return teaching
+    return collector, (address, welcome)
 
 
 def _judge(config: TeachConfig, ledger: Ledger) -> Judge:
