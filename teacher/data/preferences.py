@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from teacher.data.columns import Column, ids_of, uuids_of
 from teacher.data.precision import FINE, Spread
 from teacher.data.segments import NOTHING_AFTER, Segment
-from teacher.envs.episodes import terminations
 from teacher.envs.families import same_environment
+from teacher.envs.trajectory import terminations
 from teacher.errors import DataError, one_line
 from teacher.settings.checks import COUNT, NOT_NEGATIVE, Fits, whole_number
 

@@ -10,9 +10,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.data.steps import LARGEST, Episode, fits_float32, readable_steps
-from teacher.envs.episodes import terminations
+from teacher.data.steps import LARGEST, fits_float32, readable_steps
 from teacher.envs.recipe import EpisodeRecipe
+from teacher.envs.trajectory import Trajectory, terminations
 from teacher.errors import DataError, counted
 from teacher.settings.checks import COUNT, NOT_NEGATIVE, SEED, whole_number
 
@@ -218,7 +218,7 @@ class SegmentPool:
         self._max_bytes = None if max_bytes is None else whole_number(max_bytes, "max_bytes", COUNT)
         self._entries: list[_Entry] = []
         self._asked: list[SegmentPair] = []
-        self._next_start: WeakKeyDictionary[Episode, int] = WeakKeyDictionary()
+        self._next_start: WeakKeyDictionary[Trajectory, int] = WeakKeyDictionary()
         self._random = np.random.default_rng(whole_number(seed, "seed", SEED))
 
     def __len__(self) -> int:
@@ -239,7 +239,7 @@ class SegmentPool:
         """The pairs that were asked about, of segments that are both still here."""
         return self._asked
 
-    def extend(self, trajectories: Iterable[Episode], *, explored: bool = False) -> int:
+    def extend(self, trajectories: Iterable[Trajectory], *, explored: bool = False) -> int:
         """Cut what is new in these trajectories into segments; returns how many.
 
         The segments of an episode follow one another from a random offset on, so that none overlaps another
@@ -366,7 +366,7 @@ class SegmentPool:
         sizes = np.cumsum([entry.segment.nbytes for entry in reversed(entries)])
         return max(2, int(np.searchsorted(sizes, self._max_bytes, side="right")))
 
-    def _cut(self, trajectory: Episode) -> list[Segment]:
+    def _cut(self, trajectory: Trajectory) -> list[Segment]:
         start, steps = self._next_start.get(trajectory), readable_steps(trajectory)
         if start is None:
             start = first_start(self.length, steps, trajectory.finished, self._random)
@@ -396,7 +396,7 @@ def first_start(length: int, steps: int, finished: bool, random: np.random.Gener
     return int(random.integers(min(length, steps - length + 1)))
 
 
-def slice_of(trajectory: Episode, start: int, stop: int) -> Segment:
+def slice_of(trajectory: Trajectory, start: int, stop: int) -> Segment:
     """The steps from ``start`` to before ``stop``."""
     recipe = trajectory.recipe(stop)
     return Segment(

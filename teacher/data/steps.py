@@ -1,12 +1,12 @@
 """Steps of an environment as what learns from them sees them, wherever they are kept."""
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.envs.recipe import EpisodeRecipe
+from teacher.envs.trajectory import Trajectory
+from teacher.errors import DataError
 
 LARGEST = np.finfo(np.float32).max  # of numpy's type, so that half precision is compared without overflow
 
@@ -39,26 +39,8 @@ class RewardedSteps(Steps, Protocol):
         """``(*batch,)``."""
 
 
-class Episode(RewardedSteps, Protocol):
-    """What segments are cut from: an episode, perhaps still growing."""
-
-    def __len__(self) -> int:
-        """Steps so far."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether it has ended."""
-
-    @property
-    def frames(self) -> Sequence[bytes] | None:
-        """A picture after each step, as JPEG files; None where none were captured."""
-
-    def recipe(self, upto: int | None = None) -> EpisodeRecipe:
-        """How to play the first ``upto`` steps again."""
-
-
-def readable_steps(episode: Episode) -> int:
-    """How many steps can be learned from: all of them, but for a last one that led to what is no number.
+def readable_steps(episode: Trajectory) -> int:
+    """Return how many steps can be learned from: all but a last one that led to what is no number.
 
     An environment may end an episode because its state is no number any more.
     """
@@ -66,8 +48,24 @@ def readable_steps(episode: Episode) -> int:
     return len(episode) - int(episode.finished and not led_to_numbers)
 
 
+def require_finite(episode: Trajectory) -> None:
+    """Raise :class:`DataError`, which names the step, unless all :func:`readable_steps` are of numbers."""
+    steps = readable_steps(episode)
+    parts = {
+        "observations": episode.all_observations[: steps + 1],
+        "actions": episode.actions[:steps],
+        "true rewards": episode.true_rewards[:steps],
+    }
+    for name, part in parts.items():
+        bad = np.argwhere(~fits_float32(part))
+        if bad.size:
+            step, found = int(bad[0, 0]), part[tuple(bad[0])]
+            place = "after the last step" if step == len(episode) else f"at step {step}"
+            raise DataError(f"expected finite {name} of at most {LARGEST:.1e}, got {found} {place}")
+
+
 def fits_float32(array: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which numbers are finite, also in the precision that rewards and policies are computed in."""
+    """Tell which numbers are finite, also in the precision that rewards and policies are computed in."""
     if array.dtype.kind != "f":
         return np.ones(array.shape, bool)
     fits: NDArray[np.bool_] = np.abs(array) <= LARGEST  # not so for a NaN

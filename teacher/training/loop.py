@@ -16,8 +16,8 @@ from typing import Any
 from agents.rollout import Rollout
 from teacher import interrupts
 from teacher.data.segments import SegmentPair, SegmentPool
-from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
+from teacher.envs.trajectory import Trajectory
 from teacher.envs.trial import TRIAL_EPISODES
 from teacher.errors import UndecidedError, counted
 from teacher.queries.judges import value_of

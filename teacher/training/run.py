@@ -23,10 +23,11 @@ from agents.trpo import TRPO
 from teacher.data.checkpoint import CHECKPOINT_NAME, State, load_state, restoring, save_state
 from teacher.data.segments import SegmentPool
 from teacher.data.steps import Steps
-from teacher.envs.episodes import EpisodeRecorder, Trajectory
+from teacher.envs.episodes import EpisodeRecorder
 from teacher.envs.exploration import Explorer
 from teacher.envs.families import base_env_id
 from teacher.envs.tasks import TaskInfo, make_vector_env
+from teacher.envs.trajectory import Trajectory
 from teacher.envs.trial import usual_length
 from teacher.errors import counted
 from teacher.queries.judges import Value, true_return

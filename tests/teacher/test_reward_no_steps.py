@@ -8,7 +8,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 
-from teacher.queries.offline import RecordedEpisode
+from teacher.envs.trajectory import Trajectory
 from teacher.reward.features import Transitions
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
@@ -62,7 +62,7 @@ def test_the_array_is_empty_and_has_the_shape_of_the_batch(
 
 def test_an_episode_without_a_step_has_none() -> None:
     model = RewardPredictor(*VECTORS, RewardConfig(inputs=ALL), seed=1)
-    episode = RecordedEpisode(np.ones((1, 3)), np.ones((0, 2)), np.zeros(0))
+    episode = Trajectory.from_arrays(np.ones((1, 3)), np.ones((0, 2)), np.zeros(0))
     assert model.step_rewards(episode).shape == (0,)
 
 

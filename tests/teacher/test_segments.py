@@ -20,10 +20,11 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
 from teacher.data.segments import Segment, SegmentPool
-from teacher.envs.episodes import EpisodeRecorder, SeededResets, Trajectory, episode_seeds, replay
+from teacher.envs.episodes import EpisodeRecorder, SeededResets, episode_seeds, replay
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.tasks import describe_task, make_vector_env
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import ConfigError, DataError
 
 LENGTH = 7

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from teacher.data.demonstrations import load_demonstrations, save_demonstrations
+from teacher.data.demonstrations import demonstrated_episodes, load_demonstrations, save_demonstrations
 from teacher.datasets.preference_files import space_of
 from teacher.datasets.trajectories import imitation, minari
 from teacher.datasets.trajectories.recording import Recording
 from teacher.errors import ConfigError, DataError
 from teacher.files import DAMAGED_ARCHIVE, opened_archive, require_new
-from teacher.queries.offline import demonstrated_episodes
 from teacher.reward.features import Transitions
 from teacher.reward.predictor import RewardPredictor
 
