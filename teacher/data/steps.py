@@ -6,8 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import DataError
+from teacher.errors import ConfigError, DataError
 
+NOTHING_AFTER = (
+    "expected segments with what came after their last step, got one recorded without: pass --reward.inputs "
+    "state,action (RewardConfig(inputs=...) in Python), or begin a new run"
+)
 LARGEST = np.finfo(np.float32).max  # of numpy's type, so that half precision is compared without overflow
 
 
@@ -31,12 +35,52 @@ class Steps(Protocol):
         """``(*batch,)``, whether the environment ended the episode with that step."""
 
 
-class RewardedSteps(Steps, Protocol):
-    """Steps with what the environment's own reward says of them."""
+class StepsBatch:
+    """Steps from arrays at hand, all of the same leading dimensions; see :class:`Steps`.
+
+    Args:
+        observations: before each step.
+        actions: as executed.
+        next_observations: after each step; None where nobody reads them.
+        terminations: whether the environment ended the episode; None where nobody reads that.
+        why_missing: why one of the last two is None where it was not recorded, rather than not passed.
+
+    Raises:
+        ConfigError: by the property of what was not passed.
+        DataError: by the property of what was not recorded.
+    """
+
+    def __init__(
+        self,
+        observations: NDArray[Any],
+        actions: NDArray[Any],
+        next_observations: NDArray[Any] | None = None,
+        terminations: NDArray[np.bool_] | None = None,
+        *,
+        why_missing: str = "",
+    ) -> None:
+        self.observations = observations
+        self.actions = actions
+        self._next_observations = next_observations
+        self._terminations = terminations
+        self._why_missing = why_missing
 
     @property
-    def true_rewards(self) -> NDArray[np.float64]:
-        """``(*batch,)``."""
+    def next_observations(self) -> NDArray[Any]:
+        """After each step."""
+        return self._given("next_state", "next observations", self._next_observations)
+
+    @property
+    def terminations(self) -> NDArray[np.bool_]:
+        """Whether the environment ended the episode with that step."""
+        return self._given("terminated", "the ends of episodes", self._terminations)
+
+    def _given(self, name: str, what: str, array: NDArray[Any] | None) -> NDArray[Any]:
+        if array is not None:
+            return array
+        if self._why_missing:
+            raise DataError(self._why_missing)
+        raise ConfigError(f"expected {what}, which a predictor with {name} among its inputs reads; pass them")
 
 
 def readable_steps(episode: Trajectory) -> int:

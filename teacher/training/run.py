@@ -22,7 +22,7 @@ from agents.rollout import Rollout
 from agents.trpo import TRPO
 from teacher.data.checkpoint import CHECKPOINT_NAME, State, load_state, restoring, save_state
 from teacher.data.segments import SegmentPool
-from teacher.data.steps import Steps
+from teacher.data.steps import Steps, StepsBatch
 from teacher.envs.episodes import EpisodeRecorder
 from teacher.envs.exploration import Explorer
 from teacher.envs.families import base_env_id
@@ -33,7 +33,6 @@ from teacher.errors import counted
 from teacher.queries.judges import Value, true_return
 from teacher.queries.learner import PreferenceLearner
 from teacher.queries.schedules import LabelSchedule
-from teacher.reward.features import Transitions
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config import TeachConfig
 from teacher.settings.functions import named_function
@@ -345,7 +344,7 @@ def steps_of(
     """All steps or those of a mask; what is laborious to tell of one is told where the predictor reads it."""
     after = rollout.next_observations[which] if "next_state" in predictor.inputs else None
     observations, actions = rollout.observations[which], rollout.executed_actions[which]
-    return Transitions(observations, actions, after, rollout.terminated[which])
+    return StepsBatch(observations, actions, after, rollout.terminated[which])
 
 
 def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> OnPolicyAgent:

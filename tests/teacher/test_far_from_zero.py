@@ -185,8 +185,8 @@ def test_double_precision_is_stored_only_while_single_could_not_tell_numbers_apa
     moving = random.normal(size=(STEPS + 1, 2))
     dataset.upsert([pair(2, moving)])
     assert dataset.observations.dtype == np.float32
-    np.testing.assert_array_equal(dataset.steps().states[0, 0], still.astype(np.float32))
-    np.testing.assert_array_equal(dataset.steps().states[1, 1], moving.astype(np.float32))
+    np.testing.assert_array_equal(dataset.columns["observations"].rows[0, 0], still.astype(np.float32))
+    np.testing.assert_array_equal(dataset.columns["observations"].rows[1, 1], moving.astype(np.float32))
 
 
 def test_a_dataset_from_a_file_goes_on_in_double_precision_where_that_is_needed(tmp_path: Path) -> None:

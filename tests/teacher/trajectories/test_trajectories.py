@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from pyarrow import ipc
 
 from teacher.data.demonstrations import load_demonstrations, save_demonstrations
+from teacher.data.steps import StepsBatch
 from teacher.datasets.trajectories import Recording, as_demonstrations, load_trajectories, relabel
 from teacher.envs.make import make_env
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import ConfigError, DataError, StorageError
-from teacher.reward.features import Transitions
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
 
@@ -351,5 +351,5 @@ def test_steps_are_read_as_they_were_recorded(predictor: RewardPredictor) -> Non
     (ended, _) = load_trajectories(DATA / "imitation").episodes
     flags = np.zeros(6, np.bool_)
     flags[-1] = True
-    steps = Transitions(ended.observations, ended.actions, ended.next_observations, flags)
+    steps = StepsBatch(ended.observations, ended.actions, ended.next_observations, flags)
     np.testing.assert_array_equal(predictor.step_rewards(ended), predictor.step_rewards(steps))
