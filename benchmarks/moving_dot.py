@@ -23,9 +23,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.results import Curve, append, curve_steps, load
-from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
+from teacher.envs.trajectory import Trajectory
 from teacher.settings.config import TeachConfig
 from teacher.settings.options import RewardConfig
 from teacher.training.builder import open_run

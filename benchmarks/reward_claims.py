@@ -43,11 +43,11 @@ from rich.table import Table
 
 from benchmarks.results import append, load
 from teacher.data.segments import SegmentPool
-from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
 from teacher.envs.tasks import describe_task
+from teacher.envs.trajectory import Trajectory
 from teacher.queries.judges import Judge, ScriptedTeacher, oracle
-from teacher.queries.offline import Lesson, RecordedEpisode, learn_reward
+from teacher.queries.offline import Lesson, learn_reward
 from teacher.reward import images
 from teacher.reward.correlation import correlation, rank_correlation
 from teacher.reward.predictor import RewardPredictor
@@ -173,7 +173,7 @@ def _learned_from_numbers(
     episodes = []
     for _ in range(n_labels):
         states = random.normal(size=(31, size)) + random.normal(size=size)
-        episodes.append(RecordedEpisode(states, np.zeros((30, 1)), reward_of(states[1:])))
+        episodes.append(Trajectory.from_arrays(states, np.zeros((30, 1)), reward_of(states[1:])))
     lesson = Lesson(
         n_labels=n_labels,
         segment_steps=SEGMENT_STEPS["numbers"],
@@ -239,14 +239,16 @@ def frames(seed: int, fit: Fit) -> Figures:
                 started = time.process_time()
                 predictor = learn_reward(some, oracle, env.observation_space, env.action_space, lesson)
             figures[f"{game}, {name}, minutes"] = (time.process_time() - started) / 60
-            found = [predictor.rewards(one.states[:-1], one.actions, one.states[1:]) for one in others]
+            found = [
+                predictor.rewards(one.observations, one.actions, one.next_observations) for one in others
+            ]
             wanted = [one.true_rewards for one in others]
             figures[f"{game}, {name}"] = correlation(np.concatenate(found), np.concatenate(wanted))
         env.close()
     return figures
 
 
-def _played(env: gym.Env[Any, Any], address: int, seed: int) -> RecordedEpisode:
+def _played(env: gym.Env[Any, Any], address: int, seed: int) -> Trajectory:
     """Some steps by random actions from the midst of a game; the reward is a byte of its memory."""
     env.reset(seed=seed)
     env.action_space.seed(seed)
@@ -258,7 +260,7 @@ def _played(env: gym.Env[Any, Any], address: int, seed: int) -> RecordedEpisode:
         actions.append(env.action_space.sample())
         states.append(env.step(actions[-1])[0])
         rewards.append(memory()[address] / 255)
-    return RecordedEpisode(np.array(states), np.array(actions), np.array(rewards))
+    return Trajectory.from_arrays(np.array(states), np.array(actions), np.array(rewards))
 
 
 PARTS: Mapping[str, Callable[[int, Fit], Figures]] = {

@@ -33,8 +33,8 @@ from stable_baselines3.common.vec_env import VecNormalize
 from benchmarks.results import append, load
 from teacher.data.decisions import Decision
 from teacher.data.segments import Segment, SegmentPool
-from teacher.envs.episodes import Trajectory
 from teacher.envs.families import resolve_env_id
+from teacher.envs.trajectory import Trajectory
 from teacher.queries.synthetic import SyntheticTeacher
 from teacher.reward.correlation import rank_correlation
 from teacher.settings.config import RunSettings, TeachConfig

@@ -28,8 +28,8 @@ from benchmarks.imitation_client import Imitation
 from benchmarks.results import Curve
 from benchmarks.teaching_points import TASKS, Point
 from teacher.data.segments import Segment, SegmentPool
-from teacher.envs.episodes import Trajectory
 from teacher.envs.tasks import describe_task, make_vector_env
+from teacher.envs.trajectory import Trajectory
 from teacher.reward.correlation import correlation, rank_correlation
 from teacher.settings.config import RunSettings
 from teacher.training.builder import build_run, prepared_directory

@@ -16,8 +16,9 @@ import numpy as np
 from PIL import Image
 
 from teacher.clips.render import Shot
-from teacher.envs.episodes import Trajectory, replay
+from teacher.envs.episodes import replay
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
+from teacher.envs.trajectory import Trajectory
 from teacher.queries.judges import Behaviour
 from teacher.training.play import frames_of
 from teacher.training.saved_run import SavedRun

@@ -11,10 +11,11 @@ from .datasets.preference_files import load_preferences, save_preferences, saved
 from .datasets.trajectories import load_trajectories
 from .envs.random_episodes import policy_trajectories, random_trajectories
 from .envs.tasks import describe_task
+from .envs.trajectory import Trajectory
 from .errors import ConfigError, DataError, TeacherError
 from .labeling.people import SiteOptions
 from .queries.judges import ScriptedTeacher, oracle, probability_of
-from .queries.offline import Lesson, RecordedEpisode, ask, learn_reward
+from .queries.offline import Lesson, ask, learn_reward
 from .queries.selection import select_pairs
 from .reward.correlation import rank_correlation
 from .reward.evaluation import evaluate
@@ -38,7 +39,6 @@ __all__ = [
     "Preference",
     "PreferenceDataset",
     "QueryConfig",
-    "RecordedEpisode",
     "RewardConfig",
     "RewardPredictor",
     "Round",
@@ -51,6 +51,7 @@ __all__ = [
     "Steps",
     "TeachConfig",
     "TeacherError",
+    "Trajectory",
     "ask",
     "describe_task",
     "draw_returns",

@@ -173,7 +173,7 @@ def test_nested_observations_of_minari_are_flattened_as_their_page_says(tmp_path
         observation_space=space, action_space=Box(-1, 1, (1,)), iterate_episodes=lambda: iter([episode])
     )
     (flat,) = made["flattened"](dataset)
-    assert np.array_equal(flat.states, [np.asarray(flatten(space, state)) for state in states])
+    assert np.array_equal(flat.all_observations, [np.asarray(flatten(space, state)) for state in states])
     assert flat.terminated
     assert made["flat_spaces"](dataset)[0].shape == (7,)
 

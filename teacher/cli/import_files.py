@@ -45,10 +45,9 @@ def _import(given: argparse.Namespace) -> str:
     if given.trajectories is None:
         raise ConfigError(f"expected --trajectories, the dataset that the labels in {given.source} are about")
     dataset = crowd_preferences(load_crowd_labels(given.source), given.trajectories, given.env_id)
-    columns = dataset.steps()
     spaces = (
         space_of({"kind": "Box", "shape": array.shape[3:], "dtype": str(array.dtype)})
-        for array in (columns.states, columns.actions)
+        for array in (dataset.observations, dataset.actions)
     )
     save_preferences(given.file, dataset, *spaces, new=True)
     return f"{counted(len(dataset), 'preference')} about {dataset.env_id}"

@@ -18,11 +18,11 @@ from teacher.clips.encode import Frame, encode
 from teacher.clips.gl import select_gl
 from teacher.clips.overrides import draws_as_gymnasium
 from teacher.data.segments import Segment
-from teacher.data.steps import Episode
 from teacher.envs.capture import as_frame, prepare_drawing
 from teacher.envs.episodes import replay
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe, library_versions
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError, RenderError, ReplayMismatchError, TeacherError, described
 
 CLIP_SIZE = 400
@@ -66,7 +66,7 @@ class Shot:
         return cls(segment.recipe, segment.start, tuple(map(_digest, segment.observations)))
 
     @classmethod
-    def of_episode(cls, episode: Episode) -> "Shot":
+    def of_episode(cls, episode: Trajectory) -> "Shot":
         """A whole episode, in the same way, unchecked."""
         return cls(episode.recipe(), frames=None if episode.frames is None else tuple(episode.frames))
 

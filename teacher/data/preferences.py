@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from teacher.data.columns import Column, ids_of, uuids_of
 from teacher.data.precision import FINE, Spread
-from teacher.data.segments import NOTHING_AFTER, Segment
-from teacher.envs.episodes import terminations
+from teacher.data.segments import Segment
+from teacher.data.steps import NOTHING_AFTER, StepsBatch
 from teacher.envs.families import same_environment
+from teacher.envs.trajectory import terminations
 from teacher.errors import DataError, one_line
 from teacher.settings.checks import COUNT, NOT_NEGATIVE, Fits, whole_number
 
@@ -94,56 +95,6 @@ def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return value ^ (value >> np.uint64(31))
 
 
-@dataclass(frozen=True, eq=False)
-class PairSteps:
-    """The steps of some pairs; leading dimensions are ``*rows``, the two segments, and the segment's length.
-
-    Attributes:
-        states: ``(*rows, 2, length + 1, *observation_shape)``, the observations and the one after the last
-            step.
-        actions: ``(*rows, 2, length, *action_shape)``.
-        terminated: ``(*rows, 2)``, whether the environment ended the episode with the last step.
-        complete: ``(*rows,)``, whether the observation after the last step is known, and that.
-    """
-
-    states: NDArray[Any]
-    actions: NDArray[Any]
-    terminated: NDArray[np.bool_]
-    complete: NDArray[np.bool_]
-
-    @property
-    def observations(self) -> NDArray[Any]:
-        """``(*rows, 2, length, *observation_shape)``, each before its step."""
-        return self._of_length(slice(None, -1))
-
-    @property
-    def next_observations(self) -> NDArray[Any]:
-        """``(*rows, 2, length, *observation_shape)``, each after its step.
-
-        Raises:
-            DataError: a segment was recorded without what came after it.
-        """
-        self._require_complete()
-        return self._of_length(slice(1, None))
-
-    @property
-    def terminations(self) -> NDArray[np.bool_]:
-        """``(*rows, 2, length)``, whether the environment ended the episode with that step.
-
-        Raises:
-            DataError: a segment was recorded without that.
-        """
-        self._require_complete()
-        return terminations(self.actions.shape[: self.terminated.ndim + 1], self.terminated)
-
-    def _of_length(self, part: slice) -> NDArray[Any]:
-        return self.states[(*[slice(None)] * self.terminated.ndim, part)]
-
-    def _require_complete(self) -> None:
-        if not self.complete.all():
-            raise DataError(NOTHING_AFTER)
-
-
 class PreferenceDataset:
     """All preferences that count now, as arrays that grow in place; one row per comparison.
 
@@ -199,8 +150,10 @@ class PreferenceDataset:
     def columns(self) -> Mapping[str, Column]:
         """What there is of each preference.
 
-        ``observations`` as :attr:`PairSteps.states`, ``actions``, ``terminated`` and ``complete`` as there,
-        ``values``, ``true_returns``, ``ids``.
+        ``observations``, ``(n, 2, length + 1, *observation_shape)``, before each step and after the last
+        one; ``actions``, ``(n, 2, length, *action_shape)``; ``terminated``, ``(n, 2)``, whether the
+        environment ended the episode with the last step; ``complete``, ``(n,)``, whether that and the final
+        observations are known; ``values``, ``true_returns``, ``ids``.
 
         Raises:
             DataError: there is no preference yet.
@@ -244,10 +197,22 @@ class PreferenceDataset:
         """``(n,)``, the rows from the one decided longest ago to the last."""
         return np.fromiter(self._rows.values(), np.intp, len(self))
 
-    def steps(self, rows: NDArray[np.integer[Any]] | None = None) -> PairSteps:
-        """The steps of these rows, copied; of all rows, as views, without them."""
-        columns = [self.columns[name] for name in ("observations", "actions", "terminated", "complete")]
-        return PairSteps(*(column.rows if rows is None else column.take(rows) for column in columns))
+    def steps(self, rows: NDArray[np.integer[Any]] | None = None) -> StepsBatch:
+        """Return copies of the steps of these rows, ``(*rows.shape, 2, length, ...)``; else views of all.
+
+        Where a segment was recorded without what came after it, reading that raises :class:`DataError`.
+        """
+        observations, actions, terminated, complete = (
+            self.columns[name].rows if rows is None else self.columns[name].take(rows)
+            for name in ("observations", "actions", "terminated", "complete")
+        )
+        segments = (slice(None),) * terminated.ndim
+        before, after = observations[(*segments, slice(None, -1))], observations[(*segments, slice(1, None))]
+        if not complete.all():
+            return StepsBatch(before, actions, why_missing=NOTHING_AFTER)
+        return StepsBatch(
+            before, actions, after, terminations(actions.shape[: terminated.ndim + 1], terminated)
+        )
 
     def sample(self, size: int) -> "PreferenceDataset":
         """So many preferences, spread evenly from the oldest decision to the newest; itself if no more.
@@ -308,7 +273,7 @@ class PreferenceDataset:
             "observations": np.stack([_states(segment) for segment in pair]),
             "actions": np.stack([segment.actions for segment in pair]),
             "terminated": np.array([segment.terminated for segment in pair]),
-            "complete": np.array(all(segment.last_observation is not None for segment in pair)),
+            "complete": np.array(all(segment.final_observation is not None for segment in pair)),
             "values": np.array(value, np.float32),
             "true_returns": np.array([segment.true_return for segment in pair], np.float32),
             "ids": ids_of([preference.uuid])[0],
@@ -391,7 +356,7 @@ def _alike(first: Segment, second: Segment) -> tuple[Segment, Segment]:
 
 def _states(segment: Segment) -> NDArray[Any]:
     """Its observations and the one after; where that is not known, the last one again."""
-    last = segment.observations[-1] if segment.last_observation is None else segment.last_observation
+    last = segment.observations[-1] if segment.final_observation is None else segment.final_observation
     return np.concatenate([segment.observations, last[None]])
 
 

@@ -10,21 +10,17 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.data.steps import LARGEST, Episode, fits_float32, readable_steps
-from teacher.envs.episodes import terminations
+from teacher.data.steps import LARGEST, NOTHING_AFTER, fits_float32, readable_steps
 from teacher.envs.recipe import EpisodeRecipe
+from teacher.envs.trajectory import Trajectory, terminations
 from teacher.errors import DataError, counted
 from teacher.settings.checks import COUNT, NOT_NEGATIVE, SEED, whole_number
 
 _DRAWN_AT_ONCE = 2**14  # pairs by weight, most of them of a segment with itself where one weighs most
 _WORTH_DRAWING = 1 / 16  # of these; where fewer are of two segments, the second is drawn from the others
 _LEVEL = 1  # of compression; 6, the usual, takes four times as long for a few percent
-_LAST = "last_observation"
+_FINAL = "last_observation"
 _FRAMES, _FRAME_SIZES = "frames", "frame_sizes"
-NOTHING_AFTER = (
-    "expected segments with what came after their last step, got one recorded without: pass --reward.inputs "
-    "state,action (RewardConfig(inputs=...) in Python), or begin a new run"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +33,7 @@ class Segment:
         observations: ``(length, *observation_shape)``, raw, each before its step.
         actions: ``(length, *action_shape)``, as executed.
         true_rewards: ``(length,)`` of the environment's own reward.
-        last_observation: ``(*observation_shape)``, raw, after the last step; None where it was not recorded.
+        final_observation: ``(*observation_shape)``, raw, after the last step; None where it was not recorded.
         terminated: the environment ended the episode with the last step; False where it was not recorded.
         frames: a picture after each step, as JPEG files, to be shown instead of a replay; None where none
             were captured.
@@ -52,7 +48,7 @@ class Segment:
     observations: NDArray[Any]
     actions: NDArray[Any]
     true_rewards: NDArray[np.float64]
-    last_observation: NDArray[Any] | None = None
+    final_observation: NDArray[Any] | None = None
     terminated: bool = False
     frames: tuple[bytes, ...] | None = None
 
@@ -70,16 +66,16 @@ class Segment:
             )
         if self.frames is not None and len(self.frames) != length:
             raise ValueError(f"expected a picture of each of {length} steps, got {len(self.frames)}")
-        last = self.last_observation
-        if last is not None and (last.shape, last.dtype) != (
+        final = self.final_observation
+        if final is not None and (final.shape, final.dtype) != (
             self.observations.shape[1:],
             self.observations.dtype,
         ):
             raise ValueError(
-                f"expected a last observation like the others, {self.observations.shape[1:]} and "
-                f"{self.observations.dtype}, got {last.shape} and {last.dtype}"
+                f"expected a final observation like the others, {self.observations.shape[1:]} and "
+                f"{self.observations.dtype}, got {final.shape} and {final.dtype}"
             )
-        for name in ("observations", "actions", "true_rewards", "last_observation"):
+        for name in ("observations", "actions", "true_rewards", "final_observation"):
             self._require_finite(name)
 
     def _require_finite(self, name: str) -> None:
@@ -111,20 +107,20 @@ class Segment:
         """``(length, *observation_shape)``, raw, each after its step.
 
         Raises:
-            DataError: there is no last observation.
+            DataError: there is no final observation.
         """
-        if self.last_observation is None:
+        if self.final_observation is None:
             raise DataError(NOTHING_AFTER)
-        return np.concatenate([self.observations[1:], self.last_observation[None]])
+        return np.concatenate([self.observations[1:], self.final_observation[None]])
 
     @property
     def terminations(self) -> NDArray[np.bool_]:
         """``(length,)``, whether the environment ended the episode with that step.
 
         Raises:
-            DataError: there is no last observation, so neither is this known.
+            DataError: there is no final observation, so neither is this known.
         """
-        if self.last_observation is None:
+        if self.final_observation is None:
             raise DataError(NOTHING_AFTER)
         return terminations((len(self),), self.terminated)
 
@@ -137,8 +133,8 @@ class Segment:
             "true_rewards": self.true_rewards,
             "terminated": self.terminated,
         }
-        if self.last_observation is not None:
-            arrays[_LAST] = self.last_observation
+        if self.final_observation is not None:
+            arrays[_FINAL] = self.final_observation
         if self.frames is not None:
             arrays[_FRAMES] = np.frombuffer(b"".join(self.frames), np.uint8)
             arrays[_FRAME_SIZES] = np.array([len(frame) for frame in self.frames])
@@ -169,8 +165,8 @@ class Segment:
                     observations,
                     recipe.actions[start:],
                     true_rewards,
-                    last_observation=archive.get(_LAST),
-                    terminated=_LAST in archive and bool(archive["terminated"]),
+                    final_observation=archive.get(_FINAL),
+                    terminated=_FINAL in archive and bool(archive["terminated"]),
                     frames=_split(archive[_FRAMES], archive[_FRAME_SIZES]) if _FRAMES in archive else None,
                 )
         except Exception as error:  # what a damaged archive makes numpy, zipfile and zlib raise is not listed
@@ -218,7 +214,7 @@ class SegmentPool:
         self._max_bytes = None if max_bytes is None else whole_number(max_bytes, "max_bytes", COUNT)
         self._entries: list[_Entry] = []
         self._asked: list[SegmentPair] = []
-        self._next_start: WeakKeyDictionary[Episode, int] = WeakKeyDictionary()
+        self._next_start: WeakKeyDictionary[Trajectory, int] = WeakKeyDictionary()
         self._random = np.random.default_rng(whole_number(seed, "seed", SEED))
 
     def __len__(self) -> int:
@@ -243,7 +239,7 @@ class SegmentPool:
         """The pairs that were asked about, of segments that are both still here."""
         return self._asked
 
-    def extend(self, trajectories: Iterable[Episode], *, explored: bool = False) -> int:
+    def extend(self, trajectories: Iterable[Trajectory], *, explored: bool = False) -> int:
         """Cut what is new in these trajectories into segments; returns how many.
 
         The segments of an episode follow one another from a random offset on, so that none overlaps another
@@ -370,7 +366,7 @@ class SegmentPool:
         sizes = np.cumsum([entry.segment.nbytes for entry in reversed(entries)])
         return max(2, int(np.searchsorted(sizes, self._max_bytes, side="right")))
 
-    def _cut(self, trajectory: Episode) -> list[Segment]:
+    def _cut(self, trajectory: Trajectory) -> list[Segment]:
         start, steps = self._next_start.get(trajectory), readable_steps(trajectory)
         if start is None:
             start = first_start(self.length, steps, trajectory.finished, self._random)
@@ -400,7 +396,7 @@ def first_start(length: int, steps: int, finished: bool, random: np.random.Gener
     return int(random.integers(min(length, steps - length + 1)))
 
 
-def slice_of(trajectory: Episode, start: int, stop: int) -> Segment:
+def slice_of(trajectory: Trajectory, start: int, stop: int) -> Segment:
     """The steps from ``start`` to before ``stop``."""
     recipe = trajectory.recipe(stop)
     return Segment(

@@ -1,13 +1,17 @@
 """Steps of an environment as what learns from them sees them, wherever they are kept."""
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.envs.recipe import EpisodeRecipe
+from teacher.envs.trajectory import Trajectory
+from teacher.errors import ConfigError, DataError
 
+NOTHING_AFTER = (
+    "expected segments with what came after their last step, got one recorded without: pass --reward.inputs "
+    "state,action (RewardConfig(inputs=...) in Python), or begin a new run"
+)
 LARGEST = np.finfo(np.float32).max  # of numpy's type, so that half precision is compared without overflow
 
 
@@ -31,34 +35,56 @@ class Steps(Protocol):
         """``(*batch,)``, whether the environment ended the episode with that step."""
 
 
-class RewardedSteps(Steps, Protocol):
-    """Steps with what the environment's own reward says of them."""
+class StepsBatch:
+    """Steps from arrays at hand, all of the same leading dimensions; see :class:`Steps`.
+
+    Args:
+        observations: before each step.
+        actions: as executed.
+        next_observations: after each step; None where nobody reads them.
+        terminations: whether the environment ended the episode; None where nobody reads that.
+        why_missing: why one of the last two is None where it was not recorded, rather than not passed.
+
+    Raises:
+        ConfigError: by the property of what was not passed.
+        DataError: by the property of what was not recorded.
+    """
+
+    def __init__(
+        self,
+        observations: NDArray[Any],
+        actions: NDArray[Any],
+        next_observations: NDArray[Any] | None = None,
+        terminations: NDArray[np.bool_] | None = None,
+        *,
+        why_missing: str = "",
+    ) -> None:
+        self.observations = observations
+        self.actions = actions
+        self._next_observations = next_observations
+        self._terminations = terminations
+        self._why_missing = why_missing
 
     @property
-    def true_rewards(self) -> NDArray[np.float64]:
-        """``(*batch,)``."""
-
-
-class Episode(RewardedSteps, Protocol):
-    """What segments are cut from: an episode, perhaps still growing."""
-
-    def __len__(self) -> int:
-        """Steps so far."""
+    def next_observations(self) -> NDArray[Any]:
+        """After each step."""
+        return self._given("next_state", "next observations", self._next_observations)
 
     @property
-    def finished(self) -> bool:
-        """Whether it has ended."""
+    def terminations(self) -> NDArray[np.bool_]:
+        """Whether the environment ended the episode with that step."""
+        return self._given("terminated", "the ends of episodes", self._terminations)
 
-    @property
-    def frames(self) -> Sequence[bytes] | None:
-        """A picture after each step, as JPEG files; None where none were captured."""
+    def _given(self, name: str, what: str, array: NDArray[Any] | None) -> NDArray[Any]:
+        if array is not None:
+            return array
+        if self._why_missing:
+            raise DataError(self._why_missing)
+        raise ConfigError(f"expected {what}, which a predictor with {name} among its inputs reads; pass them")
 
-    def recipe(self, upto: int | None = None) -> EpisodeRecipe:
-        """How to play the first ``upto`` steps again."""
 
-
-def readable_steps(episode: Episode) -> int:
-    """How many steps can be learned from: all of them, but for a last one that led to what is no number.
+def readable_steps(episode: Trajectory) -> int:
+    """Return how many steps can be learned from: all but a last one that led to what is no number.
 
     An environment may end an episode because its state is no number any more.
     """
@@ -66,8 +92,24 @@ def readable_steps(episode: Episode) -> int:
     return len(episode) - int(episode.finished and not led_to_numbers)
 
 
+def require_finite(episode: Trajectory) -> None:
+    """Raise :class:`DataError`, which names the step, unless all :func:`readable_steps` are of numbers."""
+    steps = readable_steps(episode)
+    parts = {
+        "observations": episode.all_observations[: steps + 1],
+        "actions": episode.actions[:steps],
+        "true rewards": episode.true_rewards[:steps],
+    }
+    for name, part in parts.items():
+        bad = np.argwhere(~fits_float32(part))
+        if bad.size:
+            step, found = int(bad[0, 0]), part[tuple(bad[0])]
+            place = "after the last step" if step == len(episode) else f"at step {step}"
+            raise DataError(f"expected finite {name} of at most {LARGEST:.1e}, got {found} {place}")
+
+
 def fits_float32(array: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which numbers are finite, also in the precision that rewards and policies are computed in."""
+    """Tell which numbers are finite, also in the precision that rewards and policies are computed in."""
     if array.dtype.kind != "f":
         return np.ones(array.shape, bool)
     fits: NDArray[np.bool_] = np.abs(array) <= LARGEST  # not so for a NaN

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import EnvironmentUnsuitableError, ReplayMismatchError, TeacherError, described, one_line
 
 SEED_KEY = "episode_seed"
@@ -18,7 +19,6 @@ SEED_KEY = "episode_seed"
 FRAME_KEY = "frame"
 """Of a step's info: a picture of its outcome, a JPEG file's bytes; see :mod:`teacher.envs.capture`."""
 _SEED_BOUND = 2**31  # some environments hand their seed to C code or to numpy's old generator
-_INITIAL_CAPACITY = 128
 _NUMBERS = (float, int, np.floating, np.integer)
 _BLOCK = 64  # steps of all environments that are kept before they are dealt out to the trajectories
 
@@ -115,131 +115,6 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
         return spec.id if spec else one_line(self.unwrapped)
 
 
-class Trajectory:
-    """One episode as it grows. Arrays are read-only views of the steps so far.
-
-    An episode under way is up to date when :meth:`EpisodeRecorder.drain` returns it.
-
-    Attributes:
-        env_index: which of the vector environment's environments.
-        episode_index: how many episodes this environment had before.
-        seed: of the episode's reset.
-        terminated: the environment ended the episode.
-        truncated: the time limit ended it.
-    """
-
-    def __init__(self, recorder: "EpisodeRecorder", env_index: int, episode_index: int, seed: int) -> None:
-        self.env_index = env_index
-        self.episode_index = episode_index
-        self.seed = seed
-        self.terminated = False
-        self.truncated = False
-        self._env_id = recorder.env_id
-        self._kwargs = recorder.kwargs
-        self._length = 0
-        observations, actions = recorder.single_observation_space, recorder.single_action_space
-        # A row more: the last one is of no step, until the next step is made from it.
-        self._observations = np.empty(
-            (_INITIAL_CAPACITY + 1, *(observations.shape or ())), observations.dtype
-        )
-        self._actions = np.empty((_INITIAL_CAPACITY, *(actions.shape or ())), actions.dtype)
-        self._rewards = np.empty(_INITIAL_CAPACITY, np.float64)
-        self._frames: list[bytes] = []
-
-    def __len__(self) -> int:
-        return self._length
-
-    @property
-    def nbytes(self) -> int:
-        """What its observations and pictures take up in memory."""
-        return self.observations.nbytes + sum(map(len, self._frames))
-
-    @property
-    def finished(self) -> bool:
-        """Whether the episode has ended."""
-        return self.terminated or self.truncated
-
-    @property
-    def observations(self) -> NDArray[Any]:
-        """``(steps, *observation_shape)``, raw, each before its step."""
-        return _read_only(self._observations[: self._length])
-
-    @property
-    def next_observations(self) -> NDArray[Any]:
-        """``(steps, *observation_shape)``, raw, each after its step."""
-        return _read_only(self._observations[1 : self._length + 1])
-
-    @property
-    def last_observation(self) -> NDArray[Any]:
-        """``(*observation_shape)``, raw, after the last step; of a finished episode its final one."""
-        return _read_only(self._observations[self._length, ...])
-
-    @property
-    def actions(self) -> NDArray[Any]:
-        """``(steps, *action_shape)``, as executed."""
-        return _read_only(self._actions[: self._length])
-
-    @property
-    def frames(self) -> Sequence[bytes] | None:
-        """A picture after each step, as JPEG files; None where none were captured."""
-        return self._frames or None
-
-    @property
-    def terminations(self) -> NDArray[np.bool_]:
-        """``(steps,)``, whether the environment ended the episode with that step."""
-        return terminations((self._length,), self.terminated)
-
-    @property
-    def true_rewards(self) -> NDArray[np.float64]:
-        """``(steps,)`` of the environment's own reward."""
-        return _read_only(self._rewards[: self._length])
-
-    @property
-    def true_return(self) -> float:
-        """Sum of the environment's reward so far."""
-        return float(self.true_rewards.sum())
-
-    def recipe(self, upto: int | None = None) -> EpisodeRecipe:
-        """How to play the first ``upto`` steps again, all so far by default; shares the actions."""
-        return EpisodeRecipe(self._env_id, self._kwargs, self.seed, self.actions[:upto])
-
-    def _extend(
-        self,
-        observations: NDArray[Any],
-        actions: NDArray[Any],
-        rewards: NDArray[np.float64],
-        frames: Sequence[bytes],
-    ) -> None:
-        """Add steps; of observations there is one more, after the last step, and of frames perhaps none."""
-        start, self._length = self._length, self._length + len(rewards)
-        while self._length > len(self._rewards):
-            self._observations = _doubled(self._observations)
-            self._actions = _doubled(self._actions)
-            self._rewards = _doubled(self._rewards)
-        self._observations[start : self._length + 1] = observations
-        self._actions[start : self._length] = actions
-        self._rewards[start : self._length] = rewards
-        self._frames += frames
-
-
-def terminations(shape: tuple[int, ...], terminated: bool | NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Flags of shape ``(*batch, steps)`` that say ``terminated``, ``(*batch,)``, of the last step alone."""
-    flags = np.zeros(shape, np.bool_)
-    flags[..., -1:] = np.asarray(terminated)[..., None]
-    return flags
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    array.flags.writeable = False
-    return array
-
-
-def _doubled(array: NDArray[Any]) -> NDArray[Any]:
-    larger = np.empty((2 * len(array), *array.shape[1:]), array.dtype)
-    larger[: len(array)] = array
-    return larger
-
-
 class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
     """Outermost vector wrapper: notes every episode that passes through, in any autoreset mode.
 
@@ -324,8 +199,13 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
             return
         for index in np.flatnonzero(infos[f"_{SEED_KEY}"]).tolist():
             self._set_aside(index)
-            seed = int(infos[SEED_KEY][index])
-            self._running[index] = Trajectory(self, index, self._episode_counts[index], seed)
+            self._running[index] = Trajectory(
+                self.env_id,
+                self.kwargs,
+                int(infos[SEED_KEY][index]),
+                env_index=index,
+                episode_index=self._episode_counts[index],
+            )
             self._episode_counts[index] += 1
             self._observations[self._filled, index] = observations[index]
             self._starts[index] = self._filled
@@ -351,7 +231,7 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         """Give the running trajectory of one environment, if there is one, its steps."""
         trajectory, start, stop = self._running[index], self._starts[index], self._filled
         if trajectory is not None:
-            trajectory._extend(
+            trajectory.extend(
                 self._observations[start : stop + 1, index],
                 self._actions[start:stop, index],
                 self._rewards[start:stop, index],

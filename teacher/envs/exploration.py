@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.envs.episodes import EpisodeRecorder, Trajectory
+from teacher.envs.episodes import EpisodeRecorder
 from teacher.envs.tasks import TaskInfo, make_vector_env
+from teacher.envs.trajectory import Trajectory
 
 Actor = Callable[[NDArray[Any]], NDArray[Any]]
 """From the observations ``(num_envs, *S)`` of all environments to their actions ``(num_envs, *A)``."""

@@ -3,9 +3,10 @@
 import contextlib
 from collections.abc import Iterator
 
-from teacher.envs.episodes import EpisodeRecorder, Trajectory, replay
+from teacher.envs.episodes import EpisodeRecorder, replay
 from teacher.envs.exploration import Actor
 from teacher.envs.tasks import TaskInfo, make_vector_env
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import EnvironmentUnsuitableError, ReplayMismatchError, TeacherError, described
 
 _REPLAYED_EPISODES, _REPLAYED_STEPS = 8, 60

@@ -10,7 +10,7 @@ import numpy as np
 
 from teacher.data.decisions import CERTAIN, Decision
 from teacher.data.segments import Segment, SegmentPair
-from teacher.data.steps import RewardedSteps
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import BehaviourError, TeacherError, UndecidedError, described, one_line
 from teacher.settings.checks import SEED, whole_number
 from teacher.settings.functions import named_function
@@ -21,11 +21,11 @@ Judge = Callable[[Segment, Segment], Decision | float]
 
 _MAX_SKIPPED_IN_A_ROW = 1000
 
-Value = Callable[[RewardedSteps], float]
+Value = Callable[[Segment | Trajectory], float]
 """How good the steps of a segment or an episode are."""
 
 
-def true_return(steps: RewardedSteps) -> float:
+def true_return(steps: Segment | Trajectory) -> float:
     """Sum of the environment's reward."""
     return float(steps.true_rewards.sum())
 
@@ -161,7 +161,7 @@ class Behaviour:
         self._name = name
         self._function = named_function(name)
 
-    def __call__(self, steps: RewardedSteps) -> float:
+    def __call__(self, steps: Segment | Trajectory) -> float:
         """The function's value. Raises :class:`BehaviourError` where that is no finite number."""
         try:
             value = _closed(self._function(steps))
@@ -184,7 +184,7 @@ class _Discounted:
     def __init__(self, discount: float, *, from_end: bool) -> None:
         self._discount, self._from_end = discount, from_end
 
-    def __call__(self, steps: RewardedSteps) -> float:
+    def __call__(self, steps: Segment | Trajectory) -> float:
         weights = self._discount ** np.arange(len(steps.true_rewards))
         return float(steps.true_rewards @ (weights[::-1] if self._from_end else weights))
 
@@ -197,7 +197,7 @@ def _fingerprint(first: Segment, second: Segment) -> str:
         digest.update(f"{recipe.env_id}/{recipe.seed}/{segment.start}/".encode())
         arrays = [segment.actions]
         if recipe.seed == 0:  # not known: what came of the actions tells episodes apart that acted alike
-            last = segment.last_observation
+            last = segment.final_observation
             arrays += [segment.observations, segment.true_rewards, *([] if last is None else [last])]
         for array in arrays:
             digest.update(np.ascontiguousarray(array).tobytes())

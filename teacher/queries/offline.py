@@ -1,22 +1,17 @@
 """Learning a reward from episodes that are there already, without an agent."""
 
-import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
-from teacher.data.demonstrations import Demonstrations
 from teacher.data.preferences import PreferenceDataset
 from teacher.data.segments import SegmentPool
-from teacher.data.steps import LARGEST, Episode, fits_float32, readable_steps
-from teacher.envs.episodes import terminations
-from teacher.envs.recipe import EpisodeRecipe
+from teacher.data.steps import require_finite
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import ConfigError, DataError, counted
 from teacher.queries.asking import Asking, Submitted
 from teacher.queries.judges import Judge
@@ -30,126 +25,6 @@ from teacher.settings.checks import COUNT, SEED, check_fields, refuse_idle, whol
 from teacher.settings.options import MAX_UPDATES, RewardConfig
 
 Space = spaces.Space[Any]
-
-
-@dataclass(frozen=True, eq=False)
-class RecordedEpisode:
-    """A whole episode from arrays; an :class:`Episode` that cannot be played again.
-
-    Attributes:
-        states: ``(steps + 1, *observation_shape)``, the observation before each step, and the last one.
-        actions: ``(steps, *action_shape)``.
-        true_rewards: ``(steps,)``; zeros where there are none.
-        terminated: whether the environment ended it, rather than a time limit; None where nobody knows, and
-            then it counts as not ended so.
-
-    Raises:
-        DataError: they are no arrays of numbers, or do not fit each other.
-    """
-
-    states: NDArray[Any]
-    actions: NDArray[Any]
-    true_rewards: NDArray[np.float64]
-    terminated: bool | None = False
-
-    def __post_init__(self) -> None:
-        for name in ("states", "actions", "true_rewards"):
-            self._require_numbers(name)
-        if self.true_rewards.ndim > 1:
-            raise DataError(
-                f"expected one true reward for each step, (steps,), got an array {self.true_rewards.shape}"
-            )
-        lengths = len(self.states) - 1, len(self.actions), len(self.true_rewards)
-        if len(set(lengths)) > 1:
-            raise DataError(
-                f"expected one state more than actions and true rewards, that after the last step, got "
-                f"{len(self.states)} states, {lengths[1]} actions and {lengths[2]} true rewards"
-            )
-
-    def require_finite(self) -> None:
-        """Raise :class:`DataError`, which names the step, unless all but a last step can be learned from.
-
-        That may have led to what is no number: see :func:`~teacher.data.steps.readable_steps`.
-        """
-        steps = readable_steps(self)
-        parts = {
-            "observations": self.states[: steps + 1],
-            "actions": self.actions[:steps],
-            "true rewards": self.true_rewards[:steps],
-        }
-        for name, part in parts.items():
-            bad = np.argwhere(~fits_float32(part))
-            if bad.size:
-                step, found = int(bad[0, 0]), part[tuple(bad[0])]
-                place = "after the last step" if step == len(self) else f"at step {step}"
-                raise DataError(f"expected finite {name} of at most {LARGEST:.1e}, got {found} {place}")
-
-    def _require_numbers(self, name: str) -> None:
-        array = getattr(self, name)
-        if not isinstance(array, np.ndarray) or array.ndim == 0 or array.dtype.kind not in "iufb":
-            found = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
-            raise DataError(f"expected {name} as a numpy array of numbers, a row for each step, got {found}")
-
-    def __len__(self) -> int:
-        return len(self.actions)
-
-    @property
-    def observations(self) -> NDArray[Any]:
-        """See :class:`Steps`."""
-        return self.states[:-1]
-
-    @property
-    def next_observations(self) -> NDArray[Any]:
-        """See :class:`Steps`."""
-        return self.states[1:]
-
-    @property
-    def terminations(self) -> NDArray[np.bool_]:
-        """See :class:`Steps`."""
-        return terminations((len(self),), bool(self.terminated))
-
-    @property
-    def finished(self) -> bool:
-        """See :class:`Episode`; nothing comes after it."""
-        return True
-
-    @property
-    def frames(self) -> None:
-        """See :class:`Episode`; there are none."""
-
-    def recipe(self, upto: int | None = None) -> EpisodeRecipe:
-        """The actions, of no environment that could be made."""
-        return EpisodeRecipe("recorded", {}, 0, self.actions[:upto])
-
-
-def demonstrated_episodes(
-    demonstrations: Demonstrations, observation_space: Space, action_space: Space
-) -> Iterator[RecordedEpisode]:
-    """The episodes of demonstrations; each without its last step where what came of that is not known.
-
-    Raises:
-        DataError: they are of other spaces.
-    """
-    bounds = [*np.flatnonzero(demonstrations.episode_starts), len(demonstrations)]
-    try:
-        states = demonstrations.obs.reshape(-1, *(observation_space.shape or ()))
-        actions = demonstrations.actions.reshape(-1, *(action_space.shape or ()))
-        if not len(states) == len(actions) == len(demonstrations):
-            raise ValueError
-    except ValueError as error:
-        shapes = demonstrations.obs.shape[1:], demonstrations.actions.shape[1:]
-        raise DataError(
-            f"expected demonstrations of {observation_space} and {action_space}, got shapes {shapes}"
-        ) from error
-    ends = demonstrations.terminated
-    for number, (start, stop) in enumerate(itertools.pairwise(bounds)):
-        seen, terminated = states[start:stop], None if ends is None else bool(ends[number])
-        if demonstrations.final_obs is None:
-            terminated = False  # with none of the steps that are left
-        else:
-            seen = np.concatenate([seen, demonstrations.final_obs[number].reshape(1, *states.shape[1:])])
-        steps = slice(start, start + len(seen) - 1)
-        yield RecordedEpisode(seen, actions[steps], demonstrations.rewards[steps], terminated)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +50,7 @@ class Lesson:
 
 
 def learn_reward(
-    episodes: Iterable[Episode],
+    episodes: Iterable[Trajectory],
     judge: Judge,
     observation_space: Space,
     action_space: Space,
@@ -184,7 +59,7 @@ def learn_reward(
     """Cut episodes into segments, ask a judge about pairs of them, and fit a predictor to the answers.
 
     Args:
-        episodes: :class:`RecordedEpisode`, or trajectories of this project's environments.
+        episodes: :meth:`Trajectory.from_arrays`, or those of this project's environments.
         judge: such as :func:`~teacher.queries.judges.oracle`, a
             :class:`~teacher.queries.judges.ScriptedTeacher`, or any function of two segments.
         observation_space: of one environment.
@@ -250,18 +125,18 @@ def fit_once(
     return predictor.fit(dataset, max_updates=max_updates, progress=progress)
 
 
-def _finite(episodes: Iterable[Episode]) -> Iterator[Episode]:
+def _finite(episodes: Iterable[Trajectory]) -> Iterator[Trajectory]:
     """The same; recorded ones with what is no number are refused by their place among them, from 0."""
     for number, episode in enumerate(episodes):
-        if isinstance(episode, RecordedEpisode):
+        if not episode.replayable:
             try:
-                episode.require_finite()
+                require_finite(episode)
             except DataError as error:
                 raise DataError(f"episode {number}: {error}; mend or leave out the episode") from error
         yield episode
 
 
-def _of_one_length(episodes: Iterable[Episode]) -> Iterator[Episode]:
+def _of_one_length(episodes: Iterable[Trajectory]) -> Iterator[Trajectory]:
     """The same, refused where they differ; those that have not ended may be of any length."""
     length: int | None = None
     for episode in episodes:

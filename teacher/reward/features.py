@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +15,7 @@ from teacher.data.columns import Column
 from teacher.data.precision import SMALLEST_STD, Spread
 from teacher.data.preferences import PreferenceDataset
 from teacher.data.steps import Steps
-from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, counted, one_line
+from teacher.errors import DataError, EnvironmentUnsuitableError, counted, one_line
 from teacher.settings.options import INPUTS
 
 Space = spaces.Space[Any]
@@ -24,32 +23,6 @@ Space = spaces.Space[Any]
 _SINGLE = np.dtype(np.float32)
 _EXACT_IN_SINGLE = 2  # bytes; whole numbers of so many are
 _BLURRED = 4  # numbers of a type within a standard deviation below which hardly anything can be learned
-
-
-@dataclass(frozen=True, eq=False)
-class Transitions:
-    """Steps from arrays at hand; what is None raises :class:`ConfigError` where it is read."""
-
-    observations: NDArray[Any]
-    actions: NDArray[Any]
-    after: NDArray[Any] | None = None
-    terminated: NDArray[np.bool_] | None = None
-
-    @property
-    def next_observations(self) -> NDArray[Any]:
-        """See :class:`Steps`."""
-        return _given("next_state", "next observations", self.after)
-
-    @property
-    def terminations(self) -> NDArray[np.bool_]:
-        """See :class:`Steps`."""
-        return _given("terminated", "the ends of episodes", self.terminated)
-
-
-def _given(name: str, what: str, array: NDArray[Any] | None) -> NDArray[Any]:
-    if array is None:
-        raise ConfigError(f"expected {what}, which a predictor with {name} among its inputs reads; pass them")
-    return array
 
 
 class Reader(Protocol):

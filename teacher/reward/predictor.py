@@ -12,12 +12,12 @@ from torch import Tensor
 
 from teacher.data.preferences import PreferenceDataset
 from teacher.data.segments import Segment
-from teacher.data.steps import Steps
+from teacher.data.steps import Steps, StepsBatch
 from teacher.envs.families import same_environment, telling_name
 from teacher.errors import ConfigError, DataError, described
 from teacher.reward.building import make_ensemble, make_reader, tensors_like
 from teacher.reward.devices import working_device
-from teacher.reward.features import Transitions, why_not_finite
+from teacher.reward.features import why_not_finite
 from teacher.reward.fitting import Effort, Fitter, Progress
 from teacher.reward.images import ImageEnsemble, Images
 from teacher.reward.loss import discounts
@@ -248,7 +248,7 @@ class RewardPredictor:
             ConfigError: an input is not given.
             DataError: the steps are of another environment, or their rewards are no finite numbers.
         """
-        return self.step_rewards(Transitions(observations, actions, next_observations, terminated))
+        return self.step_rewards(StepsBatch(observations, actions, next_observations, terminated))
 
     def step_rewards(self, steps: Steps) -> NDArray[np.float64]:
         """The same for the steps of a segment or an episode."""

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.reward.features import Transitions
+from teacher.data.steps import StepsBatch
 from teacher.reward.predictor import RewardPredictor
 
 STEPS_AT_ONCE = 2**14
@@ -38,5 +38,5 @@ def relabeled(
         part = slice(start, start + STEPS_AT_ONCE)
         after = None if next_observations is None else next_observations[part]
         ends = None if terminated is None else terminated[part]
-        rewards[part] = predictor.step_rewards(Transitions(observations[part], actions[part], after, ends))
+        rewards[part] = predictor.step_rewards(StepsBatch(observations[part], actions[part], after, ends))
     return rewards

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from teacher import interrupts
-from teacher.envs.episodes import Trajectory
+from teacher.envs.trajectory import Trajectory
 from teacher.training.asking import ask, fit
 from teacher.training.pacing import hold, take_last_labels
 from teacher.training.parts import predicted_rewards, steps_of

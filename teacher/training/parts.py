@@ -15,12 +15,11 @@ from agents.on_policy import OnPolicyAgent
 from agents.ppo import PPO
 from agents.rollout import Rollout
 from agents.trpo import TRPO
-from teacher.data.steps import Steps
+from teacher.data.steps import Steps, StepsBatch
 from teacher.envs.episodes import EpisodeRecorder
 from teacher.envs.families import base_env_id
 from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.envs.trial import usual_length
-from teacher.reward.features import Transitions
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config import TeachConfig
 from teacher.settings.functions import named_function
@@ -73,7 +72,7 @@ def steps_of(
     """Return a rollout's steps, all or those of a mask, with only the inputs that the predictor reads."""
     after = rollout.next_observations[which] if "next_state" in predictor.inputs else None
     observations, actions = rollout.observations[which], rollout.executed_actions[which]
-    return Transitions(observations, actions, after, rollout.terminated[which])
+    return StepsBatch(observations, actions, after, rollout.terminated[which])
 
 
 def _defaults(env_id: str, observation_space: gym.Space[Any]) -> TaskDefaults:

@@ -9,8 +9,8 @@ from pathlib import Path
 from teacher.clips.encode import Frame, encode
 from teacher.clips.render import CLIP_SIZE, Shot, Stage, captured
 from teacher.data.segments import Segment, slice_of
-from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import policy_trajectories
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError
 from teacher.training.reward_plots import RewardTrace, draw_rewards, film_rewards
 from teacher.training.saved_run import SavedRun

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from teacher.clips.encode import Frame, encode
-from teacher.data.steps import RewardedSteps
+from teacher.data.segments import Segment
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import StorageError
 from teacher.extras import needed
 from teacher.files import written_whole
@@ -45,7 +46,7 @@ class RewardTrace:
     fps: int
 
     @classmethod
-    def of(cls, predictor: RewardPredictor, steps: RewardedSteps, fps: int) -> "RewardTrace":
+    def of(cls, predictor: RewardPredictor, steps: Segment | Trajectory, fps: int) -> "RewardTrace":
         """Of an episode or a segment. True rewards that are all alike are taken for unknown ones."""
         true = np.asarray(steps.true_rewards, np.float64)
         return cls(

@@ -13,9 +13,9 @@ from rich.console import Console
 from agents.rollout import Rollout
 from teacher.data.checkpoint import CHECKPOINT_NAME, State, load_state, restoring, save_state
 from teacher.data.ledger import Ledger
-from teacher.envs.episodes import Trajectory
 from teacher.envs.exploration import Explorer
 from teacher.envs.tasks import TaskInfo
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import counted
 from teacher.queries.judges import goal_of, true_return
 from teacher.queries.learning import PreferenceLearning

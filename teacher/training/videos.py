@@ -9,8 +9,8 @@ from pathlib import Path
 from rich.console import Console
 
 from teacher.clips import ClipJob, ClipRenderer, Shot
-from teacher.envs.episodes import Trajectory
 from teacher.envs.tasks import TaskInfo
+from teacher.envs.trajectory import Trajectory
 from teacher.settings.config import TeachConfig
 from teacher.training.terminal import waiting
 

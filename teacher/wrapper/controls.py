@@ -13,6 +13,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from teacher.clips.gl import select_gl, with_install_command
+from teacher.data.steps import StepsBatch
 from teacher.envs.capture import why_no_screen
 from teacher.envs.make import make_again
 from teacher.envs.tasks import DEFAULT_FPS
@@ -29,7 +30,6 @@ from teacher.errors import (
     one_line,
 )
 from teacher.reward.devices import working_device
-from teacher.reward.features import Transitions
 from teacher.reward.predictor import RewardPredictor
 from teacher.wrapper.fitting import fitted
 from teacher.wrapper.processes import ONE_PREDICTOR, require_own_agent
@@ -241,7 +241,7 @@ def predict(
     terminated: NDArray[np.bool_],
 ) -> NDArray[np.float64]:
     """Predicted rewards of steps of a few environments: all ``(n, ...)``, to ``(n,)``."""
-    return predictor.step_rewards(Transitions(before, actions, after, terminated))
+    return predictor.step_rewards(StepsBatch(before, actions, after, terminated))
 
 
 def drawn(env: Any) -> Any:

@@ -56,7 +56,7 @@ def _random_segment(
         observations,
         actions[2:],
         rewards,
-        last_observation=random.normal(size=observation_size),
+        final_observation=random.normal(size=observation_size),
         terminated=seed % 3 == 0,
     )
 

@@ -65,7 +65,7 @@ def test_the_fingertip_may_go_round_several_times() -> None:
 def test_the_segments_of_an_episode_add_up_to_it(env_id: str, behaviour: Callable[[Any], float]) -> None:
     (episode,) = itertools.islice(random_trajectories(describe_task(env_id), seed=1, num_envs=1), 1)
     half = len(episode) // 2
-    observations = np.concatenate([episode.observations, episode.last_observation[None]])
+    observations = episode.all_observations
     halves = steps_of(observations[: half + 1]), steps_of(observations[half:])
     assert sum(map(behaviour, halves)) == pytest.approx(behaviour(episode), abs=1e-9)
 
@@ -109,6 +109,6 @@ def test_a_cheetah_on_its_head_has_its_nose_down() -> None:
 
 def test_a_windmill_turns_by_the_angle_between_its_first_and_its_last_direction() -> None:
     (episode,) = itertools.islice(random_trajectories(describe_task("Pendulum-v1"), 1, 1), 1)
-    observations = np.concatenate([episode.observations, episode.last_observation[None]])
+    observations = episode.all_observations
     angle = np.unwrap(np.arctan2(observations[:, 1], observations[:, 0]))
     assert windmill(episode) == pytest.approx(angle[-1] - angle[0], abs=1e-3)

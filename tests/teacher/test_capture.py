@@ -59,7 +59,7 @@ def test_steps_beyond_a_block_and_a_reset_keep_their_pictures(dots: TaskInfo) ->
         assert trajectory.frames is not None
         assert len(trajectory.frames) == len(trajectory)
         last = decoded(trajectory.frames[-1])[..., 0].astype(int)
-        assert np.abs(last - trajectory.last_observation[..., 0]).max() < 40
+        assert np.abs(last - trajectory.final_observation[..., 0]).max() < 40
         assert trajectory.nbytes > trajectory.observations.nbytes
 
 

@@ -12,9 +12,10 @@ from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.data.segments import SegmentPool
 from teacher.datasets.predictor_files import save_predictor
 from teacher.datasets.preference_files import load_preferences, save_preferences
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError, counted
 from teacher.queries.judges import oracle
-from teacher.queries.offline import RecordedEpisode, ask
+from teacher.queries.offline import ask
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
 from teacher.teach import main
@@ -25,7 +26,7 @@ SPACES = Box(-np.inf, np.inf, (3,)), Box(-1, 1, (2,), np.float32)
 def pool(length: int, steps: int) -> SegmentPool:
     made = SegmentPool(length, seed=1)
     made.extend(
-        [RecordedEpisode(np.ones((steps + 1, 3)), np.ones((steps, 2)), np.arange(steps, dtype=float))]
+        [Trajectory.from_arrays(np.ones((steps + 1, 3)), np.ones((steps, 2)), np.arange(steps, dtype=float))]
     )
     return made
 

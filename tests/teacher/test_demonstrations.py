@@ -21,13 +21,13 @@ from agents.ppo import PPO, PPOConfig
 from teacher.data.demonstrations import (
     KEYS,
     Demonstrations,
+    demonstrated_episodes,
     draw_returns,
     load_demonstrations,
     record_demonstrations,
     save_demonstrations,
 )
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, StorageError
-from teacher.queries.offline import demonstrated_episodes
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -13,11 +13,12 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
-from teacher.envs.episodes import EpisodeRecorder, SeededResets, Trajectory, episode_seeds, replay
+from teacher.envs.episodes import EpisodeRecorder, SeededResets, episode_seeds, replay
 from teacher.envs.fast.threads import ThreadedVectorEnv
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.tasks import describe_task, make_vector_env
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import EnvironmentUnsuitableError, ReplayMismatchError
 
 MODES = list(AutoresetMode)
@@ -63,7 +64,7 @@ def assert_goes_on_to(trajectory: Trajectory) -> None:
         outcomes = [env.step(action.copy()) for action in trajectory.actions]
         after = np.array([outcome[0] for outcome in outcomes], env.observation_space.dtype)
     np.testing.assert_array_equal(trajectory.next_observations, after)
-    np.testing.assert_array_equal(trajectory.last_observation, after[-1])
+    np.testing.assert_array_equal(trajectory.final_observation, after[-1])
     assert trajectory.terminations.tolist() == [outcome[2] for outcome in outcomes]
     assert trajectory.truncated == outcomes[-1][3]
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from teacher.envs.episodes import Trajectory, replay
+from teacher.envs.episodes import replay
 from teacher.envs.exploration import Explorer
 from teacher.envs.tasks import TaskInfo, describe_task
+from teacher.envs.trajectory import Trajectory
 
 NOTHING = 0.125  # what the agent of these tests always does; chance does it with probability 0
 

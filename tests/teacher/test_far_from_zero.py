@@ -25,8 +25,9 @@ from teacher.data.segments import Segment, SegmentPool
 from teacher.datasets.predictor_files import load_predictor, save_predictor
 from teacher.datasets.preference_files import load_preferences, save_preferences
 from teacher.envs.recipe import EpisodeRecipe
+from teacher.envs.trajectory import Trajectory
 from teacher.queries.judges import oracle
-from teacher.queries.offline import RecordedEpisode, ask
+from teacher.queries.offline import ask
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
 
@@ -44,24 +45,24 @@ def space(size: int, dtype: Any = np.float64) -> Box:
 
 def episodes(
     count: int = 30, offset: Any = 0.0, scale: float = 1.0, seed: int = 1, dtype: Any = np.float64
-) -> list[RecordedEpisode]:
+) -> list[Trajectory]:
     """Points that wander about the offset; the reward of a step is how far to the right it ends."""
     random, made = np.random.default_rng(seed), []
     for _ in range(count):
         points = random.normal(size=2) + 0.2 * random.normal(size=(3 * STEPS + 1, 2)).cumsum(axis=0)
         states = (np.asarray(offset, np.float64) + scale * points).astype(dtype)
         actions = random.uniform(-1, 1, (3 * STEPS, 1)).astype(np.float32)
-        made.append(RecordedEpisode(states, actions, points[1:, 0]))
+        made.append(Trajectory.from_arrays(states, actions, points[1:, 0]))
     return made
 
 
-def segments(made: Sequence[RecordedEpisode]) -> Sequence[Segment]:
+def segments(made: Sequence[Trajectory]) -> Sequence[Segment]:
     pool = SegmentPool(STEPS, seed=0)
     pool.extend(made)
     return pool.segments
 
 
-def answers(made: Sequence[RecordedEpisode], count: int = 40) -> PreferenceDataset:
+def answers(made: Sequence[Trajectory], count: int = 40) -> PreferenceDataset:
     pool = SegmentPool(STEPS, seed=0)
     pool.extend(made)
     with warnings.catch_warnings():
@@ -69,7 +70,7 @@ def answers(made: Sequence[RecordedEpisode], count: int = 40) -> PreferenceDatas
         return ask(pool, oracle, count)
 
 
-def agreement(predictor: RewardPredictor, made: Sequence[RecordedEpisode]) -> float:
+def agreement(predictor: RewardPredictor, made: Sequence[Trajectory]) -> float:
     """Correlation of the rewards of steps with the true ones."""
     rewards = np.concatenate([predictor.step_rewards(episode) for episode in made])
     return float(np.corrcoef(rewards, np.concatenate([episode.true_rewards for episode in made]))[0, 1])
@@ -122,7 +123,7 @@ def test_what_varies_is_learned_however_far_from_0(
 def test_a_fit_far_from_0_is_that_of_the_same_points_around_0(config: RewardConfig) -> None:
     """Up to rounding, and to the logarithms of what lies far from 0, which are of the centered numbers."""
     near, far = (RewardPredictor(space(2), ACTIONS, config, seed=1) for _ in range(2))
-    around = np.concatenate([one.states for one in episodes()]).mean(axis=0)
+    around = np.concatenate([one.all_observations for one in episodes()]).mean(axis=0)
     near.fit(answers(episodes(offset=-around)), max_updates=50)
     far.fit(answers(episodes(offset=1e7 - around)), max_updates=50)
     expected = [near.step_rewards(one) for one in episodes(3, seed=2, offset=-around)]
@@ -137,7 +138,7 @@ def test_a_clock_that_goes_on_does_not_drown_the_rest(own_network: bool) -> None
     predictor = RewardPredictor(space(2), ACTIONS, SMALL, seed=1, network=network)
     for time in (0.0, 1e5, 1e9, 1.7e9):
         made = [
-            RecordedEpisode(one.states[:, ::-1] + [time, 0.0], one.actions, one.true_rewards)
+            Trajectory.from_arrays(one.all_observations[:, ::-1] + [time, 0.0], one.actions, one.true_rewards)
             for one in episodes()
         ]
         predictor.fit(answers(made), max_updates=300)
@@ -160,7 +161,7 @@ def test_refitting_to_what_went_on_keeps_what_was_learned() -> None:
 def test_actions_far_from_0_are_centered_too() -> None:
     actions = Box(1e9 - 10, 1e9 + 10, (2,), np.float64)
     made = [
-        RecordedEpisode(np.zeros((len(one) + 1, 1)), one.states[1:], one.true_rewards)
+        Trajectory.from_arrays(np.zeros((len(one) + 1, 1)), one.all_observations[1:], one.true_rewards)
         for one in episodes(offset=1e9)
     ]
     config = RewardConfig(members=2, hidden=16, features="plain", inputs="state,action")
@@ -184,8 +185,8 @@ def test_double_precision_is_stored_only_while_single_could_not_tell_numbers_apa
     moving = random.normal(size=(STEPS + 1, 2))
     dataset.upsert([pair(2, moving)])
     assert dataset.observations.dtype == np.float32
-    np.testing.assert_array_equal(dataset.steps().states[0, 0], still.astype(np.float32))
-    np.testing.assert_array_equal(dataset.steps().states[1, 1], moving.astype(np.float32))
+    np.testing.assert_array_equal(dataset.columns["observations"].rows[0, 0], still.astype(np.float32))
+    np.testing.assert_array_equal(dataset.columns["observations"].rows[1, 1], moving.astype(np.float32))
 
 
 def test_a_dataset_from_a_file_goes_on_in_double_precision_where_that_is_needed(tmp_path: Path) -> None:
@@ -253,7 +254,7 @@ def test_a_state_without_a_center_takes_it_away() -> None:
     ],
     ids=["hardly apart", "all the same", "beyond double precision", "too small"],
 )
-def test_what_cannot_be_told_apart_is_said(made: Sequence[RecordedEpisode], words: str) -> None:
+def test_what_cannot_be_told_apart_is_said(made: Sequence[Trajectory], words: str) -> None:
     predictor = RewardPredictor(space(2), ACTIONS, SMALL, seed=1)
     report = predictor.fit(answers(made), max_epochs=1)
     assert re.search(words, report.doubt)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from teacher.data.segments import Segment, slice_of
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import BehaviourError, ConfigError
 from teacher.queries.judges import (
     Behaviour,
@@ -20,7 +21,6 @@ from teacher.queries.judges import (
     true_return,
     value_of,
 )
-from teacher.queries.offline import RecordedEpisode
 from teacher.settings.teachers import Manner
 
 MakeSegment = Callable[..., Segment]
@@ -79,7 +79,7 @@ def test_what_a_teacher_errs_in_stays_as_published(make_segment: MakeSegment) ->
 def test_errors_about_recorded_episodes_that_act_alike_are_independent(manner: str) -> None:
     random, actions = np.random.default_rng(1), np.ones((8, 1), np.float32)
     episodes = [
-        RecordedEpisode(random.normal(size=(9, 2)).astype(np.float32), actions, np.full(8, reward))
+        Trajectory.from_arrays(random.normal(size=(9, 2)).astype(np.float32), actions, np.full(8, reward))
         for reward in (0.1, 0.2) * 1000
     ]
     segments = [slice_of(episode, 2, 6) for episode in episodes]
@@ -92,10 +92,10 @@ def test_errors_about_recorded_episodes_that_act_alike_are_independent(manner: s
     assert abs(np.corrcoef(errs, [other(*pair) == "first" for pair in pairs])[0, 1]) < 0.1
 
 
-@pytest.mark.parametrize("what", ["states", "true_rewards"])
+@pytest.mark.parametrize("what", ["observations", "true_rewards"])
 def test_errors_are_others_where_recorded_episodes_differ_in_one_thing(what: str) -> None:
     alike: dict[str, Any] = {
-        "states": np.zeros((5, 1)),
+        "observations": np.zeros((5, 1)),
         "actions": np.ones((4, 1)),
         "true_rewards": np.zeros(4),
     }
@@ -104,7 +104,7 @@ def test_errors_are_others_where_recorded_episodes_differ_in_one_thing(what: str
         second = {**alike, "true_rewards": np.ones(4)}
         second[what] = second[what].copy()
         second[what][-1] += number
-        episodes = RecordedEpisode(**alike), RecordedEpisode(**second)
+        episodes = Trajectory.from_arrays(**alike), Trajectory.from_arrays(**second)
         pairs.append([slice_of(episode, 0, 4) for episode in episodes])
     teacher = ScriptedTeacher(Manner(mistake=0.5), seed=1)
     assert {teacher(*pair) for pair in pairs} == {"first", "second"}

@@ -22,6 +22,7 @@ from teacher.data.demonstrations import load_demonstrations, record_demonstratio
 from teacher.datasets.predictor_files import save_predictor
 from teacher.datasets.trajectories import as_demonstrations, load_trajectories
 from teacher.datasets.unirlhf import crowd_preferences, load_crowd_labels
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError
 from teacher.queries.judges import oracle
 from teacher.queries.offline import Lesson, learn_reward
@@ -118,7 +119,8 @@ def test_a_reward_is_not_learned_from_it_and_the_episode_is_named(broken: Broken
 def test_episodes_of_several_spaces_are_refused_by_the_first_that_differs(source: str) -> None:
     recording = load_trajectories(DATA / source)
     first, second = recording.episodes
-    other = replace(recording, episodes=[first, replace(second, states=second.states[:, :3])])
+    fewer = second.all_observations[:, :3], second.actions, second.true_rewards
+    other = replace(recording, episodes=[first, Trajectory.from_arrays(*fewer)])
     words = rf"episode 1 of .*{source}: expected observations of shape \(4,\) as in the first, got \(3,\)"
     with pytest.raises(DataError, match=words):
         as_demonstrations(other)

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
-from teacher.data.demonstrations import record_demonstrations
+from teacher.data.demonstrations import demonstrated_episodes, record_demonstrations
 from teacher.data.segments import Segment, SegmentPool
 from teacher.data.steps import readable_steps
-from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import BehaviourError, ConfigError, DataError
 from teacher.queries.judges import Judge, oracle
-from teacher.queries.offline import Lesson, RecordedEpisode, ask, demonstrated_episodes, learn_reward
+from teacher.queries.offline import Lesson, ask, learn_reward
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
 
@@ -53,8 +53,8 @@ def learn(pendulum: TaskInfo) -> Learn:
 
 def test_arrays_do_as_well_as_trajectories(fumbling: list[Trajectory], learn: Learn) -> None:
     recorded = [
-        RecordedEpisode(
-            np.concatenate([episode.observations, episode.last_observation[None]]),
+        Trajectory.from_arrays(
+            episode.all_observations,
             episode.actions,
             episode.true_rewards,
         )
@@ -70,7 +70,7 @@ def test_demonstrations_without_last_states_are_episodes_without_their_last_step
     demonstrations = replace(recorded, final_obs=None)
     episodes = list(demonstrated_episodes(demonstrations, env.observation_space, env.action_space))
     assert sum(len(episode) + 1 for episode in episodes) == len(demonstrations)
-    assert np.concatenate([episode.states for episode in episodes]).shape == demonstrations.obs.shape
+    assert sum(len(episode.all_observations) for episode in episodes) == len(demonstrations.obs)
     assert {episode.actions.shape for episode in episodes} == {(len(episode),) for episode in episodes}
     (first, *_), states = episodes, demonstrations.obs
     np.testing.assert_array_equal(first.observations, states[: len(first)])
@@ -85,15 +85,16 @@ def test_demonstrations_without_last_states_are_episodes_without_their_last_step
         list(demonstrated_episodes(demonstrations, gym.spaces.Box(-1, 1, (3,)), env.action_space))
     whole = list(demonstrated_episodes(recorded, env.observation_space, env.action_space))
     assert sum(map(len, whole)) == len(recorded)
-    np.testing.assert_array_equal(np.stack([episode.states[-1] for episode in whole]), recorded.final_obs)
-    np.testing.assert_array_equal(whole[0].states[:-1], episodes[0].states)
+    final = np.stack([episode.final_observation for episode in whole])
+    np.testing.assert_array_equal(final, recorded.final_obs)
+    np.testing.assert_array_equal(whole[0].all_observations[:-1], episodes[0].all_observations)
 
 
-def recorded_episode(seed: int, last: float = 0.0) -> RecordedEpisode:
+def recorded_episode(seed: int, last: float = 0.0) -> Trajectory:
     """30 steps whose reward is the first number of what they lead to, the last of which is ``last``."""
     states = np.random.default_rng(seed).normal(size=(31, 2))
     states[-1, 0] = last
-    return RecordedEpisode(states, np.zeros((30, 1)), states[1:, 0].clip(-3, 3), terminated=True)
+    return Trajectory.from_arrays(states, np.zeros((30, 1)), states[1:, 0].clip(-3, 3), terminated=True)
 
 
 @pytest.mark.parametrize("last", [np.nan, np.inf, 4e38])
@@ -110,15 +111,16 @@ def test_a_last_step_that_leads_to_no_number_is_in_no_segment(last: float) -> No
 
 
 def test_a_state_on_the_way_that_is_no_number_is_refused() -> None:
-    broken = recorded_episode(1)
-    broken.states[7] = np.nan
+    states = recorded_episode(1).all_observations.copy()
+    states[7] = np.nan
+    broken = Trajectory.from_arrays(states, np.zeros((30, 1)), np.zeros(30))
     with pytest.raises(DataError, match="expected finite observations"):
         SegmentPool(5).extend([broken])
 
 
 def test_states_are_one_more_than_actions() -> None:
     with pytest.raises(DataError, match="expected one state more"):
-        RecordedEpisode(np.zeros((5, 3)), np.zeros((5, 1)), np.zeros(5))
+        Trajectory.from_arrays(np.zeros((5, 3)), np.zeros((5, 1)), np.zeros(5))
 
 
 def test_other_pairs_are_asked_where_the_judge_cannot_tell(fumbling: list[Trajectory]) -> None:
@@ -165,10 +167,10 @@ def test_a_lesson_that_would_teach_nothing_is_refused(settings: dict[str, Any], 
         Lesson(**{"n_labels": 10, "segment_steps": 5, **settings})
 
 
-def recorded(lengths: Sequence[int]) -> list[RecordedEpisode]:
+def recorded(lengths: Sequence[int]) -> list[Trajectory]:
     random = np.random.default_rng(1)
     return [
-        RecordedEpisode(
+        Trajectory.from_arrays(
             random.normal(size=(length + 1, 3)), random.normal(size=(length, 1)), np.zeros(length)
         )
         for length in lengths
@@ -244,21 +246,27 @@ def test_a_judge_that_answers_strangely_is_told_so(fumbling: list[Trajectory], a
 @pytest.mark.parametrize(
     ("arrays", "says"),
     [
-        ({"states": [[0.0, 1.0]] * 5}, "expected states as a numpy array of numbers, .* got list"),
-        ({"states": np.full((5, 2), "1")}, "expected states as a numpy array of numbers, .* got <U1"),
+        (
+            {"observations": [[0.0, 1.0]] * 5},
+            "expected observations as a numpy array of numbers, .* got list",
+        ),
+        (
+            {"observations": np.full((5, 2), "1")},
+            "expected observations as a numpy array of numbers, .* got <U1",
+        ),
         ({"actions": np.zeros((4, 1), complex)}, "expected actions as a numpy array .* got complex128"),
         ({"true_rewards": np.zeros((4, 1))}, r"expected one true reward for each step.* \(4, 1\)"),
     ],
 )
 def test_recorded_episodes_of_something_else_are_refused(arrays: dict[str, Any], says: str) -> None:
     whole: dict[str, Any] = {
-        "states": np.zeros((5, 2)),
+        "observations": np.zeros((5, 2)),
         "actions": np.zeros((4, 1)),
         "true_rewards": np.zeros(4),
     }
-    assert len(RecordedEpisode(**whole)) == 4
+    assert len(Trajectory.from_arrays(**whole)) == 4
     with pytest.raises(DataError, match=says):
-        RecordedEpisode(**{**whole, **arrays})
+        Trajectory.from_arrays(**{**whole, **arrays})
 
 
 def test_a_fit_that_diverged_is_told(fumbling: list[Trajectory], pendulum: TaskInfo) -> None:

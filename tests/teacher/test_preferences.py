@@ -206,7 +206,7 @@ def test_what_follows_each_step_is_kept(make_segment: MakeSegment) -> None:
 
 
 def test_a_pair_without_what_follows_is_kept_from_those_who_need_it(make_segment: MakeSegment) -> None:
-    old = dataclasses.replace(make_segment(1), last_observation=None)
+    old = dataclasses.replace(make_segment(1), final_observation=None)
     dataset = PreferenceDataset()
     dataset.upsert([Preference(UUID(int=n), make_segment(n), make_segment(n + 9), 1.0) for n in range(3)])
     dataset.upsert([Preference(UUID(int=3), make_segment(3), old, 1.0)])

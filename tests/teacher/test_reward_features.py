@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from agents.ppo import PPO, PPOConfig
 from teacher.data.segments import Segment
+from teacher.data.steps import StepsBatch
 from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
-from teacher.reward.features import Features, Transitions
+from teacher.reward.features import Features
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import INPUTS, RewardConfig
 from teacher.training.parts import predicted_rewards
@@ -22,7 +23,7 @@ from teacher.training.parts import predicted_rewards
 MakeSegment = Callable[..., Segment]
 GRID = spaces.Box(-np.inf, np.inf, (2, 2))
 CHOICE = spaces.Discrete(3, start=5)
-STEPS = Transitions(
+STEPS = StepsBatch(
     np.arange(12.0).reshape(3, 2, 2),
     np.array([5, 7, 6]),
     np.arange(12.0).reshape(3, 2, 2) + 100,
@@ -49,7 +50,7 @@ def test_any_inputs_stand_side_by_side_in_their_order(inputs: tuple[str, ...]) -
 
 @pytest.mark.parametrize(("name", "message"), [("next_state", "next observ"), ("terminated", "the ends of")])
 def test_what_is_read_must_be_given_and_nothing_else(name: str, message: str) -> None:
-    bare = Transitions(STEPS.observations, STEPS.actions)
+    bare = StepsBatch(STEPS.observations, STEPS.actions)
     assert Features(GRID, CHOICE, "state,action")(bare).shape == (3, 7)
     with pytest.raises(ConfigError, match=rf"^expected {message}.*{name} among its inputs.*$"):
         Features(GRID, CHOICE, f"state,{name}")(bare)
@@ -58,7 +59,7 @@ def test_what_is_read_must_be_given_and_nothing_else(name: str, message: str) ->
 @given(st.lists(st.integers(1, 3), max_size=3))
 def test_any_leading_dimensions_are_kept(batch: list[int]) -> None:
     count = int(np.prod(batch))
-    steps = Transitions(
+    steps = StepsBatch(
         np.arange(4.0 * count).reshape(*batch, 2, 2),
         np.arange(count).reshape(batch) % 3 + 5,
         None,
@@ -83,7 +84,7 @@ def test_steps_of_another_environment_are_refused_in_one_line(
     actions: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
 ) -> None:
     with pytest.raises(DataError, match=r"^expected (observations|actions) of .*, got .*; use data of .*$"):
-        Features(GRID, CHOICE, "state,action")(Transitions(observations, actions))
+        Features(GRID, CHOICE, "state,action")(StepsBatch(observations, actions))
 
 
 def test_another_kind_of_space_is_refused_in_one_line() -> None:
@@ -97,9 +98,9 @@ def test_several_choices_are_one_hot_side_by_side() -> None:
     features = Features(GRID, space, "action")
     assert features.size == 8
     expected = [[1, 0, 0, 0, 1, 1, 0, 1], [0, 1, 1, 0, 0, 1, 1, 0]]
-    np.testing.assert_array_equal(features(Transitions(np.zeros((2, 2, 2)), actions)), expected)
+    np.testing.assert_array_equal(features(StepsBatch(np.zeros((2, 2, 2)), actions)), expected)
     with pytest.raises(DataError, match=r"^expected actions of MultiDiscrete.*, got .*; use data"):
-        features(Transitions(np.zeros((1, 2, 2)), np.array([[[5, 2], [1, 0]]])))
+        features(StepsBatch(np.zeros((1, 2, 2)), np.array([[[5, 2], [1, 0]]])))
 
 
 @pytest.mark.parametrize("inputs", ["", "state,", "states", "state,state", "state action"])
@@ -116,7 +117,7 @@ def test_a_segment_an_episode_and_arrays_give_the_same_rewards(make_segment: Mak
     predictor = RewardPredictor(box, spaces.Box(-1, 1, (2,)), config, seed=1)
     for segment, total in zip(segments, predictor.segment_returns(segments), strict=True):
         after, ended = np.roll(segment.observations, -1, 0), np.zeros(6, bool)
-        after[-1], ended[-1] = segment.last_observation, segment.terminated
+        after[-1], ended[-1] = segment.final_observation, segment.terminated
         rewards = predictor.rewards(segment.observations, segment.actions, after, ended)
         np.testing.assert_allclose(predictor.step_rewards(segment), rewards, rtol=1e-6)
         assert total == pytest.approx(rewards.sum(), rel=1e-5)

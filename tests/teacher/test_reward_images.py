@@ -14,11 +14,11 @@ from agents import pixels
 from teacher.data.checkpoint import load_state, save_state
 from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.data.segments import Segment
+from teacher.data.steps import StepsBatch
 from teacher.datasets.predictor_files import load_predictor, save_predictor
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
 from teacher.reward import images as module
-from teacher.reward.features import Transitions
 from teacher.reward.images import ImageEnsemble, Images, is_image_space
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config import from_options
@@ -140,7 +140,7 @@ def test_without_batch_normalisation_nothing_but_parameters_is_learned(make_ense
 def test_channels_are_found_on_either_side(shape: tuple[int, ...]) -> None:
     read = Images(spaces.Box(0, 255, shape, np.uint8))
     pictures = np.random.default_rng(0).integers(256, size=(2, 3, *shape), dtype=np.uint8)
-    found = read(Transitions(pictures, np.zeros((2, 3))))
+    found = read(StepsBatch(pictures, np.zeros((2, 3))))
     channels = min(shape)
     assert found.shape == (2, 3, *read.shape)
     assert read.shape[0] == channels
@@ -154,8 +154,8 @@ def test_channels_are_found_on_either_side(shape: tuple[int, ...]) -> None:
 def test_what_came_after_the_step_is_more_channels(shape: tuple[int, ...]) -> None:
     space, random = spaces.Box(0, 255, shape, np.uint8), np.random.default_rng(0)
     before, after = random.integers(256, size=(2, 3, *shape), dtype=np.uint8)
-    steps = Transitions(before, np.zeros(3), after)
-    alone = Images(space)(steps), Images(space)(Transitions(after, np.zeros(3)))
+    steps = StepsBatch(before, np.zeros(3), after)
+    alone = Images(space)(steps), Images(space)(StepsBatch(after, np.zeros(3)))
     both = Images(space, "next_state,state")
     torch.testing.assert_close(both(steps), torch.cat(alone, dim=1))
     assert both(steps).shape == (3, *both.shape)
@@ -192,7 +192,7 @@ def test_it_takes_for_images_what_agents_do_and_arranges_them_alike(space: space
         theirs, ours = pixels.ImagePreparation(space), Images(space)
         assert ours.shape == theirs.image_shape
         pictures = np.random.default_rng(0).integers(256, size=(2, 3, *space.shape), dtype=np.uint8)
-        np.testing.assert_array_equal(ours(Transitions(pictures, np.zeros((2, 3)))), theirs(pictures))
+        np.testing.assert_array_equal(ours(StepsBatch(pictures, np.zeros((2, 3)))), theirs(pictures))
 
 
 def test_small_images_are_seen_as_if_they_were_enlarged() -> None:
@@ -295,9 +295,9 @@ def test_images_without_pixels_are_refused() -> None:
 
 def test_images_of_another_environment_or_other_inputs_are_refused() -> None:
     with pytest.raises(DataError, match="expected images of shape"):
-        Images(SMALL)(Transitions(np.zeros((5, 48, 48, 3), np.uint8), np.zeros(5)))
+        Images(SMALL)(StepsBatch(np.zeros((5, 48, 48, 3), np.uint8), np.zeros(5)))
     with pytest.raises(DataError, match="and float32; use data"):
-        Images(SMALL)(Transitions(np.zeros((5, 48, 50, 3), np.float32), np.zeros(5)))
+        Images(SMALL)(StepsBatch(np.zeros((5, 48, 50, 3), np.float32), np.zeros(5)))
     with pytest.raises(ConfigError, match=r"^--reward\.inputs: expected state, next_state or both"):
         RewardPredictor(SMALL, spaces.Discrete(4), RewardConfig(inputs="state,action"), seed=1)
     with pytest.raises(ConfigError, match=r"^--reward\.features: expected plain or auto for .* got even"):

@@ -8,8 +8,8 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 
-from teacher.queries.offline import RecordedEpisode
-from teacher.reward.features import Transitions
+from teacher.data.steps import StepsBatch
+from teacher.envs.trajectory import Trajectory
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
 
@@ -56,20 +56,20 @@ def test_the_array_is_empty_and_has_the_shape_of_the_batch(
     rewards = model.rewards(states, actions, states, np.zeros(batch, np.bool_))
     assert rewards.shape == batch
     assert rewards.dtype == np.float64
-    steps = Transitions(states, actions, states, np.zeros(batch, np.bool_))
+    steps = StepsBatch(states, actions, states, np.zeros(batch, np.bool_))
     assert model.member_rewards(steps).shape == (2, *batch)
 
 
 def test_an_episode_without_a_step_has_none() -> None:
     model = RewardPredictor(*VECTORS, RewardConfig(inputs=ALL), seed=1)
-    episode = RecordedEpisode(np.ones((1, 3)), np.ones((0, 2)), np.zeros(0))
+    episode = Trajectory.from_arrays(np.ones((1, 3)), np.ones((0, 2)), np.zeros(0))
     assert model.step_rewards(episode).shape == (0,)
 
 
 def test_none_of_them_count_where_rewards_are_normalised_by_those_in_use() -> None:
     model = RewardPredictor(*VECTORS, RewardConfig(normalisation="running"), seed=1)
     states = np.random.default_rng(1).normal(size=(9, 3))
-    some, none = (Transitions(rows, np.ones((len(rows), 2)), rows) for rows in (states, states[:0]))
+    some, none = (StepsBatch(rows, np.ones((len(rows), 2)), rows) for rows in (states, states[:0]))
     model.follow(none)
     model.follow(some)
     before = model.step_rewards(some)

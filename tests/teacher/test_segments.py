@@ -20,10 +20,11 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
 from teacher.data.segments import Segment, SegmentPool
-from teacher.envs.episodes import EpisodeRecorder, SeededResets, Trajectory, episode_seeds, replay
+from teacher.envs.episodes import EpisodeRecorder, SeededResets, episode_seeds, replay
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.tasks import describe_task, make_vector_env
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import ConfigError, DataError
 
 LENGTH = 7
@@ -53,7 +54,7 @@ def segment(steps: int = 3, start: int = 2, recipe_steps: int = 5, **changes: An
         "observations": np.ones((steps, 11)),
         "actions": actions[start:],
         "true_rewards": np.arange(float(steps)),
-        "last_observation": np.full(11, 2.0),
+        "final_observation": np.full(11, 2.0),
         "terminated": True,
     }
     return Segment(recipe, start, **{**fields, **changes})
@@ -245,7 +246,7 @@ def test_a_segment_keeps_nothing_of_its_episode_but_the_actions() -> None:
     assert [episode() for episode in episodes] == [None] * 8
     assert len(pool) == 8
     for one in pool.segments:
-        for kept in (one.observations, one.true_rewards, one.last_observation):
+        for kept in (one.observations, one.true_rewards, one.final_observation):
             assert kept is not None
             assert kept.base is None
 
@@ -347,7 +348,7 @@ def test_bytes_keep_whatever_a_segment_holds(data: st.DataObject) -> None:
         data.draw(st.none() | st.tuples(*[st.binary(min_size=1, max_size=9)] * steps)),
     )
     again = Segment.from_bytes(one.to_bytes())
-    for name in ("observations", "actions", "true_rewards", "last_observation"):
+    for name in ("observations", "actions", "true_rewards", "final_observation"):
         found, expected = getattr(again, name), getattr(one, name)
         np.testing.assert_array_equal(found, expected, strict=True)
     np.testing.assert_array_equal(again.recipe.actions, actions, strict=True)
@@ -367,14 +368,14 @@ def test_bytes_of_a_version_that_kept_nothing_after_the_last_step_are_read() -> 
     )
     for again in (old := Segment.from_bytes(buffer.getvalue()), Segment.from_bytes(old.to_bytes())):
         np.testing.assert_array_equal(again.observations, one.observations)
-        assert (again.last_observation, again.terminated) == (None, False)
+        assert (again.final_observation, again.terminated) == (None, False)
         for name in ("next_observations", "terminations"):
             with pytest.raises(DataError, match=r"pass --reward\.inputs state,action"):
                 getattr(again, name)
 
 
 @pytest.mark.parametrize("number", [np.nan, -np.inf, 4e38])
-@pytest.mark.parametrize("name", ["observations", "actions", "true_rewards", "last_observation"])
+@pytest.mark.parametrize("name", ["observations", "actions", "true_rewards", "final_observation"])
 def test_numbers_nobody_can_learn_from_are_refused_in_one_line(name: str, number: float) -> None:
     broken = getattr(segment(), name).astype(np.float64)
     broken.flat[-1] = number
@@ -390,8 +391,8 @@ def test_numbers_nobody_can_learn_from_are_refused_in_one_line(name: str, number
         {"steps": 4},
         {"steps": 0, "start": 5},
         {"start": -3, "steps": 3},
-        {"last_observation": np.ones(10)},
-        {"last_observation": np.ones(11, np.float32)},
+        {"final_observation": np.ones(10)},
+        {"final_observation": np.ones(11, np.float32)},
     ],
 )
 def test_a_segment_that_does_not_fit_its_episode_is_refused(arguments: dict[str, Any]) -> None:

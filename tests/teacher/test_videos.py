@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from teacher.envs.episodes import Trajectory
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import TaskInfo, describe_task
+from teacher.envs.trajectory import Trajectory
 from teacher.settings.config import TeachConfig
 from teacher.training.videos import CLIPS_PER_RUN, EpisodeVideos
 

@@ -1,6 +1,6 @@
 """Demonstrations of an expert: record, save and load them, and split them for behaviour cloning."""
 
-from teacher.data.demonstrations.episodes import Demonstrations, Split
+from teacher.data.demonstrations.episodes import Demonstrations, Split, demonstrated_episodes
 from teacher.data.demonstrations.files import KEYS, load_demonstrations, save_demonstrations
 from teacher.data.demonstrations.plots import draw_returns
 from teacher.data.demonstrations.recording import record_demonstrations
@@ -9,6 +9,7 @@ __all__ = [
     "KEYS",
     "Demonstrations",
     "Split",
+    "demonstrated_episodes",
     "draw_returns",
     "load_demonstrations",
     "record_demonstrations",

@@ -1,15 +1,19 @@
 """Demonstrations in memory: whole episodes, and their division for behaviour cloning."""
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import ConfigError, DataError, counted
 from teacher.settings.checks import COUNT, SEED, whole_number
 
+Space = spaces.Space[Any]
 Pairs = tuple[NDArray[Any], NDArray[Any]]
 """Observations ``(n, *S)`` and actions ``(n, *A)``."""
 
@@ -112,6 +116,36 @@ class Demonstrations:
         steps = for_training[np.cumsum(self.episode_starts) - 1]
         train, validation = ((self.obs[chosen], self.actions[chosen]) for chosen in (steps, ~steps))
         return Split(train, validation, batch_size, rng if shuffle else None)
+
+
+def demonstrated_episodes(
+    demonstrations: Demonstrations, observation_space: Space, action_space: Space
+) -> Iterator[Trajectory]:
+    """Yield the episodes of demonstrations; each without its last step where what came of that is not known.
+
+    Raises:
+        DataError: they are of other spaces.
+    """
+    bounds = [*np.flatnonzero(demonstrations.episode_starts), len(demonstrations)]
+    try:
+        states = demonstrations.obs.reshape(-1, *(observation_space.shape or ()))
+        actions = demonstrations.actions.reshape(-1, *(action_space.shape or ()))
+        if not len(states) == len(actions) == len(demonstrations):
+            raise ValueError
+    except ValueError as error:
+        shapes = demonstrations.obs.shape[1:], demonstrations.actions.shape[1:]
+        raise DataError(
+            f"expected demonstrations of {observation_space} and {action_space}, got shapes {shapes}"
+        ) from error
+    ends = demonstrations.terminated
+    for number, (start, stop) in enumerate(itertools.pairwise(bounds)):
+        seen, terminated = states[start:stop], None if ends is None else bool(ends[number])
+        if demonstrations.final_obs is None:
+            terminated = False  # with none of the steps that are left
+        else:
+            seen = np.concatenate([seen, demonstrations.final_obs[number].reshape(1, *states.shape[1:])])
+        steps = slice(start, start + len(seen) - 1)
+        yield Trajectory.from_arrays(seen, actions[steps], demonstrations.rewards[steps], terminated)
 
 
 class Split:

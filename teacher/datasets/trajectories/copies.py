@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError, StorageError, one_line
 from teacher.files import DAMAGED_ARCHIVE, folder_made_whole
-from teacher.queries.offline import RecordedEpisode
 from teacher.reward.predictor import RewardPredictor
 
 
@@ -44,7 +44,7 @@ def about_episode(number: int, source: Path | str) -> Iterator[None]:
 
 
 def predicted(
-    predictor: RewardPredictor, episodes: Iterable[RecordedEpisode], source: Path, first: int = 0
+    predictor: RewardPredictor, episodes: Iterable[Trajectory], source: Path, first: int = 0
 ) -> list[NDArray[np.float64]]:
     """The rewards of each episode by a predictor.
 

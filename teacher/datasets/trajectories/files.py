@@ -6,14 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from teacher.data.demonstrations import load_demonstrations, save_demonstrations
+from teacher.data.demonstrations import demonstrated_episodes, load_demonstrations, save_demonstrations
+from teacher.data.steps import StepsBatch
 from teacher.datasets.preference_files import space_of
 from teacher.datasets.trajectories import imitation, minari
 from teacher.datasets.trajectories.recording import Recording
 from teacher.errors import ConfigError, DataError
 from teacher.files import DAMAGED_ARCHIVE, opened_archive, require_new
-from teacher.queries.offline import demonstrated_episodes
-from teacher.reward.features import Transitions
 from teacher.reward.predictor import RewardPredictor
 
 
@@ -95,7 +94,7 @@ def _relabel_demonstrations(source: Path, target: Path, predictor: RewardPredict
             f"{source} does not hold whether the environment ended each episode, which this predictor reads; "
             "record it anew, or teach with --reward.inputs state"
         )
-    steps = Transitions(obs, actions, None if after is None else after.reshape(obs.shape), ends)
+    steps = StepsBatch(obs, actions, None if after is None else after.reshape(obs.shape), ends)
     rewards = predictor.step_rewards(steps)
     returns = np.add.reduceat(rewards, np.flatnonzero(old.episode_starts))
     save_demonstrations(target, replace(old, rewards=rewards, episode_returns=returns), new=True)

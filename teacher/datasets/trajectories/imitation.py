@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from teacher.datasets.trajectories.copies import about_episode, changed_json, copied, numbers_of, predicted
 from teacher.datasets.trajectories.recording import Recording
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError, one_line
 from teacher.extras import needed
 from teacher.files import DAMAGED_ARCHIVE, opened_archive
-from teacher.queries.offline import RecordedEpisode
 from teacher.reward.predictor import RewardPredictor
 
 _STATE, _INFO = "state.json", "dataset_info.json"
@@ -39,7 +39,7 @@ def read(folder: Path) -> Recording:
         ConfigError: pyarrow is not installed.
         DataError: it is damaged, or of other observations than arrays of numbers.
     """
-    episodes: list[RecordedEpisode] = []
+    episodes: list[Trajectory] = []
     for path in _data_files(folder):
         episodes += _episodes(_table(path), folder, len(episodes))
     return Recording(episodes, source=str(folder))
@@ -63,7 +63,7 @@ def read_archive(path: Path) -> Recording:
             for number, (states, actions, rewards) in enumerate(zip(obs, acts, rews, strict=True)):
                 with about_episode(number, path):
                     given = np.asarray(rewards, np.float64)
-                    episodes.append(RecordedEpisode(states, actions, given, None))
+                    episodes.append(Trajectory.from_arrays(states, actions, given, None))
             return Recording(episodes, source=str(path))
     except (OSError, *DAMAGED_ARCHIVE) as error:
         raise DataError(f"{path} is damaged: {one_line(error)}") from error
@@ -122,7 +122,7 @@ def _write(path: Path, table: Any) -> None:
         stream.write_table(table)
 
 
-def _episodes(table: Any, folder: Path, first: int) -> Iterator[RecordedEpisode]:
+def _episodes(table: Any, folder: Path, first: int) -> Iterator[Trajectory]:
     """The episodes of one table, the first of which is number ``first`` of the folder."""
     names = table.column_names
     for row in range(table.num_rows):
@@ -137,7 +137,7 @@ def _episodes(table: Any, folder: Path, first: int) -> Iterator[RecordedEpisode]
             ) from error
         terminated = None if ended and timed_out is None else ended and not timed_out
         with about_episode(first + row, folder):
-            episode = RecordedEpisode(states, actions, rewards.astype(np.float64), terminated)
+            episode = Trajectory.from_arrays(states, actions, rewards.astype(np.float64), terminated)
         yield episode
 
 

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from teacher.datasets.trajectories.copies import about_episode, changed_json, copied, numbers_of, predicted
 from teacher.datasets.trajectories.recording import Recording
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError, one_line
 from teacher.extras import needed
 from teacher.files import DAMAGED_ARCHIVE
-from teacher.queries.offline import RecordedEpisode
 from teacher.reward.predictor import RewardPredictor
 
 _METADATA = Path("data", "metadata.json")
@@ -96,7 +96,7 @@ def _metadata(folder: Path) -> dict[str, Any]:
     if not set(kinds) <= {"Box", "Discrete"}:
         raise DataError(
             f"expected a dataset with Box or Discrete spaces, got {' and '.join(kinds)} in {folder}; read it "
-            "with minari itself, flatten what is nested, and make a teacher.RecordedEpisode of each: "
+            "with minari itself, flatten what is nested, and make a teacher.Trajectory of each: "
             "docs/datasets.md shows how"
         )
     return about
@@ -106,18 +106,18 @@ def _env_id(about: Mapping[str, Any]) -> Any:
     return dict(json.loads(about.get("env_spec") or "{}")).get("id")
 
 
-def _episodes(folder: Path, about: Mapping[str, Any]) -> Iterator[RecordedEpisode]:
+def _episodes(folder: Path, about: Mapping[str, Any]) -> Iterator[Trajectory]:
     read_arrays = _hdf5_arrays if about["data_format"] == _HDF5 else _table_arrays
     for number, arrays in enumerate(read_arrays(folder, about)):
         states, actions, rewards, terminations = arrays
         if any(array.ndim == 0 or array.dtype.kind not in "iufb" for array in arrays):
             raise DataError(
                 f"episode {number} of {folder} holds no arrays of numbers; read pictures that Minari has "
-                "encoded with minari itself, and make a teacher.RecordedEpisode of each"
+                "encoded with minari itself, and make a teacher.Trajectory of each"
             )
         with about_episode(number, folder):
             ended = bool(terminations[-1:].any())
-            episode = RecordedEpisode(states, actions, rewards.astype(np.float64), ended)
+            episode = Trajectory.from_arrays(states, actions, rewards.astype(np.float64), ended)
         yield episode
 
 

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from teacher.data.demonstrations import Demonstrations
-from teacher.data.steps import readable_steps
+from teacher.data.steps import readable_steps, require_finite
 from teacher.datasets.trajectories.copies import about_episode
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError
-from teacher.queries.offline import RecordedEpisode
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class Recording:
         source: the file or folder, to be named.
     """
 
-    episodes: Sequence[RecordedEpisode]
+    episodes: Sequence[Trajectory]
     env_id: str | None = None
     source: str = "the recording"
 
@@ -36,10 +36,10 @@ def as_demonstrations(recording: Recording) -> Demonstrations:
         DataError: there are none, or one has observations or actions of another shape than the others, or
             what is no number elsewhere.
     """
-    episodes: list[RecordedEpisode] = []
+    episodes: list[Trajectory] = []
     for number, episode in enumerate(recording.episodes):
         with about_episode(number, recording.source):
-            episode.require_finite()
+            require_finite(episode)
             readable = _readable(episode)
             if len(readable):
                 _require_alike(readable, (episodes or [readable])[0])
@@ -56,26 +56,25 @@ def as_demonstrations(recording: Recording) -> Demonstrations:
         np.concatenate([episode.true_rewards for episode in episodes]),
         np.array([episode.true_rewards.sum() for episode in episodes]),
         starts,
-        _columns([episode.states[-1:] for episode in episodes]),
+        _columns([episode.final_observation[None] for episode in episodes]),
         None if None in ended else np.array(ended, np.bool_),
     )
 
 
-def _require_alike(episode: RecordedEpisode, first: RecordedEpisode) -> None:
+def _require_alike(episode: Trajectory, first: Trajectory) -> None:
     """Raise :class:`DataError` unless both are of the same spaces."""
-    for name in ("states", "actions"):
+    for name in ("observations", "actions"):
         found, expected = getattr(episode, name).shape[1:], getattr(first, name).shape[1:]
         if found != expected:
-            what = "observations" if name == "states" else name
-            raise DataError(f"expected {what} of shape {expected} as in the first, got {found}")
+            raise DataError(f"expected {name} of shape {expected} as in the first, got {found}")
 
 
-def _readable(episode: RecordedEpisode) -> RecordedEpisode:
+def _readable(episode: Trajectory) -> Trajectory:
     steps = readable_steps(episode)
     if steps == len(episode):
         return episode
-    return RecordedEpisode(
-        episode.states[: steps + 1], episode.actions[:steps], episode.true_rewards[:steps], terminated=False
+    return Trajectory.from_arrays(
+        episode.all_observations[: steps + 1], episode.actions[:steps], episode.true_rewards[:steps]
     )
 
 

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from pyarrow import ipc
 
 from teacher.data.demonstrations import load_demonstrations, save_demonstrations
+from teacher.data.steps import StepsBatch
 from teacher.datasets.trajectories import Recording, as_demonstrations, load_trajectories, relabel
 from teacher.envs.make import make_env
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import ConfigError, DataError, StorageError
-from teacher.reward.features import Transitions
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
 
@@ -63,18 +64,18 @@ def test_a_folder_of_imitation_holds_its_trajectories() -> None:
     assert recording.env_id is None
     with np.load(DATA / "expected.npz") as expected:
         for index, episode in enumerate(recording.episodes):
-            np.testing.assert_array_equal(episode.states, expected[f"obs{index}"])
+            np.testing.assert_array_equal(episode.all_observations, expected[f"obs{index}"])
             np.testing.assert_array_equal(episode.actions, expected[f"acts{index}"])
             np.testing.assert_array_equal(episode.true_rewards, expected[f"rews{index}"])
     assert [len(episode) for episode in recording.episodes] == [6, 4]
     assert [episode.terminated for episode in recording.episodes] == [True, False]  # the last: a time limit
-    assert recording.episodes[0].states.dtype == np.float32
+    assert recording.episodes[0].all_observations.dtype == np.float32
 
 
 def test_an_older_archive_of_imitation_holds_the_same(archive: Path) -> None:
     found, expected = load_trajectories(archive).episodes, load_trajectories(DATA / "imitation").episodes
     for one, other in zip(found, expected, strict=True):
-        for name in ("states", "actions", "true_rewards"):
+        for name in ("all_observations", "actions", "true_rewards"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     assert not any(episode.terminated for episode in found)  # that would be among what is pickled
 
@@ -90,7 +91,7 @@ def test_a_dataset_of_minari_holds_what_was_played(name: str) -> None:
             state, reward, terminated, *_ = env.step(action)
             states.append(state)
             rewards.append(reward)
-        np.testing.assert_array_equal(episode.states, states)
+        np.testing.assert_array_equal(episode.all_observations, states)
         np.testing.assert_array_equal(episode.true_rewards, rewards)
         assert episode.terminated == terminated
     assert {episode.terminated for episode in recording.episodes} == {True, False}
@@ -112,7 +113,7 @@ def test_a_copy_has_the_predictors_rewards_and_all_else(
         np.testing.assert_array_equal(found, wanted)
     pairs = zip(load_trajectories(target).episodes, load_trajectories(source).episodes, strict=True)
     for one, other in pairs:
-        np.testing.assert_array_equal(one.states, other.states)
+        np.testing.assert_array_equal(one.all_observations, other.all_observations)
         np.testing.assert_array_equal(one.actions, other.actions)
         assert one.terminated == other.terminated
     assert {path: path.read_bytes() for path in before} == before
@@ -157,21 +158,22 @@ def test_episodes_become_demonstrations(name: str, tmp_path: Path) -> None:
     found = load_demonstrations(tmp_path / "a.npz")
     assert found.actions.shape == (len(found), 1)
     starts = np.flatnonzero(found.episode_starts)
-    np.testing.assert_array_equal(found.obs[starts], [episode.states[0] for episode in recording.episodes])
+    np.testing.assert_array_equal(found.obs[starts], [one.observations[0] for one in recording.episodes])
     assert found.episode_returns.tolist() == [ep.true_rewards.sum() for ep in recording.episodes]
 
 
 def test_a_last_step_that_led_to_no_number_is_not_demonstrated(tmp_path: Path) -> None:
     first, second = load_trajectories(DATA / "imitation").episodes
-    first = replace(first, states=first.states.copy())
-    first.states[-1, 0] = np.nan
-    states = np.stack([second.states[0], np.full(4, np.inf, np.float32)])
-    broken = replace(second, states=states, actions=second.actions[:1], true_rewards=second.true_rewards[:1])
+    states = first.all_observations.copy()
+    states[-1, 0] = np.nan
+    first = Trajectory.from_arrays(states, first.actions, first.true_rewards, first.terminated)
+    states = np.stack([second.observations[0], np.full(4, np.inf, np.float32)])
+    broken = Trajectory.from_arrays(states, second.actions[:1], second.true_rewards[:1])
     save_demonstrations(tmp_path / "a.npz", as_demonstrations(Recording([first, broken, second])))
     found = load_demonstrations(tmp_path / "a.npz")
     assert np.diff(np.flatnonzero([*found.episode_starts, True])).tolist() == [5, 4]
-    np.testing.assert_array_equal(found.obs, [*first.states[:5], *second.states[:4]])
-    np.testing.assert_array_equal(found.final_obs, [first.states[5], second.states[4]])
+    np.testing.assert_array_equal(found.obs, [*first.observations[:5], *second.observations[:4]])
+    np.testing.assert_array_equal(found.final_obs, [first.observations[5], second.final_observation])
     assert found.episode_returns.tolist() == [first.true_rewards[:5].sum(), second.true_rewards.sum()]
     with pytest.raises(DataError, match="at least one episode of one step"):
         as_demonstrations(Recording([broken]))
@@ -202,7 +204,7 @@ def test_demonstrations_are_relabelled_step_by_step(tmp_path: Path) -> None:
     np.testing.assert_allclose(new.rewards, np.concatenate(expected), rtol=1e-6)
     assert new.episode_returns == pytest.approx([first.sum(), second.sum()])
     for found, wanted in zip(load_trajectories(target).episodes, recording.episodes, strict=True):
-        np.testing.assert_array_equal(found.states, wanted.states)
+        np.testing.assert_array_equal(found.all_observations, wanted.all_observations)
         np.testing.assert_array_equal(found.actions[:, 0], wanted.actions)
 
 
@@ -349,5 +351,5 @@ def test_steps_are_read_as_they_were_recorded(predictor: RewardPredictor) -> Non
     (ended, _) = load_trajectories(DATA / "imitation").episodes
     flags = np.zeros(6, np.bool_)
     flags[-1] = True
-    steps = Transitions(ended.states[:-1], ended.actions, ended.states[1:], flags)
+    steps = StepsBatch(ended.observations, ended.actions, ended.next_observations, flags)
     np.testing.assert_array_equal(predictor.step_rewards(ended), predictor.step_rewards(steps))

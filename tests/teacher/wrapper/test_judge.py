@@ -6,12 +6,13 @@ import types
 
 import pytest
 
-from teacher.data.steps import RewardedSteps
+from teacher.data.segments import Segment
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import BackgroundError, BehaviourError, ConfigError
 from tests.teacher.wrapper.conftest import Wrap, play
 
 
-def broken(steps: RewardedSteps) -> float:
+def broken(steps: Segment | Trajectory) -> float:
     raise ZeroDivisionError("no steps")
 
 
