@@ -1,6 +1,6 @@
 // The experiment page stays up to date: the parts marked data-live are fetched anew and changed where they differ.
 
-import "./media.js";
+import "../media.js";
 import { morph } from "./morph.js";
 
 const EVERY_MS = 5_000;

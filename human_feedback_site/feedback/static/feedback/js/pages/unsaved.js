@@ -1,8 +1,8 @@
 // Beside the labeling page: answers that this browser still keeps for the account are sent from here, too. The page is
 // loaded anew when the site has them all, for it does not show them yet.
 
-import { Api } from "./api.js";
-import { Outbox } from "./outbox.js";
+import { Api } from "../labeling/api.js";
+import { Outbox } from "../labeling/outbox.js";
 
 const page = JSON.parse(document.getElementById("unsaved").textContent);
 const [note, refused] = ["unsaved-note", "refused"].map((id) => document.getElementById(id));

@@ -4,7 +4,7 @@ import { Api, Away, NoConsent, OtherAccount, Refused, SignedOut, newUuid } from 
 import { Beside } from "./beside.js";
 import { CharacterKeys, listenToButtons, listenToKeys } from "./controls.js";
 import { Kept } from "./kept.js";
-import "./media.js";
+import "../media.js";
 import { Practice, showExamples } from "./lessons.js";
 import { Outbox } from "./outbox.js";
 import { Pace, Patience } from "./pace.js";

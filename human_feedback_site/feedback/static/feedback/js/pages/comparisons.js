@@ -1,6 +1,6 @@
 // The list of comparisons: clips are fetched when they come into sight, and the two of a pair play together.
 
-import "./media.js";
+import "../media.js";
 
 const inSight = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
