@@ -4,7 +4,8 @@ BOTS ?= 0
 OPTIONS ?=
 BIN := $(VENV)/bin
 PIP_AUDIT := pip-audit==2.10.1
-AUDIT := $(VENV)/audit/.$(PIP_AUDIT)
+# A target with an equals sign would be a variable to `make TARGET`.
+AUDIT := $(VENV)/audit/.$(subst ==,-,$(PIP_AUDIT))
 MEMORY = $(shell df -kP /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 {print "/dev/shm"}')
 GL_PACKAGES := libegl1 libgl1-mesa-dri libosmesa6
 
@@ -43,7 +44,7 @@ check: setup-dev weaknesses ## Lint, types, import rules, documentation, known w
 	$(BIN)/sphinx-build --builder dummy --fresh-env --quiet --fail-on-warning --keep-going docs docs/_build/check
 
 weaknesses: $(VENV)/.runtime
-	@$(MAKE) --no-print-directory $(AUDIT) || true
+	@test -e $(AUDIT) || $(MAKE) --no-print-directory $(AUDIT) || true
 	$(BIN)/python scripts/audit.py $(VENV)/audit/bin/pip-audit
 
 audit: $(AUDIT) ## Look for known weaknesses of the dependencies; fail where none can be asked about

@@ -1,6 +1,7 @@
 """What is in the repository: every dependency at one version, and no key."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -135,6 +136,18 @@ def test_an_audit_without_a_network_says_so(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "audit.py"), str(tmp_path / "not_installed")]
     without = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (without.returncode, "NOT KNOWN of all" in without.stdout) == (0, True)
+
+
+def make(venv: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """What `make` says with an environment that lacks what a target adds to it."""
+    (venv / ".runtime").touch()
+    command = ["make", f"VENV={venv}", "PYTHON=false", *words]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_check_installs_its_own_tool_first(tmp_path: Path) -> None:
+    assert "pip install --quiet pip-audit==" in make(tmp_path, "--dry-run", "weaknesses").stdout
 
 
 def test_no_key_is_in_the_repository() -> None:
