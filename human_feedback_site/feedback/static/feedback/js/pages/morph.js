@@ -4,23 +4,23 @@
 // What the reader does to a page, which a new version of it does not know.
 const READERS_OWN = ["open", "value", "style"];
 
-/** Make `old` like `fresh`, which is used up. */
+/** Make `old` like `fresh`, which is used up. @param {Node} old @param {Node} fresh of the same name */
 export function morph(old, fresh) {
-  if (old.nodeType !== Node.ELEMENT_NODE) {
-    if (old.data !== fresh.data) old.data = fresh.data;
-    return;
-  }
+  if (old instanceof CharacterData && fresh instanceof CharacterData && old.data !== fresh.data) old.data = fresh.data;
+  if (!(old instanceof Element && fresh instanceof Element)) return;
   // Links to films are new each time; one that was fetched already has no need of them.
   if (old instanceof HTMLMediaElement && isFetched(old)) return;
   morphAttributes(old, fresh);
   morphChildren(old, fresh);
 }
 
+/** @param {HTMLMediaElement} media */
 function isFetched(media) {
   if (media.error) return false;
   return media.readyState > media.HAVE_NOTHING || media.networkState === media.NETWORK_LOADING;
 }
 
+/** @param {Element} old @param {Element} fresh */
 function morphAttributes(old, fresh) {
   const own = READERS_OWN.filter((name) => old.localName !== "progress" || name !== "value");
   for (const { name } of [...old.attributes]) {
@@ -31,6 +31,7 @@ function morphAttributes(old, fresh) {
   }
 }
 
+/** @param {Element} old @param {Element} fresh */
 function morphChildren(old, fresh) {
   let at = old.firstChild;
   for (const next of [...fresh.childNodes]) {
@@ -39,27 +40,37 @@ function morphChildren(old, fresh) {
       old.insertBefore(next, at);
       continue;
     }
-    while (at !== match) at = removed(at);
+    while (at && at !== match) at = removed(at);
     at = match.nextSibling;
     morph(match, next);
   }
   while (at) at = removed(at);
 }
 
-/** The node that `next` is a new version of: of the same id further on, or without one the very next. */
+/**
+ * The node that `next` is a new version of: of the same id further on, or without one the very next.
+ * @param {Node | null} at
+ * @param {Node} next
+ */
 function matching(at, next) {
-  if (!next.id) return at && isLike(at, next) ? at : null;
+  if (!idOf(next)) return at && isLike(at, next) ? at : null;
   for (let node = at; node; node = node.nextSibling) {
     if (isLike(node, next)) return node;
   }
   return null;
 }
 
+/** @param {Node} node @param {Node} next */
 function isLike(node, next) {
-  return node.nodeName === next.nodeName && (node.id ?? "") === (next.id ?? "");
+  return node.nodeName === next.nodeName && idOf(node) === idOf(next);
 }
 
-/** Remove a node; return the one after it. */
+/** @param {Node} node */
+function idOf(node) {
+  return node instanceof Element ? node.id : "";
+}
+
+/** Remove a node; return the one after it. @param {ChildNode} node */
 function removed(node) {
   const after = node.nextSibling;
   node.remove();

@@ -1,6 +1,7 @@
 // The experiment page stays up to date: the parts marked data-live are fetched anew and changed where they differ.
 
-import "./media.js";
+import { element } from "../dom.js";
+import "../media.js";
 import { morph } from "./morph.js";
 
 const EVERY_MS = 5_000;
@@ -35,16 +36,16 @@ async function update() {
   });
   if (reply.type === "opaqueredirect" || NOT_FOR_US.includes(reply.status)) {
     signedOut = true;
-    document.getElementById("signed-out").hidden = false;
+    element("signed-out").hidden = false;
   }
   if (reply.status !== 200) return;
   const fresh = new DOMParser().parseFromString(await reply.text(), "text/html");
-  for (const part of fresh.querySelectorAll("[data-live]")) morph(document.getElementById(part.id), part);
+  for (const part of fresh.querySelectorAll("[data-live]")) morph(element(part.id), part);
   etag = reply.headers.get("ETag") ?? "";
 }
 
 function isFinished() {
-  return document.getElementById("live-body").dataset.state === "finished";
+  return element("live-body").dataset.state === "finished";
 }
 
 document.addEventListener("visibilitychange", refresh);

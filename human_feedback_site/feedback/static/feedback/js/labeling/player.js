@@ -1,5 +1,14 @@
 // Two clips that start in the same frame and start again together.
 
+import { Emitter } from "./emitter.js";
+
+/**
+ * @typedef {"left" | "right"} Side
+ * @typedef {HTMLVideoElement | "unplayable" | null} Video null until it is decoded
+ */
+
+/** @type {Side[]} */
+const SIDES = ["left", "right"];
 const UNPLAYABLE = "unplayable";
 // A phone that saves power may decode nothing before it plays, and never say "canplaythrough".
 const DECODE_MS = 5_000;
@@ -10,12 +19,15 @@ const RATES = [1, 0.5, 0.25];
 /** Two fetched clips; once decoded, two videos that stand at their first frame where the browser does so. */
 export class Pair {
   #blobs;
+  /** @type {Promise<Pair> | null} */
   #decoding = null;
+  /** @type {Video} */
   left = null;
+  /** @type {Video} */
   right = null;
 
   /**
-   * @param {{uuid: string, comparison: string}} lease
+   * @param {string | null} lease its UUID; null for an example
    * @param {(Blob | null)[]} blobs null stands for a clip that could not be fetched
    */
   constructor(lease, blobs) {
@@ -44,7 +56,7 @@ export class Pair {
 
   /** Those of the two that can be played. */
   get videos() {
-    return [this.left, this.right].filter((video) => video !== null && video !== UNPLAYABLE);
+    return [this.left, this.right].filter(isPlayable);
   }
 
   get playable() {
@@ -71,14 +83,21 @@ export class Pair {
   }
 }
 
+/** @param {Video[]} videos */
 function letGo(videos) {
-  for (const video of videos.filter((each) => each !== UNPLAYABLE)) {
+  for (const video of videos.filter(isPlayable)) {
     URL.revokeObjectURL(video.src);
     video.removeAttribute("src");
     video.load();
   }
 }
 
+/** @param {Video} video @returns {video is HTMLVideoElement} */
+function isPlayable(video) {
+  return video !== null && video !== UNPLAYABLE;
+}
+
+/** @param {Blob} blob @returns {Promise<Video>} */
 function decoded(blob) {
   const video = document.createElement("video");
   Object.assign(video, { muted: true, playsInline: true, preload: "auto", disablePictureInPicture: true });
@@ -90,6 +109,7 @@ function decoded(blob) {
   });
 }
 
+/** @param {HTMLVideoElement} video @param {number} time */
 function sought(video, time) {
   return new Promise((resolve) => {
     video.addEventListener("seeked", resolve, { once: true });
@@ -98,8 +118,12 @@ function sought(video, time) {
   });
 }
 
-/** Plays one pair at a time. Event: `change` (what it does has changed: pair, pause, speed). */
-export class Player extends EventTarget {
+/**
+ * Plays one pair at a time. Event: `change` (what it does has changed: pair, pause, speed).
+ * @extends {Emitter<{ change: [] }>}
+ */
+export class Player extends Emitter {
+  /** @type {Pair | null} */
   #pair = null;
   #frames;
   #turn = 0;
@@ -109,7 +133,7 @@ export class Player extends EventTarget {
   /** True where the browser wants a touch before it plays anything (a phone that saves power). */
   blocked = false;
 
-  /** @param {{left: HTMLElement, right: HTMLElement}} frames where the clips go */
+  /** @param {Record<Side, HTMLElement>} frames where the clips go */
   constructor(frames) {
     super();
     this.#frames = frames;
@@ -139,13 +163,13 @@ export class Player extends EventTarget {
     return Math.max(0, ...this.#videos.map((video) => video.currentTime));
   }
 
-  /** Put a pair on screen and start it. Returns the pair that was there. */
+  /** Put a pair on screen and start it. Returns the pair that was there. @param {Pair | null} pair */
   show(pair) {
     const before = this.#pair;
     before?.pause();
     this.#pair = pair;
     this.#sight = new Stopwatch();
-    for (const side of ["left", "right"]) this.#place(this.#frames[side], pair?.[side]);
+    for (const side of SIDES) this.#place(this.#frames[side], pair?.[side] ?? null);
     this.restart();
     return before;
   }
@@ -175,7 +199,7 @@ export class Player extends EventTarget {
   slow() {
     this.rate = RATES[(RATES.indexOf(this.rate) + 1) % RATES.length];
     for (const video of this.#videos) video.playbackRate = this.rate;
-    this.#emitChange();
+    this.emit("change");
   }
 
   /** Stand still at a moment of both clips. @param {number} time seconds */
@@ -200,38 +224,38 @@ export class Player extends EventTarget {
       this.#setBlocked(false);
       if (this.#pair && !document.hidden) sight.start();
     } catch (error) {
-      if (error.name === "NotAllowedError") this.#setBlocked(true);
+      if (error instanceof Error && error.name === "NotAllowedError") this.#setBlocked(true);
     }
   }
 
+  /** @param {HTMLElement} frame @param {Video} video */
   #place(frame, video) {
     frame.classList.toggle(UNPLAYABLE, video === UNPLAYABLE);
-    if (!video || video === UNPLAYABLE) {
+    if (!isPlayable(video)) {
       frame.replaceChildren();
       return;
     }
-    frame.style.setProperty("--ratio", video.videoWidth / video.videoHeight);
+    frame.style.setProperty("--ratio", String(video.videoWidth / video.videoHeight));
     video.onended = () => this.#videos.every((each) => each.ended || each.error) && this.restart();
     frame.replaceChildren(video);
   }
 
+  /** @param {boolean} paused */
   #setPaused(paused) {
     this.paused = paused;
-    this.#emitChange();
+    this.emit("change");
   }
 
+  /** @param {boolean} blocked */
   #setBlocked(blocked) {
     this.blocked = blocked;
     for (const frame of Object.values(this.#frames)) frame.classList.toggle("blocked", blocked);
-  }
-
-  #emitChange() {
-    this.dispatchEvent(new Event("change"));
   }
 }
 
 class Stopwatch {
   #ms = 0;
+  /** @type {number | null} */
   #since = null;
 
   get ms() {

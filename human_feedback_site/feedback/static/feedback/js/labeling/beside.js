@@ -1,5 +1,10 @@
 // What goes on beside the pairs: everybody's progress, and videos of what the policy does.
 
+/**
+ * @import { Api, Choice, Episode, ExperimentState, Progress } from "./api.js"
+ * @import { Screen } from "./screen.js"
+ */
+
 const EVERY_MS = 15_000;
 const UNSEEN_MS = 30_000; // often enough to hear of the end before a site ends with its run
 // The site counts every ten seconds: for so long its number may be without answers of this page.
@@ -9,14 +14,21 @@ export class Beside {
   #api;
   #screen;
   #tell;
+  /** @type {Episode | null} */
   #episode = null;
   #timer = 0;
   #answered = 0;
+  /** @type {number | null} */
   #wanted = null;
   #starts = false;
-  #counted = []; // when answers of this page filled a place
+  /** When answers of this page filled a place. @type {number[]} */
+  #counted = [];
 
-  /** @param {(state: string) => void} tell what the state of the experiment is to be told to */
+  /**
+   * @param {Api} api
+   * @param {Screen} screen
+   * @param {(state: ExperimentState) => void} tell what the state of the experiment is to be told to
+   */
   constructor(api, screen, tell) {
     this.#api = api;
     this.#screen = screen;
@@ -41,7 +53,7 @@ export class Beside {
     this.#timer = setTimeout(() => this.refresh(), document.hidden ? UNSEEN_MS : EVERY_MS);
   }
 
-  /** An answer of this page fills a place: the bar moves at once. @param {string} choice as the labeler saw it */
+  /** An answer of this page fills a place: the bar moves at once. @param {Choice} choice as the labeler saw it */
   count(choice) {
     if (this.#starts && choice === "cant_tell") return; // another pair takes its place
     this.#counted.push(performance.now());
@@ -56,6 +68,7 @@ export class Beside {
     this.#show();
   }
 
+  /** @param {Progress} progress */
   #take({ state, answered, wanted, start, episodes }) {
     this.#tell(state);
     // Links expire, these addresses last.

@@ -1,11 +1,12 @@
 // The labeling page: one pair, one answer, next pair.
 
+import { written } from "../dom.js";
+import "../media.js";
 import { Api, Away, NoConsent, OtherAccount, Refused, SignedOut, newUuid } from "./api.js";
 import { Beside } from "./beside.js";
 import { CharacterKeys, listenToButtons, listenToKeys } from "./controls.js";
 import { Kept } from "./kept.js";
-import "./media.js";
-import { Practice, showExamples } from "./lessons.js";
+import { Lessons } from "./lessons.js";
 import { Outbox } from "./outbox.js";
 import { Pace, Patience } from "./pace.js";
 import { Player } from "./player.js";
@@ -15,12 +16,20 @@ import { Recent } from "./recent.js";
 import { Screen } from "./screen.js";
 import { Transport } from "./transport.js";
 
+/**
+ * @import { Choice, ExperimentState, Lease, Leases, Notice, Page } from "./api.js"
+ * @import { Actions } from "./controls.js"
+ * @import { Entry, Saved } from "./outbox.js"
+ * @import { State } from "./screen.js"
+ */
+
 const POLL_MS = 2_500;
 const RENEW_MS = 10_000;
 // Nobody judges two clips faster than this: a second press within it was meant for the pair before.
 const SETTLE_MS = 400;
 
 class Labeling {
+  /** @param {Page} page */
   constructor(page) {
     this.page = page;
     this.experiment = page.experiment;
@@ -32,12 +41,14 @@ class Labeling {
     this.prefetch = new Prefetch(this.api, () => this.outbox.leases);
     this.presence = new Presence();
     this.beside = new Beside(this.api, this.screen, (state) => this.#told(state));
+    this.lessons = new Lessons(page, this.api, this.player, this.screen);
     this.pace = new Pace(`rl-teacher.pace.${page.account}`);
     this.recent = new Recent(page.recent, this.outbox.of(this.experiment));
+    /** @type {ExperimentState | "stopped" | "done" | "gone"} */
     this.siteState = "running";
+    /** @type {Notice | null} */
     this.notice = null;
     this.saved = page.answered;
-    this.practice = null;
     this.recalling = false;
     this.stopped = false;
     this.away = false;
@@ -52,20 +63,20 @@ class Labeling {
     for (const lease of this.outbox.leases) this.prefetch.answered(lease);
     this.#count();
     this.outbox.flush();
-    if (this.#isNew()) await this.#teach();
+    if (this.saved === 0 && !this.recent.last && this.lessons.due) await this.#teach();
     this.#refill();
     this.beside.refresh();
   }
 
-  /** One answer by screen side. */
+  /** One answer by screen side. @param {Choice} choice */
   answer(choice) {
     if (performance.now() - this.shownAt < SETTLE_MS) return;
-    if (this.practice) {
-      this.practice.answer(choice);
+    if (this.lessons.practice) {
+      this.lessons.practice.answer(choice);
       return;
     }
     const pair = this.player.pair;
-    if (this.screen.state !== "judging") return;
+    if (this.screen.state !== "judging" || !pair?.lease) return;
     if (this.player.blocked) {
       this.player.restart();
       return;
@@ -79,7 +90,7 @@ class Labeling {
     this.screen.flash(choice);
     this.screen.announce(choice);
     if (this.pace.answered()) this.screen.suggestPause(true);
-    const lease = pair.lease.uuid;
+    const { lease } = pair;
     // The answer is kept before anything else happens; then its pair leaves the screen (`#added`).
     this.outbox.put({ kind: "label", experiment: this.experiment, uuid: newUuid(), lease, choice, response_ms, shown_ms });
   }
@@ -87,7 +98,7 @@ class Labeling {
   /** Take the last answer back; its pair returns to the screen as soon as the site has agreed. */
   undo() {
     if (this.recalling || !["judging", "loading", "empty", "offline", "paused"].includes(this.screen.state)) return;
-    if (this.practice) return;
+    if (this.lessons.practice) return;
     const label = this.recent.last;
     if (!label) {
       this.screen.say("nothing_to_undo");
@@ -98,6 +109,7 @@ class Labeling {
     this.outbox.put({ kind: "undo", experiment: this.experiment, uuid: newUuid(), label });
   }
 
+  /** @returns {Actions} */
   #actions() {
     const frame = 1 / this.page.fps;
     const { player, screen } = this;
@@ -113,79 +125,54 @@ class Labeling {
       history: () => screen.reachable && location.assign(this.page.urls.history),
       examples: () => this.#showExamples(),
       episode: () => this.beside.toggleEpisode(),
-      next: () => this.practice?.next(),
+      next: () => this.lessons.practice?.next(),
       rested: () => screen.suggestPause(false),
       warned: () => screen.warn(false),
       unsaved: () => screen.showUnsaved(),
       send: () => this.outbox.flush(),
       retry: () => this.#retry(),
       anyway: () => this.#goOn(),
-      discard: (button) => this.#discard(button.dataset.uuid),
+      discard: (button) => this.#discard(button?.dataset.uuid),
     };
   }
 
   #listen() {
-    const [answer, actions] = [(choice) => this.answer(choice), this.#actions()];
+    const answer = (/** @type {Choice} */ choice) => this.answer(choice);
+    const actions = this.#actions();
     listenToKeys(answer, actions, new CharacterKeys(new Kept(`rl-teacher.character-keys.${this.page.account}`)));
     listenToButtons(answer, actions);
-    this.outbox.addEventListener("added", ({ detail }) => this.#added(detail.entry));
-    this.outbox.addEventListener("change", () => this.#count());
-    this.outbox.addEventListener("elsewhere", () => this.#refill());
-    this.outbox.addEventListener("saved", ({ detail }) => this.#saved(detail));
-    this.outbox.addEventListener("refused", ({ detail }) => this.#refused(detail));
-    this.outbox.addEventListener("stuck", ({ detail }) => this.#stuck(detail));
-    this.outbox.addEventListener("away", () => this.#away());
-    this.outbox.addEventListener("stopped", ({ detail }) => this.#failed(detail.error));
-    this.prefetch.addEventListener("reply", ({ detail }) => this.#replied(detail));
-    this.prefetch.addEventListener("ready", () => this.#fillScreen());
-    this.prefetch.addEventListener("lost", () => this.#lost());
-    this.prefetch.addEventListener("failed", ({ detail }) => this.#failed(detail));
-    this.prefetch.addEventListener("slow", () => this.screen.say("clips_away"));
-    this.presence.addEventListener("back", () => this.#resume());
+    this.outbox.on("added", (entry) => this.#added(entry));
+    this.outbox.on("change", () => this.#count());
+    this.outbox.on("elsewhere", () => this.#refill());
+    this.outbox.on("saved", (saved) => this.#saved(saved));
+    this.outbox.on("refused", (entry, error) => this.#refused(entry, error));
+    this.outbox.on("stuck", (entry, error) => this.#stuck(entry, error));
+    this.outbox.on("away", () => this.#away());
+    this.outbox.on("stopped", (error) => this.#failed(error));
+    this.prefetch.on("reply", (reply) => this.#replied(reply));
+    this.prefetch.on("ready", () => this.#fillScreen());
+    this.prefetch.on("lost", () => this.#lost());
+    this.prefetch.on("failed", (error) => this.#failed(error));
+    this.prefetch.on("slow", () => this.screen.say("clips_away"));
+    this.presence.on("back", () => this.#resume());
     addEventListener("beforeunload", (event) => this.outbox.volatile && event.preventDefault());
     // Signing in again may have happened in another tab.
     addEventListener("focus", () => this.stopped && this.#resume());
   }
 
-  /** Whether examples and practice are still to come: nothing was answered or practiced by this account. */
-  #isNew() {
-    const { shown, practice } = this.page.lessons;
-    return shown + practice > 0 && this.saved === 0 && !this.recent.last && !this.#learned.value;
-  }
-
-  get #learned() {
-    return new Kept(`rl-teacher.learned.${this.page.account}.${this.experiment}`);
-  }
-
-  /** Examples, then the practice round; without a connection the real pairs come at once. */
+  /** Lessons come before the first answer of an account; without a connection the real pairs come at once. */
   async #teach() {
-    const { shown, practice } = this.page.lessons;
     try {
-      const examples = await this.api.examples();
-      if (shown) await showExamples(examples.filter((each) => !each.practice), (choice) => this.screen.nameOf(choice));
-      const asked = examples.filter((each) => each.practice);
-      if (practice && asked.length) await this.#practice(asked);
-      this.#learned.value = "yes";
+      await this.lessons.teach();
     } catch (error) {
       if (!(error instanceof Away)) throw error;
     }
-  }
-
-  async #practice(examples) {
-    await new Promise((resolve) => {
-      this.practice = new Practice(examples, this.player, this.screen, resolve);
-      this.practice.start();
-    });
-    this.practice = null;
-    this.screen.say("practice_done");
     this.#render();
   }
 
   async #showExamples() {
-    if (!this.page.lessons.shown) return;
     try {
-      const examples = await this.api.examples();
-      await showExamples(examples.filter((each) => !each.practice), (choice) => this.screen.nameOf(choice));
+      await this.lessons.show();
     } catch (error) {
       this.#failed(error);
     }
@@ -198,7 +185,7 @@ class Labeling {
 
   /** Whoever comes back finds the next pair where that on screen was given away. */
   #resume() {
-    if (this.practice) return;
+    if (this.lessons.practice) return;
     this.outbox.flush();
     this.#refill();
   }
@@ -218,16 +205,16 @@ class Labeling {
     this.#render();
   }
 
-  /** What is heard beside the pairs, also while nobody looks. Once it is over no page holds on to its pairs. */
+  /** Heard also while nobody looks: once it is over no page holds on to its pairs. @param {ExperimentState} state */
   #told(state) {
-    if (state !== "finished" || !["running", "paused"].includes(this.siteState) || this.practice) return;
+    if (state !== "finished" || !["running", "paused"].includes(this.siteState) || this.lessons.practice) return;
     this.prefetch.refill();
   }
 
   /** Ask for leases now, and again after a while for as long as the page is looked at. */
   async #refill() {
     clearTimeout(this.timer);
-    if (document.hidden || this.siteState === "gone" || this.practice || this.#isLeft) return;
+    if (document.hidden || this.siteState === "gone" || this.lessons.practice || this.#isLeft) return;
     await this.prefetch.refill();
     clearTimeout(this.timer);
     if (!this.stopped) this.timer = setTimeout(() => this.#refill(), this.player.pair ? RENEW_MS : POLL_MS);
@@ -245,7 +232,7 @@ class Labeling {
   }
 
   #fillScreen() {
-    if (this.practice) return;
+    if (this.lessons.practice) return;
     if (this.player.pair || this.recalling) {
       this.#render();
       return;
@@ -260,10 +247,11 @@ class Labeling {
     this.#next();
   }
 
+  /** @param {Leases} reply */
   #replied(reply) {
     this.stopped = false;
     const before = this.siteState;
-    this.siteState = ["stopped", "done"].includes(reply.notice) ? reply.notice : reply.state;
+    this.siteState = reply.notice === "stopped" || reply.notice === "done" ? reply.notice : reply.state;
     if (this.siteState !== before) this.beside.refresh();
     if (reply.notice !== this.notice) this.screen.warn(reply.notice === "warned");
     this.notice = reply.notice;
@@ -286,17 +274,19 @@ class Labeling {
     this.screen.connection(this.away ? "away" : "fine");
   }
 
-  async #saved({ entry, reply }) {
+  /** @param {Saved} saved */
+  async #saved({ kind, entry, reply }) {
     this.#connected();
     if (entry.experiment !== this.experiment) return;
     this.saved = reply.answered;
     this.#count();
-    if (entry.kind === "undo") this.beside.discount();
+    if (kind === "undo") this.beside.discount();
     else if (reply.status === "counted") this.beside.count(entry.choice);
-    if (entry.kind === "undo") await this.#recall(reply.lease);
+    if (kind === "undo") await this.#recall(reply.lease);
     this.#refill();
   }
 
+  /** @param {Lease | null} lease */
   async #recall(lease) {
     const pair = lease && (await this.prefetch.recall(lease));
     this.recalling = false;
@@ -309,23 +299,26 @@ class Labeling {
     this.#fillScreen();
   }
 
-  #refused({ entry, error }) {
+  /** @param {Entry} entry @param {Refused} error */
+  #refused(entry, error) {
     this.screen.say(entry.kind === "undo" ? "undo_refused" : "answer_refused", error.message);
     this.recent.remove(entry.uuid);
     this.recalling = false;
     this.#fillScreen();
   }
 
-  #stuck({ entry, error }) {
+  /** @param {Entry} entry @param {Error} error */
+  #stuck(entry, error) {
     this.screen.say("answer_stuck", error.message);
     if (entry.kind === "undo") this.recalling = false;
     this.#fillScreen();
   }
 
+  /** @param {string | undefined} uuid */
   #discard(uuid) {
     const entry = this.outbox.entries.find((each) => each.uuid === uuid);
     if (!entry) return;
-    this.recent.remove(uuid);
+    this.recent.remove(entry.uuid);
     this.outbox.discard(entry);
   }
 
@@ -348,6 +341,7 @@ class Labeling {
     this.#render();
   }
 
+  /** @param {unknown} error */
   #failed(error) {
     if (error instanceof Away) this.#away();
     else if (error instanceof SignedOut) this.#stop("signed-out");
@@ -358,17 +352,18 @@ class Labeling {
     this.#render();
   }
 
+  /** @param {"signed-out" | "other-account"} dialog */
   #stop(dialog) {
     this.stopped = true;
     this.recalling = false;
     this.screen.connection(dialog);
   }
 
-  /** An answer was given or taken back, here or in another tab that holds the same pairs. */
+  /** An answer was given or taken back, here or in another tab that holds the same pairs. @param {Entry} entry */
   #added(entry) {
     if (entry.experiment === this.experiment) this.recent.add(entry);
     if (entry.kind !== "label") return;
-    if (this.player.pair?.lease.uuid === entry.lease) this.#next();
+    if (this.player.pair?.lease === entry.lease) this.#next();
     this.prefetch.answered(entry.lease);
   }
 
@@ -380,7 +375,7 @@ class Labeling {
   }
 
   #render() {
-    if (this.practice) return;
+    if (this.lessons.practice) return;
     const state = this.#state();
     if (state === this.screen.state) return;
     this.screen.state = state;
@@ -389,6 +384,7 @@ class Labeling {
     else this.patience.end();
   }
 
+  /** @returns {State} */
   #state() {
     if (this.siteState === "gone") return "gone";
     if (this.recalling) return "recalling";
@@ -400,4 +396,4 @@ class Labeling {
   }
 }
 
-new Labeling(JSON.parse(document.getElementById("page").textContent)).start();
+new Labeling(written("page")).start();

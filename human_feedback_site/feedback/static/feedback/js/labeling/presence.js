@@ -1,5 +1,7 @@
 // Whether somebody sits before the page, and whether what it knows of the site may be old news.
 
+import { Emitter } from "./emitter.js";
+
 // Whoever has done nothing for so long before a pair has gone: its lease ends, and somebody else is given the pair.
 const GONE_MS = 2 * 60_000;
 // A glance at another tab: what was here goes on.
@@ -8,9 +10,13 @@ const GLANCE_MS = 5_000;
 const OLD_NEWS_MS = 40_000;
 const SIGNS_OF_LIFE = ["pointermove", "pointerdown", "keydown", "touchstart", "wheel"];
 
-/** Event: `back` (somebody has come back to the page: it looks for news at once). */
-export class Presence extends EventTarget {
+/**
+ * Event: `back` (somebody has come back to the page: it looks for news at once).
+ * @extends {Emitter<{ back: [] }>}
+ */
+export class Presence extends Emitter {
   #seenAt = Date.now();
+  /** @type {number | null} */
   #hiddenAt = document.hidden ? Date.now() : null;
   /** When the site was last asked, whether or not it answered. */
   #askedAt = Date.now();
@@ -60,8 +66,9 @@ export class Presence extends EventTarget {
     this.#back(wasAway);
   }
 
+  /** @param {boolean} wasAway */
   #back(wasAway) {
     this.#isBack ||= wasAway;
-    this.dispatchEvent(new Event("back"));
+    this.emit("back");
   }
 }

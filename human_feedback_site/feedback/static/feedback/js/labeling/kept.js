@@ -2,10 +2,12 @@
 export class Kept {
   #key;
 
+  /** @param {string} key */
   constructor(key) {
     this.#key = key;
   }
 
+  /** @returns {string | null} */
   get value() {
     try {
       return localStorage.getItem(this.#key);
@@ -14,6 +16,7 @@ export class Kept {
     }
   }
 
+  /** @param {string} value */
   set value(value) {
     try {
       localStorage.setItem(this.#key, value);

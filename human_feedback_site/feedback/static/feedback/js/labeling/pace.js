@@ -11,13 +11,15 @@ const EMPTY_MS = 3 * 60_000;
 
 export class Pace {
   #key;
+  /** @type {number[]} */
   #times;
+  /** @type {number} */
   #since;
 
   /** @param {string} key under which a reload of this tab finds it */
   constructor(key) {
     this.#key = key;
-    const { times = [], since = null } = read(key);
+    const { times = [], since = 0 } = read(key);
     this.#times = times;
     this.#since = since;
   }
@@ -64,14 +66,16 @@ export class Patience {
   }
 }
 
+/** @param {string} key */
 function read(key) {
   try {
-    return JSON.parse(sessionStorage.getItem(key)) ?? {};
+    return JSON.parse(sessionStorage.getItem(key) ?? "null") ?? {};
   } catch {
     return {}; // it lives as long as the page
   }
 }
 
+/** @param {string} key @param {{ times: number[], since: number }} value */
 function write(key, value) {
   try {
     sessionStorage.setItem(key, JSON.stringify(value));

@@ -1,25 +1,32 @@
 // The bar below the clips: pause, speed, where the clips are, full screen.
 
+import { element, part } from "../dom.js";
+
+/** @import { Player } from "./player.js" */
+
 const STEPS = 1000;
+/** @type {Record<number, string>} */
+const RATE_NAMES = { 1: "1×", 0.5: "½×", 0.25: "¼×" };
 
 export class Transport {
   #player;
-  #pause = document.querySelector("[data-action=pause]");
-  #rate = document.getElementById("rate");
-  #scrub = document.getElementById("scrub");
+  #pause = part(document, "[data-action=pause]");
+  #rate = element("rate");
+  #scrub = element("scrub", HTMLInputElement);
   #ticking = false;
 
+  /** @param {Player} player */
   constructor(player) {
     this.#player = player;
-    player.addEventListener("change", () => this.#render());
+    player.on("change", () => this.#render());
     this.#scrub.max = String(STEPS);
     this.#scrub.addEventListener("input", () => {
-      player.seek((this.#scrub.value / STEPS) * player.duration);
+      player.seek((Number(this.#scrub.value) / STEPS) * player.duration);
       this.#scrub.ariaValueText = `${player.position.toFixed(2)} s`;
     });
     // After a drag the arrows mean answers again; who came to it with the keyboard keeps it.
     this.#scrub.addEventListener("pointerup", () => this.#scrub.blur());
-    document.querySelector("[data-action=fullscreen]").hidden = !document.fullscreenEnabled;
+    part(document, "[data-action=fullscreen]").hidden = !document.fullscreenEnabled;
   }
 
   fullscreen() {
@@ -29,7 +36,7 @@ export class Transport {
 
   #render() {
     this.#pause.setAttribute("aria-pressed", String(this.#player.paused));
-    this.#rate.textContent = { 1: "1×", 0.5: "½×", 0.25: "¼×" }[this.#player.rate];
+    this.#rate.textContent = RATE_NAMES[this.#player.rate];
     this.#follow();
     if (!this.#ticking && this.#moves()) requestAnimationFrame(() => this.#tick());
     this.#ticking ||= this.#moves();

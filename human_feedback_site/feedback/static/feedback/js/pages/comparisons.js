@@ -1,10 +1,11 @@
 // The list of comparisons: clips are fetched when they come into sight, and the two of a pair play together.
 
-import "./media.js";
+import { copied } from "../dom.js";
+import "../media.js";
 
 const inSight = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
-    if (!isIntersecting) continue;
+    if (!isIntersecting || !(target instanceof HTMLVideoElement)) continue;
     inSight.unobserve(target);
     target.preload = "auto";
     if (target.paused && !target.error) target.load(); // one that was started at once is on its way
@@ -18,13 +19,14 @@ for (const clips of document.querySelectorAll(".clips")) {
     video.controls = false;
     inSight.observe(video);
   }
-  const button = document.getElementById("play").content.firstElementChild.cloneNode(true);
+  const button = copied("play");
   button.addEventListener("click", () => (videos[0].paused ? play(videos) : videos.forEach((video) => video.pause())));
   videos[0].addEventListener("play", () => clips.classList.add("playing"));
   videos[0].addEventListener("pause", () => clips.classList.remove("playing"));
   clips.append(button);
 }
 
+/** @param {HTMLVideoElement[]} videos */
 function play(videos) {
   for (const video of videos) {
     if (video.error) video.load();

@@ -2,13 +2,12 @@
 
 const filter = document.getElementById("nav-filter");
 const fold = document.querySelector("#nav-sidebar .fold");
-const unfolded = fold?.open;
 
-function unfold() {
-  fold.open = unfolded || filter.value !== "";
-}
-
-if (filter && fold) {
+if (filter instanceof HTMLInputElement && fold instanceof HTMLDetailsElement) {
+  const unfolded = fold.open;
+  const unfold = () => {
+    fold.open = unfolded || filter.value !== "";
+  };
   filter.addEventListener("input", unfold);
   setTimeout(unfold); // Django's own script remembers what was filtered last
 }

@@ -1,8 +1,10 @@
 // The next pairs: leased and fetched to the last byte, so that neither the expiry of a link nor a tunnel matters, and
 // the first of them decoded, so that the swap is immediate.
 
-import { Refused } from "./api.js";
+import { Emitter } from "./emitter.js";
 import { Pair } from "./player.js";
+
+/** @import { Api, Lease, Leases } from "./api.js" */
 
 const AHEAD = 8;
 const MOST_LEASES = 10; // in the site's hands at once
@@ -17,26 +19,32 @@ const MOST_READY = 12;
 const FIRST_ALONE_MS = 2_000;
 
 /**
- * Leases held by this page and the pairs made of them.
+ * Leases held by this page and the pairs made of them. A lease is told of by its UUID where nothing else is said.
  *
- * Events: `reply` (detail: the reply to a request for leases), `ready` (a pair may be taken), `lost` (the lease on screen
- * is lost), `failed` (detail: why leases were not given), `slow` (clips cannot be reached; it goes on trying).
+ * Events: `reply` (to a request for leases), `ready` (a pair may be taken), `lost` (the lease on screen is lost),
+ * `failed` (why leases were not given), `slow` (clips cannot be reached; it goes on trying).
+ * @extends {Emitter<{ reply: [Leases], ready: [], lost: [], failed: [unknown], slow: [] }>}
  */
-export class Prefetch extends EventTarget {
+export class Prefetch extends Emitter {
   #api;
   #pending;
+  /** @type {Pair[]} */
   #ready = [];
+  /** @type {Map<string, Promise<Pair | null>>} */
   #loading = new Map();
+  /** @type {Set<string>} */
   #answered = new Set();
+  /** @type {Map<string, number>} */
   #badLinks = new Map();
+  /** @type {Promise<void> | null} */
   #asking = null;
   #again = false;
-  /** The lease on screen. */
+  /** The lease on screen. @type {string | null} */
   shown = null;
   /** True once the site has said what there is. */
   asked = false;
 
-  /** @param {() => string[]} pending leases whose answers are still unsaved */
+  /** @param {Api} api @param {() => string[]} pending leases whose answers are still unsaved */
   constructor(api, pending) {
     super();
     this.#api = api;
@@ -54,13 +62,17 @@ export class Prefetch extends EventTarget {
 
   /** The next ready pair goes on screen; null where there is none. */
   take() {
-    const pair = this.#ready[0]?.decoded ? this.#ready.shift() : null;
-    this.shown = pair?.lease.uuid ?? null;
+    const pair = this.#ready[0]?.decoded ? this.#ready.shift() : undefined;
+    this.shown = pair?.lease ?? null;
     this.#decodeNext();
-    return pair;
+    return pair ?? null;
   }
 
-  /** A pair goes on screen out of turn; the one that was there comes next. */
+  /**
+   * A pair goes on screen out of turn; the one that was there comes next.
+   * @param {Pair} pair
+   * @param {Pair | null} current
+   */
   interrupt(pair, current) {
     if (current) {
       current.rewind();
@@ -69,26 +81,29 @@ export class Prefetch extends EventTarget {
     // The lease of one let go lives on; the site gives it to this page again when there is room for it.
     for (const far of this.#ready.splice(MOST_READY)) far.release();
     for (const far of this.#ready.slice(DECODED)) if (far.decoded) far.release();
-    this.shown = pair.lease.uuid;
+    this.shown = pair.lease;
   }
 
-  /** The lease has been answered, here or in another tab: never show it again. */
+  /** The lease has been answered, here or in another tab: never show it again. @param {string} lease */
   answered(lease) {
     this.#answered.add(lease);
     this.#drop(lease);
   }
 
-  /** The pair of an answer that was taken back, or null where its clips cannot be had now. */
+  /** The pair of an answer that was taken back, or null where its clips cannot be had now. @param {Lease} lease */
   async recall(lease) {
     this.#answered.delete(lease.uuid);
     const pair =
-      this.#ready.find((each) => each.lease.uuid === lease.uuid) ??
+      this.#ready.find((each) => each.lease === lease.uuid) ??
       (await (this.#loading.get(lease.uuid) ?? this.#load(lease)));
     this.#ready = this.#ready.filter((each) => each !== pair);
     return (await pair?.decode()) ?? null;
   }
 
-  /** Renew what is held and ask for what is missing. Calls that come while one runs make one more run, not many. */
+  /**
+   * Renew what is held and ask for what is missing. Calls that come while one runs make one more run, not many.
+   * @returns {Promise<void>}
+   */
   refill() {
     if (this.#asking) {
       this.#again = true;
@@ -106,24 +121,27 @@ export class Prefetch extends EventTarget {
 
   async #ask() {
     const unsaved = this.#pending();
-    const held = [this.shown, ...this.#ready.map((pair) => pair.lease.uuid), ...this.#loading.keys()].filter(Boolean);
+    const ours = [this.shown, ...this.#ready.map((pair) => pair.lease), ...this.#loading.keys()];
+    const held = ours.filter((lease) => lease !== null);
     const count = Math.min(MOST_LEASES, 1 + AHEAD + unsaved.length);
     try {
       const reply = await this.#api.leases({ count, held, shown: this.shown });
       this.asked = true;
       for (const uuid of reply.lost) this.#drop(uuid);
       for (const lease of reply.leases) this.#add(lease);
-      this.#emit("reply", reply);
-      if (reply.lost.includes(this.shown)) this.#emit("lost");
+      this.emit("reply", reply);
+      if (this.shown && reply.lost.includes(this.shown)) this.emit("lost");
     } catch (error) {
-      this.#emit("failed", error);
+      this.emit("failed", error);
     }
   }
 
-  #knows(uuid) {
-    return uuid === this.shown || this.#loading.has(uuid) || this.#ready.some((pair) => pair.lease.uuid === uuid);
+  /** @param {string} lease */
+  #knows(lease) {
+    return lease === this.shown || this.#loading.has(lease) || this.#ready.some((pair) => pair.lease === lease);
   }
 
+  /** @param {Lease} lease */
   async #add(lease) {
     if (this.#knows(lease.uuid) || this.#answered.has(lease.uuid)) return;
     const pair = await this.#load(lease);
@@ -137,14 +155,19 @@ export class Prefetch extends EventTarget {
     await Promise.all(this.#ready.slice(0, DECODED).map((pair) => this.#decode(pair)));
   }
 
+  /** @param {Pair} pair */
   async #decode(pair) {
     if (pair.decoded) return;
     await pair.decode();
-    if (this.#ready[0]?.decoded) this.#emit("ready");
+    if (this.#ready[0]?.decoded) this.emit("ready");
   }
 
-  /** A promise of the pair; of null where the lease was dropped on the way, or is let go to come back with new links. */
+  /**
+   * The pair; null where the lease was dropped on the way, or is let go to come back with new links.
+   * @param {Lease} lease
+   */
   #load(lease) {
+    /** @type {Promise<Pair | null>} */
     const loading = this.#prepare(lease).then((pair) => {
       const wanted = this.#loading.get(lease.uuid) === loading;
       if (wanted) this.#loading.delete(lease.uuid);
@@ -155,22 +178,27 @@ export class Prefetch extends EventTarget {
     return loading;
   }
 
+  /** @param {Lease} lease */
   async #prepare(lease) {
     // One turn of the event loop, so that the lease counts as loading before the first fetch asks whether it does.
-    await this.#turn(lease);
+    await this.#turn();
     const blobs = await Promise.all([lease.left, lease.right].map(({ url }) => this.#fetch(url, lease.uuid)));
     if (blobs.includes(null) && this.#worthNewLinks(lease.comparison)) return null;
-    return new Pair(lease, blobs);
+    return new Pair(lease.uuid, blobs);
   }
 
-  async #turn(lease) {
-    const [first] = this.#loading.values();
+  async #turn() {
+    const first = this.#loading.values().next().value;
     const alone = first && !this.shown && !this.#ready.length;
     await null;
     if (alone) await Promise.race([first, new Promise((resolve) => setTimeout(resolve, FIRST_ALONE_MS))]);
   }
 
-  /** The whole clip; null where the store refuses it. It tries while the store is away and the pair is wanted. */
+  /**
+   * The whole clip; null where the store refuses it. It tries while the store is away and the pair is wanted.
+   * @param {string} url
+   * @param {string} lease
+   */
   async #fetch(url, lease) {
     for (let wait = FIRST_WAIT_MS; this.#loading.has(lease); wait = Math.min(wait * 2, LONGEST_WAIT_MS)) {
       try {
@@ -180,26 +208,26 @@ export class Prefetch extends EventTarget {
       } catch {
         // The network or the store is away.
       }
-      if (wait > 2 * FIRST_WAIT_MS) this.#emit("slow");
+      if (wait > 2 * FIRST_WAIT_MS) this.emit("slow");
       await new Promise((resolve) => setTimeout(resolve, wait));
     }
     return null;
   }
 
-  /** A link may have expired on the way; a second refusal means that the clip is not there. */
+  /**
+   * A link may have expired on the way; a second refusal means that the clip is not there.
+   * @param {string} comparison
+   */
   #worthNewLinks(comparison) {
     const times = (this.#badLinks.get(comparison) ?? 0) + 1;
     this.#badLinks.set(comparison, times);
     return times < LINK_ATTEMPTS;
   }
 
-  #drop(uuid) {
-    this.#loading.delete(uuid);
-    const at = this.#ready.findIndex((pair) => pair.lease.uuid === uuid);
+  /** @param {string} lease */
+  #drop(lease) {
+    this.#loading.delete(lease);
+    const at = this.#ready.findIndex((pair) => pair.lease === lease);
     if (at >= 0) this.#ready.splice(at, 1)[0].release();
-  }
-
-  #emit(type, detail) {
-    this.dispatchEvent(new CustomEvent(type, { detail }));
   }
 }

@@ -1,5 +1,41 @@
 // The REST API as the labeling page uses it, and what can go wrong, as six kinds of error.
 
+/**
+ * @import { Messages } from "./screen.js"
+ *
+ * What the site tells, as far as the page reads it.
+ * @typedef {"left" | "right" | "equal" | "cant_tell"} Choice
+ * @typedef {"running" | "paused" | "finished"} ExperimentState
+ * @typedef {{ url: string }} Clip
+ * @typedef {{ uuid: string, comparison: string, left: Clip, right: Clip }} Lease
+ * @typedef {"warned" | "stopped" | "done"} Notice
+ * @typedef {{ state: ExperimentState, prompt: string, answered: number, waiting_for: number | null }} Situation
+ * @typedef {Situation & { leases: Lease[], lost: string[], notice: Notice | null }} Leases
+ * @typedef {{ status: "counted" | "surplus", answered: number }} Answered
+ * @typedef {{ lease: Lease | null, answered: number }} Undone
+ * @typedef {{ left: Clip, right: Clip, better: Choice, explanation: string, practice: boolean }} Example
+ * @typedef {{ answered: number, wanted: number }} Start
+ * @typedef {{ step: number, url: string }} Episode
+ * @typedef {{ state: ExperimentState, answered: number, wanted: number | null }} Count
+ * @typedef {Count & { start: Start | null, episodes: Episode[] }} Progress
+ *
+ * What it has written into the labeling page.
+ * @typedef {object} Page
+ * @property {string} experiment
+ * @property {string} account
+ * @property {number} answered
+ * @property {string[]} recent what can be taken back, oldest first
+ * @property {number} fps
+ * @property {{ shown: number, practice: number }} lessons how many there are
+ * @property {string} csrf_cookie
+ * @property {Record<string, string>} urls
+ * @property {Messages} messages
+ *
+ * What it is told.
+ * @typedef {{ count: number, held: string[], shown: string | null }} Wish
+ * @typedef {{ uuid: string, lease: string, choice: Choice, response_ms: number, shown_ms: number }} Answer
+ */
+
 const TIMEOUT_MS = 15_000;
 const NO_CONSENT = "urn:rl-teacher:no-consent";
 const TRY_LATER = [408, 425, 429];
@@ -26,27 +62,32 @@ export class Api {
     this.token = cookie(csrf_cookie);
   }
 
+  /** @param {Wish} body @returns {Promise<Leases>} */
   leases(body) {
     return this.#post(this.urls.leases, body);
   }
 
+  /** @param {Answer} body @returns {Promise<Answered>} */
   label(body) {
     return this.#post(this.urls.labels, body);
   }
 
+  /** @param {string} label @param {{ uuid: string }} body @returns {Promise<Undone>} */
   undo(label, body) {
     return this.#post(`${this.urls.labels}/${encodeURIComponent(label)}/undo`, body);
   }
 
-  /** Pairs that explain the instruction, and those to practice on. */
+  /** Pairs that explain the instruction, and those to practice on. @returns {Promise<Example[]>} */
   async examples() {
     return (await this.#get(this.urls.examples)).items;
   }
 
+  /** @returns {Promise<Progress>} */
   progress() {
     return this.#get(this.urls.progress);
   }
 
+  /** @param {string} url @param {unknown} body */
   async #post(url, body) {
     // Signing in changes the token, so a new token may mean a new account: nothing is sent under a stranger's name.
     if (cookie(this.cookie) !== this.token) await this.#checkAccount();
@@ -66,6 +107,7 @@ export class Api {
     throw new (passes ? Away : Stuck)(`HTTP ${reply.status}`);
   }
 
+  /** @param {string} url */
   async #get(url) {
     const reply = await request(url, { headers: { Accept: "application/json" }, cache: "no-store" });
     if (!reply.ok) throw new Away(`HTTP ${reply.status}`);
@@ -89,20 +131,25 @@ export function newUuid() {
   return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
 }
 
+/** @param {string} name */
 function cookie(name) {
   const found = document.cookie.split("; ").find((each) => each.startsWith(`${name}=`));
   return found?.slice(name.length + 1) ?? "";
 }
 
+/** @param {string} url @param {RequestInit} options */
 async function request(url, options) {
   try {
     return await fetch(url, { credentials: "same-origin", signal: AbortSignal.timeout(TIMEOUT_MS), ...options });
   } catch (error) {
-    throw new Away(error.message);
+    throw new Away(error instanceof Error ? error.message : String(error));
   }
 }
 
-/** What the site itself said no to; null for anything else, such as a proxy's 404 or a wrong host: that may pass. */
+/**
+ * What the site itself said no to; null for anything else, such as a proxy's 404 or a wrong host: that may pass.
+ * @param {Response} reply
+ */
 async function refusal(reply) {
   if (!reply.headers.get("Content-Type")?.startsWith("application/problem+json")) return null;
   const problem = await json(reply);
@@ -111,6 +158,7 @@ async function refusal(reply) {
   return final ? problem : null;
 }
 
+/** @param {Response} reply */
 async function json(reply) {
   try {
     return await reply.json();

@@ -3,6 +3,9 @@
 // knows each by its UUID.
 
 import { Away, OtherAccount, Refused, SignedOut, Stuck } from "./api.js";
+import { Emitter } from "./emitter.js";
+
+/** @import { Answer, Answered, Api, Undone } from "./api.js" */
 
 const FIRST_WAIT_MS = 1_000;
 const LONGEST_WAIT_MS = 30_000;
@@ -10,25 +13,39 @@ const LONGEST_WAIT_MS = 30_000;
 const MOST_STUCK = 3;
 
 /**
- * Events: `added` {entry} (here or in another tab), `change` (what is unsaved has changed), `saved` {entry, reply},
- * `elsewhere` (another tab has something saved), `refused` {entry, error}, `stuck` {entry, error} (something on the way
- * refuses this one: later ones go first from now on), `away`, `stopped` {error} (signed out or another account: nothing
- * is sent until `flush` is called again).
- *
- * An entry is {uuid, at, kind: "label", experiment, lease, choice, response_ms, shown_ms} or
- * {uuid, at, kind: "undo", experiment, label}.
+ * @typedef {{ kind: "label", experiment: string } & Answer} LabelEntry
+ * @typedef {{ kind: "undo", experiment: string, uuid: string, label: string }} UndoEntry
+ * @typedef {LabelEntry | UndoEntry} Entry
+ * @typedef {Entry & { at: number }} KeptEntry one with the time it was given at
+ * @typedef {{ kind: "label", entry: LabelEntry, reply: Answered }} SavedLabel
+ * @typedef {{ kind: "undo", entry: UndoEntry, reply: Undone }} SavedUndo
+ * @typedef {SavedLabel | SavedUndo} Saved
  */
-export class Outbox extends EventTarget {
+
+/**
+ * Events: `added` (here or in another tab), `change` (what is unsaved has changed), `saved`, `elsewhere` (another tab
+ * has something saved), `refused`, `stuck` (something on the way refuses this one: later ones go first from now on),
+ * `away`, `stopped` (signed out or another account: nothing is sent until `flush` is called again).
+ * @extends {Emitter<{
+ *   added: [Entry], change: [], saved: [Saved], elsewhere: [], refused: [Entry, Refused], stuck: [Entry, Stuck],
+ *   away: [], stopped: [SignedOut | OtherAccount],
+ * }>}
+ */
+export class Outbox extends Emitter {
   #api;
   #prefix;
   #sending = false;
-  /** How often, and why last, something refused an entry; by its UUID. */
+  /**
+   * How often, and why last, something refused an entry; by its UUID.
+   * @type {Map<string, { times: number, reason: string }>}
+   */
   #stuck = new Map();
   /** True from a failure to send until something is sent. */
   away = false;
   #timer = 0;
   #wait = FIRST_WAIT_MS;
 
+  /** @param {Api} api */
   constructor(api) {
     super();
     this.#api = api;
@@ -36,24 +53,24 @@ export class Outbox extends EventTarget {
     addEventListener("storage", ({ key, newValue }) => {
       if (!key?.startsWith(this.#prefix)) return;
       // The entry comes with the event: in the storage it may be gone already, sent by the other tab.
-      if (newValue) this.#emit("added", { entry: JSON.parse(newValue) });
-      this.#emit("change");
-      if (!newValue) this.#emit("elsewhere");
+      if (newValue) this.emit("added", JSON.parse(newValue));
+      this.emit("change");
+      if (!newValue) this.emit("elsewhere");
     });
     addEventListener("online", () => this.flush());
   }
 
-  /** Every unsaved entry of this account, in the order given, whatever its experiment. */
+  /** Every unsaved entry of this account, in the order given, whatever its experiment. @returns {KeptEntry[]} */
   get entries() {
     return memory
       .keys()
       .filter((key) => key.startsWith(this.#prefix))
       .map((key) => memory.get(key))
-      .filter(Boolean)
+      .filter((entry) => entry !== null)
       .sort((a, b) => a.at - b.at);
   }
 
-  /** Those of one experiment. */
+  /** Those of one experiment. @param {string} experiment */
   of(experiment) {
     return this.entries.filter((entry) => entry.experiment === experiment);
   }
@@ -68,21 +85,21 @@ export class Outbox extends EventTarget {
     return [...memory.map.keys()].some((key) => key.startsWith(this.#prefix));
   }
 
-  /** Keep an entry, then send it. Returns once it is kept. */
+  /** Keep an entry, then send it. Returns once it is kept. @param {Entry} entry */
   put(entry) {
     const last = this.entries.at(-1)?.at ?? 0;
     memory.set(this.#prefix + entry.uuid, { ...entry, at: Math.max(Date.now(), last + 1) });
-    this.#emit("added", { entry });
-    this.#emit("change");
+    this.emit("added", entry);
+    this.emit("change");
     this.flush();
   }
 
-  /** Why an entry is not sent although the site is there; undefined for others. */
+  /** Why an entry is not sent although the site is there; undefined for others. @param {Entry} entry */
   obstacle(entry) {
     return this.#stuck.get(entry.uuid)?.reason;
   }
 
-  /** Give an entry up. */
+  /** Give an entry up. @param {Entry} entry */
   discard(entry) {
     this.#forget(entry);
   }
@@ -106,51 +123,58 @@ export class Outbox extends EventTarget {
     }
   }
 
-  /** What is stuck comes last; what takes an answer back comes after that answer. */
+  /** What is stuck comes last; what takes an answer back comes after that answer. @param {Set<string>} tried */
   #next(tried) {
     const entries = this.entries;
-    const ready = entries.filter(({ uuid, label }) => !tried.has(uuid) && !entries.some((each) => each.uuid === label));
-    const times = ({ uuid }) => this.#stuck.get(uuid)?.times ?? 0;
+    const given = new Set(entries.map(({ uuid }) => uuid));
+    const ready = entries.filter((each) => !tried.has(each.uuid) && !(each.kind === "undo" && given.has(each.label)));
+    const times = (/** @type {Entry} */ { uuid }) => this.#stuck.get(uuid)?.times ?? 0;
     return ready.sort((a, b) => times(a) - times(b) || a.at - b.at)[0];
   }
 
-  /** Returns false where something on the way refuses it. */
+  /** Returns false where something on the way refuses it. @param {Entry} entry */
   async #send(entry) {
-    const { uuid, kind, lease, choice, response_ms, shown_ms, label } = entry;
+    const { uuid } = entry;
     try {
-      const reply =
-        kind === "undo"
-          ? await this.#api.undo(label, { uuid })
-          : await this.#api.label({ uuid, lease, choice, response_ms, shown_ms });
+      const saved = await this.#deliver(entry);
       this.#forget(entry);
       this.#wait = FIRST_WAIT_MS;
       this.away = false;
-      this.#emit("saved", { entry, reply });
+      this.emit("saved", saved);
       return true;
     } catch (error) {
       if (error instanceof Stuck) {
         this.#stuck.set(uuid, { times: (this.#stuck.get(uuid)?.times ?? 0) + 1, reason: error.message });
-        this.#emit("stuck", { entry, error });
-        this.#emit("change");
+        this.emit("stuck", entry, error);
+        this.emit("change");
         return false;
       }
       if (!(error instanceof Refused)) throw error;
       // The site has spoken: keeping it would hold up every later answer for ever.
       this.#forget(entry);
-      this.#emit("refused", { entry, error });
+      this.emit("refused", entry, error);
       return true;
     }
   }
 
+  /** @param {Entry} entry @returns {Promise<Saved>} */
+  async #deliver(entry) {
+    const { uuid } = entry;
+    if (entry.kind === "undo") return { kind: "undo", entry, reply: await this.#api.undo(entry.label, { uuid }) };
+    const { lease, choice, response_ms, shown_ms } = entry;
+    return { kind: "label", entry, reply: await this.#api.label({ uuid, lease, choice, response_ms, shown_ms }) };
+  }
+
+  /** @param {unknown} error */
   #later(error) {
     this.away = false;
     if (error instanceof SignedOut || error instanceof OtherAccount) {
-      this.#emit("stopped", { error });
+      this.emit("stopped", error);
       return;
     }
     if (!(error instanceof Away)) throw error;
     this.away = true;
-    this.#emit("away");
+    this.emit("away");
     this.#again();
   }
 
@@ -159,19 +183,17 @@ export class Outbox extends EventTarget {
     this.#wait = Math.min(this.#wait * 2, LONGEST_WAIT_MS);
   }
 
+  /** @param {Entry} entry */
   #forget(entry) {
     memory.delete(this.#prefix + entry.uuid);
     this.#stuck.delete(entry.uuid);
-    this.#emit("change");
-  }
-
-  #emit(type, detail) {
-    this.dispatchEvent(new CustomEvent(type, { detail }));
+    this.emit("change");
   }
 }
 
 // localStorage, or a map where the browser forbids or has filled it: then answers live as long as the page.
 const memory = {
+  /** @type {Map<string, KeptEntry>} */
   map: new Map(),
   keys() {
     try {
@@ -180,14 +202,17 @@ const memory = {
       return [...this.map.keys()];
     }
   },
+  /** @param {string} key @returns {KeptEntry | null} */
   get(key) {
-    if (this.map.has(key)) return this.map.get(key);
+    const held = this.map.get(key);
+    if (held) return held;
     try {
-      return JSON.parse(localStorage.getItem(key));
+      return JSON.parse(localStorage.getItem(key) ?? "null");
     } catch {
       return null;
     }
   },
+  /** @param {string} key @param {KeptEntry} value */
   set(key, value) {
     try {
       localStorage.setItem(key, JSON.stringify(value));
@@ -195,6 +220,7 @@ const memory = {
       this.map.set(key, value);
     }
   },
+  /** @param {string} key */
   delete(key) {
     this.map.delete(key);
     try {
