@@ -66,9 +66,8 @@ def versions() -> dict[str, str]:
 def built(point: Point, runs_dir: str) -> Iterator[Run]:
     """A run of ours that has not begun."""
     console = Console(quiet=True)
-    config, task = check(point.config(runs_dir), console)
-    settings = RunSettings(config, uuid.uuid4())
-    with prepared_directory(settings), build_run(settings, task, console) as run:
+    plan = check(RunSettings(point.config(runs_dir), uuid.uuid4()), console)
+    with prepared_directory(plan.settings), build_run(plan, console) as run:
         yield run
 
 

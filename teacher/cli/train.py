@@ -1,7 +1,6 @@
 """Train an agent: what ``teach`` does once its settings are read. It imports torch, so it loads last."""
 
 import contextlib
-import dataclasses
 import os
 import shlex
 import shutil
@@ -66,10 +65,9 @@ def _run(read: Callable[[], RunSettings], followers: Followers) -> int:
     console = Console(soft_wrap=True)
     try:
         settings = read()
-        config, task = check(settings.config, console, settings.refused)
-        settings = dataclasses.replace(settings, config=config)
-        with prepared_directory(settings), build_run(settings, task, console, followers) as run:
-            return _teach(run, _resume_line(config, followers.ranks))
+        plan = check(settings, console)
+        with prepared_directory(plan.settings), build_run(plan, console, followers) as run:
+            return _teach(run, _resume_line(plan.config, followers.ranks))
     except (TeacherError, AgentError) as error:
         print(f"teach: {error}", file=sys.stderr)
         return error.exit_status if isinstance(error, TeacherError) else 1

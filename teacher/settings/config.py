@@ -290,6 +290,18 @@ class TeachConfig:
         return self.policy is not None or self.demonstrations is not None
 
     @property
+    def make_kwargs(self) -> dict[str, Any]:
+        """Arguments of ``gymnasium.make`` and of this project's own wrappers."""
+        own = {
+            "max_episode_steps": self.max_episode_steps,
+            "fixed_horizon": self.fixed_horizon,
+            "obs_transform": self.obs_transform,
+        }
+        return named_values(self.env_kwargs) | {
+            name: value for name, value in own.items() if value is not None
+        }
+
+    @property
     def slug(self) -> str:
         """The environment's id as a folder name and as a part of an address."""
         return slug(self.env_id)

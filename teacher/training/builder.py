@@ -14,7 +14,6 @@ from teacher.data.ledger import LEDGER_NAME, Ledger
 from teacher.data.preferences import PreferenceDataset
 from teacher.data.segments import SegmentPool
 from teacher.envs.exploration import Explorer
-from teacher.envs.tasks import TaskInfo
 from teacher.errors import ConfigError
 from teacher.files import locked_folder, remove_held
 from teacher.labeling.client import ExperimentSettings
@@ -29,14 +28,15 @@ from teacher.labeling.people import (
 from teacher.queries.collector import Collector
 from teacher.queries.judges import Judge, ScriptedTeacher, value_of
 from teacher.queries.learning import PreferenceLearning
-from teacher.queries.schedules import make_schedule
 from teacher.queries.synthetic import SyntheticTeacher
 from teacher.settings.config import RunSettings, TeachConfig, load_config, refuse_existing, save_config
 from teacher.settings.teachers import RETURNS_REMEMBERED
 from teacher.training.multiprocess import Followers
-from teacher.training.parts import make_predictor, segment_length
+from teacher.training.parts import make_predictor, schedule_of
+from teacher.training.plan import RunPlan
 from teacher.training.run import Run, Teaching
 from teacher.training.start import check, warm_start_of
+from teacher.training.warmstart import PLOT_NAME
 
 POOL_BYTES = 2**30  # reached by segments of images, and hardly ever by those of numbers
 
@@ -59,9 +59,8 @@ def open_run(source: TeachConfig | str | Path, console: Console | None = None) -
         refuse_existing(source)
     else:
         settings = RunSettings(*load_config(Path(source)), resumed=True)
-    config, task = check(settings.config, console)
-    settings = dataclasses.replace(settings, config=config)
-    with prepared_directory(settings), build_run(settings, task, console) as run:
+    plan = check(settings, console)
+    with prepared_directory(plan.settings), build_run(plan, console) as run:
         yield run
         run.save()
 
@@ -113,9 +112,7 @@ def _has_begun(config: TeachConfig) -> bool:
         return ledger.total() > 0
 
 
-def build_run(
-    settings: RunSettings, task: TaskInfo, console: Console, followers: Followers | None = None
-) -> Run:
+def build_run(plan: RunPlan, console: Console, followers: Followers | None = None) -> Run:
     """Put the run together; it closes what is opened here.
 
     Where it has a checkpoint it goes on from that, else it begins from what its settings name. Without
@@ -123,26 +120,26 @@ def build_run(
     """
     followers = followers or Followers()
     torch.set_num_threads(1)  # networks this small only lose by more
-    start = warm_start_of(settings.config)
-    config = dataclasses.replace(settings.config, device=followers.ranks.device(settings.config.device))
+    config = plan.config
+    start = warm_start_of(config)
+    here = dataclasses.replace(config, device=followers.ranks.device(config.device))
+    plan = dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, config=here))
     with contextlib.ExitStack() as parts:
         if config.predictor == "rl":
-            run = Run(config, task, console, parts, followers)
+            run = Run(plan, console, parts, followers)
         else:
-            run = _taught_run(dataclasses.replace(settings, config=config), task, console, parts, followers)
+            run = _taught_run(plan, console, parts, followers)
         if start is not None:
-            start.give(run.agent, console)
+            start.give(run.agent, console, config.seed, config.run_dir / PLOT_NAME)
             run.save()  # so that a resumed run does not do it again
-        followers.begin(settings.config, run.env_seed, run.agent)
+        followers.begin(config, run.env_seed, run.agent)
         run.own(parts.pop_all())
     return run
 
 
-def _taught_run(
-    settings: RunSettings, task: TaskInfo, console: Console, parts: contextlib.ExitStack, followers: Followers
-) -> Run:
+def _taught_run(plan: RunPlan, console: Console, parts: contextlib.ExitStack, followers: Followers) -> Run:
     """Put together a run that learns from labels."""
-    config = settings.config
+    config = plan.config
     ledger = parts.enter_context(
         contextlib.closing(Ledger(config.run_dir / LEDGER_NAME, hard_labels=config.hard_labels))
     )
@@ -150,38 +147,39 @@ def _taught_run(
     if config.predictor == "synth":
         collector: Collector = SyntheticTeacher(ledger, config.seed, _judge(config, ledger))
     else:
-        collector, site = _people(settings, task, ledger, parts)
-    teaching = _learning(config, task, ledger, collector)
-    explorer = _explorer(config, task, ledger)
+        collector, site = _people(plan, ledger, parts)
+    teaching = _learning(plan, ledger, collector)
+    explorer = _explorer(plan, ledger)
     parts.callback(explorer.close)
-    run = Run(config, task, console, parts, followers, teaching)
+    run = Run(plan, console, parts, followers, teaching)
     run.explorer = explorer
     if site is not None:
         run.address, run.welcome = site
     return run
 
 
-def _learning(config: TeachConfig, task: TaskInfo, ledger: Ledger, collector: Collector) -> Teaching:
+def _learning(plan: RunPlan, ledger: Ledger, collector: Collector) -> Teaching:
+    config = plan.config
     dataset = PreferenceDataset(config.reward.max_preferences)
     dataset.upsert(ledger.targets())
     return PreferenceLearning(
         ledger,
         collector,
         dataset,
-        SegmentPool(segment_length(config, task), seed=config.seed, max_bytes=POOL_BYTES),
-        make_schedule(config),
-        make_predictor(config, task),
+        SegmentPool(plan.segment_length, seed=config.seed, max_bytes=POOL_BYTES),
+        schedule_of(config),
+        make_predictor(plan),
         queries=config.queries,
     )
 
 
 def _people(
-    settings: RunSettings, task: TaskInfo, ledger: Ledger, parts: contextlib.ExitStack
+    plan: RunPlan, ledger: Ledger, parts: contextlib.ExitStack
 ) -> tuple[Collector, tuple[str, list[str]]]:
     """Open the site for people; returns also the address where they label, and lines to print."""
-    config = settings.config
+    config, settings = plan.config, plan.settings
     site = open_site(_site_options(config), ledger, parts)
-    experiment = _experiment(config, settings.run_id, task)
+    experiment = _experiment(config, settings.run_id, plan.task.fps)
     if settings.reopen:
         reopen_experiment(site, ledger, experiment)
     collector = ask_people(site, ledger, experiment, parts, value_of(config.manner))
@@ -202,10 +200,10 @@ def _judge(config: TeachConfig, ledger: Ledger) -> Judge:
     return ScriptedTeacher(manner, config.seed, seen)
 
 
-def _explorer(config: TeachConfig, task: TaskInfo, ledger: Ledger) -> Explorer:
+def _explorer(plan: RunPlan, ledger: Ledger) -> Explorer:
     """Steps for questions only; a resumed run makes them in other episodes than before."""
-    queries = config.queries
-    return Explorer(task, (config.seed, ledger.total()), queries.switch_prob, queries.random_prob)
+    queries = plan.config.queries
+    return Explorer(plan.task, (plan.config.seed, ledger.total()), queries.switch_prob, queries.random_prob)
 
 
 def _site_options(config: TeachConfig) -> SiteOptions:
@@ -220,14 +218,14 @@ def _site_options(config: TeachConfig) -> SiteOptions:
     )
 
 
-def _experiment(config: TeachConfig, run_id: uuid.UUID, task: TaskInfo) -> ExperimentSettings:
+def _experiment(config: TeachConfig, run_id: uuid.UUID, fps: int) -> ExperimentSettings:
     return ExperimentSettings(
         name=config.experiment,
         run_id=run_id,
         env_id=config.env_id,
         prompt=config.prompt,
         n_labels=config.n_labels,
-        fps=task.fps,
+        fps=fps,
         has_true_reward=True,
         gold_rate=config.gold or None,
         pretrain_labels=config.num_pretrain_labels,

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import signal
 import sys
+import uuid
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -16,11 +17,11 @@ from agents.distributed import ALONE, Ranks
 from agents.errors import AgentError, RankLostError
 from agents.on_policy import OnPolicyAgent
 from teacher.data.checkpoint import State, dump_state, parse_state
-from teacher.envs.tasks import task_of
 from teacher.errors import TeacherError
 from teacher.reward.predictor import RewardPredictor
-from teacher.settings.config import TeachConfig, from_fields
+from teacher.settings.config import RunSettings, TeachConfig, from_fields
 from teacher.training.parts import make_agent, make_envs, make_predictor, predicted_rewards
+from teacher.training.plan import RunPlan, task_of
 
 
 class Followers:
@@ -87,8 +88,9 @@ def _take_part(ranks: Ranks, beginning: State) -> int:
     config = from_fields(beginning["config"])
     config = dataclasses.replace(config, device=ranks.device(config.device))
     task = dataclasses.replace(task_of(config), captures=False)  # only rank 0 has anything to show
-    predictor = None if config.predictor == "rl" else make_predictor(config, task)
-    with contextlib.closing(make_envs(config, task, beginning["env_seed"], ranks)) as envs:
+    plan = RunPlan(RunSettings(config, uuid.UUID(int=0)), task)
+    predictor = None if config.predictor == "rl" else make_predictor(plan)
+    with contextlib.closing(make_envs(plan, beginning["env_seed"], ranks)) as envs:
         agent = make_agent(config, envs)
         agent.ranks = ranks
         agent.load_state_dict(beginning["agent"])

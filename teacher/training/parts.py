@@ -18,31 +18,42 @@ from agents.trpo import TRPO
 from teacher.data.steps import Steps, StepsBatch
 from teacher.envs.episodes import EpisodeRecorder
 from teacher.envs.families import base_env_id
-from teacher.envs.tasks import TaskInfo, make_vector_env
-from teacher.envs.trial import usual_length
+from teacher.envs.tasks import make_vector_env
+from teacher.queries.schedules import LabelSchedule, make_schedule
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config import TeachConfig
 from teacher.settings.functions import named_function
+from teacher.training.plan import RunPlan
 
 
-def make_envs(
-    config: TeachConfig, task: TaskInfo, seed: int | Sequence[int], ranks: Ranks
-) -> EpisodeRecorder:
+def make_envs(plan: RunPlan, seed: int | Sequence[int], ranks: Ranks) -> EpisodeRecorder:
     """Make the environments of one rank, as many as suit the task."""
-    part = (ranks.rank, ranks.size)
+    task, part = plan.task, (ranks.rank, ranks.size)
     num_envs = _defaults(task.env_id, task.observation_space).num_envs
-    return make_vector_env(task, num_envs, seed, config.workers, part=part)
+    return make_vector_env(task, num_envs, seed, plan.config.workers, part=part)
 
 
-def make_predictor(config: TeachConfig, task: TaskInfo) -> RewardPredictor:
+def make_predictor(plan: RunPlan) -> RewardPredictor:
     """Make the untrained predictor of a run.
 
     Raises:
         ConfigError: the function of ``--network`` cannot be used.
     """
+    config, task = plan.config, plan.task
     network = None if config.network is None else named_function(config.network, "--network")
     spaces = task.observation_space, task.action_space
     return RewardPredictor(*spaces, config.reward, config.seed, config.device, network)
+
+
+def schedule_of(config: TeachConfig) -> LabelSchedule:
+    """Return the label schedule that the settings ask for."""
+    ends = [(stage.num_timesteps, stage.n_labels) for stage in config.stages]
+    return make_schedule(
+        config.schedule,
+        config.num_pretrain_labels,
+        [*ends, (config.num_timesteps, config.n_labels)],
+        [stage.step for stage in config.stages],
+    )
 
 
 def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> OnPolicyAgent:
@@ -54,11 +65,6 @@ def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> OnPolicyAgent:
         return TRPO(envs, replace(trpo, **own), config.seed, config.device)
     ppo = row.ppo_for(config.num_timesteps, normalize_rewards=is_true)
     return PPO(envs, replace(ppo, **own), config.seed, config.device)
-
-
-def segment_length(config: TeachConfig, task: TaskInfo) -> int:
-    """Return the steps of a segment: as given, else the given seconds at the task's clip rate."""
-    return config.segment_steps or usual_length(config.segment_seconds, task.fps)
 
 
 def predicted_rewards(predictor: RewardPredictor, rollout: Rollout) -> NDArray[np.float64]:

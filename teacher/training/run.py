@@ -14,16 +14,15 @@ from agents.rollout import Rollout
 from teacher.data.checkpoint import CHECKPOINT_NAME, State, load_state, restoring, save_state
 from teacher.data.ledger import Ledger
 from teacher.envs.exploration import Explorer
-from teacher.envs.tasks import TaskInfo
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import counted
 from teacher.queries.judges import goal_of, true_return
 from teacher.queries.learning import PreferenceLearning
-from teacher.settings.config import TeachConfig
 from teacher.training.console import RunConsole
 from teacher.training.metrics import BEHAVIOUR_TAG, TRUE_RETURN_TAG, Metrics
 from teacher.training.multiprocess import Followers
-from teacher.training.parts import make_agent, make_envs, segment_length
+from teacher.training.parts import make_agent, make_envs
+from teacher.training.plan import RunPlan
 from teacher.training.statistics import EpisodeStatistics
 from teacher.training.terminal import waiting
 from teacher.training.timing import ProgressFile, RoundTimer
@@ -39,8 +38,7 @@ class Run:
     """Everything that one run consists of; a context manager that closes all of it.
 
     Args:
-        config: the settings.
-        task: the environment.
+        plan: its settings and its environment.
         console: printed to.
         parts: closes what the run opens; :meth:`own` makes it the run's.
         followers: the other processes that train the agent.
@@ -58,16 +56,16 @@ class Run:
 
     def __init__(
         self,
-        config: TeachConfig,
-        task: TaskInfo,
+        plan: RunPlan,
         console: Console,
         parts: contextlib.ExitStack,
         followers: Followers,
         teaching: Teaching | None = None,
     ) -> None:
-        self.config, self.task, self.followers, self.teaching = config, task, followers, teaching
+        config = self.config = plan.config
+        self.task, self.followers, self.teaching = plan.task, followers, teaching
         self.console = RunConsole(console)
-        self.segment_length = segment_length(config, task)
+        self.segment_length = plan.segment_length
         self.statistics = EpisodeStatistics(true_return if teaching is None else goal_of(config.manner))
         self.fits_used = 0
         """Fits of the predictor before the last update of the agent."""
@@ -80,7 +78,7 @@ class Run:
             # A resumed run begins new episodes; with the seeds it began with they would be the old ones.
             with restoring(self._checkpoint):
                 self.env_seed = [config.seed, _RESUMED, int(state["agent"]["total_steps"])]
-        self.envs = make_envs(config, task, self.env_seed, followers.ranks)
+        self.envs = make_envs(plan, self.env_seed, followers.ranks)
         parts.callback(self.envs.close)
         self.agent = make_agent(config, self.envs)
         self.agent.ranks = followers.ranks
@@ -109,7 +107,13 @@ class Run:
 
     def _open_videos(self, parts: contextlib.ExitStack) -> EpisodeVideos:
         show = None if self.teaching is None else self.teaching.collector.show
-        videos = EpisodeVideos(self.config, self.task, self.console.rich, show)
+        videos = EpisodeVideos(
+            self.config.run_dir / "videos",
+            self.config.num_timesteps,
+            self.task.fps,
+            self.console.rich,
+            show,
+        )
         parts.callback(videos.close)
         return videos
 

@@ -134,9 +134,10 @@ def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRu
                     "gold": 0.0,
                 }
             )
-            config, task = check(config, QUIET)
-            parts.enter_context(prepared_directory(RunSettings(config, uuid.uuid4())))
-            run = parts.enter_context(build_run(RunSettings(config, uuid.uuid4()), task, QUIET))
+            plan = check(RunSettings(config, uuid.uuid4()), QUIET)
+            config = plan.config
+            parts.enter_context(prepared_directory(plan.settings))
+            run = parts.enter_context(build_run(plan, QUIET))
             run.config = TeachConfig(
                 **{**vars(config), "predictor": "human", "gold": settings.get("gold", 0.0)}
             )

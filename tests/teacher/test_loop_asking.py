@@ -27,6 +27,7 @@ from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.options import QueryConfig, RewardConfig
 from teacher.training import loop, pretraining
 from teacher.training.builder import build_run, prepared_directory
+from teacher.training.plan import RunPlan
 from teacher.training.run import Run, Teaching
 from teacher.training.start import check
 
@@ -58,9 +59,10 @@ def make_run(tmp_path: Path) -> Iterator[MakeRun]:
                 }
             )
             console = Console(width=300, file=io.StringIO())
-            config, task = check(config, console)
-            parts.enter_context(prepared_directory(RunSettings(config, uuid.uuid4())))
-            run = parts.enter_context(build_run(RunSettings(config, uuid.uuid4()), task, console))
+            plan = check(RunSettings(config, uuid.uuid4()), console)
+            config = plan.config
+            parts.enter_context(prepared_directory(plan.settings))
+            run = parts.enter_context(build_run(plan, console))
             run.agent.config = dataclasses.replace(run.agent.config, num_steps=64)
             assert run.teaching is not None
             return run, run.teaching
@@ -242,7 +244,7 @@ def test_a_resumed_run_goes_on_asking_of_new_segments(make_run: MakeRun) -> None
     assert loop.train(run)
     run.save()
     config = dataclasses.replace(run.config, num_timesteps=980, n_labels=60)
-    resumed = build_run(RunSettings(config, uuid.uuid4()), run.task, run.console.rich)
+    resumed = build_run(RunPlan(RunSettings(config, uuid.uuid4()), run.task), run.console.rich)
     with resumed:
         assert loop.train(resumed)
         assert resumed.teaching is not None
@@ -260,7 +262,7 @@ def test_a_schedule_that_was_lost_is_missed_until_it_is_set_again(make_run: Make
     assert "--schedule" not in said(run)
     run.save()
     for schedule in (None, teaching.schedule):
-        with build_run(RunSettings(run.config, uuid.uuid4()), run.task, run.console.rich) as resumed:
+        with build_run(RunPlan(RunSettings(run.config, uuid.uuid4()), run.task), run.console.rich) as resumed:
             assert resumed.teaching is not None
             if schedule is not None:
                 resumed.teaching.schedule = schedule
@@ -279,7 +281,7 @@ def test_comparisons_that_the_ledger_lost_are_missed(make_run: MakeRun, tmp_path
         journal = config.run_dir / f"{teaching.ledger.path.name}-wal"
         if damage:
             journal.write_bytes(journal.read_bytes()[: journal.stat().st_size // 2])
-        with build_run(RunSettings(config, uuid.uuid4()), run.task, run.console.rich) as resumed:
+        with build_run(RunPlan(RunSettings(config, uuid.uuid4()), run.task), run.console.rich) as resumed:
             assert resumed.teaching is not None
             assert (resumed.teaching.forgotten > 0) == damage
             assert resumed.teaching.ledger.total() == 40 - resumed.teaching.forgotten
