@@ -1,4 +1,4 @@
-"""Teach a PPO in one file, in the manner of CleanRL, which steps a vector environment and knows no more.
+"""Teach a PPO in one file, in the style of CleanRL, which steps a vector environment and knows no more.
 
 The one wrapper around its environments is what teaches it. Labels are made from the true reward here.
 """

@@ -20,7 +20,7 @@ from teacher.errors import (
     StorageError,
     TeacherError,
     UndecidedError,
-    counted,
+    pluralize,
 )
 from teacher.settings.arguments import INTERRUPTED
 from teacher.settings.config import RunSettings, TeachConfig
@@ -133,7 +133,7 @@ def _labels_of(run: Run) -> str:
     if run.teaching is None:
         return ""
     given, wanted = run.teaching.ledger.usable(), run.config.n_labels
-    return f" with {counted(given, 'label') if wanted is None else f'{given:,} of {wanted:,} labels'}"
+    return f" with {pluralize(given, 'label') if wanted is None else f'{given:,} of {wanted:,} labels'}"
 
 
 def _train_or_save(run: Run, resume: str) -> bool:
@@ -171,7 +171,7 @@ def _greet(run: Run) -> None:
     """Say once what runs, where people label, and where to look."""
     config, print_ = run.config, run.console.print
     verb = "Going on with" if run.agent.total_steps else "Training"
-    segments = "" if run.teaching is None else f" in segments of {counted(run.segment_length, 'step')}"
+    segments = "" if run.teaching is None else f" in segments of {pluralize(run.segment_length, 'step')}"
     print_(
         f"{verb} [bold]{config.env_id}[/] for {config.num_timesteps:,} steps{segments}; run directory "
         f"{config.run_dir}"

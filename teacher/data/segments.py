@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from teacher.data.steps import LARGEST, NOTHING_AFTER, fits_float32, readable_steps
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.trajectory import Trajectory, terminations
-from teacher.errors import DataError, counted
+from teacher.errors import DataError, pluralize
 from teacher.settings.checks import COUNT, NOT_NEGATIVE, SEED, whole_number
 
 _DRAWN_AT_ONCE = 2**14  # pairs by weight, most of them of a segment with itself where one weighs most
@@ -259,7 +259,7 @@ class SegmentPool:
         segments = list(segments)
         if others := {len(segment) for segment in segments} - {self.length}:
             raise DataError(
-                f"expected segments, all cut to {counted(self.length, 'step')}, got one of {min(others)}"
+                f"expected segments, all cut to {pluralize(self.length, 'step')}, got one of {min(others)}"
             )
         self._keep(self._entries + [_Entry(segment, explored) for segment in segments])
 

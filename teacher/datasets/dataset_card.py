@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from teacher.data.preferences import PreferenceDataset
-from teacher.errors import ConfigError, StorageError, counted
-from teacher.files import require_new, written_whole
+from teacher.errors import ConfigError, StorageError, pluralize
+from teacher.files import atomic_write, require_new
 
 FILE_NAME, CARD_NAME = "train.parquet", "README.md"
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (10**9, "100K<n<1M"))
@@ -95,15 +95,15 @@ def write_card(
     """
     text = _CARD.format(
         env_id=dataset.env_id,
-        answers=counted(len(dataset), "answer"),
+        answers=pluralize(len(dataset), "answer"),
         size=next(name for bound, name in _SIZES if len(dataset) < bound),
-        steps=counted(dataset.segment_length, "step"),
+        steps=pluralize(dataset.segment_length, "step"),
         file=FILE_NAME,
         question=question,
         clips=_CLIPS if with_clips else "",
     )
     try:
-        with written_whole(folder / CARD_NAME, new=new) as file:
+        with atomic_write(folder / CARD_NAME, new=new) as file:
             file.write(text.encode())
     except OSError as error:
         raise StorageError(f"cannot write {folder / CARD_NAME}: {error.strerror}") from error

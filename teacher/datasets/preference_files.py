@@ -20,8 +20,15 @@ from teacher.data.columns import Column
 from teacher.data.preferences import PreferenceDataset
 from teacher.datasets import archives, parquet
 from teacher.envs.families import same_environment
-from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, StorageError, counted, one_line
-from teacher.files import DAMAGED_ARCHIVE, written_whole
+from teacher.errors import (
+    ConfigError,
+    DataError,
+    EnvironmentUnsuitableError,
+    StorageError,
+    one_line,
+    pluralize,
+)
+from teacher.files import DAMAGED_ARCHIVE, atomic_write
 
 Space = spaces.Space[Any]
 
@@ -79,7 +86,7 @@ def save_preferences(
         write = partial(parquet.write, clips=clips)
     about = json.dumps(_description(dataset, observation_space, action_space))
     try:
-        with written_whole(path, new=new) as file:
+        with atomic_write(path, new=new) as file:
             write(file, about, dataset.columns, dataset.by_decision)
     except OSError as error:
         raise StorageError(f"cannot write the preferences {path}: {error.strerror or error}") from error
@@ -308,7 +315,7 @@ def _check_columns(columns: Mapping[str, Column], about: Mapping[str, Any]) -> N
         found, said = columns[name].rows, about["columns"][name]
         if found.shape[: len(shape)] != shape or list(found.shape[1:]) != said["shape"]:
             raise DataError(
-                f"expected {name} of {counted(count, 'pair')} of {counted(length, 'step')}, {shape}, got "
+                f"expected {name} of {pluralize(count, 'pair')} of {pluralize(length, 'step')}, {shape}, got "
                 f"{found.shape}: segments must have one length"
             )
         if found.dtype != np.dtype(said["dtype"]):

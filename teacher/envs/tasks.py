@@ -27,7 +27,7 @@ from teacher.envs.transform import (
     transform_for,
 )
 from teacher.envs.trial import LIMIT, never_terminates
-from teacher.errors import EnvironmentUnsuitableError, TeacherError, joined, one_line
+from teacher.errors import EnvironmentUnsuitableError, TeacherError, join_errors, one_line
 
 DEFAULT_FPS = 30
 """Of an environment that names no frame rate."""
@@ -116,7 +116,7 @@ class Examined:
     def task(self) -> TaskInfo:
         """What a run must know. Raises :class:`EnvironmentUnsuitableError` where it cannot use it."""
         if self.found is None or self.refusals:
-            raise joined(self.refusals)
+            raise join_errors(self.refusals)
         return self.found
 
 

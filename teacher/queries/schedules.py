@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.errors import ConfigError, described
+from teacher.errors import ConfigError, describe_exception
 from teacher.settings.checks import refuse_all
 from teacher.settings.config import RateName, ScheduleName
 
@@ -107,7 +107,9 @@ class RateSchedule:
         try:
             rates = np.array([float(self.rate(progress)) for progress in bounds])
         except Exception as error:  # it may raise anything
-            raise ConfigError(f"the rate of labels failed between 0 and 1: {described(error)}") from error
+            raise ConfigError(
+                f"the rate of labels failed between 0 and 1: {describe_exception(error)}"
+            ) from error
         if not (np.isfinite(rates).all() and rates.min() >= 0 and rates.max() > 0):
             raise ConfigError(
                 "expected a rate of labels that is finite and never negative, and positive somewhere between "

@@ -6,7 +6,7 @@ from math import nan
 import torch
 from torch import Tensor
 
-from teacher.reward.fitting import Evaluation
+from teacher.reward.fitting import PairEvaluation
 from teacher.reward.loss import preference_loss
 from teacher.reward.pairs import Pairs
 
@@ -76,7 +76,7 @@ class FitReport:
         return {about: text for about, text in told.items() if text}
 
 
-def report_of(updates: int, evaluation: Evaluation, pairs: Pairs, noise: float) -> FitReport:
+def report_of(updates: int, evaluation: PairEvaluation, pairs: Pairs, noise: float) -> FitReport:
     """The report of a fit to ``pairs``, which assumed ``noise`` in their labels."""
     true_returns = pairs.true_returns
     true_logits = true_returns[:, 0] - true_returns[:, 1]

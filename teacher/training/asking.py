@@ -22,7 +22,7 @@ def ask(run: Run, teaching: Teaching) -> Sequence[SegmentPair]:
         explore(run, teaching, missing)
     submitted = teaching.submit(missing, run.step, predictor=teaching.predictor)
     if submitted:
-        teaching.submit_checks(teaching.pool, run.config.gold, value_of(run.config.manner), run.step)
+        teaching.submit_checks(teaching.pool, run.config.gold, value_of(run.config.error_model), run.step)
     if submitted.repeats_segments:
         remedy = "shorter ones (--segment_steps) help, or labels later in training (--schedule)"
         run.console.warn_once(few_segments(submitted, remedy), about="few segments")

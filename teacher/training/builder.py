@@ -182,7 +182,7 @@ def _people(
     experiment = _experiment(config, settings.run_id, plan.task.fps)
     if settings.reopen:
         reopen_experiment(site, ledger, experiment)
-    collector = ask_people(site, ledger, experiment, parts, value_of(config.manner))
+    collector = ask_people(site, ledger, experiment, parts, value_of(config.error_model))
     address = collector.experiment.invite_url
     welcome = [
         f"Label here: {address}",
@@ -195,9 +195,9 @@ def _people(
 
 def _judge(config: TeachConfig, ledger: Ledger) -> Judge:
     """The scripted teacher, with what it remembers of an earlier process of this run."""
-    manner = config.manner
-    seen = ledger.decided_pairs(RETURNS_REMEMBERED // 2) if manner.has_thresholds else ()
-    return ScriptedTeacher(manner, config.seed, seen)
+    error_model = config.error_model
+    seen = ledger.decided_pairs(RETURNS_REMEMBERED // 2) if error_model.has_thresholds else ()
+    return ScriptedTeacher(error_model, config.seed, seen)
 
 
 def _explorer(plan: RunPlan, ledger: Ledger) -> Explorer:

@@ -4,7 +4,7 @@ from typing import Any
 
 from rich.console import Console
 
-from teacher.errors import counted
+from teacher.errors import pluralize
 from teacher.queries.collector import CollectorStatus
 
 
@@ -35,7 +35,7 @@ class RunConsole:
         """Say what keeps comparisons from labelers or labels from here, and say when it is over."""
         trouble = f"trying again: {status.away}" if status.away else None
         if status.failed:
-            failed = counted(status.failed, "comparison")
+            failed = pluralize(status.failed, "comparison")
             trouble = f"{trouble or 'going on'}; {failed} could not be shown, others are asked"
         if trouble != self._trouble:
             self.rich.print(trouble or "the site answers again", style="yellow")

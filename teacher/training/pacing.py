@@ -4,7 +4,7 @@ import math
 import time
 
 from teacher import interrupts
-from teacher.errors import counted
+from teacher.errors import pluralize
 from teacher.training.asking import ask
 from teacher.training.pretraining import POLL_SECONDS, policy_segments, seed_of_new_segments
 from teacher.training.run import Run, Teaching
@@ -73,7 +73,7 @@ def take_last_labels(run: Run, teaching: Teaching) -> None:
             elif time.monotonic() - news_at > patience:
                 break
             run.tell_waiting(ledger.open())
-            rest = counted(ledger.open(), "answer")
+            rest = pluralize(ledger.open(), "answer")
             show(f"trained; taking the last {rest}  {run.address}  (Ctrl-C ends it)")
             time.sleep(POLL_SECONDS)
     run.tell_waiting(None)

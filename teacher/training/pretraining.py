@@ -6,7 +6,7 @@ from teacher import interrupts
 from teacher.data.segments import SegmentPair, SegmentPool
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
 from teacher.envs.trial import TRIAL_EPISODES
-from teacher.errors import counted
+from teacher.errors import pluralize
 from teacher.queries.judges import value_of
 from teacher.queries.messages import only_cant_tell
 from teacher.settings.config import TeachConfig
@@ -59,7 +59,7 @@ def submit_first(run: Run, teaching: Teaching, count: int) -> None:
     pool = SegmentPool(run.segment_length, seed=run.config.seed)
     pool.add([segment for pair in pairs for segment in pair])
     pool.remember(pairs)
-    teaching.submit_checks(pool, run.config.gold, value_of(run.config.manner), run.step)
+    teaching.submit_checks(pool, run.config.gold, value_of(run.config.error_model), run.step)
 
 
 def first_limits(config: TeachConfig) -> dict[str, int]:
@@ -95,7 +95,7 @@ def first_pairs(run: Run, count: int) -> list[SegmentPair]:
             pool.extend([trajectory])
             if len(pool) >= missing:
                 break
-            show(f"random actions: {len(pool)} of {counted(missing, 'segment')}")
+            show(f"random actions: {len(pool)} of {pluralize(missing, 'segment')}")
     if shown:
         pool.absorb(shown)
     return pool.sample_pairs(count)

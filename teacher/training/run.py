@@ -15,7 +15,7 @@ from teacher.data.checkpoint import CHECKPOINT_NAME, State, load_state, restorin
 from teacher.data.ledger import Ledger
 from teacher.envs.exploration import Explorer
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import counted
+from teacher.errors import pluralize
 from teacher.queries.judges import goal_of, true_return
 from teacher.queries.learning import PreferenceLearning
 from teacher.training.console import RunConsole
@@ -66,7 +66,7 @@ class Run:
         self.task, self.followers, self.teaching = plan.task, followers, teaching
         self.console = RunConsole(console)
         self.segment_length = plan.segment_length
-        self.statistics = EpisodeStatistics(true_return if teaching is None else goal_of(config.manner))
+        self.statistics = EpisodeStatistics(true_return if teaching is None else goal_of(config.error_model))
         self.fits_used = 0
         """Fits of the predictor before the last update of the agent."""
         self._waiting_for: int | None = None
@@ -214,7 +214,7 @@ class Run:
             )
         if teaching.forgotten:
             self.console.warn_once(
-                f"{teaching.ledger.path} holds {counted(teaching.forgotten, 'comparison')} fewer than when "
+                f"{teaching.ledger.path} holds {pluralize(teaching.forgotten, 'comparison')} fewer than when "
                 "this run was saved; to have them again, stop and put back that file and the one beside it "
                 "that ends in -wal",
                 about="ledger",

@@ -18,7 +18,7 @@ from teacher.envs.random_episodes import check_replay, random_trajectories
 from teacher.envs.tasks import Examined, examine, make_vector_env
 from teacher.envs.transform import told_flattened
 from teacher.envs.trial import LIMIT, TRIAL_EPISODES, Trial, of_fixed_length, try_episodes, usual_length
-from teacher.errors import ConfigError, EnvironmentUnsuitableError, TeacherError, joined, noting
+from teacher.errors import ConfigError, EnvironmentUnsuitableError, TeacherError, collecting, join_errors
 from teacher.queries.judges import Value, goal_of
 from teacher.reward.devices import working_device
 from teacher.settings.addresses import require_own_address
@@ -58,10 +58,10 @@ def check(settings: RunSettings, console: Console) -> RunPlan:
         lambda: require_token(config.site_url),
         lambda: _require_place_of_site(config),
     ):
-        with noting(problems):
+        with collecting(problems):
             look()
     examined = trial = None
-    with noting(problems):
+    with collecting(problems):
         examined = examine(config.env_id, config.make_kwargs, captures=config.capture_frames)
         problems += examined.refusals
         if config.predictor != "rl" and not _goes_on(config):
@@ -93,7 +93,7 @@ def check(settings: RunSettings, console: Console) -> RunPlan:
 
 def _all_of(problems: list[TeacherError], config: TeachConfig, refused: ConfigError | None) -> TeacherError:
     """Make one error of all, with the whole command that works where a setting mends some."""
-    error = joined(problems)
+    error = join_errors(problems)
     if not error.remedy or (config.run_dir / CONFIG_NAME).exists():
         return error
     remedies = {} if refused is None else refused.remedy
@@ -112,22 +112,22 @@ def _all_of(problems: list[TeacherError], config: TeachConfig, refused: ConfigEr
 def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:
     """Look at what else the run meets in its environment."""
     config, task = plan.config, plan.task
-    with noting(problems):
+    with collecting(problems):
         start = warm_start_of(config)
         if start is not None:
             with contextlib.closing(make_vector_env(task, 1, config.seed)) as envs:
                 start.check(make_agent(config, envs))
     if config.predictor == "human" and not task.captures:
-        with noting(problems):
+        with collecting(problems):
             check_replay(task, config.seed)
     if config.predictor == "rl":
         return
-    with noting(problems):
-        if config.manner.function is not None:
+    with collecting(problems):
+        if config.error_model.function is not None:
             goal = _goal(config)
             if not problems:  # else segments may not fit into any episode
                 _try_goal(goal, plan)
-    with noting(problems):
+    with collecting(problems):
         if config.network is not None:
             make_predictor(dataclasses.replace(plan, settings=_on_cpu(plan.settings)))
 
@@ -155,7 +155,7 @@ def _goes_on(config: TeachConfig) -> bool:
 
 def _goal(config: TeachConfig) -> Value:
     try:
-        return goal_of(config.manner)
+        return goal_of(config.error_model)
     except ConfigError as error:
         raise ConfigError(f"--teacher: {error}") from error
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from teacher.files import written_whole
+from teacher.files import atomic_write
 
 PROGRESS_NAME = "progress.json"
 _ROUNDS = 20  # over which the rate is taken
@@ -79,7 +79,7 @@ class ProgressFile:
         if time.monotonic() - self._written_at < _WRITE_SECONDS:
             return
         left = seconds_left if math.isfinite(seconds_left) else None
-        with written_whole(self._path) as file:
+        with atomic_write(self._path) as file:
             file.write(json.dumps({"step": step, "seconds_left": left}).encode() + b"\n")
         self._written_at = time.monotonic()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from teacher.clips import ClipJob, ClipRenderer, Shot
+from teacher.clips import ClipJob, ClipRenderer, ClipSpec
 from teacher.envs.trajectory import Trajectory
 from teacher.training.terminal import waiting
 
@@ -82,7 +82,7 @@ class EpisodeVideos:
         for clip in self._clips:
             clip.cancel()  # unless it is in the making, or made
         path = self._folder / f"step-{step:09d}.mp4"
-        clip = self._renderer.submit(ClipJob(Shot.of_episode(episode), path, self._fps))
+        clip = self._renderer.submit(ClipJob(ClipSpec.of_episode(episode), path, self._fps))
         told: Future[None] = Future()
         self._clips = [earlier for earlier in self._clips if not earlier.done()] + [clip]
         self._told = [earlier for earlier in self._told if not earlier.done()] + [told]

@@ -15,7 +15,7 @@ from agents.errors import AgentError
 from agents.on_policy import OnPolicyAgent
 from teacher.data.checkpoint import CHECKPOINT_NAME, State, load_state
 from teacher.data.demonstrations import Demonstrations, Split, draw_returns, load_demonstrations
-from teacher.errors import ConfigError, DataError, TeacherError, joined, noting
+from teacher.errors import ConfigError, DataError, TeacherError, collecting, join_errors
 from teacher.training.terminal import progress
 
 CLONING_EPOCHS = 300
@@ -48,14 +48,14 @@ class WarmStart:
         """
         problems: list[TeacherError] = []
         if self.policy is not None:
-            with noting(problems), _named(f"--policy {self.policy_path}"):
+            with collecting(problems), _named(f"--policy {self.policy_path}"):
                 agent.load_policy(self.policy)
         if self.demonstrations is not None:
             pairs = self.demonstrations.obs, self.demonstrations.actions
-            with noting(problems), _named(f"--demonstrations {self.demonstrations_path}"):
+            with collecting(problems), _named(f"--demonstrations {self.demonstrations_path}"):
                 check_demonstrations(pairs, agent.normalizer.shape, agent.policy.head.space)
         if problems:
-            raise joined(problems)
+            raise join_errors(problems)
 
     def give(self, agent: OnPolicyAgent, console: Console, seed: int, plot: Path) -> None:
         """Let an agent begin from it, and print what came of it.
@@ -89,13 +89,13 @@ def read_warm_start(policy_path: str | None, demonstrations_path: str | None) ->
         return None
     policy = demonstrations = None
     problems: list[TeacherError] = []
-    with noting(problems):
+    with collecting(problems):
         policy = None if policy_path is None else read_policy(Path(policy_path))
-    with noting(problems):
+    with collecting(problems):
         if demonstrations_path is not None:
             demonstrations = load_demonstrations(Path(demonstrations_path))
     if problems:
-        raise joined(problems)
+        raise join_errors(problems)
     return WarmStart(policy_path, demonstrations_path, policy, demonstrations)
 
 

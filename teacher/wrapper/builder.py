@@ -15,11 +15,11 @@ from teacher.queries.collector import Collector
 from teacher.queries.judges import Judge, ScriptedTeacher
 from teacher.queries.schedules import ConstantRate, ExponentialSchedule, LabelSchedule
 from teacher.queries.synthetic import SyntheticTeacher
-from teacher.reward.idle import refuse_idle_of_network
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
+from teacher.reward.unused import reject_unused_of_network
 from teacher.settings.options import RewardConfig
-from teacher.settings.teachers import RETURNS_REMEMBERED, Manner
+from teacher.settings.teachers import RETURNS_REMEMBERED, ErrorModel
 from teacher.wrapper.clips import ClipSource
 from teacher.wrapper.recording import Source
 from teacher.wrapper.settings import WrapperConfig
@@ -105,7 +105,7 @@ def first_predictors(
     folder = config.pretrained_reward_predictor_dir
     if folder is None:
         if config.train_reward:
-            refuse_idle_of_network(config.reward, source.observation_space, network)
+            reject_unused_of_network(config.reward, source.observation_space, network)
         return None, new_predictor(config, source, network, config.reward)
     path = newest_checkpoint(Path(folder))
     spaces = source.observation_space, source.action_space
@@ -157,9 +157,9 @@ def collector_of(
 def _judge(config: WrapperConfig, ledger: Ledger) -> Judge:
     if not isinstance(config.judge, str):
         return config.judge
-    manner = Manner.parse(config.judge, "judge")
-    seen = ledger.decided_pairs(RETURNS_REMEMBERED // 2) if manner.has_thresholds else ()
-    return ScriptedTeacher(manner, config.seed, seen)
+    error_model = ErrorModel.parse(config.judge, "judge")
+    seen = ledger.decided_pairs(RETURNS_REMEMBERED // 2) if error_model.has_thresholds else ()
+    return ScriptedTeacher(error_model, config.seed, seen)
 
 
 def schedule_of(config: WrapperConfig, asked: int) -> LabelSchedule:

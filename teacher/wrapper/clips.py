@@ -13,9 +13,9 @@ from gymnasium import spaces
 from gymnasium.wrappers import TransformObservation
 from numpy.typing import NDArray
 
-from teacher.clips import ClipJob, Shot
+from teacher.clips import ClipJob, ClipSpec
 from teacher.clips.encode import Frame, encode
-from teacher.clips.render import CLIP_SIZE, Stage, captured
+from teacher.clips.render import CLIP_SIZE, ReplayRenderer, captured
 from teacher.data.segments import Segment
 from teacher.envs.capture import jpeg
 from teacher.errors import ConfigError, RenderError
@@ -57,7 +57,7 @@ class ClipSource:
                 "people need something to look at: pass env_fn, which makes the environment with "
                 "render_mode='rgb_array', or make this one so, or an obs_transform_func that gives images"
             )
-        self._stage: Stage | None = None
+        self._stage: ReplayRenderer | None = None
         self._closed = False
         self._thread = ThreadPoolExecutor(1, "clips")
 
@@ -77,7 +77,7 @@ class ClipSource:
 
     def frames(self, segment: Segment) -> "Future[list[Frame]]":
         """Begin with the pictures of a segment that is asked about."""
-        return self._thread.submit(self._frames, Shot.of(segment))
+        return self._thread.submit(self._frames, ClipSpec.of(segment))
 
     def close(self) -> None:
         """Stop after the clip that is being made."""
@@ -89,13 +89,13 @@ class ClipSource:
         encode(self._frames(job.shot), job.path, job.fps, job.size)
         return job.path
 
-    def _frames(self, shot: Shot) -> list[Frame]:
+    def _frames(self, shot: ClipSpec) -> list[Frame]:
         if self._closed:
             raise RenderError("the wrapper was closed before the clip was done")
         if shot.frames is not None:
             return list(captured(shot.frames))
         if self._stage is None:
-            self._stage = Stage(self._source.env_id, {}, CLIP_SIZE, self._make)
+            self._stage = ReplayRenderer(self._source.env_id, {}, CLIP_SIZE, self._make)
         try:
             return list(self._stage.frames(shot))
         except BaseException:

@@ -24,14 +24,14 @@ from teacher.errors import (
     EnvironmentUnsuitableError,
     RenderError,
     TeacherError,
-    described,
-    joined,
-    noting,
+    collecting,
+    describe_exception,
+    join_errors,
     one_line,
 )
 from teacher.reward.devices import working_device
 from teacher.reward.predictor import RewardPredictor
-from teacher.wrapper.fitting import fitted
+from teacher.wrapper.episode_check import fit_to_environment
 from teacher.wrapper.processes import ONE_PREDICTOR, require_own_agent
 from teacher.wrapper.recording import Source
 from teacher.wrapper.replay import ReplayFormat
@@ -170,12 +170,12 @@ def begin(
     if config.obs_transform_func is None and is_of_parts(observations) and are_numbers(observations):
         config = replace(config, obs_transform_func=Flattened(observations))
     problems: list[TeacherError] = []
-    with noting(problems):
+    with collecting(problems):
         seen = transformed_space(observations, config.obs_transform_func, lambda: make_again(env))
-    with noting(problems):
-        episodes = fitted(config, env, env_id, fps)
+    with collecting(problems):
+        episodes = fit_to_environment(config, env, env_id, fps)
     if problems:
-        raise joined(problems)
+        raise join_errors(problems)
     if isinstance(config.obs_transform_func, Flattened):
         _log.warning(told_flattened(observations, seen))
     source = Source(env_id, seen, actions, replayable=config.env_fn is not None, fps=fps)
@@ -213,7 +213,9 @@ def transformed_space(
     try:
         made = _made_of_one(space, function, make)
     except Exception as error:  # it may raise anything
-        raise ConfigError(f"obs_transform_func failed on an observation: {described(error)}") from error
+        raise ConfigError(
+            f"obs_transform_func failed on an observation: {describe_exception(error)}"
+        ) from error
     if made.dtype.kind not in "fiub":
         raise EnvironmentUnsuitableError(
             f"obs_transform_func made {made.dtype} of an observation; expected an array of numbers"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from teacher.data.ledger import Ledger
 from teacher.data.segments import Segment
-from teacher.errors import counted
+from teacher.errors import pluralize
 from teacher.queries.asking import Submitted
 from teacher.queries.learning import PreferenceLearning
 from teacher.queries.schedules import ExponentialSchedule, LabelSchedule, RateSchedule
@@ -90,8 +90,8 @@ class QueryPacing:
             self._warn_once(
                 _log,
                 "missing answers",
-                f"{counted(missing, 'answer')} of {due} missing in the end: no further pair of "
-                f"{counted(len(learning.pool), 'segment')} could be told apart; a larger "
+                f"{pluralize(missing, 'answer')} of {due} missing in the end: no further pair of "
+                f"{pluralize(len(learning.pool), 'segment')} could be told apart; a larger "
                 "max_pref_interface_segs gives more pairs",
             )
 
@@ -106,7 +106,7 @@ class QueryPacing:
             shown=self._clips.showable,
         )
         if submitted:
-            _log.info("asked about %s at step %d", counted(len(submitted), "pair"), steps)
+            _log.info("asked about %s at step %d", pluralize(len(submitted), "pair"), steps)
         return submitted
 
     def _due(self, steps: float) -> int:
@@ -131,8 +131,8 @@ class QueryPacing:
         self._warn_once(
             _log,
             _FEW,
-            f"new segments are too few: {counted(missing, 'answer')} wanted until step "
-            f"{self._last_step:.0f}, and {counted(new, 'segment')} for them, two for each"
+            f"new segments are too few: {pluralize(missing, 'answer')} wanted until step "
+            f"{self._last_step:.0f}, and {pluralize(new, 'segment')} for them, two for each"
             f"{others if self._config.synthetic_prefs else ''}; shorten segment_length, want fewer answers "
             "(n_prefs), or make more steps (total_timesteps)",
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from teacher.data.ledger import Ledger
 from teacher.errors import DataError
-from teacher.files import written_whole
+from teacher.files import atomic_write
 from teacher.labeling.client import ExperimentSettings
 from teacher.labeling.people import about_lost, ask_people, open_site
 from teacher.queries.collector import Collector
@@ -58,7 +58,7 @@ def run_id_in(logs: Path) -> uuid.UUID:
     """
     path = logs / _RUN_ID_NAME
     if not path.exists():
-        with written_whole(path) as file:
+        with atomic_write(path) as file:
             file.write(str(uuid.uuid4()).encode())
     try:
         return uuid.UUID(path.read_text())

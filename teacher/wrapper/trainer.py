@@ -21,7 +21,14 @@ from teacher.data.ledger import LEDGER_NAME, Ledger
 from teacher.data.segments import Segment, SegmentPool
 from teacher.datasets.predictor_files import save_predictor
 from teacher.datasets.preference_files import save_preferences
-from teacher.errors import BackgroundError, ConfigError, DataError, TeacherError, counted, described
+from teacher.errors import (
+    BackgroundError,
+    ConfigError,
+    DataError,
+    TeacherError,
+    describe_exception,
+    pluralize,
+)
 from teacher.files import locked_folder
 from teacher.labeling.human import HumanCollector
 from teacher.queries.learning import PreferenceLearning
@@ -41,7 +48,7 @@ from teacher.wrapper.builder import (
     schedule_of,
 )
 from teacher.wrapper.clips import ClipSource
-from teacher.wrapper.fitting import Episodes
+from teacher.wrapper.episode_check import EpisodeWatcher
 from teacher.wrapper.once import WarnOnce
 from teacher.wrapper.pacing import QueryPacing
 from teacher.wrapper.processes import Home, note_closed, note_open
@@ -85,7 +92,7 @@ class PreferenceTrainer:
     """
 
     def __init__(
-        self, episodes: Episodes, source: Source, can_draw: bool, network: MakeNetwork | None = None
+        self, episodes: EpisodeWatcher, source: Source, can_draw: bool, network: MakeNetwork | None = None
     ) -> None:
         config = episodes.config
         self.name = uuid.uuid4().hex
@@ -123,7 +130,7 @@ class PreferenceTrainer:
         ledger = parts.enter_context(contextlib.closing(Ledger(logs / LEDGER_NAME)))
         dataset, loaded = first_preferences(config, self.source, ledger)
         if len(dataset):
-            _preferences_log.info("beginning with %s", counted(len(dataset), "preference"))
+            _preferences_log.info("beginning with %s", pluralize(len(dataset), "preference"))
         self.predictor, predictor = first_predictors(config, self.source, self._network)
         keep_last(dataset, config, predictor.config.max_preferences)
         parts.callback(self.clips.close)
@@ -212,8 +219,8 @@ class PreferenceTrainer:
             self._patience *= 10
             _preferences_log.warning(
                 "no segment of %s in %s: episodes are shorter, or nothing is collected",
-                counted(self.config.segment_steps, "step"),
-                counted(self.steps, "step"),
+                pluralize(self.config.segment_steps, "step"),
+                pluralize(self.steps, "step"),
             )
         self._given.extend(segments)
         if self._thread is not None:
@@ -228,7 +235,7 @@ class PreferenceTrainer:
         """Raise :class:`BackgroundError` where the thread has failed."""
         if self._failure is not None:
             error = self._failure
-            told = str(error) if isinstance(error, TeacherError) else described(error)
+            told = str(error) if isinstance(error, TeacherError) else describe_exception(error)
             raise BackgroundError(f"asking and learning in the background failed: {told}") from error
 
     @property
@@ -393,7 +400,7 @@ class PreferenceTrainer:
         _predictor_log.info(
             "training step %d on %s: loss %.3f, held out %.3f, accuracy %.2f",
             self.training_steps,
-            counted(len(self.learning.dataset), "answer"),
+            pluralize(len(self.learning.dataset), "answer"),
             values["predictor/loss"],
             values["predictor/validation_loss"],
             values["predictor/accuracy"],

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from teacher import FixedHorizon
-from teacher.clips.render import Shot, Stage
+from teacher.clips.render import ClipSpec, ReplayRenderer
 from teacher.data.segments import SegmentPool
 from teacher.envs.episodes import replay
 from teacher.envs.make import make_env
@@ -151,8 +151,8 @@ def test_recorded_episodes_have_one_length_and_replay(
         assert (max(rewarded) < 120) == (filling == "absorb")
     pool = SegmentPool(10, seed=1)
     pool.extend(episodes)
-    stage = Stage(found.env_id, found.kwargs)
-    assert len(list(stage.frames(Shot.of(pool.segments[-1])))) == 10
+    stage = ReplayRenderer(found.env_id, found.kwargs)
+    assert len(list(stage.frames(ClipSpec.of(pool.segments[-1])))) == 10
     stage.close()
 
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from teacher.data.demonstrations.episodes import Demonstrations
 from teacher.errors import StorageError
-from teacher.extras import needed
-from teacher.files import written_whole
+from teacher.extras import require_extra
+from teacher.files import atomic_write
 
 
 def draw_returns(demonstrations: Demonstrations, path: str | Path) -> None:
@@ -18,8 +18,8 @@ def draw_returns(demonstrations: Demonstrations, path: str | Path) -> None:
         StorageError: the file cannot be written.
     """
     path = Path(path)
-    figures = needed("matplotlib.figure", f"the picture {path}", "plots")
-    locator = needed("matplotlib.ticker", f"the picture {path}", "plots").MaxNLocator
+    figures = require_extra("matplotlib.figure", f"the picture {path}", "plots")
+    locator = require_extra("matplotlib.ticker", f"the picture {path}", "plots").MaxNLocator
     returns = demonstrations.episode_returns
     mean, margin = returns.mean(), 0.05 * (np.ptp(returns) or abs(returns[0]) or 1)
     figure = figures.Figure(figsize=(6, 4), layout="constrained")
@@ -33,7 +33,7 @@ def draw_returns(demonstrations: Demonstrations, path: str | Path) -> None:
     axes.yaxis.set_major_locator(locator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
     try:
-        with written_whole(path) as file:
+        with atomic_write(path) as file:
             figure.savefig(file, format="png")
     except OSError as error:
         raise StorageError(f"cannot write the picture {path}: {error.strerror}") from error

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError, StorageError, one_line
-from teacher.files import DAMAGED_ARCHIVE, folder_made_whole
+from teacher.files import DAMAGED_ARCHIVE, atomic_folder
 from teacher.reward.predictor import RewardPredictor
 
 
@@ -26,7 +26,7 @@ def copied(source: Path, target: Path) -> Iterator[Path]:
         StorageError: it cannot be written.
     """
     try:
-        with folder_made_whole(target) as part:
+        with atomic_folder(target) as part:
             shutil.copytree(source, part, dirs_exist_ok=True)
             yield part
     except (OSError, shutil.Error) as error:

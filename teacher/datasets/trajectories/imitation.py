@@ -18,7 +18,7 @@ from teacher.datasets.trajectories.copies import about_episode, changed_json, co
 from teacher.datasets.trajectories.recording import Recording
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError, one_line
-from teacher.extras import needed
+from teacher.extras import require_extra
 from teacher.files import DAMAGED_ARCHIVE, opened_archive
 from teacher.reward.predictor import RewardPredictor
 
@@ -88,8 +88,8 @@ def relabel(source: Path, target: Path, predictor: RewardPredictor) -> None:
 
 
 def _arrow() -> Any:
-    needed("pyarrow.ipc", _PURPOSE, "parquet")
-    return needed("pyarrow", _PURPOSE, "parquet")
+    require_extra("pyarrow.ipc", _PURPOSE, "parquet")
+    return require_extra("pyarrow", _PURPOSE, "parquet")
 
 
 def _data_files(folder: Path) -> list[Path]:

@@ -19,7 +19,7 @@ _LABELS = 100  # that the configured strength is meant for
 _MOST_DECAY = 0.1  # of a parameter in one update
 
 
-class Regulariser:
+class Regularizer:
     """Pulls parameters to zero before each step of the optimizer.
 
     ``weight_decay`` shrinks them by ``learning_rate * strength`` (AdamW: Loshchilov, Hutter 2019); ``l1`` or

@@ -26,7 +26,7 @@ from teacher.envs.trial import (
     try_episodes,
     usual_length,
 )
-from teacher.errors import DataError, EnvironmentUnsuitableError, TeacherError, joined
+from teacher.errors import DataError, EnvironmentUnsuitableError, TeacherError, join_errors
 from teacher.wrapper.builder import PREFERENCES_NAME
 from teacher.wrapper.once import WarnOnce
 from teacher.wrapper.settings import WrapperConfig
@@ -35,7 +35,7 @@ _PATIENCE_SECONDS = 5.0
 _log = logging.getLogger("teacher.wrapper")
 
 
-class Episodes:
+class EpisodeWatcher:
     """Watches how long episodes are: refuses what no label can teach, at first, and warns of it later.
 
     Args:
@@ -97,7 +97,7 @@ def _ways(config: WrapperConfig, trial: Trial) -> str:
     )
 
 
-def fitted(config: WrapperConfig, env: Any, env_id: str, fps: int) -> Episodes:
+def fit_to_environment(config: WrapperConfig, env: Any, env_id: str, fps: int) -> EpisodeWatcher:
     """Fit the settings to an environment, and say so.
 
     Args:
@@ -119,7 +119,7 @@ def fitted(config: WrapperConfig, env: Any, env_id: str, fps: int) -> Episodes:
     if tried is not None:
         length = _checked(config, *tried, env_id, length, usual)
     config = dataclasses.replace(config, segment_length=length or usual)
-    return Episodes(config, env_id, None if tried is None else tried[0])
+    return EpisodeWatcher(config, env_id, None if tried is None else tried[0])
 
 
 def _checked(
@@ -134,7 +134,7 @@ def _checked(
     if given is not None and not filled.fits(given):
         problems.append(_misfit(filled, given))
     if problems:
-        raise joined(problems)
+        raise join_errors(problems)
     length = given or filled.fitted(usual)
     if length < usual and given is None:
         _log.warning("%s; segment_length says another", filled.told(usual))

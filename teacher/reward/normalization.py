@@ -11,7 +11,7 @@ from teacher.settings.options import RewardConfig
 _SMALLEST_STD = 1e-6
 
 
-class Normalisation:
+class RewardNormalizer:
     """Averages members, each normalised, and scales the result; that is what preferences leave open.
 
     By ``preferences`` (Christiano et al. 2017, section 2.2.3) each member has mean 0 and deviation 1 over the

@@ -18,8 +18,8 @@ from teacher.data.ledger import LEDGER_NAME, Comparison, Ledger
 from teacher.envs.make import make_again
 from teacher.envs.trial import usual_length
 from teacher.errors import EnvironmentUnsuitableError
-from teacher.wrapper import fitting
-from teacher.wrapper.fitting import fitted
+from teacher.wrapper import episode_check
+from teacher.wrapper.episode_check import fit_to_environment
 from teacher.wrapper.settings import WrapperConfig
 from tests.teacher.wrapper.conftest import Line, Wrap, WrapVector, play
 
@@ -256,14 +256,14 @@ def test_texts_and_the_like_are_refused(wrap: Wrap, space: gym.Space[Any]) -> No
 def test_nothing_is_tried_where_nothing_is_asked(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "teacher.wrapper")
     config = WrapperConfig(collect_prefs=False, train_reward=False)
-    assert fitted(config, gym.make("CartPole-v1"), "CartPole-v1", 50).config.segment_length == 75
+    assert fit_to_environment(config, gym.make("CartPole-v1"), "CartPole-v1", 50).config.segment_length == 75
     assert not caplog.text
 
 
 def test_a_trial_that_takes_long_is_told_of_once(
     wrap: Wrap, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fitting, "_PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr(episode_check, "_PATIENCE_SECONDS", -1.0)
     wrap(gym.make("Pendulum-v1", max_episode_steps=20))
     assert caplog.text.count("trying random episodes, 0 of 50 so far") == 1
 

@@ -7,7 +7,7 @@ from gymnasium import spaces
 
 from teacher.reward.images import is_image_space
 from teacher.reward.modules import MakeNetwork
-from teacher.settings.checks import refuse_idle
+from teacher.settings.checks import reject_unused
 from teacher.settings.options import RewardConfig
 
 IN_A_SINGLE_FIT: Mapping[str, str] = {
@@ -20,7 +20,7 @@ _OF_PLAIN_NETWORKS = ("hidden", "dropout")
 _OF_IMAGES = ("image_dropout", "no_image_batch_norm")
 
 
-def refuse_idle_of_network(
+def reject_unused_of_network(
     config: RewardConfig,
     observation_space: spaces.Space[Any],
     network: MakeNetwork | None = None,
@@ -41,4 +41,4 @@ def refuse_idle_of_network(
         names, why = _OF_PLAIN_NETWORKS, "observations are images"
     else:
         names, why = _OF_IMAGES, "observations are no images"
-    refuse_idle(config, dict.fromkeys(names, why), prefix)
+    reject_unused(config, dict.fromkeys(names, why), prefix)

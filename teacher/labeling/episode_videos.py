@@ -11,7 +11,7 @@ from teacher.storage import Storage
 _log = logging.getLogger(__name__)
 
 
-class Films:
+class EpisodeVideoUploader:
     """Keeps the newest film until it is in the store and the site knows it.
 
     :meth:`offer` may be called from any thread, the rest by one.

@@ -19,7 +19,7 @@ _PUBLIC_URL = "http://this-machine:8000"
 _SHORT = 40  # characters of a name that was too long
 
 
-def fitting(options: Mapping[str, Any]) -> tuple[TeachConfig, ConfigError | None]:
+def correct_settings(options: Mapping[str, Any]) -> tuple[TeachConfig, ConfigError | None]:
     """Make settings of those options that fit, and of others where they do not.
 
     Args:
