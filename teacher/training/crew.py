@@ -8,9 +8,9 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+from agents.base import Agent
 from agents.distributed import ALONE, Ranks
 from agents.errors import RankLostError
-from agents.on_policy import OnPolicyAgent
 from teacher.data.checkpoint import State, dump_state, parse_state
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config import TeachConfig
@@ -23,7 +23,7 @@ class Crew:
         self.ranks = ranks
         self._listening = True
 
-    def begin(self, config: TeachConfig, env_seed: int | Sequence[int], agent: OnPolicyAgent) -> None:
+    def begin(self, config: TeachConfig, env_seed: int | Sequence[int], agent: Agent) -> None:
         """Have the others make environments and an agent like rank 0's."""
         word = {"config": dataclasses.asdict(config), "env_seed": env_seed, "agent": agent.state_dict()}
         self._tell(word)

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from agents.base import Agent
 from agents.defaults import TaskDefaults, defaults_for
 from agents.distributed import Ranks
-from agents.on_policy import OnPolicyAgent
 from agents.ppo import PPO
 from agents.rollout import Rollout
 from agents.trpo import TRPO
@@ -347,7 +347,7 @@ def steps_of(
     return Transitions(observations, actions, after, rollout.terminated[which])
 
 
-def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> OnPolicyAgent:
+def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> Agent:
     """The algorithm by the task's defaults; only true rewards come in a scale of the environment's own."""
     row, scale = _defaults(envs.env_id, envs.single_observation_space), config.predictor == "rl"
     own: dict[str, Any] = {} if config.ent_coef is None else {"ent_coef": config.ent_coef}

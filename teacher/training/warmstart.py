@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from agents.base import Agent
 from agents.cloning import check_demonstrations, clone
 from agents.errors import AgentError
-from agents.on_policy import OnPolicyAgent
 from teacher.data.checkpoint import CHECKPOINT_NAME, State, load_state
 from teacher.data.demonstrations import Demonstrations, Split, draw_returns, load_demonstrations
 from teacher.errors import ConfigError, DataError, TeacherError, joined, noting
@@ -38,7 +38,7 @@ class WarmStart:
     policy: State | None
     demonstrations: Demonstrations | None
 
-    def check(self, agent: OnPolicyAgent) -> None:
+    def check(self, agent: Agent) -> None:
         """Let an agent take over the policy, and see whether it could learn the demonstrations.
 
         Raises:
@@ -55,7 +55,7 @@ class WarmStart:
         if problems:
             raise joined(problems)
 
-    def give(self, agent: OnPolicyAgent, console: Console) -> None:
+    def give(self, agent: Agent, console: Console) -> None:
         """Let an agent begin from it, and tell what came of it.
 
         Raises:
@@ -108,7 +108,7 @@ def read_policy(path: Path) -> State:
     return agent
 
 
-def _clone(agent: OnPolicyAgent, demonstrations: Demonstrations, seed: int, console: Console) -> None:
+def _clone(agent: Agent, demonstrations: Demonstrations, seed: int, console: Console) -> None:
     """Clone until nothing more is gained on the episodes held out; a single episode is cloned to the end."""
     single = len(demonstrations.episode_returns) == 1
     split = demonstrations.split(1 if single else TRAIN_FRACTION, seed=seed)

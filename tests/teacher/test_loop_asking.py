@@ -60,7 +60,7 @@ def make_run(tmp_path: Path) -> Iterator[MakeRun]:
             config, task = check(config, console)
             parts.enter_context(prepared_directory(RunSettings(config, uuid.uuid4())))
             run = parts.enter_context(build_run(RunSettings(config, uuid.uuid4()), task, console))
-            run.agent.config = dataclasses.replace(run.agent.config, num_steps=64)
+            run.agent.config = dataclasses.replace(run.agent.config, num_steps=64)  # type: ignore[misc]
             assert run.teaching is not None
             return run, run.teaching
 
