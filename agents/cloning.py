@@ -1,4 +1,4 @@
-"""Behaviour cloning: train a policy to act as demonstrated, before or between reinforcement learning.
+"""Behavior cloning: train a policy to act as demonstrated, before or between reinforcement learning.
 
 The workflow is that of ``pretrain`` in Stable Baselines 2 (Hill et al. 2018).
 """
@@ -41,14 +41,14 @@ class CloningData(Protocol):
 
     @property
     def train(self) -> Pairs:
-        """To train on."""
+        """The pairs to train on."""
 
     @property
     def validation(self) -> Pairs:
-        """To validate on, possibly none."""
+        """The pairs to validate on, possibly none."""
 
     def epoch(self) -> Iterator[NDArray[np.intp]]:
-        """The rows of ``train`` in minibatches."""
+        """Yield the rows of ``train`` in minibatches."""
 
 
 class CloningLoss(NamedTuple):
@@ -83,8 +83,8 @@ def clone(
     one that shares its convolutions with the actor sees them change. Adam starts without moments in each
     call, and leaves those of the agent alone.
 
-    An agent that has seen no observation yet first takes those of ``train`` into its normalisation, which
-    goes on from there in reinforcement learning. The normalisation of any other agent stays, because its
+    An agent that has seen no observation yet first takes those of ``train`` into its normalization, which
+    goes on from there in reinforcement learning. The normalization of any other agent stays, because its
     critic and its actor have learned with it. Clone before a rollout is collected, not between it and its
     update, which would then be about another policy.
 
@@ -211,7 +211,7 @@ def _check_numbers(n_epochs: int, learning_rate: float, val_interval: int, patie
 def _inputs_and_targets(
     policy: Policy, normalizer: ObservationPreparation, pairs: Pairs
 ) -> tuple[Tensor, Tensor]:
-    """Normalised observations ``(n, size)``; actions in the form the head takes."""
+    """Return normalized observations ``(n, size)``, and actions in the form the head takes."""
     observations, actions = pairs
     space: Any = policy.head.space
     if isinstance(space, spaces.Box):
@@ -231,7 +231,7 @@ def _loss(policy: Policy, inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _errors(head: GaussianHead, outputs: Tensor, targets: Tensor) -> Tensor:
-    """How far the most likely actions are from those executed: a bound is met by all that lies beyond it."""
+    """Return the most likely actions minus those executed; all beyond a bound counts as the bound."""
     low, high = (
         torch.as_tensor(bound.ravel(), dtype=outputs.dtype, device=outputs.device)
         for bound in (head.space.low, head.space.high)
@@ -245,7 +245,7 @@ def _train_epoch(
     train: tuple[Tensor, Tensor],
     minibatches: Iterator[NDArray[np.intp]],
 ) -> float:
-    """One pass; the mean loss per transition."""
+    """Make one pass; return the mean loss per transition."""
     inputs, targets = train
     total, count = 0.0, 0
     for minibatch in minibatches:
