@@ -115,6 +115,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {
             "agents.ppo": "",
             "agents.trpo": "",
+            "agents.base": "",
             "agents.on_policy": "",
             "agents.rollout": "",
             "agents.policy": "",

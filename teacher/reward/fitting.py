@@ -12,7 +12,7 @@ from teacher.reward.augmentation import crop
 from teacher.reward.gradient import PairBatch, add_gradient, add_gradient_by_hand
 from teacher.reward.loss import discounts, preference_loss, smoothed
 from teacher.reward.network import RewardEnsemble, RewardNetwork
-from teacher.reward.optimizer import Adam, FlatParameters
+from teacher.reward.optimizer import FlatOptimizer, FlatParameters
 from teacher.reward.pairs import Pairs
 from teacher.reward.regularization import PENALTIES, Regularizer
 from teacher.settings.options import RewardConfig
@@ -74,7 +74,7 @@ class Fitter:
         self._learning_rate = network.LEARNING_RATE if config.learning_rate is None else config.learning_rate
         self._generator = generator
         self._parameters = FlatParameters(network)
-        self._optimizer = Adam(self._parameters)
+        self._optimizer = FlatOptimizer(self._parameters)
         by_default = PENALTIES.get(config.regularisation, network.strength)
         strength = by_default if config.strength is None else config.strength
         self._regulariser = Regularizer(config, strength, self._parameters)

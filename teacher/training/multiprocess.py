@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from agents.base import Agent
 from agents.distributed import ALONE, Ranks
 from agents.errors import AgentError, RankLostError
-from agents.on_policy import OnPolicyAgent
 from teacher.data.checkpoint import State, dump_state, parse_state
 from teacher.errors import TeacherError
 from teacher.reward.predictor import RewardPredictor
@@ -34,7 +34,7 @@ class Followers:
         self.ranks = ranks
         self._listening = True
 
-    def begin(self, config: TeachConfig, env_seed: int | Sequence[int], agent: OnPolicyAgent) -> None:
+    def begin(self, config: TeachConfig, env_seed: int | Sequence[int], agent: Agent) -> None:
         """Have them make environments and an agent like rank 0's."""
         self._send({"config": dataclasses.asdict(config), "env_seed": env_seed, "agent": agent.state_dict()})
 

@@ -9,9 +9,9 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.base import Agent
 from agents.defaults import TaskDefaults, defaults_for
 from agents.distributed import Ranks
-from agents.on_policy import OnPolicyAgent
 from agents.ppo import PPO
 from agents.rollout import Rollout
 from agents.trpo import TRPO
@@ -56,7 +56,7 @@ def schedule_of(config: TeachConfig) -> LabelSchedule:
     )
 
 
-def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> OnPolicyAgent:
+def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> Agent:
     """Make the agent with the task's defaults; of rewards, only true ones are normalized."""
     row, is_true = _defaults(envs.env_id, envs.single_observation_space), config.predictor == "rl"
     own: dict[str, Any] = {} if config.ent_coef is None else {"ent_coef": config.ent_coef}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from agents.on_policy import OnPolicyAgent
+from agents.base import Agent
 from teacher.data.checkpoint import CHECKPOINT_NAME, load_state, restoring
 from teacher.data.ledger import LEDGER_NAME, Ledger
 from teacher.data.preferences import PreferenceDataset
@@ -47,7 +47,7 @@ class SavedRun:
         """Its environment. Raises :class:`EnvironmentUnsuitableError` where it is not registered here."""
         return task_of(self.config)
 
-    def load_agent(self) -> OnPolicyAgent:
+    def load_agent(self) -> Agent:
         """The agent with the policy that was saved last.
 
         Raises:

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from agents.base import Agent
 from agents.cloning import check_demonstrations, clone
 from agents.errors import AgentError
-from agents.on_policy import OnPolicyAgent
 from teacher.data.checkpoint import CHECKPOINT_NAME, State, load_state
 from teacher.data.demonstrations import Demonstrations, Split, draw_returns, load_demonstrations
 from teacher.errors import ConfigError, DataError, TeacherError, collecting, join_errors
@@ -40,7 +40,7 @@ class WarmStart:
     policy: State | None
     demonstrations: Demonstrations | None
 
-    def check(self, agent: OnPolicyAgent) -> None:
+    def check(self, agent: Agent) -> None:
         """Let an agent take over the policy, and see whether it could learn the demonstrations.
 
         Raises:
@@ -57,7 +57,7 @@ class WarmStart:
         if problems:
             raise join_errors(problems)
 
-    def give(self, agent: OnPolicyAgent, console: Console, seed: int, plot: Path) -> None:
+    def give(self, agent: Agent, console: Console, seed: int, plot: Path) -> None:
         """Let an agent begin from it, and print what came of it.
 
         Args:
@@ -116,7 +116,7 @@ def read_policy(path: Path) -> State:
     return agent
 
 
-def _clone(agent: OnPolicyAgent, demonstrations: Demonstrations, seed: int, console: Console) -> None:
+def _clone(agent: Agent, demonstrations: Demonstrations, seed: int, console: Console) -> None:
     """Clone until nothing more is gained on the episodes held out; a single episode is cloned to the end."""
     single = len(demonstrations.episode_returns) == 1
     split = demonstrations.split(1 if single else TRAIN_FRACTION, seed=seed)

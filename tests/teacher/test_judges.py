@@ -75,7 +75,7 @@ def test_what_a_teacher_errs_in_stays_as_published(make_segment: MakeSegment) ->
     assert [n for n, pair in enumerate(pairs) if teacher(*pair) != oracle(*pair)] == [3, 14, 15, 23, 26, 39]
 
 
-@pytest.mark.parametrize("manner", ["mistake:0.3", "noisy:1"])
+@pytest.mark.parametrize("error_model", ["mistake:0.3", "noisy:1"])
 def test_errors_about_recorded_episodes_that_act_alike_are_independent(error_model: str) -> None:
     random, actions = np.random.default_rng(1), np.ones((8, 1), np.float32)
     episodes = [

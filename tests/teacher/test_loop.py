@@ -141,7 +141,7 @@ def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRu
             run.config = TeachConfig(
                 **{**vars(config), "predictor": "human", "gold": settings.get("gold", 0.0)}
             )
-            run.agent.config = dataclasses.replace(run.agent.config, num_steps=64)
+            run.agent.config = dataclasses.replace(run.agent.config, num_steps=64)  # type: ignore[misc]
             assert run.teaching is not None
             person = Person(run.teaching.ledger, patience)
             run.teaching.collector = person

@@ -42,7 +42,7 @@ def train_critic(agent: OnPolicyAgent, rollout: Rollout, epochs: int) -> Rollout
 
 @pytest.mark.parametrize("make", [make_ppo, make_trpo])
 def test_both_ways_train_the_critic_alike_and_nothing_else(make: MakeAgent) -> None:
-    agents = [make(fuse=True), make(fuse=False)]
+    agents = [make(allow_numpy=True), make(allow_numpy=False)]
     for agent in agents:
         rollout = agent.collect()
         agent.update(rollout, rollout.rewards)  # so that there is momentum, which must not move the actor
@@ -50,9 +50,9 @@ def test_both_ways_train_the_critic_alike_and_nothing_else(make: MakeAgent) -> N
     agents[1].collect()
     before = parameters(agents[0])
     revalued = [train_critic(agent, rollout, 3) for agent in agents]
-    fused, torched = map(parameters, agents)
-    for name, value in fused.items():
-        np.testing.assert_allclose(value, torched[name], rtol=0, atol=1e-7, err_msg=name)
+    by_numpy, by_torch = map(parameters, agents)
+    for name, value in by_numpy.items():
+        np.testing.assert_allclose(value, by_torch[name], rtol=0, atol=1e-7, err_msg=name)
         moved = np.abs(value - before[name]).max()
         assert (moved > 1e-3) == name.startswith("critic"), name
     np.testing.assert_allclose(revalued[0].values, revalued[1].values, atol=1e-7)

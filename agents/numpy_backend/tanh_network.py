@@ -1,19 +1,19 @@
-"""Linear layers with tanh between them in numpy: forward, backward and forward-mode derivatives."""
+"""Linear layers with tanh between them in NumPy: forward pass, backward pass and forward-mode derivative."""
 
 import numpy as np
 
-from agents.flat import Array, FlatParameters, Layers
+from agents.numpy_backend.parameters import Array, LinearLayers, ParameterVector
 
 
 class TanhNetwork:
-    """The network of some parameters, with derivatives by hand.
+    """Computes one network of a policy and its derivatives.
 
     Args:
-        parameters: hold its weights and biases, and receive the gradient.
-        name: of the network among the parameters.
+        parameters: the weights and biases, which also receive the gradient.
+        name: of the network among the parameters, ``actor`` or ``critic``.
     """
 
-    def __init__(self, parameters: FlatParameters, name: str) -> None:
+    def __init__(self, parameters: ParameterVector, name: str) -> None:
         self._layers = parameters.layers(name, parameters.values)
         self._gradients = parameters.layers(name, parameters.gradient)
         self._buffers: dict[int, list[list[Array]]] = {}
@@ -21,7 +21,7 @@ class TanhNetwork:
         self._has_slopes = False
 
     def forward(self, inputs: Array) -> Array:
-        """Outputs ``(batch, outputs)`` for ``(batch, inputs)``."""
+        """Return the outputs ``(batch, outputs)`` for ``(batch, inputs)``."""
         hiddens, self._slopes, self._deltas = self._buffers_for(len(inputs))
         self._inputs, self._has_slopes = [inputs], False
         for (weight, bias), hidden in zip(self._layers[:-1], hiddens, strict=True):
@@ -35,7 +35,7 @@ class TanhNetwork:
         return outputs
 
     def backward(self, deltas: Array) -> None:
-        """Gradients of the parameters, given ``(batch, outputs)`` of the loss by the last outputs."""
+        """Write the parameters' gradient, given that of the loss by the last outputs ``(batch, outputs)``."""
         self._find_slopes()
         for index in range(len(self._layers) - 1, -1, -1):
             weight_gradient, bias_gradient = self._gradients[index]
@@ -43,13 +43,13 @@ class TanhNetwork:
             np.add.reduce(deltas, axis=0, out=bias_gradient)
             if index:
                 before, weight = self._deltas[index - 1], self._layers[index][0]
-                # An outer product is the same to the last bit, and quicker when it is not made by BLAS.
+                # For an outer product, multiply gives the same bits as BLAS and is faster.
                 (np.multiply if len(weight) == 1 else np.matmul)(deltas, weight, out=before)
                 before *= self._slopes[index - 1]
                 deltas = before
 
-    def derivative(self, direction: Layers) -> Array:
-        """Of the last outputs ``(batch, outputs)``, as the parameters move in a direction."""
+    def jacobian_product(self, direction: LinearLayers) -> Array:
+        """Return how the last outputs ``(batch, outputs)`` change as the parameters move in ``direction``."""
         self._find_slopes()
         change: Array | None = None
         for index, (weight, bias) in enumerate(direction):
@@ -62,7 +62,7 @@ class TanhNetwork:
         return outputs
 
     def _find_slopes(self) -> None:
-        """Of tanh at the last inputs: 1 - tanh^2."""
+        """Compute the derivative of tanh at the last inputs: 1 - tanh^2."""
         if not self._has_slopes:
             for hidden, slope in zip(self._inputs[1:], self._slopes, strict=True):
                 np.square(hidden, out=slope)
@@ -70,7 +70,7 @@ class TanhNetwork:
             self._has_slopes = True
 
     def _buffers_for(self, size: int) -> list[list[Array]]:
-        """For the hidden layers, the slopes and the deltas of a batch.
+        """Return arrays for the hidden layers, the slopes and the deltas of a batch.
 
         The sizes of batches vary with the dummy transitions: smaller ones share the rows of the largest.
         """
