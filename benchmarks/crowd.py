@@ -23,8 +23,8 @@ from uuid import UUID
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from teacher.bots import Bot
 from teacher.data.decisions import FeedItem
+from teacher.labeling.bots import Bot
 from teacher.labeling.client import ClipReference, ExperimentSettings, FeedbackClient, Registration
 from teacher.settings.teachers import ErrorModel
 

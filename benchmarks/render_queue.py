@@ -29,9 +29,9 @@ from stack.folder import Folder
 from stack.process import running
 from stack.site import STORAGE, Site
 from teacher.clips import ClipJob, ClipRenderer, ClipSpec
+from teacher.clips.queue import RenderQueue, WorkersStore
 from teacher.data.segments import Segment
 from teacher.envs.tasks import describe_task
-from teacher.labeling.render_queue import RenderQueue, WorkersStore
 from teacher.storage import open_storage
 
 _OWN = ("info", "auth", "hello", "client", "config", "ping")  # of measuring and of connecting

@@ -108,7 +108,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
     "site": (
         "The site from outside",
-        {"teacher.labeling.client": "", "teacher.bots": "Bot", "teacher.storage": ""},
+        {"teacher.labeling.client": "", "teacher.labeling.bots": "Bot", "teacher.storage": ""},
     ),
     "agents": (
         "Agents",

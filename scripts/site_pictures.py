@@ -279,7 +279,7 @@ def label(world: World) -> threading.Event:
     """Set the labelers to work, no faster than people; they rest for as long as the event is set."""
     from human_feedback_site.feedback.models import Experiment  # noqa: PLC0415
     from human_feedback_site.feedback.services.experiments import set_overlap  # noqa: PLC0415
-    from teacher.bots import Bot  # noqa: PLC0415
+    from teacher.labeling.bots import Bot  # noqa: PLC0415
     from teacher.settings.teachers import ErrorModel  # noqa: PLC0415
 
     resting = threading.Event()

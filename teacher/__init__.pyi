@@ -1,6 +1,5 @@
 """The names of the package, and where each is defined."""
 
-from .bots import Bot
 from .clips.render import ClipSpec, ReplayRenderer
 from .data.demonstrations import draw_returns, load_demonstrations, record_demonstrations, save_demonstrations
 from .data.preferences import Preference, PreferenceDataset
@@ -13,6 +12,7 @@ from .envs.random_episodes import policy_trajectories, random_trajectories
 from .envs.tasks import describe_task
 from .envs.trajectory import Trajectory
 from .errors import ConfigError, DataError, TeacherError
+from .labeling.bots import Bot
 from .labeling.people import SiteOptions
 from .queries.judges import ScriptedTeacher, oracle, probability_of
 from .queries.offline import OfflineConfig, ask, learn_reward

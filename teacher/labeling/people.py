@@ -24,7 +24,7 @@ from teacher.settings.variables import REDIS_VARIABLE, TOKEN_VARIABLE, read_redi
 from teacher.storage import Storage, open_storage
 
 if TYPE_CHECKING:
-    from teacher.labeling.render_queue import RenderQueue
+    from teacher.clips.queue import RenderQueue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,7 @@ def _open_renderer(site: Site, storage: Storage, parts: contextlib.ExitStack) ->
     redis_url = read_redis_url()
     if not redis_url or not site.has_bucket:
         return renderer
-    from teacher.labeling.render_queue import RenderQueue, WorkersStore  # noqa: PLC0415 (it brings Celery)
+    from teacher.clips.queue import RenderQueue, WorkersStore  # noqa: PLC0415 (it brings Celery)
 
     queue = RenderQueue(redis_url, WorkersStore(storage, site.storage), renderer)
     return parts.enter_context(contextlib.closing(queue))

@@ -10,6 +10,13 @@ from teacher.data.preferences import Preference
 from teacher.data.segments import SegmentPair
 from teacher.queries.collector import CollectorStatus
 from teacher.queries.judges import Judge, ScriptedTeacher, answer_of, decision_of, oracle
+from teacher.settings.teachers import RETURNS_REMEMBERED, ErrorModel
+
+
+def scripted_judge(error_model: ErrorModel, seed: int, ledger: Ledger) -> ScriptedTeacher:
+    """Return a scripted teacher that remembers the pairs an earlier process of the run decided."""
+    seen = ledger.decided_pairs(RETURNS_REMEMBERED // 2) if error_model.has_thresholds else ()
+    return ScriptedTeacher(error_model, seed, seen)
 
 
 class InstantTeacher:

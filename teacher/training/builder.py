@@ -26,11 +26,10 @@ from teacher.labeling.people import (
     reopen_experiment,
 )
 from teacher.queries.collector import Collector
-from teacher.queries.judges import Judge, ScriptedTeacher, value_of
+from teacher.queries.judges import value_of
 from teacher.queries.learning import PreferenceLearning
-from teacher.queries.synthetic import SyntheticTeacher
+from teacher.queries.synthetic import SyntheticTeacher, scripted_judge
 from teacher.settings.config import RunSettings, TeachConfig, load_config, refuse_existing, save_config
-from teacher.settings.teachers import RETURNS_REMEMBERED
 from teacher.training.multiprocess import Followers
 from teacher.training.parts import make_predictor, schedule_of
 from teacher.training.plan import RunPlan
@@ -145,7 +144,8 @@ def _taught_run(plan: RunPlan, console: Console, parts: contextlib.ExitStack, fo
     )
     site = None
     if config.predictor == "synth":
-        collector: Collector = SyntheticTeacher(ledger, config.seed, _judge(config, ledger))
+        judge = scripted_judge(config.error_model, config.seed, ledger)
+        collector: Collector = SyntheticTeacher(ledger, config.seed, judge)
     else:
         collector, site = _people(plan, ledger, parts)
     teaching = _learning(plan, ledger, collector)
@@ -191,13 +191,6 @@ def _people(
         *(*site.welcome, *about_lost(collector), *about_rendering(site)),
     ]
     return collector, (address, welcome)
-
-
-def _judge(config: TeachConfig, ledger: Ledger) -> Judge:
-    """The scripted teacher, with what it remembers of an earlier process of this run."""
-    error_model = config.error_model
-    seen = ledger.decided_pairs(RETURNS_REMEMBERED // 2) if error_model.has_thresholds else ()
-    return ScriptedTeacher(error_model, config.seed, seen)
 
 
 def _explorer(plan: RunPlan, ledger: Ledger) -> Explorer:

@@ -12,14 +12,14 @@ from teacher.datasets.preference_files import load_preferences
 from teacher.envs.families import same_environment
 from teacher.errors import ConfigError, DataError
 from teacher.queries.collector import Collector
-from teacher.queries.judges import Judge, ScriptedTeacher
+from teacher.queries.judges import Judge
 from teacher.queries.schedules import ConstantRate, ExponentialSchedule, LabelSchedule
-from teacher.queries.synthetic import SyntheticTeacher
+from teacher.queries.synthetic import SyntheticTeacher, scripted_judge
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.unused import reject_unused_of_network
 from teacher.settings.options import RewardConfig
-from teacher.settings.teachers import RETURNS_REMEMBERED, ErrorModel
+from teacher.settings.teachers import ErrorModel
 from teacher.wrapper.clips import ClipSource
 from teacher.wrapper.recording import Source
 from teacher.wrapper.settings import WrapperConfig
@@ -157,9 +157,7 @@ def collector_of(
 def _judge(config: WrapperConfig, ledger: Ledger) -> Judge:
     if not isinstance(config.judge, str):
         return config.judge
-    error_model = ErrorModel.parse(config.judge, "judge")
-    seen = ledger.decided_pairs(RETURNS_REMEMBERED // 2) if error_model.has_thresholds else ()
-    return ScriptedTeacher(error_model, config.seed, seen)
+    return scripted_judge(ErrorModel.parse(config.judge, "judge"), config.seed, ledger)
 
 
 def schedule_of(config: WrapperConfig, asked: int) -> LabelSchedule:

@@ -89,7 +89,7 @@ def test_the_example_holds_no_secret_and_everything_that_compose_asks_for(secret
 def test_the_example_offers_what_programs_read_and_nothing_else() -> None:
     modules = ("settings", "environment", "celery", "embedded")
     site = settings_of(*(f"human_feedback_site/{module}.py" for module in modules))
-    worker = settings_of("teacher/render_tasks.py", "teacher/storage.py")
+    worker = settings_of("teacher/clips/tasks.py", "teacher/storage.py")
     internal = {"TEACHER_INSTANCE_ID"}  # given by the process that starts an embedded site
     assert len(site) > 8
     assert len(worker) > 2

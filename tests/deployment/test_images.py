@@ -22,8 +22,8 @@ import requests
 from redis import Redis
 
 from teacher.clips import ClipJob, ClipSpec
+from teacher.clips.tasks import TASK, celery_app, clip_request
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.render_tasks import TASK, celery_app, clip_request
 from tests.databases import database_of
 
 pytestmark = pytest.mark.slow

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from teacher import bots
 from teacher.cli.help_text import HELP, SECTIONS
+from teacher.labeling import bots
 from teacher.settings.config import NO_OPTIONS, PARTS, TeachConfig
 from teacher.teach import COMMANDS, main, parse_arguments
 

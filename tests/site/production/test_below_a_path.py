@@ -18,7 +18,7 @@ import requests
 from human_feedback_site.environment import OWN_ADDRESSES
 from human_feedback_site.feedback.pages.urls import urlpatterns as page_patterns
 from human_feedback_site.urls import urlpatterns
-from teacher.bots import Bot
+from teacher.labeling.bots import Bot
 from teacher.labeling.client import ExperimentSettings
 from tests.below_a_path import PASSWORD, PATH, Below, below_a_path, make_admin
 

@@ -21,11 +21,11 @@ import pytest
 import redis
 
 from teacher.clips import ClipJob, ClipRenderer, ClipSpec, backoff
+from teacher.clips import queue as render_queue
 from teacher.clips.backoff import Backoff
+from teacher.clips.queue import RenderQueue, WorkersStore
 from teacher.data.segments import Segment
 from teacher.errors import RenderError, ReplayMismatchError
-from teacher.labeling import render_queue
-from teacher.labeling.render_queue import RenderQueue, WorkersStore
 from teacher.storage import Storage, open_storage
 
 Notices = Callable[[], list[str]]

@@ -16,10 +16,10 @@ import pytest
 from kombu import Connection
 from redis.exceptions import RedisError
 
-from teacher import render_tasks
 from teacher.clips import ClipJob, ClipSpec
+from teacher.clips import tasks as render_tasks
+from teacher.clips.tasks import clip_request, render_clip
 from teacher.data.segments import Segment
-from teacher.render_tasks import clip_request, render_clip
 
 Request = dict[str, Any]
 

@@ -15,8 +15,7 @@ from uuid import uuid4
 import pytest
 import requests
 
-from teacher import bots
-from teacher.bots import Bot
+from teacher.labeling import bots
 from teacher.clips import ClipJob, ClipRenderer, backoff
 from teacher.clips.gl import select_gl
 from teacher.data.ledger import Ledger
@@ -25,6 +24,7 @@ from teacher.data.segments import Segment, SegmentPool
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
 from teacher.labeling import human, publisher
+from teacher.labeling.bots import Bot
 from teacher.labeling.client import ExperimentSettings, FeedbackClient
 from teacher.labeling.embedded_site import SiteHandle, ensure_site
 from teacher.labeling.human import HumanCollector

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import pytest
 import requests
 
-from teacher.bots import Bot, choose, main
 from teacher.data.segments import Segment
+from teacher.labeling.bots import Bot, choose, main
 from teacher.labeling.embedded_site import SiteHandle
 from teacher.settings.teachers import Answerer, ErrorModel
 

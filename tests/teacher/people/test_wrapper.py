@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from teacher import HumanPreferencesEnvWrapper
-from teacher.bots import Bot
+from teacher.labeling.bots import Bot
 from teacher.labeling.embedded_site import SiteHandle
 from teacher.settings.options import RewardConfig
 from teacher.wrapper import SiteOptions

@@ -16,8 +16,8 @@ from celery.states import READY_STATES
 
 from teacher.clips import ClipJob, ClipRenderer
 from teacher.clips.backoff import Backoff
+from teacher.clips.tasks import QUEUE, TASK, celery_app, clip_request
 from teacher.errors import RenderError, StorageError
-from teacher.render_tasks import QUEUE, TASK, celery_app, clip_request
 from teacher.storage import Storage
 
 PATIENCE = 90.0
