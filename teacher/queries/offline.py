@@ -10,7 +10,7 @@ from uuid import NAMESPACE_URL, uuid5
 from gymnasium import spaces
 
 from teacher.data.preferences import Preference, PreferenceDataset
-from teacher.data.segments import SegmentPool
+from teacher.data.segment_pool import SegmentPool
 from teacher.data.steps import require_finite
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import ConfigError, DataError, counted

@@ -15,7 +15,8 @@ from typing import Any
 
 from agents.rollout import Rollout
 from teacher import interrupts
-from teacher.data.segments import SegmentPair, SegmentPool
+from teacher.data.segment_pool import SegmentPool
+from teacher.data.segments import SegmentPair
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
 from teacher.envs.trajectory import Trajectory
 from teacher.envs.trial import TRIAL_EPISODES

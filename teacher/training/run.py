@@ -21,7 +21,7 @@ from agents.ppo import PPO
 from agents.rollout import Rollout
 from agents.trpo import TRPO
 from teacher.data.checkpoint import CHECKPOINT_NAME, State, load_state, restoring, save_state
-from teacher.data.segments import SegmentPool
+from teacher.data.segment_pool import SegmentPool
 from teacher.data.steps import Steps, StepsBatch
 from teacher.envs.episodes import EpisodeRecorder
 from teacher.envs.exploration import Explorer

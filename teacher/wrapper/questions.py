@@ -7,7 +7,8 @@ import time
 from collections.abc import Sequence
 
 from teacher.data.decisions import Phase
-from teacher.data.segments import Segment, SegmentPool
+from teacher.data.segment_pool import SegmentPool
+from teacher.data.segments import Segment
 from teacher.errors import UndecidedError, counted
 from teacher.queries.learner import PreferenceLearner
 from teacher.queries.schedules import ExponentialSchedule, LabelSchedule, RateSchedule

@@ -19,7 +19,7 @@ from teacher.wrapper.controls import (
     reward_before_predictor,
 )
 from teacher.wrapper.processes import find_open
-from teacher.wrapper.recording import EpisodeCutter, Step
+from teacher.wrapper.recording import SegmentRecorder, Step
 from teacher.wrapper.tutor import Tutor
 
 SAME_AS = "same_as"
@@ -93,8 +93,8 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
         number = tutor.join()
         self._wants_prediction = tutor.config.predicts
         self._closed = False
-        entropy = [tutor.config.seed, number]
-        self._cutter = EpisodeCutter(tutor.source, tutor.config.segment_steps, np.random.default_rng(entropy))
+        random = np.random.default_rng([tutor.config.seed, number])
+        self._recorder = SegmentRecorder(tutor.source, tutor.config.segment_steps, random)
         self._seeds: Iterator[int] = episode_seeds([tutor.config.seed], number, _MAX_BESIDE)
         self._observation: Any = None
 
@@ -106,9 +106,9 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
             seed = next(self._seeds)
         observation, info = self.env.reset(seed=seed, options=options)
         self._observation = self._tutor.transform(observation)
-        self._cutter.begin(self._observation, seed)
+        self._recorder.begin(self._observation, seed)
         if options and self._tutor.source.replayable:
-            self._cutter.leave()  # how it began could not be repeated
+            self._recorder.leave()  # how it began could not be repeated
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
@@ -125,9 +125,9 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
         frame = jpeg(drawn(self.env)) if tutor.wants_films else None
         true = float(reward)
         step = Step(executed, self._observation, true, terminated, truncated, frame)
-        tutor.give(self._cutter.add(step))
+        tutor.give(self._recorder.add(step))
         if terminated or truncated:
-            tutor.episodes.note(self._cutter.steps, terminated=terminated)
+            tutor.episodes.note(self._recorder.steps, terminated=terminated)
         predictor = tutor.predictor
         if not self._wants_prediction:
             reward = true
@@ -140,11 +140,11 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
 
     def start_segment_collection(self) -> None:
         """Ask about what is done from now on."""
-        self._cutter.resume()
+        self._recorder.resume()
 
     def stop_segment_collection(self) -> None:
         """Ask about nothing that is done from now on, as while the agent is tried."""
-        self._cutter.pause()
+        self._recorder.pause()
 
     def close(self) -> None:
         """Close the environment, and end asking and learning with the last of those beside each other.

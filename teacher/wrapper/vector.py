@@ -22,7 +22,7 @@ from teacher.wrapper.controls import (
     predict,
     reward_before_predictor,
 )
-from teacher.wrapper.recording import EpisodeCutter, Step
+from teacher.wrapper.recording import SegmentRecorder, Step
 
 
 def replayable(
@@ -64,8 +64,8 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
         tutor.join()
         self._wants_prediction = tutor.config.predicts
         self._released = False
-        self._cutters = [
-            EpisodeCutter(
+        self._recorders = [
+            SegmentRecorder(
                 tutor.source, tutor.config.segment_steps, np.random.default_rng([tutor.config.seed, index])
             )
             for index in range(self.num_envs)
@@ -104,9 +104,9 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
             flags = bool(terminated[index]), bool(truncated[index])
             frame = None if frames is None else jpeg(frames[index])
             step = Step(executed[index], after[index], float(true[index]), *flags, frame)
-            segments += self._cutters[index].add(step)
+            segments += self._recorders[index].add(step)
             if ended[index]:
-                tutor.episodes.note(self._cutters[index].steps, terminated=bool(terminated[index]))
+                tutor.episodes.note(self._recorders[index].steps, terminated=bool(terminated[index]))
         tutor.give(segments)
         self._observations = first
         if self._mode is not AutoresetMode.DISABLED:
@@ -137,7 +137,7 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
                         "teacher.wrapper.replayable(env_fn, num_envs)"
                     )
                 seed = int(infos[SEED_KEY][index])
-            self._cutters[index].begin(self._observations[index], seed)
+            self._recorders[index].begin(self._observations[index], seed)
 
     def _each(self, observations: Any) -> list[Any]:
         """One for each environment, as segments hold them."""
@@ -146,13 +146,13 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
 
     def start_segment_collection(self) -> None:
         """Ask about what is done from now on."""
-        for cutter in self._cutters:
-            cutter.resume()
+        for recorder in self._recorders:
+            recorder.resume()
 
     def stop_segment_collection(self) -> None:
         """Ask about nothing that is done from now on, as while the agent is tried."""
-        for cutter in self._cutters:
-            cutter.pause()
+        for recorder in self._recorders:
+            recorder.pause()
 
     def close(self, **kwargs: Any) -> None:
         """Close the environments, and end asking and learning.

@@ -21,7 +21,8 @@ from teacher.clips import ClipJob, ClipRenderer, backoff
 from teacher.clips.gl import select_gl
 from teacher.data.ledger import Ledger
 from teacher.data.preferences import Preference
-from teacher.data.segments import Segment, SegmentPool
+from teacher.data.segment_pool import SegmentPool
+from teacher.data.segments import Segment
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
 from teacher.labeling import human, publisher
