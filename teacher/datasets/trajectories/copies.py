@@ -6,15 +6,35 @@ import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
+from teacher.data.steps import Steps
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError, StorageError, one_line
 from teacher.files import DAMAGED_ARCHIVE, folder_made_whole
-from teacher.reward.predictor import RewardPredictor
+
+
+class StepRewards(Protocol):
+    """What gives steps rewards, such as a reward predictor."""
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        """Which of ``INPUTS`` it reads of steps."""
+
+    @property
+    def observation_space(self) -> spaces.Space[Any]:
+        """Of the steps."""
+
+    @property
+    def action_space(self) -> spaces.Space[Any]:
+        """Of the steps."""
+
+    def step_rewards(self, steps: Steps) -> NDArray[np.float64]:
+        """Return the reward of each step. Raises :class:`DataError` for steps of other spaces."""
 
 
 @contextlib.contextmanager
@@ -44,12 +64,12 @@ def about_episode(number: int, source: Path | str) -> Iterator[None]:
 
 
 def predicted(
-    predictor: RewardPredictor, episodes: Iterable[Trajectory], source: Path, first: int = 0
+    model: StepRewards, episodes: Iterable[Trajectory], source: Path, first: int = 0
 ) -> list[NDArray[np.float64]]:
-    """The rewards of each episode by a predictor.
+    """Return other rewards of each episode.
 
     Args:
-        predictor: predicts them.
+        model: gives them.
         episodes: in the order of the file.
         source: where they are from, to be named.
         first: number of the first of them there.
@@ -60,7 +80,7 @@ def predicted(
     rewards = []
     for number, episode in enumerate(episodes, first):
         with about_episode(number, source):
-            rewards.append(predictor.step_rewards(episode))
+            rewards.append(model.step_rewards(episode))
     return rewards
 
 

@@ -14,13 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.datasets.trajectories.copies import about_episode, changed_json, copied, numbers_of, predicted
+from teacher.datasets.trajectories.copies import (
+    StepRewards,
+    about_episode,
+    changed_json,
+    copied,
+    numbers_of,
+    predicted,
+)
 from teacher.datasets.trajectories.recording import Recording
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError, one_line
 from teacher.extras import needed
 from teacher.files import DAMAGED_ARCHIVE, opened_archive
-from teacher.reward.predictor import RewardPredictor
 
 _STATE, _INFO = "state.json", "dataset_info.json"
 _TIME_LIMIT = "TimeLimit.truncated"
@@ -69,17 +75,17 @@ def read_archive(path: Path) -> Recording:
         raise DataError(f"{path} is damaged: {one_line(error)}") from error
 
 
-def relabel(source: Path, target: Path, predictor: RewardPredictor) -> None:
+def relabel(source: Path, target: Path, model: StepRewards) -> None:
     """Write a copy of a folder with other ``rews``.
 
     Raises:
-        ConfigError, DataError: as :func:`read`, or the steps are not of the predictor's spaces.
+        ConfigError, DataError: as :func:`read`, or the steps are not of the model's spaces.
         StorageError: the copy cannot be written.
     """
     info = changed_json(source / _INFO, lambda info: _declare_rewards(info["features"]))
     files, rewards, known = _data_files(source), [], 0
     for path in files:
-        rewards.append(predicted(predictor, _episodes(_table(path), source, known), source, known))
+        rewards.append(predicted(model, _episodes(_table(path), source, known), source, known))
         known += len(rewards[-1])
     with copied(source, target) as folder:
         for file, changed in zip(files, rewards, strict=True):

@@ -15,13 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.datasets.trajectories.copies import about_episode, changed_json, copied, numbers_of, predicted
+from teacher.datasets.trajectories.copies import (
+    StepRewards,
+    about_episode,
+    changed_json,
+    copied,
+    numbers_of,
+    predicted,
+)
 from teacher.datasets.trajectories.recording import Recording
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError, one_line
 from teacher.extras import needed
 from teacher.files import DAMAGED_ARCHIVE
-from teacher.reward.predictor import RewardPredictor
 
 _METADATA = Path("data", "metadata.json")
 _HDF5 = "hdf5"
@@ -51,15 +57,15 @@ def read(folder: Path) -> Recording:
     return Recording(list(_episodes(folder, about)), _env_id(about), str(folder))
 
 
-def relabel(source: Path, target: Path, predictor: RewardPredictor) -> None:
+def relabel(source: Path, target: Path, model: StepRewards) -> None:
     """Write a copy of a dataset with other rewards.
 
     Raises:
-        ConfigError, DataError: as :func:`read`, or the steps are not of the predictor's spaces.
+        ConfigError, DataError: as :func:`read`, or the steps are not of the model's spaces.
         StorageError: the copy cannot be written.
     """
     about = _metadata(source)
-    rewards = predicted(predictor, _episodes(source, about), source)
+    rewards = predicted(model, _episodes(source, about), source)
     texts = {_METADATA: changed_json(source / _METADATA, lambda said: _rename(said, target.name))}
     if about["data_format"] != _HDF5:
         for episode, changed in enumerate(rewards):
