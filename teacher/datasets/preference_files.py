@@ -113,10 +113,8 @@ def load_preferences(
             what nobody can learn from.
     """
     path = Path(path)
-    file_type = _type_of_existing(path)
-    with _explained(path), path.open("rb") as file:
-        about = _checked_description(file_type.read_description(file))
-        columns = file_type.read_columns(file, {name: about["columns"][name] for name in _COLUMNS})
+    with _described(path) as (file, about):
+        columns = _file_type(path).read_columns(file, {name: about["columns"][name] for name in _COLUMNS})
         _check_columns(columns, about)
     wanted = {
         "observation_space": observation_space and describe_space(observation_space),
@@ -148,10 +146,8 @@ def saved_length(path: str | Path) -> int:
     Raises:
         ConfigError, DataError: as :func:`load_preferences`.
     """
-    path = Path(path)
-    file_type = _type_of_existing(path)
-    with _explained(path), path.open("rb") as file:
-        return int(_checked_description(file_type.read_description(file))["segment_length"])
+    with _described(Path(path)) as (_, about):
+        return int(about["segment_length"])
 
 
 def saved_spaces(path: str | Path) -> tuple[Space, Space]:
@@ -160,34 +156,29 @@ def saved_spaces(path: str | Path) -> tuple[Space, Space]:
     Raises:
         ConfigError, DataError: as :func:`load_preferences`.
     """
-    path = Path(path)
-    file_type = _type_of_existing(path)
-    with _explained(path), path.open("rb") as file:
-        about = _checked_description(file_type.read_description(file))
+    with _described(Path(path)) as (_, about):
         return space_of(about["observation_space"]), space_of(about["action_space"])
 
 
 @contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """What reading a file that is none raises, as one line that names it."""
-    try:
-        yield
-    except DataError as error:
-        raise DataError(f"{path} cannot be read as preferences: {error}") from error
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or one_line(error)}") from error
-    except DAMAGED_ARCHIVE as error:
-        raise DataError(f"{path} is damaged, or no file of preferences: {one_line(error)}") from error
-
-
-def _type_of_existing(path: Path) -> _FileType:
+def _described(path: Path) -> Iterator[tuple[IO[bytes], dict[str, Any]]]:
+    """Open a file and read its description; raise what is wrong with it as one line that names it."""
     with contextlib.suppress(OSError):  # opening it says what is wrong
         if not path.exists():
             raise DataError(
                 f"{path} does not exist; expected a file of preferences, as teach export and save_prefs() "
                 "write it"
             )
-    return _file_type(path)
+    file_type = _file_type(path)
+    try:
+        with path.open("rb") as file:
+            yield file, _checked_description(file_type.read_description(file))
+    except DataError as error:
+        raise DataError(f"{path} cannot be read as preferences: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or one_line(error)}") from error
+    except DAMAGED_ARCHIVE as error:
+        raise DataError(f"{path} is damaged, or no file of preferences: {one_line(error)}") from error
 
 
 def _file_type(path: Path) -> _FileType:

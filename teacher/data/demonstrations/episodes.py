@@ -1,7 +1,7 @@
 """Demonstrations in memory: whole episodes, and their division for behaviour cloning."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,21 @@ class Demonstrations:
     episode_starts: NDArray[np.bool_]
     final_obs: NDArray[Any] | None = None
     terminated: NDArray[np.bool_] | None = None
+
+    @classmethod
+    def of(cls, episodes: Sequence[Trajectory]) -> "Demonstrations":
+        """Return these episodes, each of a step or more, one after another."""
+        ended = [episode.terminated for episode in episodes]
+        starts = np.concatenate([np.arange(len(episode)) == 0 for episode in episodes])
+        return cls(
+            np.concatenate([episode.observations for episode in episodes]),
+            np.concatenate([episode.actions for episode in episodes]),
+            np.concatenate([episode.true_rewards for episode in episodes]),
+            np.array([episode.true_return for episode in episodes]),
+            starts,
+            np.stack([episode.final_observation for episode in episodes]),
+            None if None in ended else np.array(ended, np.bool_),
+        )
 
     def __len__(self) -> int:
         return len(self.obs)

@@ -7,7 +7,7 @@ tables have a row more than steps, of the last observation. The ``minari`` packa
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,7 @@ from teacher.files import DAMAGED_ARCHIVE
 _METADATA = Path("data", "metadata.json")
 _HDF5 = "hdf5"
 _NAMES = ("observations", "actions", "rewards", "terminations")
-_STATISTICS: Mapping[str, Callable[[NDArray[np.float64]], float]] = {
-    "sum": np.sum,
-    "mean": np.mean,
-    "std": np.std,
-    "max": np.max,
-    "min": np.min,
-}
+_STATISTICS = ("sum", "mean", "std", "max", "min")
 
 
 def wrote(path: Path) -> bool:
@@ -187,4 +181,4 @@ def _rewrite_table(folder: Path, data_format: str, rewards: NDArray[np.float64])
 def _statistics(rewards: NDArray[np.float64]) -> dict[str, float]:
     if not len(rewards):  # of which there is no largest
         return {}
-    return {f"rewards_{name}": float(of(rewards)) for name, of in _STATISTICS.items()}
+    return {f"rewards_{name}": float(getattr(rewards, name)()) for name in _STATISTICS}
