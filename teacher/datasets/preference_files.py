@@ -20,8 +20,8 @@ from teacher.data.columns import Column
 from teacher.data.preferences import PreferenceDataset
 from teacher.datasets import archives, parquet
 from teacher.envs.families import same_environment
-from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, StorageError, counted, one_line
-from teacher.files import DAMAGED_ARCHIVE, written_whole
+from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, counted, one_line
+from teacher.files import DAMAGED_ARCHIVE, saved
 
 Space = spaces.Space[Any]
 
@@ -78,11 +78,8 @@ def save_preferences(
         require_room_for_clips(path)
         write = partial(parquet.write, clips=clips)
     about = json.dumps(_description(dataset, observation_space, action_space))
-    try:
-        with written_whole(path, new=new) as file:
-            write(file, about, dataset.columns, dataset.by_decision)
-    except OSError as error:
-        raise StorageError(f"cannot write the preferences {path}: {error.strerror or error}") from error
+    with saved(path, f"the preferences {path}", new=new) as file:
+        write(file, about, dataset.columns, dataset.by_decision)
 
 
 def require_room_for_clips(path: Path) -> None:

@@ -25,9 +25,9 @@ from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.data.segments import Segment
 from teacher.data.steps import fits_float32
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.errors import DataError, counted, one_line
+from teacher.errors import DataError, counted
 from teacher.extras import needed
-from teacher.files import DAMAGED_ARCHIVE, opened_archive
+from teacher.files import opened_archive, refusing_damage
 
 _TABLE_VALUES = {0: 1.0, 1: 0.5, 2: 0.0}
 _FILE_VALUES = {0: 1.0, 1: 0.0, -1: 0.5}
@@ -67,10 +67,8 @@ def load_crowd_labels(folder: str | Path) -> CrowdLabels:
     """
     folder = Path(folder)
     tables = sorted(folder.glob("*.csv"))
-    try:
+    with refusing_damage(f"{folder} holds no labels of Uni-RLHF"):
         labels = _of_table(folder, tables[0]) if tables else _of_files(folder)
-    except (OSError, *DAMAGED_ARCHIVE) as error:
-        raise DataError(f"{folder} holds no labels of Uni-RLHF: {one_line(error)}") from error
     if len(labels.starts) == 0:
         raise DataError(f"{folder} holds no label")
     return labels
@@ -194,14 +192,12 @@ def _segment(columns: Mapping[str, NDArray[Any]], env_id: str, start: int, lengt
 
 
 def _table(path: Path) -> dict[str, NDArray[Any]]:
-    try:
+    with refusing_damage(f"{path} is no readable table of transitions"):
         if path.suffix == ".npz":
             with path.open("rb") as file, opened_archive(file) as archive:
                 columns = {name: archive[name] for name in _NAMES if name in archive.files}
         else:
             columns = _d4rl(path)
-    except (OSError, *DAMAGED_ARCHIVE) as error:
-        raise DataError(f"{path} is no readable table of transitions: {one_line(error)}") from error
     columns.setdefault("terminals", np.zeros(len(columns.get("rewards", ())), np.bool_))
     missing = [name for name in _NAMES[:3] if name not in columns]
     lengths = {len(column) for column in columns.values()}

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from teacher.data.demonstrations.episodes import Demonstrations
 from teacher.data.images import are_images, read_images, write_images
 from teacher.data.steps import fits_float32
-from teacher.errors import DataError, StorageError, one_line
-from teacher.files import DAMAGED_ARCHIVE, opened_archive, written_whole
+from teacher.errors import DataError, one_line
+from teacher.files import DAMAGED_ARCHIVE, opened_archive, saved
 
 KEYS = ("obs", "actions", "rewards", "episode_returns", "episode_starts")
 """The arrays of a file."""
@@ -57,11 +57,8 @@ def save_demonstrations(path: str | Path, demonstrations: Demonstrations, *, new
             undo.callback(shutil.rmtree, folder)
             paths = np.array([f"{folder.name}/{name}" for name in names])
             arrays |= dict(zip(seen, np.split(paths, [len(demonstrations)]), strict=False))
-        try:
-            with written_whole(path, new=new) as file:
-                np.savez(file, **arrays)
-        except OSError as error:
-            raise StorageError(f"cannot write the demonstrations {path}: {error.strerror}") from error
+        with saved(path, f"the demonstrations {path}", new=new) as file:
+            np.savez(file, **arrays)
         undo.pop_all()
 
 

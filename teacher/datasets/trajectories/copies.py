@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from teacher.data.steps import Steps
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import DataError, StorageError, one_line
-from teacher.files import DAMAGED_ARCHIVE, folder_made_whole
+from teacher.errors import DataError, StorageError
+from teacher.files import folder_made_whole, refusing_damage
 
 
 class StepRewards(Protocol):
@@ -94,12 +94,10 @@ def changed_json(path: Path, change: Callable[[Any], None]) -> str:
     Raises:
         DataError: it is damaged, or lacks what is to be changed.
     """
-    try:
+    with refusing_damage(f"{path} cannot be read", AttributeError):
         content = json.loads(path.read_text())
         change(content)
         return json.dumps(content, indent=2)
-    except (OSError, AttributeError, *DAMAGED_ARCHIVE) as error:
-        raise DataError(f"{path} cannot be read: {one_line(error)}") from error
 
 
 def numbers_of(array: Any) -> NDArray[Any]:

@@ -25,9 +25,9 @@ from teacher.datasets.trajectories.copies import (
 )
 from teacher.datasets.trajectories.recording import Recording
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import DataError, one_line
+from teacher.errors import DataError
 from teacher.extras import needed
-from teacher.files import DAMAGED_ARCHIVE
+from teacher.files import refusing_damage
 
 _METADATA = Path("data", "metadata.json")
 _HDF5 = "hdf5"
@@ -85,14 +85,12 @@ def _tell(about: dict[str, Any], rewards: NDArray[np.float64]) -> None:
 
 def _metadata(folder: Path) -> dict[str, Any]:
     path = folder / _METADATA
-    try:
+    with refusing_damage(f"{path} does not describe a dataset of Minari"):
         about = json.loads(path.read_text())
         spaces = [json.loads(about[f"{name}_space"]) for name in ("observation", "action")]
         kinds = [str(space["type"]) for space in spaces]
         about = {"data_format": _HDF5, **about, "total_episodes": int(about["total_episodes"])}
         _env_id(about)
-    except (OSError, *DAMAGED_ARCHIVE) as error:
-        raise DataError(f"{path} does not describe a dataset of Minari: {one_line(error)}") from error
     if not set(kinds) <= {"Box", "Discrete"}:
         raise DataError(
             f"expected a dataset with Box or Discrete spaces, got {' and '.join(kinds)} in {folder}; read it "
@@ -132,24 +130,19 @@ def _hdf5_arrays(folder: Path, about: Mapping[str, Any]) -> Iterator[list[NDArra
 def _opened(folder: Path, mode: str) -> Iterator[Any]:
     path = folder / "data" / "main_data.hdf5"
     h5py = needed("h5py", "a dataset of Minari in HDF5", "minari")
-    try:
-        with h5py.File(path, mode) as file:
-            yield file
-    except (OSError, *DAMAGED_ARCHIVE) as error:
-        raise DataError(f"{path} is damaged: {one_line(error)}") from error
+    with refusing_damage(f"{path} is damaged"), h5py.File(path, mode) as file:
+        yield file
 
 
 def _table_arrays(folder: Path, about: Mapping[str, Any]) -> Iterator[list[NDArray[Any]]]:
     arrow = needed("pyarrow", "a dataset of Minari in Arrow", "parquet")
     for episode in range(about["total_episodes"]):
         path = folder / "data" / str(episode)
-        try:
+        with refusing_damage(f"{path} is damaged", AttributeError, arrow.ArrowException):
             table = _read_table(path, about["data_format"])
             table.validate(full=True)  # reading at offsets that are wrong would end the process
             columns = {name: table[name] for name in table.column_names}  # all names: a copy repeats them
             states, *others = (numbers_of(columns[name].combine_chunks()) for name in _NAMES)
-        except (OSError, AttributeError, *DAMAGED_ARCHIVE, arrow.ArrowException) as error:
-            raise DataError(f"{path} is damaged: {one_line(error)}") from error
         yield [states, *(column[:-1] for column in others)]
 
 
