@@ -84,7 +84,7 @@ def restoring(path: Path) -> Iterator[None]:
 
 
 def dump_state(state: State) -> bytes:
-    """What :func:`save_state` writes, for another process of this run."""
+    """Return a state as the bytes that :func:`save_state` writes, for another process of this run."""
     buffer = io.BytesIO()
     _write(buffer, state)
     return buffer.getvalue()

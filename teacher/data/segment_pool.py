@@ -71,7 +71,7 @@ class SegmentPool:
         return self._asked
 
     def extend(self, trajectories: Iterable[Trajectory], *, explored: bool = False) -> int:
-        """Cut what is new in these trajectories into segments; returns how many.
+        """Cut what is new in these trajectories into segments, and return how many.
 
         A trajectory may come again when it has grown. An episode shorter than a segment gives none; see
         :class:`SegmentCutter` for where segments begin and :func:`readable_steps` for the last step.
@@ -103,7 +103,7 @@ class SegmentPool:
         self._asked += pairs
 
     def sample_pairs(self, n: int, weights: NDArray[np.floating[Any]] | None = None) -> list[SegmentPair]:
-        """``n`` pairs of two different segments, drawn uniformly.
+        """Return ``n`` pairs of two different segments, drawn uniformly.
 
         No segment is in two pairs unless the pool is too small; then each is used about equally often.
 
@@ -134,7 +134,7 @@ class SegmentPool:
         return pairs[:n]
 
     def _different(self, n: int, weights: NDArray[np.floating[Any]]) -> NDArray[np.intp]:
-        """``(n, 2)`` rows drawn in proportion to weights, given that they differ."""
+        """Draw rows ``(n, 2)`` in proportion to weights, given that they differ."""
         shares = weights / weights.sum()
         first_shares = shares * (1 - shares)
         first = self._random.choice(len(self), n, p=first_shares / first_shares.sum())
@@ -148,7 +148,7 @@ class SegmentPool:
     def sample_unknown(
         self, n: int, known: Iterable[SegmentPair], weights: NDArray[np.floating[Any]] | None = None
     ) -> list[SegmentPair]:
-        """Up to ``n`` pairs of two different segments, each once, and none of those that are known.
+        """Return up to ``n`` pairs of two different segments, each once, and none of those that are known.
 
         Fewer come where there are no more. It lists all pairs, so it is for where drawing finds few new ones.
 
@@ -175,7 +175,7 @@ class SegmentPool:
         return [(segments[first], segments[second]) for first, second in found.tolist()]
 
     def state_dict(self) -> dict[str, Any]:
-        """The random state; segments are not saved, because a resumed run soon has newer ones."""
+        """Return the random state; segments are not saved, because a resumed run soon has newer ones."""
         return {"random": self._random.bit_generator.state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -190,7 +190,7 @@ class SegmentPool:
             self._asked = [pair for pair in self._asked if here.issuperset(pair)]
 
     def _fitting(self, entries: Sequence[_Entry]) -> int:
-        """How many of the last of these there is memory for."""
+        """Return how many of the last of these there is memory for."""
         if self._max_bytes is None:
             return len(entries)
         sizes = np.cumsum([entry.segment.nbytes for entry in reversed(entries)])

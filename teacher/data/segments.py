@@ -120,7 +120,7 @@ class Segment:
         return terminations((len(self),), self.terminated)
 
     def to_bytes(self) -> bytes:
-        """The segment as an ``.npz`` archive without pickled objects."""
+        """Return the segment as an ``.npz`` archive without pickled objects."""
         arrays: dict[str, Any] = {
             "recipe": self.recipe.to_json(),
             "start": self.start,
@@ -187,7 +187,7 @@ def slice_of(trajectory: Trajectory, start: int, stop: int) -> Segment:
 
 
 def _split(joined: NDArray[np.uint8], sizes: NDArray[np.int64]) -> tuple[bytes, ...]:
-    """What :meth:`Segment.to_bytes` joined. Raises ValueError where the sizes do not add up."""
+    """Split what :meth:`Segment.to_bytes` joined. Raises ValueError where the sizes do not add up."""
     if sizes.sum() != len(joined) or (sizes < 0).any():
         raise ValueError(f"{len(joined)} bytes of pictures, expected {sizes.sum()}")
     return tuple(part.tobytes() for part in np.split(joined, np.cumsum(sizes)[:-1]))

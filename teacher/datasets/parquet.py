@@ -62,7 +62,7 @@ def write(
 
 
 def read_description(file: IO[bytes]) -> str:
-    """What :func:`write` was told.
+    """Return the description that :func:`write` was given.
 
     Raises:
         ConfigError: pyarrow is not installed.
@@ -77,7 +77,7 @@ def read_description(file: IO[bytes]) -> str:
 
 
 def read_columns(file: IO[bytes], names: Mapping[str, Any]) -> dict[str, Column]:
-    """The columns of these names, with the row shapes and types that go with them; clips are passed over."""
+    """Read the columns of these names, of the row shapes and types that go with them; pass over clips."""
     columns = {name: Column(tuple(said["shape"]), np.dtype(said["dtype"])) for name, said in names.items()}
     step = min(column.rows_at_once for column in columns.values())
     wanted = [_UUID, *_PLAIN.values(), *(f"{side}_{name}" for name in _SIDED.values() for side in SIDES)]
@@ -116,13 +116,13 @@ def _batch(columns: Mapping[str, Column], rows: NDArray[np.intp], clips: Clips |
 
 
 def _sizes(rows: NDArray[Any]) -> Sequence[int]:
-    """Steps, and the numbers of each step where it has its own shape."""
+    """Return the steps of a row, and the numbers of each step where it has its own shape."""
     steps, numbers = rows.shape[1:2], rows.shape[2:]
     return [*steps, *([math.prod(numbers)] if numbers else [])]
 
 
 def _features(schema: Any) -> dict[str, Any]:
-    """All types in the words of Hugging Face's datasets, which cannot tell a video by itself."""
+    """Return all types in the words of Hugging Face's datasets, which cannot tell a video by itself."""
     return {"info": {"features": {field.name: _feature(field.type) for field in schema}}}
 
 

@@ -102,7 +102,7 @@ def load_preferences(
         env_id: refuse preferences of another environment; see
             :func:`~teacher.envs.families.same_environment`.
         observation_space: refuse those of another space.
-        action_space: the same.
+        action_space: refuse those of another space.
 
     Raises:
         ConfigError: as :func:`save_preferences`.
@@ -110,7 +110,7 @@ def load_preferences(
             what nobody can learn from.
     """
     path = Path(path)
-    with _described(path) as (file, about):
+    with _opened(path) as (file, about):
         columns = _file_type(path).read_columns(file, {name: about["columns"][name] for name in _COLUMNS})
         _check_columns(columns, about)
     wanted = {
@@ -138,27 +138,27 @@ def require_environment(path: Path, found: Any, expected: str | None) -> None:
 
 
 def saved_length(path: str | Path) -> int:
-    """How many steps the segments in a file of preferences have.
+    """Return how many steps the segments in a file of preferences have.
 
     Raises:
         ConfigError, DataError: as :func:`load_preferences`.
     """
-    with _described(Path(path)) as (_, about):
+    with _opened(Path(path)) as (_, about):
         return int(about["segment_length"])
 
 
 def saved_spaces(path: str | Path) -> tuple[Space, Space]:
-    """Of which observations and actions the preferences in a file are.
+    """Return the spaces of observations and actions that the preferences in a file are of.
 
     Raises:
         ConfigError, DataError: as :func:`load_preferences`.
     """
-    with _described(Path(path)) as (_, about):
+    with _opened(Path(path)) as (_, about):
         return space_of(about["observation_space"]), space_of(about["action_space"])
 
 
 @contextlib.contextmanager
-def _described(path: Path) -> Iterator[tuple[IO[bytes], dict[str, Any]]]:
+def _opened(path: Path) -> Iterator[tuple[IO[bytes], dict[str, Any]]]:
     """Open a file and read its description; raise what is wrong with it as one line that names it."""
     with contextlib.suppress(OSError):  # opening it says what is wrong
         if not path.exists():
@@ -185,7 +185,7 @@ def _file_type(path: Path) -> _FileType:
 
 
 def _description(dataset: PreferenceDataset, observation_space: Space, action_space: Space) -> dict[str, Any]:
-    """Where the preferences come from, and what their arrays look like."""
+    """Return where the preferences come from, and what their arrays look like."""
     rows = {name: column.rows for name, column in dataset.columns.items()}
     for name, space in (("observations", observation_space), ("actions", action_space)):
         if rows[name].shape[3:] != (space.shape or ()):
@@ -210,7 +210,7 @@ def _description(dataset: PreferenceDataset, observation_space: Space, action_sp
 
 
 def describe_space(space: Space) -> dict[str, Any]:
-    """What of a space decides how its values are read, as JSON values.
+    """Return what of a space decides how its values are read, as JSON values.
 
     Raises:
         EnvironmentUnsuitableError: it is of another kind.
@@ -228,7 +228,7 @@ def describe_space(space: Space) -> dict[str, Any]:
 
 
 def space_of(about: Mapping[str, Any]) -> Space:
-    """The reverse of :func:`describe_space`; a Box has no bounds but those of its numbers.
+    """Make the space that :func:`describe_space` described; a Box has the bounds of its numbers.
 
     Raises:
         DataError: it describes no space.

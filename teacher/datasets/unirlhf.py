@@ -1,6 +1,6 @@
 """Labels of people as the Uni-RLHF platform and its datasets keep them (Yuan et al. 2024).
 
-Labels are about stretches of ``len`` steps of one large table of transitions, such as D4RL's, named by the
+Labels are about segments of ``len`` steps of one large table of transitions, such as D4RL's, named by the
 rows where they begin. Two forms are read. The platform exports a table (``.csv``) with the columns
 ``start_indices_1``, ``start_indices_2`` and ``label``, which is 0 for the left, 1 for equal and 2 for the
 right, and ``.json`` beside it. The published datasets have three files, ``indices_1_*``, ``indices_2_*``
@@ -38,11 +38,11 @@ _NAMES = ("observations", "actions", "rewards", _AFTER, "terminals")
 
 @dataclass(frozen=True, eq=False)
 class CrowdLabels:
-    """Answers about pairs of stretches of a table.
+    """Labels of pairs of segments of a table.
 
     Attributes:
         env_id: as the labels name it, such as ``hopper-medium-v2``.
-        length: steps of each stretch.
+        length: steps of each segment.
         starts: ``(n, 2)``, the rows where the first and the second begin.
         values: ``(n,)``, the probability that the first is the better one.
     """
@@ -54,7 +54,7 @@ class CrowdLabels:
 
 
 def is_crowd_labels(path: str | Path) -> bool:
-    """Whether this is a folder of such labels."""
+    """Return whether this is a folder of labels of Uni-RLHF."""
     path = Path(path)
     return path.is_dir() and bool([*path.glob("indices_1*"), *path.glob("*.csv")])
 
@@ -89,7 +89,7 @@ def _of_table(folder: Path, path: Path) -> CrowdLabels:
 
 
 def _first_answer(text: str) -> int:
-    """A number, or what the platform writes of the first question: ``{'1': {'0': 2}}``."""
+    """Read a number, or what the platform writes of the first question: ``{'1': {'0': 2}}``."""
     if text.strip().lstrip("-").isdigit():
         return int(text)
     return int(json.loads(text.replace("'", '"'))["1"]["0"])
@@ -131,7 +131,7 @@ def _only(folder: Path, stem: str) -> Path:
 
 
 def crowd_preferences(labels: CrowdLabels, table: str | Path, env_id: str | None = None) -> PreferenceDataset:
-    """The labels with the segments they are about.
+    """Return the labels with the segments they are about.
 
     Args:
         labels: from :func:`load_crowd_labels`.
@@ -210,7 +210,7 @@ def _table(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _d4rl(path: Path) -> dict[str, NDArray[Any]]:
-    """A file of D4RL as its ``qlearning_dataset`` gives it: the steps at time limits are left out.
+    """Read a file of D4RL as its ``qlearning_dataset`` does: without the steps at time limits.
 
     What came after them is not in the file, where the next episode follows. Double precision is kept.
     """

@@ -117,7 +117,7 @@ def _require_finite(key: str, array: NDArray[Any], starts: NDArray[np.bool_]) ->
 
 
 def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
-    """The arrays in the dtypes and shapes promised. Raises :class:`DataError` without saying where from."""
+    """Return arrays in the dtypes and shapes promised, or raise :class:`DataError` that names no file."""
     missing = [key for key in KEYS if key not in arrays]
     if missing:
         raise DataError(f"expected the arrays {', '.join(KEYS)}, but {', '.join(missing)} is missing")

@@ -23,7 +23,7 @@ class Agent(Protocol):
     """What :class:`agents.on_policy.OnPolicyAgent` offers."""
 
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
-        """Actions for a batch of raw observations."""
+        """Choose actions for a batch of raw observations."""
 
 
 class Model(Protocol):
@@ -32,7 +32,7 @@ class Model(Protocol):
     def predict(
         self, observation: Any, *, state: Any, episode_start: NDArray[np.bool_], deterministic: bool
     ) -> tuple[Any, Any]:
-        """The action for one observation, and the state."""
+        """Choose the action for one observation, and return it with the state."""
 
 
 def record_demonstrations(
@@ -74,7 +74,7 @@ def record_demonstrations(
 
 
 def _controller(expert: Agent | Model | Controller) -> Controller:
-    """A function for one episode, with a memory of its own."""
+    """Return a function that acts in one episode, with a memory of its own."""
     act, predict = getattr(expert, "act", None), getattr(expert, "predict", None)
     if act is not None:
         return lambda observation: act(np.asarray(observation)[None], deterministic=True)[0]
@@ -145,7 +145,7 @@ def _require_finite(what: str, value: Any, seed: int, step: int) -> None:
 
 
 def _executable(action: Any, space: gym.Space[Any]) -> Any:
-    """The action as the environment takes it, clipped to a Box."""
+    """Return the action as the environment takes it, clipped to a Box."""
     array = np.asarray(action)
     if array.dtype.kind in "fiub" and array.size == np.prod(space.shape or ()) and np.isfinite(array).all():
         array = array.reshape(space.shape or ())

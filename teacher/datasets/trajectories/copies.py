@@ -39,7 +39,7 @@ class StepRewards(Protocol):
 
 @contextlib.contextmanager
 def copied(source: Path, target: Path) -> Iterator[Path]:
-    """A copy of a folder to change, which takes the name ``target`` at the end, or goes again.
+    """Copy a folder, to be changed, which takes the name ``target`` at the end, or goes again.
 
     Raises:
         ConfigError: something has taken the name meanwhile.
@@ -85,7 +85,7 @@ def predicted(
 
 
 def changed_json(path: Path, change: Callable[[Any], None]) -> str:
-    """What a file of JSON is to say in the copy.
+    """Return what a file of JSON is to say in the copy.
 
     Args:
         path: the file as it is.
@@ -101,7 +101,7 @@ def changed_json(path: Path, change: Callable[[Any], None]) -> str:
 
 
 def numbers_of(array: Any) -> NDArray[Any]:
-    """An Arrow array of numbers, or of lists of them as long as each other, as one of numpy.
+    """Return an Arrow array of numbers, or of lists of them of one length, as one of numpy.
 
     Raises:
         ValueError: the lists are not.

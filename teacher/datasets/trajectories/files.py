@@ -32,7 +32,7 @@ class _Format:
 
 
 def load_trajectories(path: str | Path) -> Recording:
-    """The episodes in a file or folder of this program, of Stable Baselines 2, imitation or Minari.
+    """Read the episodes in a file or folder of this program, Stable Baselines 2, imitation or Minari.
 
     Raises:
         ConfigError: a package that reads it is not installed.
@@ -112,7 +112,7 @@ def _refuse_old_imitation(source: Path, target: Path, _: StepRewards) -> None:
 
 
 def _archived(path: Path) -> set[str]:
-    """The names of the arrays in an ``.npz`` file; none where it is something else."""
+    """Return the names of the arrays in an ``.npz`` file; none where it is something else."""
     try:
         with path.open("rb") as file, opened_archive(file) as archive:
             return set(archive.files)

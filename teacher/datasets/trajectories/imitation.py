@@ -34,12 +34,12 @@ _PURPOSE = "trajectories of imitation"
 
 
 def wrote(path: Path) -> bool:
-    """Whether this is a folder of imitation, or of anything that saves datasets as it does."""
+    """Return whether this is a folder of imitation, or of anything that saves datasets as it does."""
     return (path / _STATE).is_file() and (path / _INFO).is_file()
 
 
 def read(folder: Path) -> Recording:
-    """The episodes of a folder; an end by a time limit is told apart where the infos tell of it.
+    """Read the episodes of a folder; an end by a time limit is told apart where the infos tell of it.
 
     Raises:
         ConfigError: pyarrow is not installed.
@@ -52,7 +52,7 @@ def read(folder: Path) -> Recording:
 
 
 def read_archive(path: Path) -> Recording:
-    """The episodes of an older ``.npz``; which of them the environment ended is not known.
+    """Read the episodes of an older ``.npz``; which of them the environment ended is not known.
 
     Raises:
         DataError: it is damaged.
@@ -120,7 +120,7 @@ def _write(path: Path, table: Any) -> None:
 
 
 def _episodes(table: Any, folder: Path, first: int) -> Iterator[Trajectory]:
-    """The episodes of one table, the first of which is number ``first`` of the folder."""
+    """Yield the episodes of one table, the first of which is number ``first`` of the folder."""
     names = table.column_names
     for row in range(table.num_rows):
         told = f"episode {first + row} of {folder} is none of arrays of numbers"
@@ -136,7 +136,7 @@ def _episodes(table: Any, folder: Path, first: int) -> Iterator[Trajectory]:
 
 
 def _timed_out(infos: Any) -> bool | None:
-    """Whether the last info says so; None where it says nothing."""
+    """Return whether the last info tells of a time limit; None where it says nothing."""
     try:
         return bool(json.loads(infos[-1].as_py())[_TIME_LIMIT])
     except (IndexError, ValueError, KeyError, TypeError):

@@ -36,12 +36,12 @@ _STATISTICS = ("sum", "mean", "std", "max", "min")
 
 
 def wrote(path: Path) -> bool:
-    """Whether this is the folder of a dataset."""
+    """Return whether this is the folder of a dataset of Minari."""
     return (path / _METADATA).is_file()
 
 
 def read(folder: Path) -> Recording:
-    """The episodes of a dataset.
+    """Read the episodes of a dataset.
 
     Raises:
         ConfigError: h5py or pyarrow, as the dataset needs it, is not installed.

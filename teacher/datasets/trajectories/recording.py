@@ -26,7 +26,7 @@ class Recording:
 
 
 def as_demonstrations(recording: Recording) -> Demonstrations:
-    """The same episodes for behaviour cloning, each without a last step that led to what is no number.
+    """Return the episodes for behavior cloning, without last steps that led to what is no number.
 
     Raises:
         DataError: there are none, or one has observations or actions of another shape than the others, or
