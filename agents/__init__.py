@@ -1,4 +1,4 @@
-"""RL agents on numpy, torch and gymnasium; they know nothing of teachers, labels or Django.
+"""RL agents on NumPy, torch and gymnasium; they know nothing of teachers, labels or Django.
 
 Programs import the names of ``__init__.pyi`` from here; each is loaded when it is first used.
 """

@@ -1,4 +1,4 @@
-"""Behaviour cloning: train a policy to act as demonstrated, before or between reinforcement learning.
+"""Behavior cloning: train a policy to act as demonstrated, before or between reinforcement learning.
 
 The workflow is that of ``pretrain`` in Stable Baselines 2 (Hill et al. 2018).
 """
@@ -13,6 +13,7 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
+from agents.base import Agent
 from agents.errors import (
     DemonstrationMismatchError,
     InvalidConfigError,
@@ -21,8 +22,7 @@ from agents.errors import (
     one_line,
 )
 from agents.normalize import ObservationPreparation
-from agents.on_policy import OnPolicyAgent
-from agents.policy import ActorCritic, GaussianHead
+from agents.policy import GaussianHead, Policy
 from agents.rollout import require_finite
 
 Pairs = tuple[NDArray[Any], NDArray[Any]]
@@ -36,19 +36,19 @@ STD_BOUNDS = (0.1, 1.0)
 _HINT = "use demonstrations of the same environment."
 
 
-class Demonstrations(Protocol):
-    """What to clone."""
+class CloningData(Protocol):
+    """Demonstrations to clone, split in two."""
 
     @property
     def train(self) -> Pairs:
-        """To train on."""
+        """The pairs to train on."""
 
     @property
     def validation(self) -> Pairs:
-        """To validate on, possibly none."""
+        """The pairs to validate on, possibly none."""
 
     def epoch(self) -> Iterator[NDArray[np.intp]]:
-        """The rows of ``train`` in minibatches."""
+        """Yield the rows of ``train`` in minibatches."""
 
 
 class CloningLoss(NamedTuple):
@@ -66,8 +66,8 @@ class CloningLoss(NamedTuple):
 
 
 def clone(
-    agent: OnPolicyAgent,
-    demonstrations: Demonstrations,
+    agent: Agent,
+    demonstrations: CloningData,
     n_epochs: int,
     learning_rate: float = 1e-3,
     val_interval: int = 1,
@@ -83,8 +83,8 @@ def clone(
     one that shares its convolutions with the actor sees them change. Adam starts without moments in each
     call, and leaves those of the agent alone.
 
-    An agent that has seen no observation yet first takes those of ``train`` into its normalisation, which
-    goes on from there in reinforcement learning. The normalisation of any other agent stays, because its
+    An agent that has seen no observation yet first takes those of ``train`` into its normalization, which
+    goes on from there in reinforcement learning. The normalization of any other agent stays, because its
     critic and its actor have learned with it. Clone before a rollout is collected, not between it and its
     update, which would then be about another policy.
 
@@ -209,9 +209,9 @@ def _check_numbers(n_epochs: int, learning_rate: float, val_interval: int, patie
 
 
 def _inputs_and_targets(
-    policy: ActorCritic, normalizer: ObservationPreparation, pairs: Pairs
+    policy: Policy, normalizer: ObservationPreparation, pairs: Pairs
 ) -> tuple[Tensor, Tensor]:
-    """Normalised observations ``(n, size)``; actions in the form the head takes."""
+    """Return normalized observations ``(n, size)``, and actions in the form the head takes."""
     observations, actions = pairs
     space: Any = policy.head.space
     if isinstance(space, spaces.Box):
@@ -222,7 +222,7 @@ def _inputs_and_targets(
     return policy.tensor(normalizer(observations)), policy.tensor(targets)
 
 
-def _loss(policy: ActorCritic, inputs: Tensor, targets: Tensor) -> Tensor:
+def _loss(policy: Policy, inputs: Tensor, targets: Tensor) -> Tensor:
     outputs = policy.actor(inputs)
     if isinstance(policy.head, GaussianHead):
         return _errors(policy.head, outputs, targets).square().mean()
@@ -231,7 +231,7 @@ def _loss(policy: ActorCritic, inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _errors(head: GaussianHead, outputs: Tensor, targets: Tensor) -> Tensor:
-    """How far the most likely actions are from those executed: a bound is met by all that lies beyond it."""
+    """Return the most likely actions minus those executed; all beyond a bound counts as the bound."""
     low, high = (
         torch.as_tensor(bound.ravel(), dtype=outputs.dtype, device=outputs.device)
         for bound in (head.space.low, head.space.high)
@@ -240,12 +240,12 @@ def _errors(head: GaussianHead, outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _train_epoch(
-    policy: ActorCritic,
+    policy: Policy,
     optimizer: torch.optim.Optimizer,
     train: tuple[Tensor, Tensor],
     minibatches: Iterator[NDArray[np.intp]],
 ) -> float:
-    """One pass; the mean loss per transition."""
+    """Make one pass; return the mean loss per transition."""
     inputs, targets = train
     total, count = 0.0, 0
     for minibatch in minibatches:
@@ -258,23 +258,23 @@ def _train_epoch(
     return total / count
 
 
-def _validate(policy: ActorCritic, validation: tuple[Tensor, Tensor]) -> float:
+def _validate(policy: Policy, validation: tuple[Tensor, Tensor]) -> float:
     with torch.no_grad():
         return float(_loss(policy, *validation)) if len(validation[0]) else math.nan
 
 
-def _fit_spread(policy: ActorCritic, head: GaussianHead, inputs: Tensor, targets: Tensor) -> None:
+def _fit_spread(policy: Policy, head: GaussianHead, inputs: Tensor, targets: Tensor) -> None:
     """Set the standard deviation of each action to the root of its mean squared error."""
     with torch.no_grad():
         errors = _errors(head, policy.actor(inputs), targets)
         head.log_std.copy_(errors.square().mean(0).sqrt().clamp(*STD_BOUNDS).log())
 
 
-def _weights(policy: ActorCritic) -> list[Tensor]:
+def _weights(policy: Policy) -> list[Tensor]:
     return [parameter.detach().clone() for parameter in policy.actor.parameters()]
 
 
-def _restore(policy: ActorCritic, weights: list[Tensor]) -> None:
+def _restore(policy: Policy, weights: list[Tensor]) -> None:
     """Set the actor's weights where they are: others may hold views of the same memory."""
     with torch.no_grad():
         for parameter, weight in zip(policy.actor.parameters(), weights, strict=True):

@@ -1,4 +1,4 @@
-"""Hyperparameters to begin with, by what is to be learned.
+"""Default hyperparameters of each task.
 
 ``rl-zoo`` stands for the values of RL Baselines3 Zoo (Raffin 2020; ``hyperparams/ppo.yml`` and ``trpo.yml``,
 most of them tuned), ``SB3`` and ``sb3-contrib`` for the default arguments of PPO and TRPO there. A row has
@@ -8,7 +8,7 @@ Left out of rl-zoo: PPO on MuJoCo, tuned for a million steps of one environment 
 but for the ``gamma`` of Reacher, without which no agent here learns to stop at the target;
 MountainCarContinuous, which rests on state-dependent exploration (gSDE) and an initial standard deviation;
 gSDE elsewhere (Pendulum, CarRacing); a clipping range that falls with the learning rate (CartPole,
-BipedalWalkerHardcore, Atari); ``gamma`` of 0.9999 on Swimmer. CartPole's observations are normalised here,
+BipedalWalkerHardcore, Atari); ``gamma`` of 0.9999 on Swimmer. CartPole's observations are normalized here,
 and not there.
 """
 
@@ -45,12 +45,12 @@ class TaskDefaults:
     anneal: bool = False
 
     def ppo_for(self, total_steps: int, *, normalize_rewards: bool) -> PPOConfig:
-        """PPO's configuration for a run of ``total_steps`` environment steps."""
+        """Return PPO's configuration for a run of ``total_steps`` environment steps."""
         anneal_timesteps = total_steps if self.anneal else None
         return replace(self.ppo, anneal_timesteps=anneal_timesteps, normalize_rewards=normalize_rewards)
 
     def trpo_for(self, action_space: gym.Space[Any], *, normalize_rewards: bool) -> TRPOConfig:
-        """TRPO's configuration for actions of ``action_space``.
+        """Return TRPO's configuration for actions of ``action_space``.
 
         sb3-contrib averages the divergence over the dimensions of a Box; here it is the joint action's, so
         that the limit and the damping are larger by their number.
@@ -190,7 +190,7 @@ BY_NAME: Mapping[str, TaskDefaults] = {
 
 
 def defaults_for(env_id: str, observation_space: gym.Space[Any] | None = None) -> TaskDefaults:
-    """The row of a task by its name, else Atari's for its games and all images, else the general one.
+    """Return the row of a task by its name, else Atari's for its games and all images, else the general one.
 
     Args:
         env_id: as registered with Gymnasium, or ``module:Env-v0``.
@@ -205,7 +205,7 @@ def defaults_for(env_id: str, observation_space: gym.Space[Any] | None = None) -
 
 
 def _module_of(env_id: str) -> str:
-    """Where the class of a registered environment is; empty for an unknown one."""
+    """Return the module of a registered environment's class; empty for an unknown one."""
     spec = gym.registry.get(env_id)
     entry_point = spec.entry_point if spec is not None else None
     if isinstance(entry_point, str):

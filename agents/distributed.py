@@ -51,7 +51,7 @@ class Ranks:
             dist.all_reduce(tensor)
 
     def totals(self, *shares: float) -> list[float]:
-        """Numbers of which each rank has a share."""
+        """Return the sums over all ranks of numbers of which each has a share."""
         totals = np.array(shares)
         self.sum(totals)
         numbers: list[float] = totals.tolist()
@@ -69,7 +69,7 @@ class Ranks:
             gradient.copy_(part.view_as(gradient))
 
     def gather(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Arrays of one shape ``(...)`` and dtype from all ranks as one: ``(size, ...)``."""
+        """Return the arrays of all ranks, of one shape ``(...)`` and dtype, as one: ``(size, ...)``."""
         if self.size == 1:
             return array[None]
         gathered = np.empty((self.size, *array.shape), array.dtype)
@@ -78,7 +78,7 @@ class Ranks:
         return gathered
 
     def broadcast(self, data: bytes = b"") -> bytes:
-        """What rank 0 gives; what the others give does not matter."""
+        """Return what rank 0 gives; what the others give does not matter."""
         if self.size == 1:
             return data
         with _losses_named():
@@ -91,7 +91,7 @@ class Ranks:
         return content.numpy().tobytes()
 
     def device(self, name: str) -> str:
-        """The torch device that ``name`` means here: each rank of a host takes a GPU of its own."""
+        """Return the torch device that ``name`` means here: each rank of a host takes a GPU of its own."""
         return f"cuda:{self.local_rank}" if name == "cuda" and self.size > 1 else name
 
 
@@ -124,7 +124,7 @@ def joined_ranks() -> Iterator[Ranks]:
 
 
 def _read_ranks() -> Ranks:
-    """As the launcher's variables say; alone where there are none."""
+    """Read the launcher's variables; without them, the process is alone."""
     given = {name: os.environ.get(name) for name in _VARIABLES}
     if given["RANK"] is None and given["WORLD_SIZE"] is None:
         return ALONE

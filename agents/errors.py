@@ -1,8 +1,8 @@
-"""What an agent refuses, each in one line: what was expected, what came, what to do."""
+"""Errors, each with a message of one line: what was expected, what came, what to do."""
 
 
 def one_line(value: object) -> str:
-    """Its text without line breaks, such as those that numpy puts into long arrays."""
+    """Return the text of a value without line breaks, such as NumPy puts into long arrays."""
     return " ".join(str(value).split())
 
 
@@ -19,7 +19,7 @@ class UnsupportedSpaceError(AgentError):
 
 
 class UnsupportedEnvironmentError(AgentError):
-    """The vector environment does not say what a sampler has to know."""
+    """The vector environment does not name its autoreset mode."""
 
 
 class NonFiniteError(AgentError):
@@ -27,7 +27,7 @@ class NonFiniteError(AgentError):
 
 
 class DivergedError(AgentError):
-    """An update came to parameters that are NaN or infinite; they are as they were before."""
+    """An update made parameters NaN or infinite; they are as they were before."""
 
 
 class ShapeError(AgentError):

@@ -1,4 +1,4 @@
-"""Running mean and variance, and the two normalisations that are built on it."""
+"""Running mean and variance, and the normalization of observations and rewards that is built on it."""
 
 import math
 from typing import Any, Protocol
@@ -11,7 +11,7 @@ from agents.distributed import ALONE, Ranks
 from agents.errors import UnsupportedSpaceError, one_line
 
 CLIP = 10.0
-"""Normalised observations and rewards are clipped to plus or minus this many standard deviations."""
+"""Normalized observations and rewards are clipped to plus or minus this many standard deviations."""
 EPSILON = 1e-8
 """Added to a variance before its root is divided by."""
 
@@ -50,7 +50,7 @@ class RunningMeanVariance:
         self.count = total
 
     def state_dict(self) -> dict[str, Any]:
-        """The statistics, as copies."""
+        """Return the statistics, as copies."""
         return {"mean": self.mean.copy(), "variance": self.variance.copy(), "count": self.count}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -61,18 +61,18 @@ class RunningMeanVariance:
 
 
 class ObservationPreparation(Protocol):
-    """What makes of raw observations those that a policy takes.
+    """Turns raw observations into those that a policy takes.
 
     Attributes:
         shape: of one raw observation.
-        statistics: what it has learned about them.
+        statistics: the moments of the observations so far.
     """
 
     shape: tuple[int, ...]
     statistics: RunningMeanVariance
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[Any]:
-        """``(*batch, *shape)`` raw to ``(*batch, ...)`` prepared."""
+        """Prepare raw observations ``(*batch, *shape)``; return ``(*batch, ...)``."""
 
     def update(self, observations: NDArray[Any], ranks: Ranks = ALONE) -> None:
         """Take raw observations ``(n, *shape)`` of each rank into the statistics."""
@@ -104,7 +104,7 @@ class ObservationNormalizer:
         self._learns = learns
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """``(*batch, *shape)`` raw to ``(*batch, size)`` normalised."""
+        """Normalize raw observations ``(*batch, *shape)``; return ``(*batch, size)``."""
         batch = observations.shape[: observations.ndim - len(self.shape)]
         flat = observations.reshape(*batch, self.size)
         if not self._learns and self.statistics.count == 0:
@@ -123,7 +123,7 @@ class ObservationNormalizer:
 
 
 class RewardScaler:
-    """Divides rewards by the running standard deviation of the discounted return (not centred).
+    """Divides rewards by the running standard deviation of the discounted return (not centered).
 
     The return restarts with each episode and is carried from one rollout to the next. This is the reward half
     of VecNormalize in OpenAI Baselines and Stable-Baselines3, with statistics that change once per rollout.
@@ -159,11 +159,11 @@ class RewardScaler:
         return scaled.clip(-CLIP, CLIP)
 
     def restart(self, num_envs: int) -> None:
-        """All environments begin a new episode."""
+        """Note that all environments begin a new episode."""
         self.returns = np.zeros(num_envs)
 
     def state_dict(self) -> dict[str, Any]:
-        """The statistics and the returns of the episodes under way, as copies."""
+        """Return the statistics and the returns of the episodes under way, as copies."""
         return {"statistics": self.statistics.state_dict(), "returns": self.returns.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -1,9 +1,9 @@
-"""What agents that learn from their own rollouts share: collecting, preparing, saving."""
+"""What agents share that learn from their own last rollout: collecting, advantages, fitting the critic."""
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -12,73 +12,81 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
-from agents.batch import Batch
-from agents.critic import Critic
-from agents.distributed import ALONE
-from agents.errors import DivergedError, InvalidConfigError, ShapeError, StateMismatchError
+from agents import numpy_backend
+from agents.base import AgentConfig, BaseAgent, load_adam, save_adam
+from agents.distributed import Ranks
+from agents.errors import ShapeError
 from agents.normalize import ObservationNormalizer, ObservationPreparation, RewardScaler
 from agents.pixels import ImageActorCritic, ImagePreparation, is_image_space
 from agents.policy import ActorCritic, TanhActorCritic
-from agents.rollout import Rollout, generalized_advantages, require_finite
+from agents.rollout import Batch, Rollout, generalized_advantages, require_finite
 from agents.sampling import RolloutSampler
-from agents.states import require_moments, to_arrays, to_tensors
-
-_STREAMS = ("rollout_rng", "minibatch_rng", "acting_rng")
 
 
 @dataclass(frozen=True)
-class OnPolicyConfig:
-    """Hyperparameters of every agent here, named as in CleanRL.
+class OnPolicyConfig(AgentConfig):
+    """Hyperparameters of on-policy agents, besides those of :class:`~agents.base.AgentConfig`.
 
     Attributes:
-        num_steps: steps of each environment in a rollout.
-        minibatch_size: transitions per gradient step, at least.
-        gamma: discount factor per step.
         gae_lambda: bias against variance in the advantages: 0 is one-step, 1 Monte Carlo.
-        normalize_observations: bring each component of a vector to mean 0 and variance 1, by what was seen so
-            far; images are left as they are. Without it, observations are cast to single precision as they
-            are, which tells those far from 0 apart no more.
-        normalize_rewards: divide rewards by the running standard deviation of the discounted return; for true
-            rewards, whose scale is the environment's own.
         ent_coef: weight of the mean entropy of the policy (nats) beside advantages of standard deviation 1.
     """
 
-    num_steps: int = 256
-    minibatch_size: int = 64
-    gamma: float = 0.99
     gae_lambda: float = 0.95
-    normalize_observations: bool = True
-    normalize_rewards: bool = False
     ent_coef: float = 0.0
 
     def __post_init__(self) -> None:
-        # Four steps hold at least two valid transitions: an advantage needs company to be normalised.
-        require_at_least(self, {"num_steps": 4, "minibatch_size": 1, "ent_coef": 0})
-        for name in ("gamma", "gae_lambda"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InvalidConfigError(f"Expected {name} between 0 and 1, got {getattr(self, name)}.")
+        # Four steps hold at least two valid transitions: an advantage needs company to be normalized.
+        self._require_at_least({"num_steps": 4, "minibatch_size": 1, "ent_coef": 0})
+        super().__post_init__()
+        self._require_share("gae_lambda")
 
 
-def require_at_least(config: OnPolicyConfig, minimums: Mapping[str, float]) -> None:
-    """Raise :class:`InvalidConfigError` for a value below its minimum."""
-    for name, minimum in minimums.items():
-        if not getattr(config, name) >= minimum:
-            raise InvalidConfigError(f"Expected {name} of at least {minimum}, got {getattr(config, name)}.")
+class Critic(Protocol):
+    """The critic with an optimizer of its own: in torch below, or in :mod:`agents.numpy_backend`."""
+
+    def step(self, batch: Batch, ranks: Ranks) -> float:
+        """Train on a minibatch, of which each rank has its own part; return its share of the loss before."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of Adam's moments by the number of the parameter."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from :meth:`state_dict`."""
 
 
-def require_positive(config: OnPolicyConfig, *names: str) -> None:
-    """Raise :class:`InvalidConfigError` for a value that is given and not positive."""
-    for name in names:
-        value = getattr(config, name)
-        if value is not None and not value > 0:
-            raise InvalidConfigError(f"Expected a positive {name}, got {value}.")
+class TorchCritic:
+    """Trains the critic and nothing else: what it shares with the actor stays as it is."""
+
+    def __init__(self, policy: ActorCritic, learning_rate: float) -> None:
+        self._policy = policy
+        self._parameters = list(policy.critic.parameters())
+        self._optimizer = torch.optim.Adam(self._parameters, lr=learning_rate, eps=1e-5, fused=True)
+
+    def step(self, batch: Batch, ranks: Ranks) -> float:
+        """Take one gradient step; see :meth:`Critic.step`."""
+        errors: Tensor = self._policy.values(batch.observations) - batch.returns
+        loss = errors.square().sum() / batch.size
+        self._optimizer.zero_grad()
+        torch.autograd.backward(loss, inputs=self._parameters)
+        ranks.sum_gradients(self._parameters)
+        self._optimizer.step()
+        return float(loss.item())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of Adam's moments by the number of the parameter."""
+        return save_adam(self._optimizer)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from :meth:`state_dict`."""
+        load_adam(self._optimizer, state)
 
 
-class OnPolicyAgent(abc.ABC):
-    """An agent that learns on vector environments: collect, update, and so on.
+class OnPolicyAgent(BaseAgent):
+    """Learns on vector environments from rollouts of its present policy, each of which is used once.
 
     Observations of ``uint8`` in two to four dimensions are images, seen by a convolutional network; all
-    others are flattened and normalised.
+    others are flattened and normalized.
 
     All randomness comes from ``seed``: the same seed, configuration and environments give the same run.
 
@@ -88,6 +96,7 @@ class OnPolicyAgent(abc.ABC):
         seed: of everything random.
         device: of the networks.
         dtype: of the networks.
+        allow_numpy: train small networks on the CPU with :mod:`agents.numpy_backend`, which is faster.
 
     Raises:
         UnsupportedSpaceError: observations are no Box, or empty; or actions are neither a Box of floats,
@@ -95,10 +104,9 @@ class OnPolicyAgent(abc.ABC):
     """
 
     config: OnPolicyConfig
+    policy: ActorCritic
     shares_trunk: ClassVar[bool]
     """Whether the actor and the critic of images look through the same convolutions."""
-    _fused: bool
-    """Whether batches are trained on as arrays, not as tensors."""
 
     def __init__(
         self,
@@ -107,20 +115,20 @@ class OnPolicyAgent(abc.ABC):
         seed: int,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
+        *,
+        allow_numpy: bool = True,
     ) -> None:
-        generator = torch.Generator().manual_seed(seed)
-        self.normalizer, policy = _preparation_and_policy(
-            envs, generator, normalize=config.normalize_observations, share_trunk=self.shares_trunk
+        normalizer, policy = _preparation_and_policy(
+            envs,
+            torch.Generator().manual_seed(seed),
+            normalize=config.normalize_observations,
+            share_trunk=self.shares_trunk,
         )
-        self.policy = policy.to(device, dtype)
+        super().__init__(policy.to(device, dtype), normalizer, seed)
+        self.config = config
+        self.uses_numpy = allow_numpy and numpy_backend.supports(self.policy)
         self.reward_scaler = RewardScaler(envs.num_envs, config.gamma)
-        # Apart, so that neither the number of updates nor of recorded videos changes what a rollout draws.
-        self.rollout_rng, self.minibatch_rng, self.acting_rng = np.random.default_rng(seed).spawn(3)
         self.sampler = RolloutSampler(envs, self.policy, self.normalizer)
-        self.total_steps = 0
-        """Environment steps of all ranks."""
-        self.ranks = ALONE
-        """The processes that train this agent together; to be set before the first rollout."""
 
     def collect(self, on_step: Callable[[int], None] | None = None) -> Rollout:
         """Step the environments with the present policy; the first call resets them.
@@ -138,22 +146,11 @@ class OnPolicyAgent(abc.ABC):
         self.total_steps += int(self.ranks.gather(np.array(rollout.num_valid)).sum())
         return rollout
 
-    def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
-        """Actions ``(batch, *act)``, as the environment takes them, for raw observations ``(batch, *obs)``.
-
-        Does not disturb training. ``deterministic`` takes the most likely action in place of a random one.
-        """
-        head = self.policy.head
-        outputs = self.policy.actor_function()(self.normalizer(observations))
-        if not deterministic:
-            outputs = outputs + head.perturbation(self.acting_rng, (len(outputs),))
-        return head.executed(head.choose(outputs))
-
     def update(self, rollout: Rollout, rewards: NDArray[Any], *, critic_epochs: int = 0) -> dict[str, float]:
         """Train on ``rollout`` with the given ``rewards`` ``(num_steps, num_envs)``.
 
         Dummy transitions, and whatever reward they are given, have no influence. The rollout's observations
-        enter the normalisation only afterwards.
+        enter the normalization only afterwards.
 
         Args:
             rollout: of the present policy.
@@ -167,8 +164,8 @@ class OnPolicyAgent(abc.ABC):
 
         Raises:
             NonFiniteError: a reward is NaN or infinite; the agent is unchanged.
-            DivergedError: the parameters came to be NaN or infinite; they are as before, and the optimizer
-                begins anew.
+            DivergedError: the update made parameters NaN or infinite; they are as before, and the optimizer
+                starts over.
         """
         rewards = self._prepared_rewards(rollout, rewards)
         before = parameters_to_vector(self.policy.parameters()).detach()  # a copy
@@ -183,41 +180,46 @@ class OnPolicyAgent(abc.ABC):
         metrics["explained_variance"] = float(1.0 - unexplained / variance) if variance > 0 else 0.0
         return metrics
 
-    @torch.no_grad()
-    def _require_finite_parameters(self, before: Tensor) -> None:
-        """Go back to the parameters from before where an update diverged, so that they can be saved."""
-        if parameters_to_vector(self.policy.parameters()).isfinite().all():
-            return
-        named = list(self.policy.named_parameters())
-        diverged = next(name for name, parameter in named if not parameter.isfinite().all())
-        sizes = [parameter.numel() for _, parameter in named]
-        for (_, parameter), values in zip(named, torch.split(before, sizes), strict=True):
-            parameter.copy_(values.view_as(parameter))  # into its place, because some are views of one array
-        self._load_optimizer_state({})
-        raise DivergedError(
-            f"Expected finite parameters after an update, got NaN or infinite ones in {diverged}; use a "
-            "smaller ent_coef or learning rate, or smaller rewards."
-        )
+    @abc.abstractmethod
+    def _train(self, batch: Batch) -> dict[str, float]:
+        """Change the policy, and return metrics by name."""
+
+    @abc.abstractmethod
+    def _critic_alone(self) -> Critic:
+        """Return what trains the critic and nothing else."""
+
+    def _prepared_rewards(self, rollout: Rollout, rewards: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the rewards checked, 0 where the rollout is not valid, and scaled where configured."""
+        if rewards.shape != rollout.rewards.shape:
+            raise ShapeError(f"Expected rewards of shape {rollout.rewards.shape}, got {rewards.shape}.")
+        rewards = np.where(rollout.valid, rewards, 0.0)
+        require_finite("rewards (step, environment)", rewards)
+        if self.config.normalize_rewards:
+            rewards = self.reward_scaler(rewards, rollout.ended, rollout.valid, self.ranks)
+        return rewards
 
     def _with_new_values(self, rollout: Rollout, rewards: NDArray[np.float64], epochs: int) -> Rollout:
-        """Train the critic alone; the rollout with what it says then.
+        """Train the critic alone; return the rollout with its new values.
 
         Returns reach beyond the rollout by the critic's own values, so they are estimated anew in each epoch.
         """
         critic = self._critic_alone()
         for _ in range(epochs):
             batch, _, _ = self._batch(rollout, rewards)
-            if self._fused:
-                batch = batch.numpy()
+            batch = self._to_backend(batch)
             for minibatch in batch.minibatches(self.config.minibatch_size, self.minibatch_rng):
                 critic.step(minibatch, self.ranks)
             rollout = self.sampler.revalued(rollout)
         return rollout
 
+    def _to_backend(self, batch: Batch) -> Batch:
+        """Return the batch as arrays where the NumPy backend trains on it."""
+        return batch.numpy() if self.uses_numpy else batch
+
     def _batch(
         self, rollout: Rollout, rewards: NDArray[np.float64]
     ) -> tuple[Batch, NDArray[np.float64], NDArray[np.float64]]:
-        """The valid transitions to train on, and the advantages and returns of those of all ranks."""
+        """Return the valid transitions to train on, and the advantages and returns of those of all ranks."""
         advantages = generalized_advantages(rollout, rewards, self.config.gamma, self.config.gae_lambda)
         returns = advantages + rollout.values
         valid, tensor = rollout.valid, self.policy.tensor
@@ -236,9 +238,9 @@ class OnPolicyAgent(abc.ABC):
     def _of_all_ranks(
         self, advantages: NDArray[np.float64], returns: NDArray[np.float64], valid: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-        """Advantages and returns of all valid transitions, by time, then environment, and which are our own.
+        """Return advantages and returns of all valid transitions, and which of these are this rank's own.
 
-        All are ``(num_steps, num_envs)`` of this rank; what comes back is ``(size,)``.
+        What is given is ``(num_steps, num_envs)``; what is returned ``(size,)``, by time, then environment.
         """
         gathered = self.ranks.gather(np.stack([advantages, returns, valid]))
         num_steps, num_envs = valid.shape
@@ -249,47 +251,9 @@ class OnPolicyAgent(abc.ABC):
         own = np.broadcast_to(rank_of == self.ranks.rank, of_all.shape)
         return columns[0][of_all], columns[1][of_all], own[of_all]
 
-    @abc.abstractmethod
-    def _train(self, batch: Batch) -> dict[str, float]:
-        """Change the policy, and say how it went."""
-
-    @abc.abstractmethod
-    def _critic_alone(self) -> Critic:
-        """Trains the critic and nothing else."""
-
-    @property
-    @abc.abstractmethod
-    def _optimized(self) -> Sequence[Tensor]:
-        """The parameters that the optimizer moves."""
-
-    @abc.abstractmethod
-    def _optimizer_state(self) -> dict[str, Any]:
-        """Arrays and JSON scalars by name."""
-
-    @abc.abstractmethod
-    def _load_optimizer_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from :meth:`_optimizer_state`."""
-
-    def _prepared_rewards(self, rollout: Rollout, rewards: NDArray[Any]) -> NDArray[np.float64]:
-        """Checked, 0 where the rollout is not valid, and scaled where the configuration says so."""
-        if rewards.shape != rollout.rewards.shape:
-            raise ShapeError(f"Expected rewards of shape {rollout.rewards.shape}, got {rewards.shape}.")
-        rewards = np.where(rollout.valid, rewards, 0.0)
-        require_finite("rewards (step, environment)", rewards)
-        if self.config.normalize_rewards:
-            rewards = self.reward_scaler(rewards, rollout.ended, rollout.valid, self.ranks)
-        return rewards
-
     def state_dict(self) -> dict[str, Any]:
-        """All that training continues from, as copies: nested dictionaries of arrays and JSON scalars."""
-        return {
-            "policy": to_arrays(self.policy.state_dict()),
-            "optimizer": self._optimizer_state(),
-            "normalizer": self.normalizer.statistics.state_dict(),
-            "reward_scaler": self.reward_scaler.state_dict(),
-            "random": {name: getattr(self, name).bit_generator.state for name in _STREAMS},
-            "total_steps": self.total_steps,
-        }
+        """Return copies of all that training continues from: nested dictionaries of arrays and scalars."""
+        return {**super().state_dict(), "reward_scaler": self.reward_scaler.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from :meth:`state_dict`, with new episodes in all environments.
@@ -298,60 +262,15 @@ class OnPolicyAgent(abc.ABC):
             StateMismatchError: the state is of an agent with other networks or of another algorithm; this
                 agent is unchanged.
         """
-        self._checked_policy(state)
-        require_moments(state["optimizer"], self._optimized)
-        self.load_policy(state)
-        self._load_optimizer_state(state["optimizer"])
+        super().load_state_dict(state)
         self.reward_scaler.load_state_dict(state["reward_scaler"])
-        for name in _STREAMS:
-            getattr(self, name).bit_generator.state = state["random"][name]
-        self.total_steps = int(state["total_steps"])
         self.sampler.started = False
-
-    def load_policy(self, state: Mapping[str, Any]) -> None:
-        """Start from the policy and the observation normalisation of a :meth:`state_dict`, and nothing else.
-
-        That may be of an agent of another algorithm.
-
-        Raises:
-            StateMismatchError: the state is of an agent with other networks, not of an agent at all, or not
-                finite; this agent is unchanged.
-        """
-        policy, moments = self._checked_policy(state)
-        self.policy.load_state_dict(to_tensors(policy))
-        self.normalizer.statistics.load_state_dict(moments)
-
-    def _checked_policy(self, state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The parameters and the moments of the observations in a state, if they fit this agent."""
-        try:
-            policy = dict(state["policy"])
-            moments = {name: state["normalizer"][name] for name in ("mean", "variance", "count")}
-        except (KeyError, TypeError, ValueError) as error:
-            raise StateMismatchError(
-                "Expected the state of an agent; use one that an agent saved."
-            ) from error
-        statistics = self.normalizer.statistics
-        expected = {**self.policy.state_dict(), "mean": statistics.mean, "variance": statistics.variance}
-        given = {**policy, "mean": moments["mean"], "variance": moments["variance"]}
-        ours, theirs = (
-            {name: tuple(np.shape(array)) for name, array in arrays.items()} for arrays in (expected, given)
-        )
-        if ours != theirs:
-            differing = sorted({name for name, _ in ours.items() ^ theirs.items()})
-            ours, theirs = ({n: shapes[n] for n in differing if n in shapes} for shapes in (ours, theirs))
-            raise StateMismatchError(
-                f"Expected a policy of shapes {ours}, got {theirs}; use the environment it was trained on."
-            )
-        for name, array in given.items():
-            if np.asarray(array).dtype.kind != "f" or not np.isfinite(array).all():
-                raise StateMismatchError(f"Expected finite numbers in {name} of the policy; use another one.")
-        return policy, moments
 
 
 def _preparation_and_policy(
     envs: VectorEnv[Any, Any, Any], generator: torch.Generator, *, normalize: bool, share_trunk: bool
 ) -> tuple[ObservationPreparation, ActorCritic]:
-    """The policy for what the environments show, and what its observations go through before."""
+    """Make the policy for what the environments show, and what prepares observations for it."""
     observations, actions = envs.single_observation_space, envs.single_action_space
     if is_image_space(observations):
         images = ImagePreparation(observations)

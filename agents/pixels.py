@@ -28,15 +28,15 @@ IMAGES_AT_ONCE = 256
 
 
 def is_image_space(space: gymnasium.Space[Any]) -> TypeGuard[gymnasium.spaces.Box]:
-    """Whether observations are images, to be looked at with a convolutional network.
+    """Return whether observations are images, for a convolutional network.
 
-    They are bytes in two dimensions (grey), three (with channels) or four (a stack of such images).
+    They are bytes in two dimensions (gray), three (with channels) or four (a stack of such images).
     """
     return isinstance(space, gymnasium.spaces.Box) and space.dtype == np.uint8 and 2 <= len(space.shape) <= 4
 
 
 def channel_axis(shape: tuple[int, ...]) -> int:
-    """Which axis of one image counts colours or stacked frames: 0 or 2.
+    """Return which axis of one image counts colors or stacked frames: 0 or 2.
 
     It is the first where that is shorter than both others, else the last, as most environments have it.
     """
@@ -60,7 +60,7 @@ class ImagePreparation:
         """Channels, those of all images of a stack, height and width."""
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[np.uint8]:
-        """``(*batch, *shape)`` to ``(*batch, *image_shape)``, as a view where that can be."""
+        """Prepare images ``(*batch, *shape)``; return ``(*batch, *image_shape)``, a view where possible."""
         dimensions = len(self.shape)
         if observations.dtype != np.uint8 or observations.shape[-dimensions:] != self.shape:
             raise ShapeError(
@@ -70,7 +70,7 @@ class ImagePreparation:
         return self._arranged(observations)
 
     def _arranged(self, images: NDArray[Any]) -> NDArray[np.uint8]:
-        """With one axis of channels, before height and width."""
+        """Return the images with one axis of channels, before height and width."""
         if not self._has_channels:
             return np.expand_dims(images, -3)
         images = np.moveaxis(images, self._channel_axis, -3)
@@ -79,11 +79,11 @@ class ImagePreparation:
         return images.reshape(*images.shape[:-4], -1, *images.shape[-2:])
 
     def update(self, observations: NDArray[Any], ranks: Ranks = ALONE) -> None:
-        """Nothing: the values of all images lie in the same bounds."""
+        """Do nothing: the values of all images lie in the same bounds."""
 
 
 class NatureCNN(nn.Module):
-    """From bytes ``(batch, *image_shape)`` to features ``(batch, NUM_FEATURES)``."""
+    """Maps bytes ``(batch, *image_shape)`` to features ``(batch, NUM_FEATURES)``."""
 
     def __init__(self, image_shape: tuple[int, ...], generator: torch.Generator) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class NatureCNN(nn.Module):
         self.layers = nn.Sequential(*modules)
 
     def forward(self, images: Tensor) -> Tensor:
-        """The features."""
+        """Compute the features."""
         parts = (images,) if torch.is_grad_enabled() else torch.split(images, IMAGES_AT_ONCE)
         dtype = next(self.parameters()).dtype
         # With the channels last in memory, a gradient step takes three quarters of the time on a CPU.
@@ -109,7 +109,7 @@ class NatureCNN(nn.Module):
 
 
 class ImageActorCritic(ActorCritic):
-    """A policy and a value function of images ``(batch, *image_shape)``, each linear in features.
+    """Computes a policy and a value function of images ``(batch, *image_shape)``, each linear in features.
 
     With a shared trunk both see the same features, and learning one of them moves the other.
     """
@@ -133,7 +133,7 @@ class ImageActorCritic(ActorCritic):
         self._share_trunk = share_trunk
 
     def evaluate(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """As :meth:`ActorCritic.evaluate`, with one pass through a trunk that is shared."""
+        """Evaluate as :meth:`ActorCritic.evaluate` does, with one pass through a trunk that is shared."""
         if not self._share_trunk:
             return super().evaluate(observations, actions)
         trunk, readout = self.actor
@@ -142,11 +142,11 @@ class ImageActorCritic(ActorCritic):
         return log_probs, entropy, super().values(features)
 
     def values(self, observations: Tensor) -> Tensor:
-        """Estimated returns ``(batch,)``."""
+        """Return estimated returns ``(batch,)``."""
         return super().values(self.actor[0](observations) if self._share_trunk else observations)
 
     def actor_function(self) -> ActorFunction:
-        """The actor outside of training: torch without gradients."""
+        """Return the actor for use outside of training: torch without gradients."""
 
         def act(observations: NDArray[Any]) -> NDArray[np.floating[Any]]:
             with torch.no_grad():

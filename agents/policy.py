@@ -1,7 +1,7 @@
 """Actor-critic networks, and the action distributions on top of them.
 
 Training runs in torch. A rollout steps a handful of environments at a time, where the overhead of torch
-modules outweighs the arithmetic, so the actor's forward pass there is plain numpy on the same parameters.
+modules outweighs the arithmetic, so the actor's forward pass there is plain NumPy on the same parameters.
 For images see :mod:`agents.pixels`.
 """
 
@@ -30,7 +30,7 @@ _LayerT = TypeVar("_LayerT", nn.Linear, nn.Conv2d)
 
 
 class GaussianHead(nn.Module):
-    """Diagonal normal distribution over a Box, with a standard deviation that does not depend on the state.
+    """Diagonal normal distribution over a Box, with a state-independent standard deviation.
 
     Actions are unbounded; only what the environment executes is clipped to the box.
     """
@@ -42,33 +42,33 @@ class GaussianHead(nn.Module):
         self.log_std = nn.Parameter(torch.zeros(self.num_outputs))
 
     def perturbation(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.floating[Any]]:
-        """Noise ``(*shape, num_outputs)`` such that ``choose(outputs + noise)`` is a sample."""
+        """Draw noise ``(*shape, num_outputs)`` such that ``choose(outputs + noise)`` is a sample."""
         noise = rng.standard_normal((*shape, self.num_outputs), dtype=np.float32)
         scaled: NDArray[np.floating[Any]] = noise * self.log_std.detach().exp().cpu().numpy()
         return scaled
 
     def choose(self, outputs: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """The most likely actions ``(batch, *space.shape)`` given the actor's outputs."""
+        """Return the most likely actions ``(batch, *space.shape)`` given the actor's outputs."""
         return outputs.reshape(len(outputs), *self.space.shape)
 
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """The actions in the form the environment takes."""
+        """Return the actions in the form the environment takes."""
         clipped: NDArray[Any] = np.minimum(np.maximum(actions, self.space.low), self.space.high)
         return clipped.astype(self.space.dtype)
 
     def log_prob_and_entropy(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probability and entropy (nats), both ``(batch,)``, of the joint action."""
+        """Return log-probability and entropy (nats), both ``(batch,)``, of the joint action."""
         standardized = (actions.reshape(outputs.shape) - outputs) * (-self.log_std).exp()
         log_scale = self.log_std.sum() + 0.5 * self.num_outputs * math.log(2 * math.pi)
         entropy = log_scale + 0.5 * self.num_outputs
         return -0.5 * standardized.square().sum(1) - log_scale, entropy.expand(len(outputs))
 
     def snapshot(self, outputs: Tensor) -> tuple[Tensor, ...]:
-        """The distribution as it is now, for :meth:`kl` later."""
+        """Return the distribution as it is now, for :meth:`kl`."""
         return outputs.detach().clone(), self.log_std.detach().clone()
 
     def kl(self, old: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
-        """Divergence of the present joint distribution from ``old`` (nats), ``(batch,)``."""
+        """Return the divergence of the present joint distribution from ``old`` (nats), ``(batch,)``."""
         old_means, old_log_std = old
         log_ratio = self.log_std - old_log_std
         standardized = (outputs - old_means) * (-old_log_std).exp()
@@ -87,33 +87,33 @@ class CategoricalHead(nn.Module):
         self.num_outputs = int(space.n)
 
     def perturbation(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.floating[Any]]:
-        """Noise ``(*shape, num_outputs)`` such that ``choose(outputs + noise)`` is a sample.
+        """Draw noise ``(*shape, num_outputs)`` such that ``choose(outputs + noise)`` is a sample.
 
         Gumbel noise: the arg max of logits perturbed by it follows their softmax (Maddison et al. 2014).
         """
         return rng.gumbel(size=(*shape, self.num_outputs))
 
     def choose(self, outputs: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
-        """The most likely actions ``(batch,)`` given the actor's outputs."""
+        """Return the most likely actions ``(batch,)`` given the actor's outputs."""
         actions: NDArray[np.int64] = outputs.argmax(1)
         return actions
 
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """The actions in the form the environment takes."""
+        """Return the actions in the form the environment takes."""
         return (actions + self.space.start).astype(self.space.dtype)
 
     def log_prob_and_entropy(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probability and entropy (nats), both ``(batch,)``."""
+        """Return log-probability and entropy (nats), both ``(batch,)``."""
         log_probs = outputs.log_softmax(1)
         entropy = -(log_probs.exp() * log_probs).sum(1)
         return log_probs.gather(1, actions.unsqueeze(1)).squeeze(1), entropy
 
     def snapshot(self, outputs: Tensor) -> tuple[Tensor, ...]:
-        """The distribution as it is now, for :meth:`kl` later."""
+        """Return the distribution as it is now, for :meth:`kl`."""
         return (outputs.detach().log_softmax(1),)
 
     def kl(self, old: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
-        """Divergence of the present distribution from ``old`` (nats), ``(batch,)``."""
+        """Return the divergence of the present distribution from ``old`` (nats), ``(batch,)``."""
         (old_log_probs,) = old
         log_probs = outputs.log_softmax(1)
         return (log_probs.exp() * (log_probs - old_log_probs)).sum(1)
@@ -132,21 +132,21 @@ class MultiCategoricalHead(nn.Module):
         self.num_outputs = sum(self._sizes)
 
     def perturbation(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.floating[Any]]:
-        """As :meth:`CategoricalHead.perturbation`, for each component."""
+        """Draw Gumbel noise, as :meth:`CategoricalHead.perturbation` does, for each component."""
         return rng.gumbel(size=(*shape, self.num_outputs))
 
     def choose(self, outputs: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
-        """The most likely actions ``(batch, *space.shape)`` given the actor's outputs."""
+        """Return the most likely actions ``(batch, *space.shape)`` given the actor's outputs."""
         parts = np.split(outputs, np.cumsum(self._sizes)[:-1], axis=1)
         actions: NDArray[np.int64] = np.stack([part.argmax(1) for part in parts], axis=1)
         return actions.reshape(len(outputs), *self.space.shape)
 
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """The actions in the form the environment takes."""
+        """Return the actions in the form the environment takes."""
         return (actions + self.space.start).astype(self.space.dtype)
 
     def log_prob_and_entropy(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probability and entropy (nats), both ``(batch,)``, of the joint action."""
+        """Return log-probability and entropy (nats), both ``(batch,)``, of the joint action."""
         log_probs = self._log_probs(outputs)
         chosen = [
             part.gather(1, index.unsqueeze(1))
@@ -156,11 +156,11 @@ class MultiCategoricalHead(nn.Module):
         return torch.cat(chosen, 1).sum(1), torch.stack(entropies, 1).sum(1)
 
     def snapshot(self, outputs: Tensor) -> tuple[Tensor, ...]:
-        """The distribution as it is now, for :meth:`kl` later."""
+        """Return the distribution as it is now, for :meth:`kl`."""
         return self._log_probs(outputs.detach())
 
     def kl(self, old: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
-        """Divergence of the present joint distribution from ``old`` (nats), ``(batch,)``."""
+        """Return the divergence of the present joint distribution from ``old`` (nats), ``(batch,)``."""
         pairs = zip(self._log_probs(outputs), old, strict=True)
         return torch.stack([(new.exp() * (new - before)).sum(1) for new, before in pairs], 1).sum(1)
 
@@ -172,7 +172,7 @@ Head = GaussianHead | CategoricalHead | MultiCategoricalHead
 
 
 def action_head(space: gymnasium.Space[Any]) -> Head:
-    """The distribution for an action space. Raises :class:`UnsupportedSpaceError`."""
+    """Return the distribution for an action space. Raises :class:`UnsupportedSpaceError`."""
     if isinstance(space, gymnasium.spaces.Discrete):
         return CategoricalHead(space)
     if 0 not in (space.shape or ()):
@@ -186,44 +186,52 @@ def action_head(space: gymnasium.Space[Any]) -> Head:
     )
 
 
-class ActorCritic(nn.Module, abc.ABC):
-    """A policy and a value function of prepared observations ``(batch, ...)``.
+class Policy(nn.Module, abc.ABC):
+    """Maps prepared observations ``(batch, ...)`` to distributions over actions.
 
     Attributes:
         head: the distribution over actions.
         actor: from observations to the head's outputs ``(batch, num_outputs)``.
-        critic: from observations, or from features that it shares with the actor, to values ``(batch, 1)``.
     """
 
     head: Head
     actor: nn.Sequential
-    critic: nn.Sequential
-
-    def evaluate(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-probabilities of ``actions``, entropies and values, each ``(batch,)``."""
-        log_probs, entropy = self.head.log_prob_and_entropy(self.actor(observations), actions)
-        return log_probs, entropy, self.values(observations)
-
-    def values(self, observations: Tensor) -> Tensor:
-        """Estimated returns ``(batch,)``."""
-        values: Tensor = self.critic(observations).squeeze(1)
-        return values
 
     def tensor(self, array: NDArray[Any]) -> Tensor:
-        """``array`` where the parameters are; floats take the parameters' precision, integers keep theirs."""
+        """Move ``array`` to where the parameters are; floats take their precision, integers keep theirs."""
         tensor = torch.from_numpy(array)
         parameter = next(self.parameters())
         return tensor.to(parameter.device, parameter.dtype if tensor.is_floating_point() else tensor.dtype)
 
     @abc.abstractmethod
     def actor_function(self) -> ActorFunction:
-        """The actor outside of training. Take it anew after the parameters have changed."""
+        """Return the actor for use outside of training. Take it anew after the parameters have changed."""
+
+
+class ActorCritic(Policy):
+    """Maps prepared observations ``(batch, ...)`` to distributions over actions and to estimated returns.
+
+    Attributes:
+        critic: from observations, or from features that it shares with the actor, to values ``(batch, 1)``.
+    """
+
+    critic: nn.Sequential
+
+    def evaluate(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log-probabilities of ``actions``, entropies and values, each ``(batch,)``."""
+        log_probs, entropy = self.head.log_prob_and_entropy(self.actor(observations), actions)
+        return log_probs, entropy, self.values(observations)
+
+    def values(self, observations: Tensor) -> Tensor:
+        """Return estimated returns ``(batch,)``."""
+        values: Tensor = self.critic(observations).squeeze(1)
+        return values
 
 
 class TanhActorCritic(ActorCritic):
-    """A policy and a value function in separate networks of two hidden layers with tanh.
+    """Computes a policy and a value function by separate networks with hidden layers of tanh.
 
-    All inputs are normalised, flattened observations ``(batch, observation_size)``.
+    All inputs are normalized, flattened observations ``(batch, observation_size)``.
     """
 
     def __init__(
@@ -239,14 +247,14 @@ class TanhActorCritic(ActorCritic):
         self.critic = _mlp([observation_size, *hidden_sizes, 1], 1.0, generator)
 
     def actor_function(self) -> ActorFunction:
-        """The actor outside of training, in numpy. Take it anew after the parameters have changed."""
+        """Return the actor in NumPy. Take it anew after the parameters have changed."""
         linear = [module for module in self.actor if isinstance(module, nn.Linear)]
         layers = [(m.weight.detach().cpu().numpy().T, m.bias.detach().cpu().numpy()) for m in linear]
         return functools.partial(forward, layers)
 
 
 def forward(layers: list[Layer], inputs: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-    """What the network of tanh layers that ``layers`` come from computes: ``(batch, inputs)`` to outputs."""
+    """Apply linear ``layers`` with tanh between them to inputs ``(batch, inputs)``."""
     *hidden, (weight, bias) = layers
     for w, b in hidden:
         inputs = np.tanh(inputs @ w + b)
@@ -254,10 +262,10 @@ def forward(layers: list[Layer], inputs: NDArray[np.floating[Any]]) -> NDArray[n
 
 
 def orthogonal(layer: _LayerT, gain: float, generator: torch.Generator) -> _LayerT:
-    """A linear or convolutional layer with orthogonal weights (Saxe et al. 2014) and zero biases.
+    """Give a linear or convolutional layer orthogonal weights (Saxe et al. 2014) and zero biases.
 
     Args:
-        layer: made on "meta", because torch's own initialisation would draw from the global generator.
+        layer: made on "meta", because torch's own initialization would draw from the global generator.
         gain: of the weights.
         generator: of the weights.
     """
@@ -270,7 +278,7 @@ def orthogonal(layer: _LayerT, gain: float, generator: torch.Generator) -> _Laye
 
 
 def _mlp(sizes: Sequence[int], output_gain: float, generator: torch.Generator) -> nn.Sequential:
-    """Linear layers with tanh between them, orthogonal weights and zero biases."""
+    """Make linear layers with tanh between them, orthogonal weights and zero biases."""
     modules: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes):
         linear = orthogonal(nn.Linear(inputs, outputs, device="meta"), math.sqrt(2), generator)

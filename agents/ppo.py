@@ -1,30 +1,33 @@
-"""Proximal policy optimisation (Schulman et al. 2017), with Stable-Baselines3's semantics."""
+"""Proximal policy optimization (Schulman et al. 2017), with Stable-Baselines3's semantics.
+
+One iteration follows the paper's algorithm 1:
+
+1. ``collect`` steps ``num_envs`` environments ``num_steps`` times with the present policy
+   (:mod:`agents.sampling`).
+2. ``update`` estimates advantages and returns (:func:`agents.rollout.generalized_advantages`), then calls
+3. ``_train``, below, which makes ``update_epochs`` passes over the rollout in minibatches. Each minibatch is
+   one gradient step on the objective of eq. 9, :class:`TorchPPOStep`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor, nn
 
-from agents.batch import Batch, mean_of, standardized
-from agents.critic import Critic, TorchCritic
+from agents import numpy_backend
+from agents.base import load_adam, save_adam
 from agents.distributed import ALONE, Ranks
-from agents.fused import FusedStep, can_fuse
-from agents.on_policy import (
-    OnPolicyAgent,
-    OnPolicyConfig,
-    require_at_least,
-    require_positive,
-)
+from agents.on_policy import Critic, OnPolicyAgent, OnPolicyConfig, TorchCritic
 from agents.policy import ActorCritic
-from agents.states import load_adam, save_adam
+from agents.rollout import Batch, mean_metrics, standardized
 
 
 @dataclass(frozen=True)
 class PPOConfig(OnPolicyConfig):
-    """Hyperparameters, named as in CleanRL; the first ones are those of :class:`OnPolicyConfig`.
+    """Hyperparameters, named as in CleanRL, besides those of :class:`~agents.on_policy.OnPolicyConfig`.
 
     Attributes:
         update_epochs: passes over each rollout.
@@ -49,13 +52,36 @@ class PPOConfig(OnPolicyConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_at_least(self, {"minibatch_size": 2, "update_epochs": 1, "vf_coef": 0})
-        require_positive(self, "learning_rate", "clip_coef", "clip_coef_vf", "max_grad_norm")
-        require_positive(self, "target_kl", "anneal_timesteps")
+        self._require_at_least({"minibatch_size": 2, "update_epochs": 1, "vf_coef": 0})
+        self._require_positive("learning_rate", "clip_coef", "clip_coef_vf", "max_grad_norm")
+        self._require_positive("target_kl", "anneal_timesteps")
 
 
-class TorchStep:
-    """The gradient step of PPO: the clipped surrogate objective, the value loss and the entropy bonus.
+class PPOStep(Protocol):
+    """Gradient steps on minibatches: in torch below, or in :mod:`agents.numpy_backend`."""
+
+    def __call__(
+        self, batch: Batch, learning_rate: float, ranks: Ranks = ALONE, *, report: bool = True
+    ) -> Mapping[str, Any] | None:
+        """Train on a minibatch, of which each rank has its own part.
+
+        Returns:
+            This rank's share of the metrics, none unless ``report``; or None where the policy had moved too
+            far before, and nothing was done.
+        """
+
+    def critic_alone(self, learning_rate: float) -> Critic:
+        """Return the critic with a new optimizer of its own; what it shares with the actor stays as it is."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of Adam's moments by the number of the parameter."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from :meth:`state_dict`."""
+
+
+class TorchPPOStep:
+    """Takes gradient steps on the clipped surrogate objective, the value loss and the entropy bonus.
 
     Args:
         policy: to train.
@@ -70,25 +96,26 @@ class TorchStep:
     def __call__(
         self, batch: Batch, learning_rate: float, ranks: Ranks = ALONE, *, report: bool = True
     ) -> Mapping[str, Tensor] | None:
-        """Train on a minibatch, of which each rank has its own part.
-
-        Returns this rank's share of what to report, nothing unless ``report``; None where the policy had
-        moved too far before, and nothing was done.
-        """
+        """Train on a minibatch; see :class:`PPOStep`."""
         config = self._config
         log_probs, entropies, values = self._policy.evaluate(batch.observations, batch.actions)
-
         advantages = standardized(batch.advantages)[batch.own]
+
+        # The probability ratio r(theta) of section 3, and the clipped surrogate L^CLIP of eq. 7, negated.
         log_ratio = log_probs - batch.log_probs
         ratio = log_ratio.exp()
         clipped = ratio.clamp(1 - config.clip_coef, 1 + config.clip_coef)
         policy_loss = -torch.min(advantages * ratio, advantages * clipped).sum() / batch.size
+
+        # The squared error L^VF and the entropy bonus S of eq. 9, which adds them up.
         if config.clip_coef_vf is not None:
             change = (values - batch.values).clamp(-config.clip_coef_vf, config.clip_coef_vf)
             values = batch.values + change
         value_loss = (values - batch.returns).square().sum() / batch.size
         entropy = entropies.sum() / batch.size
         loss = policy_loss - config.ent_coef * entropy + config.vf_coef * value_loss
+
+        # The third estimator, k3, of Schulman 2020, "Approximating KL Divergence".
         approx_kl = (ratio - 1 - log_ratio).detach().sum() / batch.size
         if config.target_kl is not None:
             (of_all,) = ranks.totals(approx_kl.item())
@@ -113,11 +140,11 @@ class TorchStep:
         }
 
     def critic_alone(self, learning_rate: float) -> TorchCritic:
-        """The critic with a new optimizer of its own; what it shares with the actor stays as it is."""
+        """Return the critic with a new optimizer of its own; see :meth:`PPOStep.critic_alone`."""
         return TorchCritic(self._policy, learning_rate)
 
     def state_dict(self) -> dict[str, Any]:
-        """Adam's moments by the number of the parameter, as copies."""
+        """Return copies of Adam's moments by the number of the parameter."""
         return save_adam(self._optimizer)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -126,11 +153,11 @@ class TorchStep:
 
 
 class PPO(OnPolicyAgent):
-    """See :class:`OnPolicyAgent`.
+    """Proximal policy optimization; for the arguments see :class:`~agents.on_policy.OnPolicyAgent`.
 
     :meth:`update` reports means over the last whole epoch: ``policy_loss``, ``value_loss``, ``entropy``,
-    ``approx_kl`` (the third estimator of Schulman 2020, "Approximating KL Divergence") and ``clip_fraction``;
-    none of them where the policy had moved too far before the first minibatch.
+    ``approx_kl`` and ``clip_fraction``; none of them where the policy had moved too far before the first
+    minibatch.
     """
 
     config: PPOConfig
@@ -144,39 +171,38 @@ class PPO(OnPolicyAgent):
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
         *,
-        fuse: bool = True,
+        allow_numpy: bool = True,
     ) -> None:
-        """``fuse``: train by :class:`agents.fused.FusedStep` where it can, which is faster."""
-        super().__init__(envs, config, seed, device, dtype)
-        self.config = config
-        self._fused = fuse and can_fuse(self.policy)
-        self._step = (FusedStep if self._fused else TorchStep)(self.policy, config)
-
-    def _critic_alone(self) -> Critic:
-        # At the full rate also towards the end: how far rewards changed does not depend on the time.
-        return self._step.critic_alone(self.config.learning_rate)
+        super().__init__(envs, config, seed, device, dtype, allow_numpy=allow_numpy)
+        make_step = numpy_backend.NumpyPPOStep if self.uses_numpy else TorchPPOStep
+        self._step: PPOStep = make_step(self.policy, config)
 
     def _train(self, batch: Batch) -> dict[str, float]:
-        if self._fused:
-            batch = batch.numpy()
-        rate, epochs = self._learning_rate(), self.config.update_epochs
+        """Make ``update_epochs`` passes over the rollout; stop early where the policy has moved too far."""
+        batch = self._to_backend(batch)
+        learning_rate, epochs = self._learning_rate(), self.config.update_epochs
         last: list[Mapping[str, Any]] = []
         for epoch in range(1, epochs + 1):
             # Any epoch may be the last one where the policy may not move too far.
             report = epoch == epochs or self.config.target_kl is not None
             steps: list[Mapping[str, Any]] = []
             for minibatch in batch.minibatches(self.config.minibatch_size, self.minibatch_rng):
-                step = self._step(minibatch, rate, self.ranks, report=report)
-                if step is None:
-                    return mean_of(steps or last, self.ranks)
-                steps.append(step)
+                metrics = self._step(minibatch, learning_rate, self.ranks, report=report)
+                if metrics is None:
+                    return mean_metrics(steps or last, self.ranks)
+                steps.append(metrics)
             last = steps
-        return mean_of(last, self.ranks)
+        return mean_metrics(last, self.ranks)
 
     def _learning_rate(self) -> float:
+        """Return the learning rate at the present step, annealed linearly where configured."""
         if self.config.anneal_timesteps is None:
             return self.config.learning_rate
         return self.config.learning_rate * max(0.0, 1.0 - self.total_steps / self.config.anneal_timesteps)
+
+    def _critic_alone(self) -> Critic:
+        # At the full rate also towards the end: how far rewards changed does not depend on the time.
+        return self._step.critic_alone(self.config.learning_rate)
 
     @property
     def _optimized(self) -> list[Tensor]:

@@ -1,11 +1,15 @@
-"""One rollout as time-major arrays, and the estimation of advantages from it."""
+"""Rollouts, the advantages estimated from them, and minibatches of their transitions."""
 
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
+from agents.distributed import Ranks
 from agents.errors import NonFiniteError
 
 
@@ -55,7 +59,7 @@ class Rollout:
 
     @property
     def next_observations(self) -> NDArray[Any]:
-        """``(num_steps, num_envs, *S)``, raw, after each step; made anew at each call.
+        """Raw observations ``(num_steps, num_envs, *S)`` after each step, computed anew at each call.
 
         An episode's last step is followed by its final observation, in every autoreset mode.
         """
@@ -65,28 +69,93 @@ class Rollout:
 
     @property
     def num_valid(self) -> int:
-        """Environment steps really made."""
+        """The number of environment steps, without dummies."""
         return int(self.valid.sum())
 
 
 def generalized_advantages(
     rollout: Rollout, rewards: NDArray[Any], gamma: float, gae_lambda: float
 ) -> NDArray[np.float64]:
-    """Generalized advantage estimation (Schulman et al. 2016, equation 16), shape ``(num_steps, num_envs)``.
+    """Estimate advantages ``(num_steps, num_envs)`` by GAE (Schulman et al. 2016, eq. 11 to 16).
 
-    The chain is cut at the end of each episode; there the next value is the bootstrap value after truncation
-    and 0 after termination. Where the rollout is not valid the advantage is 0.
+    The sum of eq. 16 over the TD residuals ``delta_t = r_t + gamma V(s_{t+1}) - V(s_t)`` is computed
+    backward: ``A_t = delta_t + gamma lambda A_{t+1}``. It is cut at the end of each episode, where
+    ``V(s_{t+1})`` is the bootstrap value after truncation and 0 after termination. Where the rollout is not
+    valid, the advantage is 0.
     """
     ended = rollout.ended
     next_values = np.concatenate([rollout.values[1:], rollout.last_values[None]])
     next_values = np.where(ended, rollout.bootstrap_values, next_values)
-    errors = rewards + gamma * next_values - rollout.values
+    deltas = rewards + gamma * next_values - rollout.values
     advantages = np.zeros(rewards.shape)
     following = np.zeros(rewards.shape[1])
     for t in reversed(range(len(rewards))):
-        following = errors[t] + gamma * gae_lambda * np.where(ended[t], 0.0, following)
+        following = deltas[t] + gamma * gae_lambda * np.where(ended[t], 0.0, following)
         advantages[t] = following
     return np.where(rollout.valid, advantages, 0.0)
+
+
+class Batch(NamedTuple):
+    """Transitions to train on: tensors for torch, arrays for NumPy.
+
+    Of the ``size`` transitions that all ranks together train on, each rank has its own ``n``, perhaps none. A
+    process alone has all of them.
+
+    Attributes:
+        advantages: ``(size,)``, of all ranks' transitions, because they are standardized over all of them.
+        own: ``(size,)`` of booleans, in NumPy: which of them this rank has; other columns are ``(n, ...)``.
+    """
+
+    observations: Any
+    actions: Any
+    log_probs: Any
+    values: Any
+    returns: Any
+    advantages: Any
+    own: NDArray[np.bool_]
+
+    @property
+    def size(self) -> int:
+        """The number of transitions of all ranks."""
+        return len(self.own)
+
+    def numpy(self) -> "Batch":
+        """Return the same batch with arrays in place of tensors, which share their memory."""
+        *columns, own = self
+        return Batch._make([*(column.numpy() for column in columns), own])
+
+    def minibatches(self, size: int, rng: np.random.Generator) -> Iterator["Batch"]:
+        """Pass once over the batch in random order, in parts of at least ``size``, where there are so many.
+
+        They differ by one transition at most: dummy transitions make the size of a batch vary, and a small
+        last minibatch would make a noisy step. The order is that of all ranks, so each has some of every
+        minibatch, by chance.
+        """
+        *columns, advantages, own = self
+        order = rng.permutation(self.size)
+        advantages, own = advantages[order], own[order]
+        rows = (np.cumsum(self.own) - 1)[order[own]]
+        columns = [column[rows] for column in columns]
+        ends = np.linspace(0, self.size, max(1, self.size // size) + 1).astype(int)
+        own_ends = np.concatenate([[0], np.cumsum(own)])[ends]
+        parts = zip(itertools.pairwise(ends), itertools.pairwise(own_ends), strict=True)
+        for (start, end), (own_start, own_end) in parts:
+            own_columns = (column[own_start:own_end] for column in columns)
+            yield Batch._make([*own_columns, advantages[start:end], own[start:end]])
+
+
+def standardized(advantages: Tensor) -> Tensor:
+    """Bring advantages ``(size,)`` to mean 0 and unbiased standard deviation 1."""
+    return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+
+
+def mean_metrics(steps: Sequence[Mapping[str, Any]], ranks: Ranks) -> dict[str, float]:
+    """Average what gradient steps report, with the shares of all ranks added up; empty for no step."""
+    if not steps:
+        return {}
+    means = np.array([float(sum(step[name] for step in steps)) / len(steps) for name in steps[0]])
+    ranks.sum(means)
+    return dict(zip(steps[0], means.tolist(), strict=True))
 
 
 def require_finite(what: str, array: NDArray[Any]) -> None:

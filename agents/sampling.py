@@ -20,7 +20,7 @@ _OBSERVATIONS = "observations (environment, component)"
 
 
 class _Step(NamedTuple):
-    """One step of all environments; see :class:`Rollout` for the fields both have."""
+    """One step of all environments; for the fields see :class:`Rollout`."""
 
     observations: NDArray[Any]
     actions: NDArray[Any]
@@ -99,7 +99,7 @@ class RolloutSampler:
     def _step(
         self, actions: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]:
-        """Step; where an episode ended, the observation returned is its final one."""
+        """Step the environments; where an episode ended, the observation returned is its final one."""
         self._observations, rewards, terminated, truncated, infos = self.envs.step(actions)
         self._ended = terminated | truncated
         after = self._observations
@@ -149,7 +149,7 @@ class RolloutSampler:
         )
 
     def revalued(self, rollout: Rollout) -> Rollout:
-        """The rollout with what the critic says of it now."""
+        """Return the rollout with the present critic's values."""
         with torch.no_grad():
             values = self.policy.values(self._inputs(rollout.observations).flatten(0, 1)).cpu().numpy()
         bootstrap_values, last_values = self._later_values(
@@ -170,7 +170,7 @@ class RolloutSampler:
         terminated: NDArray[np.bool_],
         truncated: NDArray[np.bool_],
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """``bootstrap_values`` and ``last_values`` of a rollout with these observations after steps."""
+        """Return ``bootstrap_values`` and ``last_values`` for these observations after steps."""
         cut_off = truncated & ~terminated
         later = np.concatenate([last, final[cut_off[terminated | truncated]]])
         values = self.policy.values(self._inputs(later)).cpu().numpy()

@@ -1,34 +1,38 @@
-"""Trust region policy optimisation (Schulman et al. 2015), with sb3-contrib's semantics."""
+"""Trust region policy optimization (Schulman et al. 2015), with sb3-contrib's semantics.
+
+One iteration follows sections 5 and 6 of the paper:
+
+1. ``collect`` steps ``num_envs`` environments ``num_steps`` times with the present policy
+   (:mod:`agents.sampling`).
+2. ``update`` estimates advantages and returns (:func:`agents.rollout.generalized_advantages`), then calls
+3. ``_train``, below, which takes one step towards the solution of eq. 14: maximize the surrogate objective
+   ``E[pi(a|s) / pi_old(a|s) A]`` subject to a mean KL divergence of at most ``target_kl``. The step is from
+   appendix C: its direction solves ``F s = g`` by conjugate gradient, and a line search finds its length.
+4. The critic is fitted to the returns by minibatches.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from agents.batch import Batch, standardized
-from agents.critic import Critic, FusedCritic, TorchCritic
+from agents import numpy_backend
 from agents.distributed import ALONE, Ranks
-from agents.fused import can_fuse
-from agents.fused_trpo import FusedSurrogate
-from agents.on_policy import (
-    OnPolicyAgent,
-    OnPolicyConfig,
-    require_at_least,
-    require_positive,
-)
+from agents.on_policy import Critic, OnPolicyAgent, OnPolicyConfig, TorchCritic
 from agents.policy import ActorCritic
+from agents.rollout import Batch, standardized
 
 Vector = TypeVar("Vector", Tensor, NDArray[Any])
 
 
 @dataclass(frozen=True)
 class TRPOConfig(OnPolicyConfig):
-    """Hyperparameters, named as in sb3-contrib; the first ones are those of :class:`OnPolicyConfig`.
+    """Hyperparameters, named as in sb3-contrib, besides those of :class:`~agents.on_policy.OnPolicyConfig`.
 
     Attributes:
         target_kl: how far an update may move the policy: the mean divergence of the new from the old
@@ -55,16 +59,36 @@ class TRPOConfig(OnPolicyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         counts = ("cg_max_steps", "line_search_max_iter", "n_critic_updates")
-        require_at_least(self, {"cg_damping": 0, **dict.fromkeys(counts, 1)})
-        require_positive(self, "target_kl", "learning_rate", "line_search_shrinking_factor")
+        self._require_at_least({"cg_damping": 0, **dict.fromkeys(counts, 1)})
+        self._require_positive("target_kl", "learning_rate", "line_search_shrinking_factor")
+
+
+class Surrogate(Protocol):
+    """The surrogate objective as a function of the policy's parameters, all of them in one vector ``(n,)``.
+
+    Vectors are tensors in :class:`TorchSurrogate`, and arrays in :mod:`agents.numpy_backend`.
+    """
+
+    def linearize(self, batch: Batch, ranks: Ranks) -> tuple[float, Any, Callable[[Any], Any]]:
+        """Return the objective at the present parameters, its gradient, and the Fisher-vector product.
+
+        Of the batch, whose advantages are standardized, each rank has its own part. The present policy is the
+        old one until the next call.
+        """
+
+    def parameters(self) -> Any:
+        """Return a copy of the parameters."""
+
+    def move_to(self, parameters: Any) -> tuple[float, float]:
+        """Set the parameters; return the objective there and the mean divergence from the old policy."""
 
 
 class TorchSurrogate:
-    """The surrogate objective as a function of the policy's parameters, all of them in one vector.
+    """Computes the surrogate objective by automatic differentiation.
 
     Args:
         policy: to improve.
-        damping: of the Fisher matrix.
+        damping: added to the diagonal of the Fisher matrix.
         ent_coef: weight of the mean entropy, which is part of the objective.
     """
 
@@ -73,11 +97,7 @@ class TorchSurrogate:
         self._parameters = [*policy.actor.parameters(), *policy.head.parameters()]
 
     def linearize(self, batch: Batch, ranks: Ranks) -> tuple[float, Tensor, Callable[[Tensor], Tensor]]:
-        """The objective at the present parameters, its gradient, and the product with the Fisher matrix.
-
-        Of the batch, whose advantages are standardised, each rank has its own part. The present policy is the
-        old one until the next call.
-        """
+        """Return the objective, its gradient and the Fisher product; see :meth:`Surrogate.linearize`."""
         self._batch, self._ranks = batch, ranks
         outputs = self._policy.actor(batch.observations)
         self._old = self._policy.head.snapshot(outputs)
@@ -88,19 +108,19 @@ class TorchSurrogate:
         return of_all, gradient, fisher_product(kl, self._parameters, self._damping, ranks)
 
     def parameters(self) -> Tensor:
-        """A copy."""
+        """Return a copy of the parameters."""
         return nn.utils.parameters_to_vector(self._parameters).detach()
 
     @torch.no_grad()
-    def at(self, parameters: Tensor) -> tuple[float, float]:
-        """Move to ``parameters``; the objective there, and the mean divergence from the old policy."""
+    def move_to(self, parameters: Tensor) -> tuple[float, float]:
+        """Set the parameters; return the objective there and the mean divergence from the old policy."""
         nn.utils.vector_to_parameters(parameters, self._parameters)
         shares = self._objective_and_kl(self._policy.actor(self._batch.observations))
         objective, kl = self._ranks.totals(*(share.item() for share in shares))
         return objective, kl
 
     def _objective_and_kl(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """This rank's share of both."""
+        """Return this rank's share of the objective and of the constraint in eq. 14."""
         batch, head = self._batch, self._policy.head
         log_probs, entropies = head.log_prob_and_entropy(outputs, batch.actions)
         gains = batch.advantages[batch.own] * (log_probs - batch.log_probs).exp() + self._ent_coef * entropies
@@ -108,7 +128,7 @@ class TorchSurrogate:
 
 
 class TRPO(OnPolicyAgent):
-    """See :class:`OnPolicyAgent`.
+    """Trust region policy optimization; for the arguments see :class:`~agents.on_policy.OnPolicyAgent`.
 
     :meth:`update` reports ``policy_objective`` (the surrogate with the entropy, after the update), ``kl`` (of
     all of it), ``line_search_success`` (0 or 1) and ``value_loss`` (the last epoch's mean).
@@ -125,53 +145,51 @@ class TRPO(OnPolicyAgent):
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
         *,
-        fuse: bool = True,
+        allow_numpy: bool = True,
     ) -> None:
-        """``fuse``: compute in numpy (:mod:`agents.fused_trpo`) where it can, which is faster."""
-        super().__init__(envs, config, seed, device, dtype)
-        self.config = config
-        self._fused = fuse and can_fuse(self.policy)
-        surrogate, critic = (FusedSurrogate, FusedCritic.of) if self._fused else (TorchSurrogate, TorchCritic)
-        self._surrogate = surrogate(self.policy, config.cg_damping, config.ent_coef)
-        self._critic = critic(self.policy, config.learning_rate)
-
-    def _critic_alone(self) -> Critic:
-        return self._critic
+        super().__init__(envs, config, seed, device, dtype, allow_numpy=allow_numpy)
+        make_surrogate = numpy_backend.NumpySurrogate if self.uses_numpy else TorchSurrogate
+        make_critic = numpy_backend.NumpyCritic.of if self.uses_numpy else TorchCritic
+        self._surrogate: Surrogate = make_surrogate(self.policy, config.cg_damping, config.ent_coef)
+        self._critic: Critic = make_critic(self.policy, config.learning_rate)
 
     def _train(self, batch: Batch) -> dict[str, float]:
-        batch = batch._replace(advantages=standardized(batch.advantages))
-        if self._fused:
-            batch = batch.numpy()
+        batch = self._to_backend(batch._replace(advantages=standardized(batch.advantages)))
         return {**self._improve_policy(batch), "value_loss": self._fit_critic(batch)}
 
     def _improve_policy(self, batch: Batch) -> dict[str, float]:
-        # Vectors are arrays or tensors; only the surrogate needs to know.
-        expansion: tuple[float, Any, Callable[[Any], Any]] = self._surrogate.linearize(batch, self.ranks)
-        objective, gradient, fisher = expansion
+        """Step along the natural gradient as far as the trust region allows (appendix C)."""
+        objective, gradient, fisher = self._surrogate.linearize(batch, self.ranks)
+        # s = F^-1 g maximizes the linearized objective for a given quadratic divergence s^T F s / 2 ...
         direction = conjugate_gradient(fisher, gradient, self.config.cg_max_steps)
         curvature = float(direction @ fisher(direction))
         if not curvature > 0:  # No direction is better: all advantages are alike, or there is but one choice.
             return _no_step(objective)
-        largest = math.sqrt(2 * self.config.target_kl / curvature)
-        return self._line_search(objective, largest * direction)
+        # ... which is target_kl at beta s with beta = sqrt(2 target_kl / s^T F s).
+        beta = math.sqrt(2 * self.config.target_kl / curvature)
+        return self._line_search(objective, beta * direction)
 
     def _line_search(self, before: float, step: Any) -> dict[str, float]:
         """Take the longest tried step that keeps within the limit and improves the objective, or none."""
-        origin: Any = self._surrogate.parameters()
+        origin = self._surrogate.parameters()
         for trial in range(self.config.line_search_max_iter):
             shorter = self.config.line_search_shrinking_factor**trial
-            objective, kl = self._surrogate.at(origin + shorter * step)
+            objective, kl = self._surrogate.move_to(origin + shorter * step)
             if kl < self.config.target_kl and objective > before:
                 return {"policy_objective": objective, "kl": kl, "line_search_success": 1.0}
-        self._surrogate.at(origin)
+        self._surrogate.move_to(origin)
         return _no_step(before)
 
     def _fit_critic(self, batch: Batch) -> float:
+        """Fit the critic to the returns; return the last epoch's mean loss."""
         for _ in range(self.config.n_critic_updates):
             minibatches = batch.minibatches(self.config.minibatch_size, self.minibatch_rng)
             losses = [self._critic.step(minibatch, self.ranks) for minibatch in minibatches]
         (value_loss,) = self.ranks.totals(sum(losses) / len(losses))
         return value_loss
+
+    def _critic_alone(self) -> Critic:
+        return self._critic
 
     @property
     def _optimized(self) -> list[Tensor]:
@@ -187,10 +205,10 @@ class TRPO(OnPolicyAgent):
 def fisher_product(
     kl: Tensor, parameters: Sequence[Tensor], damping: float, ranks: Ranks = ALONE
 ) -> Callable[[Tensor], Tensor]:
-    """The damped Fisher matrix as its product with vectors ``(n,)`` over all ``parameters``.
+    """Return the product of the damped Fisher matrix with vectors ``(n,)`` over all ``parameters``.
 
-    It is the Hessian of the mean divergence where that is 0 (Schulman et al. 2015, appendix C); ``kl`` is
-    this rank's share of it.
+    The matrix is the Hessian of the mean divergence where that is 0 (appendix C.1); ``kl`` is this rank's
+    share of the divergence.
     """
     gradient = _flat(torch.autograd.grad(kl, parameters, create_graph=True))
 
@@ -225,10 +243,10 @@ def conjugate_gradient(
         if squared < tolerance:
             break
         image = product(direction)
-        length = squared / (direction @ image)
-        solution = solution + length * direction
+        alpha = squared / (direction @ image)
+        solution = solution + alpha * direction
         residuals.append((residual, squared))
-        residual = residual - length * image
+        residual = residual - alpha * image
         for earlier, its_squared in residuals:
             residual = residual - ((earlier @ residual) / its_squared) * earlier
         before, squared = squared, residual @ residual

@@ -43,8 +43,8 @@ from stable_baselines3.common.callbacks import BaseCallback  # noqa: E402
 from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
 from stable_baselines3.common.vec_env import VecNormalize  # noqa: E402
 
+from agents.base import Agent  # noqa: E402
 from agents.defaults import defaults_for  # noqa: E402
-from agents.on_policy import OnPolicyAgent  # noqa: E402
 from agents.ppo import PPO  # noqa: E402
 from agents.trpo import TRPO  # noqa: E402
 from benchmarks.results import Curve, append, bootstrap, curve_steps, interval, iqm, load  # noqa: E402
@@ -84,7 +84,7 @@ class Job:
 def train_ours(job: Job) -> tuple[Policy, Curve]:
     row, task = defaults_for(job.env_id), describe_task(job.env_id)
     envs, curve = make_vector_env(task, row.num_envs, job.seed), Curve(job.steps)
-    agent: OnPolicyAgent
+    agent: Agent
     if job.algorithm == "ppo":
         agent = PPO(envs, row.ppo_for(job.steps, normalize_rewards=True), job.seed)
     else:

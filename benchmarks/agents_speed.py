@@ -34,7 +34,7 @@ from rich.progress import track  # noqa: E402
 from rich.table import Table  # noqa: E402
 from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
 
-from agents.on_policy import OnPolicyAgent  # noqa: E402
+from agents.base import Agent  # noqa: E402
 from agents.ppo import PPO, PPOConfig  # noqa: E402
 from agents.trpo import TRPO, TRPOConfig  # noqa: E402
 from teacher.envs.tasks import describe_task, make_vector_env  # noqa: E402
@@ -89,7 +89,7 @@ class Side:
 
 def ours(algorithm: str, env_id: str, workers: int) -> Side:
     envs = make_vector_env(describe_task(env_id), NUM_ENVS, seed=0, workers=workers)
-    agent: OnPolicyAgent = (
+    agent: Agent = (
         PPO(envs, PPOConfig(num_steps=NUM_STEPS), seed=0)
         if algorithm == "ppo"
         else TRPO(envs, TRPOConfig(num_steps=NUM_STEPS), seed=0)

@@ -42,9 +42,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from teacher.clips import ClipJob, ClipRenderer, Shot
+from teacher.clips import ClipJob, ClipRenderer, ClipSpec
 from teacher.clips.encode import HOLD_SECONDS, Frame
-from teacher.clips.render import Stage
+from teacher.clips.render import ReplayRenderer
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment, SegmentPair
 from teacher.envs.random_episodes import random_trajectories
@@ -115,15 +115,15 @@ class TeacherSide:
     def render(self, segments: Sequence[Segment], folder: Path) -> list[Path]:
         clips: list[Future[Path]] = [
             self._renderer.submit(
-                ClipJob(Shot.of(segment), folder / f"{index}.mp4", self._task.fps, size=SIZE)
+                ClipJob(ClipSpec.of(segment), folder / f"{index}.mp4", self._task.fps, size=SIZE)
             )
             for index, segment in enumerate(segments)
         ]
         return [clip.result() for clip in clips]
 
     def frames(self, segment: Segment) -> list[Frame]:
-        with contextlib.closing(Stage(self._task.env_id, self._task.kwargs, SIZE)) as stage:
-            return list(stage.frames(Shot.of(segment)))
+        with contextlib.closing(ReplayRenderer(self._task.env_id, self._task.kwargs, SIZE)) as stage:
+            return list(stage.frames(ClipSpec.of(segment)))
 
     def close(self) -> None:
         self._renderer.close()

@@ -18,9 +18,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from agents.base import Agent
 from agents.cloning import clone
 from agents.defaults import defaults_for
-from agents.on_policy import OnPolicyAgent
 from agents.ppo import PPO
 from teacher.data.demonstrations import Demonstrations, record_demonstrations
 from teacher.envs.episodes import EpisodeRecorder
@@ -63,7 +63,7 @@ def train_expert(env_id: str, steps: int, seed: int) -> PPO:
     return agent
 
 
-def play(agent: OnPolicyAgent, env_id: str, n_episodes: int, seed: int) -> Demonstrations:
+def play(agent: Agent, env_id: str, n_episodes: int, seed: int) -> Demonstrations:
     """Episodes of the agent's most likely actions."""
     with contextlib.closing(make_env(env_id, {})) as env:
         return record_demonstrations(agent, env, n_episodes, seed)

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from teacher.bots import Bot
 from teacher.data.decisions import FeedItem
 from teacher.labeling.client import ClipReference, ExperimentSettings, FeedbackClient, Registration
-from teacher.settings.teachers import Manner
+from teacher.settings.teachers import ErrorModel
 
 # How often each errs; the last three are careless or say the opposite.
 CREW: Mapping[str, float] = {
@@ -111,7 +111,9 @@ def measure(site: Site, seed: int, comparisons: int = COMPARISONS, gold: int = G
         client.register(name, pairs[begin : begin + 100])
     for pair in pairs[:comparisons]:
         truths[pair.uuid] = _truth(pair)
-    bots = [Bot(site.url, name, site.token, who, manner=Manner(mistake=err)) for who, err in CREW.items()]
+    bots = [
+        Bot(site.url, name, site.token, who, error_model=ErrorModel(mistake=err)) for who, err in CREW.items()
+    ]
     for bot in bots:
         bot.start()
     _wait(client, name, bots)

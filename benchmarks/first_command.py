@@ -188,9 +188,9 @@ def wrap(env_id: str, settings: dict[str, Any]) -> int:
             *_, terminated, truncated, _ = wrapped.step(env.action_space.sample())
             if terminated or truncated:
                 wrapped.reset()
-        tutor = wrapped.tutor
-        print(f"segments of {tutor.config.segment_steps} steps; {tutor.answers} of {LABELS} labels")
-        return 0 if wrapped.using_reward_from_predictor and tutor.answers == LABELS else 1
+        trainer = wrapped.trainer
+        print(f"segments of {trainer.config.segment_steps} steps; {trainer.answers} of {LABELS} labels")
+        return 0 if wrapped.using_reward_from_predictor and trainer.answers == LABELS else 1
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> str:

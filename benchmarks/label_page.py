@@ -26,7 +26,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from rich.console import Console
 from rich.table import Table
 
-from teacher.clips import ClipJob, ClipRenderer, Shot
+from teacher.clips import ClipJob, ClipRenderer, ClipSpec
 from teacher.data.segment_pool import SegmentPool
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
@@ -164,7 +164,7 @@ def render(n: int, folder: Path) -> Sequence[Path]:
     pool.extend(itertools.islice(random_trajectories(task, 0), n))
     segments = [segment for pair in pool.sample_pairs(n // 2) for segment in pair]
     with ClipRenderer(workers=1) as renderer:
-        jobs = [ClipJob(Shot.of(each), folder / f"{i}.mp4", task.fps) for i, each in enumerate(segments)]
+        jobs = [ClipJob(ClipSpec.of(each), folder / f"{i}.mp4", task.fps) for i, each in enumerate(segments)]
         return [future.result() for future in [renderer.submit(job) for job in jobs]]
 
 

@@ -28,7 +28,7 @@ from teacher.envs.tasks import describe_task
 from teacher.envs.trajectory import Trajectory
 from teacher.settings.config import TeachConfig
 from teacher.settings.options import RewardConfig
-from teacher.training.assembly import open_run
+from teacher.training.builder import open_run
 from teacher.training.loop import train
 
 ENV_ID = "teacher/MovingDot-v1"

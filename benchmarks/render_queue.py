@@ -28,7 +28,7 @@ from benchmarks.clips import ENV_ID, record_pairs
 from stack.folder import Folder
 from stack.process import running
 from stack.site import STORAGE, Site
-from teacher.clips import ClipJob, ClipRenderer, Shot
+from teacher.clips import ClipJob, ClipRenderer, ClipSpec
 from teacher.data.segments import Segment
 from teacher.envs.tasks import describe_task
 from teacher.labeling.render_queue import RenderQueue, WorkersStore
@@ -124,7 +124,9 @@ def make_clips(queue: RenderQueue, segments: Sequence[Segment], batch: int, fold
         begin, clips = time.monotonic(), []
         for number, segment in enumerate(segments[first : first + batch], first):
             name = f"{batch}-{number}.mp4"
-            clips.append(queue.submit(ClipJob(Shot.of(segment), folder / name, fps, f"experiment/{name}")))
+            clips.append(
+                queue.submit(ClipJob(ClipSpec.of(segment), folder / name, fps, f"experiment/{name}"))
+            )
         for clip in clips:
             assert clip.result() is None, "made here, by no worker"
             away += time.monotonic() - begin

@@ -47,12 +47,12 @@ from teacher.envs.random_episodes import policy_trajectories, random_trajectorie
 from teacher.envs.tasks import describe_task
 from teacher.envs.trajectory import Trajectory
 from teacher.queries.judges import Judge, ScriptedTeacher, oracle
-from teacher.queries.offline import Lesson, learn_reward
+from teacher.queries.offline import OfflineConfig, learn_reward
 from teacher.reward import images
 from teacher.reward.correlation import correlation, rank_correlation
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import MAX_UPDATES, NumberFeatures, Regularisation, RewardConfig
-from teacher.settings.teachers import Manner
+from teacher.settings.teachers import ErrorModel
 
 torch.set_num_threads(1)  # as in a run: networks this small only lose by more
 
@@ -112,7 +112,7 @@ def _taught(
     episodes: Sequence[Trajectory], judge: Judge, n_labels: int, seed: int, fit: Fit
 ) -> RewardPredictor:
     """A predictor of Pendulum's reward."""
-    lesson = Lesson(
+    lesson = OfflineConfig(
         n_labels=n_labels,
         segment_steps=SEGMENT_STEPS["Pendulum"],
         seed=seed,
@@ -127,7 +127,7 @@ def controls(seed: int, fit: Fit) -> Figures:
     episodes = list(itertools.islice(random_trajectories(TASK, seed), 70))
     judges: Mapping[str, Judge] = {
         "oracle": oracle,
-        "coin flips": ScriptedTeacher(Manner(mistake=0.5), seed),
+        "coin flips": ScriptedTeacher(ErrorModel(mistake=0.5), seed),
     }
     return {
         name: agreement(_taught(episodes[:50], judge, 300, seed, fit), episodes[50:])
@@ -174,7 +174,7 @@ def _learned_from_numbers(
     for _ in range(n_labels):
         states = random.normal(size=(31, size)) + random.normal(size=size)
         episodes.append(Trajectory.from_arrays(states, np.zeros((30, 1)), reward_of(states[1:])))
-    lesson = Lesson(
+    lesson = OfflineConfig(
         n_labels=n_labels,
         segment_steps=SEGMENT_STEPS["numbers"],
         max_updates=fit.max_updates,
@@ -228,7 +228,7 @@ def frames(seed: int, fit: Fit) -> Figures:
         episodes = [_played(env, address, 1000 * seed + part) for part in range(FRAME_LABELS + 20)]
         some, others = episodes[:FRAME_LABELS], episodes[FRAME_LABELS:]
         for name, (side, updates) in sides.items():
-            lesson = Lesson(
+            lesson = OfflineConfig(
                 n_labels=FRAME_LABELS,
                 segment_steps=SEGMENT_STEPS["frames"],
                 seed=seed,

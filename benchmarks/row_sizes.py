@@ -25,7 +25,7 @@ from benchmarks.load_servers import Machine, Side, cpu_seconds
 from stack.process import ROOT
 from teacher.labeling.client import ExperimentSettings, FeedbackClient, Point
 from teacher.settings.config import TeachConfig
-from teacher.training.assembly import open_run
+from teacher.training.builder import open_run
 from teacher.training.loop import Round, train
 from teacher.training.videos import CLIPS_PER_RUN
 

@@ -17,6 +17,7 @@ import contextlib
 import heapq
 import itertools
 import random
+import uuid
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,9 +27,9 @@ import numpy as np
 from agents.distributed import ALONE
 from agents.ppo import PPO
 from teacher.data.checkpoint import dump_state
-from teacher.envs.tasks import task_of
-from teacher.settings.config import TeachConfig
-from teacher.training.run import make_agent, make_envs, make_predictor
+from teacher.settings.config import RunSettings, TeachConfig
+from teacher.training.parts import make_agent, make_envs, make_predictor
+from teacher.training.plan import RunPlan, task_of
 
 
 class Clock:
@@ -218,8 +219,8 @@ def print_hosts(ring: Ring) -> None:
     """Print sizes of networks, and what adding up their gradients takes in a round with PPO's defaults."""
     for env_id in ("ShortHopper-v1", "teacher/Pong-v1"):
         config = TeachConfig(env_id=env_id, predictor="synth", name="sizes", n_labels=100)
-        task = task_of(config)
-        with contextlib.closing(make_envs(config, task, 1, ALONE)) as envs:
+        plan = RunPlan(RunSettings(config, uuid.uuid4()), task_of(config))
+        with contextlib.closing(make_envs(plan, 1, ALONE)) as envs:
             agent = make_agent(config, envs)
             share = agent.config.num_steps * envs.num_envs
         assert isinstance(agent, PPO)
@@ -229,7 +230,7 @@ def print_hosts(ring: Ring) -> None:
             f"{env_id}: {count:,} parameters, {size / 1e3:,.0f} kB; a sum moves "
             f"{ring.moved(size) / 1e3:,.0f} kB in and out of a host in {1e3 * ring.seconds(size):.1f} ms"
         )
-        predictor = make_predictor(config, task).state_dict()
+        predictor = make_predictor(plan).state_dict()
         networks = sum(each.nbytes for each in predictor["network"].values())
         message = len(dump_state({"predictor": predictor, "critic_epochs": 0}))
         print(

@@ -39,7 +39,7 @@ from teacher.envs.trajectory import Trajectory
 from teacher.queries.synthetic import SyntheticTeacher
 from teacher.reward.correlation import rank_correlation
 from teacher.settings.config import RunSettings, TeachConfig
-from teacher.training.assembly import build_run, prepared_directory
+from teacher.training.builder import build_run, prepared_directory
 from teacher.training.loop import train
 from teacher.training.run import Run
 from teacher.training.start import check
@@ -110,11 +110,8 @@ def teach(side: str, seed: int, steps: int, runs_dir: Path) -> Outcomes:
         runs_dir=str(runs_dir),
     )
     console = Console(quiet=True)
-    config, task = check(config, console)
-    with (
-        prepared_directory(RunSettings(config, uuid.uuid4())),
-        build_run(RunSettings(config, uuid.uuid4()), task, console) as run,
-    ):
+    plan = check(RunSettings(config, uuid.uuid4()), console)
+    with prepared_directory(plan.settings), build_run(plan, console) as run:
         kept = keep_segments(run, seed)
         if run.teaching is not None and side == "coin":
             run.teaching.collector = SyntheticTeacher(run.teaching.ledger, seed, judge=flip_coin)

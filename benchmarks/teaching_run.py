@@ -33,7 +33,7 @@ from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.envs.trajectory import Trajectory
 from teacher.reward.correlation import correlation, rank_correlation
 from teacher.settings.config import RunSettings
-from teacher.training.assembly import build_run, prepared_directory
+from teacher.training.builder import build_run, prepared_directory
 from teacher.training.loop import train
 from teacher.training.run import Run, Teaching
 from teacher.training.start import check
@@ -67,9 +67,8 @@ def versions() -> dict[str, str]:
 def built(point: Point, runs_dir: str) -> Iterator[Run]:
     """A run of ours that has not begun."""
     console = Console(quiet=True)
-    config, task = check(point.config(runs_dir), console)
-    settings = RunSettings(config, uuid.uuid4())
-    with prepared_directory(settings), build_run(settings, task, console) as run:
+    plan = check(RunSettings(point.config(runs_dir), uuid.uuid4()), console)
+    with prepared_directory(plan.settings), build_run(plan, console) as run:
         yield run
 
 

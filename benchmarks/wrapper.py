@@ -117,7 +117,7 @@ def train(job: Job) -> Outcome:
         actions: NDArray[Any] = model.predict(seen, deterministic=False)[0]
         return actions
 
-    return Outcome(policy, curve, first.tutor.answers if first is not None else 0)
+    return Outcome(policy, curve, first.trainer.answers if first is not None else 0)
 
 
 def run(job: Job) -> dict[str, Any]:

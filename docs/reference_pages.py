@@ -37,7 +37,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "runs": (
         "Runs",
         {
-            "teacher.training.assembly": "open_run",
+            "teacher.training.builder": "open_run",
             "teacher.training.loop": "",
             "teacher.training.run": "",
             "teacher.settings.config": "load_config, save_config, from_options",
@@ -117,6 +117,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {
             "agents.ppo": "",
             "agents.trpo": "",
+            "agents.base": "",
             "agents.on_policy": "",
             "agents.rollout": "",
             "agents.policy": "",

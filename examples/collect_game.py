@@ -14,9 +14,9 @@ from PIL import Image
 from torch import nn
 
 from teacher import (
+    ClipSpec,
+    ReplayRenderer,
     RewardConfig,
-    Shot,
-    Stage,
     TeachConfig,
     open_run,
     policy_trajectories,
@@ -74,8 +74,8 @@ def main() -> None:
         print(f"balls in an episode, {who}: {balls:.1f}")
 
     best = max(taught, key=lambda episode: episode.true_return)
-    stage = Stage(run.task.env_id, run.task.kwargs)
-    frames = [Image.fromarray(frame) for frame in stage.frames(Shot(best.recipe()))]
+    stage = ReplayRenderer(run.task.env_id, run.task.kwargs)
+    frames = [Image.fromarray(frame) for frame in stage.frames(ClipSpec(best.recipe()))]
     stage.close()
     first, *rest = frames
     first.save("collect.gif", save_all=True, append_images=rest, duration=MILLISECONDS_A_FRAME, loop=0)

@@ -7,8 +7,8 @@ import sys
 from itertools import islice
 
 from teacher import (
-    Lesson,
-    Manner,
+    ErrorModel,
+    OfflineConfig,
     ScriptedTeacher,
     SegmentPool,
     describe_task,
@@ -21,8 +21,8 @@ SHORT = "--short" in sys.argv
 
 task = describe_task("Pendulum-v1")
 seen = list(islice(random_trajectories(task, seed=1), 10 if SHORT else 100))
-judge = ScriptedTeacher(Manner.parse("mistake:0.1"), seed=1)
-lesson = Lesson(n_labels=30 if SHORT else 400, segment_steps=20, max_updates=300 if SHORT else 10_000)
+judge = ScriptedTeacher(ErrorModel.parse("mistake:0.1"), seed=1)
+lesson = OfflineConfig(n_labels=30 if SHORT else 400, segment_steps=20, max_updates=300 if SHORT else 10_000)
 predictor = learn_reward(seen, judge, task.observation_space, task.action_space, lesson)
 
 others = SegmentPool(length=20, seed=2)

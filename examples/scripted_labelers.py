@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from urllib.parse import urljoin
 
-from teacher import Bot, Manner, TeachConfig, open_run, train
+from teacher import Bot, ErrorModel, TeachConfig, open_run, train
 
 SHORT = "--short" in sys.argv
 config = TeachConfig(
@@ -26,11 +26,12 @@ config = TeachConfig(
 if __name__ == "__main__":
     with open_run(config) as run:
         assert run.teaching is not None  # noqa: S101 (there are labels)
-        print(f"people could join here: {run.teaching.address}")
-        site, token = urljoin(run.teaching.address, "/"), Path(config.state_dir, "token").read_text().strip()
-        manner = Manner.parse("mistake:0.05")
+        print(f"people could join here: {run.address}")
+        site, token = urljoin(run.address, "/"), Path(config.state_dir, "token").read_text().strip()
+        error_model = ErrorModel.parse("mistake:0.05")
         bots = [
-            Bot(site, config.experiment, token, f"bot-{number}", log=None, manner=manner) for number in (1, 2)
+            Bot(site, config.experiment, token, f"bot-{number}", log=None, error_model=error_model)
+            for number in (1, 2)
         ]
         for bot in bots:
             bot.start()

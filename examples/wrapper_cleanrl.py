@@ -1,4 +1,4 @@
-"""Teach a PPO in one file, in the manner of CleanRL, which steps a vector environment and knows no more.
+"""Teach a PPO in one file, in the style of CleanRL, which steps a vector environment and knows no more.
 
 The one wrapper around its environments is what teaches it. Labels are made from the true reward here.
 """
@@ -109,6 +109,6 @@ for _ in range(STEPS // (NUM_ENVS * NUM_STEPS)):
             nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
             optimizer.step()
 
-print(f"{envs.tutor.answers} answers; rewards are predicted: {envs.using_reward_from_predictor}")
+print(f"{envs.trainer.answers} answers; rewards are predicted: {envs.using_reward_from_predictor}")
 print(f"true return of the last {len(true_returns[-100:])} episodes: {np.mean(true_returns[-100:]):.0f}")
 envs.close()

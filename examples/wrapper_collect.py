@@ -27,5 +27,5 @@ env = HumanPreferencesEnvWrapper(
 )
 PPO("MlpPolicy", env, n_steps=256, device="cpu").learn(STEPS)
 path = env.save_prefs()  # before it the last answers may be missing
-print(f"{env.tutor.answers} preferences in {path}")
+print(f"{env.trainer.answers} preferences in {path}")
 env.close()

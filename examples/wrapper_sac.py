@@ -64,7 +64,7 @@ model.learn(STEPS, callback=relabel)
 before = buffer.rewards[: buffer.size()].copy()
 env.relabel(buffer)
 unchanged = np.isclose(before, buffer.rewards[: buffer.size()], atol=1e-3).mean()
-print(f"{env.tutor.answers} answers; {relabel.stale} rewards of earlier predictors were replaced")
+print(f"{env.trainer.answers} answers; {relabel.stale} rewards of earlier predictors were replaced")
 print(f"{unchanged:.0%} of the rewards in the buffer are those of the predictor that is used now")
 true_returns = [episode["r"] for episode in model.ep_info_buffer or []]
 if true_returns:

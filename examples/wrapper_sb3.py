@@ -35,6 +35,6 @@ envs = DummyVecEnv([lambda: first, *[lambda: first.beside(make())] * 3])
 model = PPO("MlpPolicy", envs, n_steps=128 if SHORT else 1024, gamma=0.9, learning_rate=1e-3, device="cpu")
 model.learn(STEPS)
 true_returns = [episode["r"] for episode in model.ep_info_buffer or []]
-print(f"{first.tutor.answers} answers; rewards are predicted: {first.using_reward_from_predictor}")
+print(f"{first.trainer.answers} answers; rewards are predicted: {first.using_reward_from_predictor}")
 print(f"true return of the last episodes: {sum(true_returns) / len(true_returns):.0f}")
 envs.close()

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from teacher.clips.render import Shot
+from teacher.clips.render import ClipSpec
 from teacher.envs.episodes import replay
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
 from teacher.envs.trajectory import Trajectory
@@ -43,7 +43,7 @@ def count_flips(episode: Trajectory) -> tuple[int, int]:
 def film(episode: Trajectory, first: int, steps: int, every: int, path: Path) -> None:
     """Write every so many-th of an episode's steps as a GIF that begins again at its end."""
     recipe = episode.recipe(min(first + steps, len(episode)))
-    frames = [Image.fromarray(frame) for frame in frames_of(Shot(recipe, first), 2 * SIZE)][::every]
+    frames = [Image.fromarray(frame) for frame in frames_of(ClipSpec(recipe, first), 2 * SIZE)][::every]
     shape = (SIZE, SIZE * frames[0].height // frames[0].width)
     small = [frame.resize(shape, Image.Resampling.LANCZOS) for frame in frames]
     palette = small[len(small) // 2].quantize(

@@ -280,7 +280,7 @@ def label(world: World) -> threading.Event:
     from human_feedback_site.feedback.models import Experiment  # noqa: PLC0415
     from human_feedback_site.feedback.services.experiments import set_overlap  # noqa: PLC0415
     from teacher.bots import Bot  # noqa: PLC0415
-    from teacher.settings.teachers import Manner  # noqa: PLC0415
+    from teacher.settings.teachers import ErrorModel  # noqa: PLC0415
 
     resting = threading.Event()
 
@@ -298,8 +298,8 @@ def label(world: World) -> threading.Event:
     set_overlap(world.experiment, 2, 3, 0.25)
     token = (world.folder / "state/token").read_text().strip()
     for name, mistakes in LABELERS.items():
-        manner = Manner.parse(f"mistake:{mistakes}")
-        Unhurried(world.url, world.experiment.name, token, name, None, manner).start()
+        error_model = ErrorModel.parse(f"mistake:{mistakes}")
+        Unhurried(world.url, world.experiment.name, token, name, None, error_model).start()
     return resting
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from stack.errors import StackError
-from teacher.files import written_whole
+from teacher.files import atomic_write
 
 T = TypeVar("T")
 PORTS = {  # of each server: the first that is free
@@ -162,7 +162,7 @@ class Folder:
     def write_env(self, variables: Mapping[str, str]) -> None:
         """Write what a shell reads with ``. env`` to become a trainer's."""
         lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()]
-        with written_whole(self.env) as file:
+        with atomic_write(self.env) as file:
             file.write("".join(lines).encode())
 
 
@@ -221,5 +221,5 @@ def _read(path: Path, kind: type[T]) -> dict[str, T]:
 
 
 def _write(path: Path, values: Mapping[str, object]) -> None:
-    with written_whole(path) as file:
+    with atomic_write(path) as file:
         file.write(json.dumps(values, indent=2).encode() + b"\n")

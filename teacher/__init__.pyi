@@ -1,7 +1,7 @@
 """The names of the package, and where each is defined."""
 
 from .bots import Bot
-from .clips.render import Shot, Stage
+from .clips.render import ClipSpec, ReplayRenderer
 from .data.demonstrations import draw_returns, load_demonstrations, record_demonstrations, save_demonstrations
 from .data.preferences import Preference, PreferenceDataset
 from .data.segment_pool import SegmentPool
@@ -16,39 +16,39 @@ from .envs.trajectory import Trajectory
 from .errors import ConfigError, DataError, TeacherError
 from .labeling.people import SiteOptions
 from .queries.judges import ScriptedTeacher, oracle, probability_of
-from .queries.offline import Lesson, ask, learn_reward
+from .queries.offline import OfflineConfig, ask, learn_reward
 from .queries.selection import select_pairs
 from .reward.correlation import rank_correlation
 from .reward.evaluation import evaluate
 from .reward.predictor import RewardPredictor
 from .settings.config import TeachConfig
 from .settings.options import QueryConfig, RewardConfig
-from .settings.teachers import Manner
-from .training.assembly import open_run
+from .settings.teachers import ErrorModel
+from .training.builder import open_run
 from .training.loop import Round, train
 from .wrapper import FixedHorizon, HumanPreferencesEnvWrapper, HumanPreferencesVectorWrapper
 
 __all__ = [
     "Bot",
+    "ClipSpec",
     "ConfigError",
     "DataError",
+    "ErrorModel",
     "FixedHorizon",
     "HumanPreferencesEnvWrapper",
     "HumanPreferencesVectorWrapper",
-    "Lesson",
-    "Manner",
+    "OfflineConfig",
     "Preference",
     "PreferenceDataset",
     "QueryConfig",
+    "ReplayRenderer",
     "RewardConfig",
     "RewardPredictor",
     "Round",
     "ScriptedTeacher",
     "Segment",
     "SegmentPool",
-    "Shot",
     "SiteOptions",
-    "Stage",
     "Steps",
     "TeachConfig",
     "TeacherError",

@@ -21,11 +21,11 @@ from urllib.parse import urljoin, urlsplit
 
 import requests
 
-from teacher.errors import ConfigError, counted
+from teacher.errors import ConfigError, pluralize
 from teacher.files import read_token
 from teacher.labeling.bearer import BearerToken
 from teacher.settings.arguments import OneLineParser
-from teacher.settings.teachers import Answerer, Manner
+from teacher.settings.teachers import Answerer, ErrorModel
 
 LONGEST_LOOK = 50.0  # seconds; a lease that is not renewed lasts 60
 _TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds between two bytes of the answer
@@ -50,7 +50,7 @@ class Bot(threading.Thread):
         token: of the researcher who owns the experiment.
         name: the labeler's name; a bot of the same name goes on as the same labeler.
         log: file to which each acknowledged answer is appended as one line of JSON.
-        manner: how it answers, always right by default. Two bots of different names err differently.
+        error_model: how it answers, always right by default. Two bots of different names err differently.
 
     Attributes:
         seconds: that it takes over a pair at least, as people do; to be set before it starts. At most
@@ -67,7 +67,7 @@ class Bot(threading.Thread):
         token: str,
         name: str,
         log: Path | None = None,
-        manner: Manner = Manner(),  # noqa: B008 (frozen)
+        error_model: ErrorModel = ErrorModel(),  # noqa: B008 (frozen)
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.seconds = 0.0
@@ -79,7 +79,7 @@ class Bot(threading.Thread):
         self._path = f"api/v1/experiments/{experiment}"
         self._token = BearerToken(token)
         self._log = log
-        self._answerer = Answerer(manner, seed=0)
+        self._answerer = Answerer(error_model, seed=0)
         self._session = requests.Session()
         self._session.trust_env = False  # a password in ~/.netrc would take the place of the token
 
@@ -207,18 +207,18 @@ def choose(truth: Mapping[str, Any], answerer: Answerer, name: str) -> str:
     return _CHOICES[answerer.answer(left, right, f"{name}/{truth['comparison']}")]
 
 
-def _manner(text: str) -> Manner:
+def _error_model(text: str) -> ErrorModel:
     """Raises :class:`ConfigError` where two returns and a click are not enough for it."""
-    manner = Manner.parse(text)
-    if manner.needs_segment:
+    error_model = ErrorModel.parse(text)
+    if error_model.needs_segment:
         raise ConfigError(
             f"--teacher: a bot sees returns only; give {text} to teach, which tells them to bots"
         )
-    if manner.soft is not None:
+    if error_model.soft is not None:
         raise ConfigError(
             "--teacher: soft answers with a probability, which no click can say; expected noisy"
         )
-    return manner
+    return error_model
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -243,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         parser.error(f"--token-file: cannot read {options.token_file}: {error.strerror}")
     try:
-        manner = _manner(options.teacher)
+        error_model = _error_model(options.teacher)
     except ConfigError as error:
         parser.error(str(error))
     if options.count < 1:
@@ -251,7 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not 0.0 <= options.seconds <= LONGEST_LOOK:
         parser.error(f"--seconds: expected 0 to {LONGEST_LOOK:g}, got {options.seconds:g}")
     bots = [
-        Bot(options.site, options.experiment, token, f"bot-{number}", options.log, manner)
+        Bot(options.site, options.experiment, token, f"bot-{number}", options.log, error_model)
         for number in range(1, options.count + 1)
     ]
     for bot in bots:
@@ -266,7 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if bot.stopped
             else ""
         )
-        print(f"{bot.name}: {counted(bot.answered, 'answer')}{end}")
+        print(f"{bot.name}: {pluralize(bot.answered, 'answer')}{end}")
     return 1 if any(bot.error for bot in bots) else 0
 
 

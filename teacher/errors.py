@@ -14,13 +14,13 @@ def one_line(value: object) -> str:
     return " ".join(str(value).split())
 
 
-def described(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """An exception of any library as part of a one-line message."""
     name, text = type(error).__name__, one_line(error)
     return f"{name}: {text}" if text else name
 
 
-def counted(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """``1 preference``, ``2,000 preferences``."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
@@ -56,7 +56,7 @@ class ConfigError(TeacherError):
         self.refused: Mapping[str, str] = refused or {}
 
 
-def joined(errors: Sequence[TeacherError]) -> TeacherError:
+def join_errors(errors: Sequence[TeacherError]) -> TeacherError:
     """Make one error of several, with all they say and all that mends them; of one itself."""
     if len(errors) == 1:
         return errors[0]
@@ -67,7 +67,7 @@ def joined(errors: Sequence[TeacherError]) -> TeacherError:
 
 
 @contextlib.contextmanager
-def noting(problems: list[TeacherError]) -> Iterator[None]:
+def collecting(problems: list[TeacherError]) -> Iterator[None]:
     """Go on after an error of one line, and keep it among the others."""
     try:
         yield

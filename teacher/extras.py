@@ -26,7 +26,7 @@ def extra_of(module: str) -> str | None:
     return next((extra for extra, (one, _) in EXTRAS.items() if one == module), None)
 
 
-def needed(module: str, purpose: str, extra: str) -> Any:
+def require_extra(module: str, purpose: str, extra: str) -> Any:
     """A module that an optional extra brings.
 
     Args:

@@ -30,7 +30,7 @@ _TRIES, _PAUSE_SECONDS = 20, 0.01  # to hold a folder
 
 
 @contextlib.contextmanager
-def written_whole(path: Path, *, new: bool = False) -> Iterator[IO[bytes]]:
+def atomic_write(path: Path, *, new: bool = False) -> Iterator[IO[bytes]]:
     """A file to write into; it takes the name ``path`` at the end, and outlives a loss of power.
 
     Where writing fails, ``path`` stays as it was. Of several who write it at once, each writes a file of its
@@ -56,14 +56,14 @@ def written_whole(path: Path, *, new: bool = False) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def saved(path: Path, what: str, *, new: bool = False) -> Iterator[IO[bytes]]:
-    """Open a file to write into as :func:`written_whole`.
+    """Open a file to write into as :func:`atomic_write`.
 
     Raises:
         ConfigError: with ``new``, the name is taken.
         StorageError: it cannot be written; the message names ``what``.
     """
     try:
-        with written_whole(path, new=new) as file:
+        with atomic_write(path, new=new) as file:
             yield file
     except OSError as error:
         raise StorageError(f"cannot write {what}: {error.strerror or error}") from error
@@ -119,7 +119,7 @@ def _take_new_name(part: Path, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def folder_made_whole(path: Path) -> Iterator[Path]:
+def atomic_folder(path: Path) -> Iterator[Path]:
     """An empty folder to fill; it takes the name ``path`` at the end, or goes again.
 
     Raises:

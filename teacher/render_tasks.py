@@ -28,7 +28,7 @@ from celery import Celery
 from celery.backends.redis import RedisBackend
 from celery.signals import celeryd_init
 
-from teacher.clips import ClipJob, ClipRenderer, Shot
+from teacher.clips import ClipJob, ClipRenderer, ClipSpec
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.transform import FLATTEN, KWARG, SHIPPED
 from teacher.errors import ConfigError, DataError, StorageError, TeacherError
@@ -148,7 +148,7 @@ def _remove_older_folders(new: Path) -> None:
 def _checked(request: Mapping[str, Any], path: Path) -> ClipJob:
     """The job in a message. Raises :class:`DataError` for what this worker should not do."""
     try:
-        shot = Shot.from_dict(request["shot"])
+        shot = ClipSpec.from_dict(request["shot"])
         fps, size, key = int(request["fps"]), int(request["size"]), str(request["key"])
         storage = str(request["storage"])
     except (KeyError, TypeError, ValueError, OverflowError) as error:

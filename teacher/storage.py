@@ -14,7 +14,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
 from teacher.errors import ConfigError, StorageError, one_line
-from teacher.files import written_whole
+from teacher.files import atomic_write
 
 CONTENT_TYPE = "video/mp4"
 
@@ -84,7 +84,7 @@ class FolderStorage:
         target = self._path(key)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("rb") as source, written_whole(target) as copied:
+            with path.open("rb") as source, atomic_write(target) as copied:
                 shutil.copyfileobj(source, copied)
         except OSError as error:
             raise StorageError(f"cannot store {key} in the folder {self._root}: {_reason(error)}") from error

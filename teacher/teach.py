@@ -17,11 +17,11 @@ from typing import Any, NoReturn, get_args
 
 from teacher import interrupts
 from teacher.cli.help_text import ENVIRONMENTS, HELP, SECTIONS
-from teacher.errors import ConfigError, TeacherError, joined
+from teacher.errors import ConfigError, TeacherError, join_errors
 from teacher.loading import loading
 from teacher.settings.arguments import INTERRUPTED, OneLineParser, add_options
 from teacher.settings.config import NO_OPTIONS, PARTS, RunSettings, TeachConfig
-from teacher.settings.mending import fitting
+from teacher.settings.corrections import correct_settings
 from teacher.settings.options import Preset
 from teacher.training.extending import GROWING, load_extended, steps_made
 
@@ -111,7 +111,7 @@ def read_arguments(arguments: Sequence[str]) -> RunSettings:
     missing = {name: flags for name, flags in required.items() if name not in given}
     if missing.keys() - {"name"}:
         raise ConfigError(f"expected {', '.join(missing.values())}, or --resume RUN_DIR")
-    config, refused = fitting(given)
+    config, refused = correct_settings(given)
     return RunSettings(config, uuid.uuid4(), refused=refused)
 
 
@@ -183,7 +183,7 @@ def _read_settings(arguments: Sequence[str]) -> RunSettings:
     try:
         find_spec(resolve_env_id(settings.config.env_id))
     except TeacherError as error:
-        raise joined([*problems, error]) from error
+        raise join_errors([*problems, error]) from error
     return settings
 
 

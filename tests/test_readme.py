@@ -19,7 +19,7 @@ from PIL import Image
 
 from teacher.data.demonstrations import load_demonstrations
 from teacher.settings.config import load_config
-from teacher.settings.teachers import Manner
+from teacher.settings.teachers import ErrorModel
 from teacher.teach import main
 from teacher.training import warmstart
 from tests.documents import README, ROOT, blocks_of, commands_of, page_of, run_programs
@@ -190,4 +190,4 @@ def test_a_teacher_of_ones_own_is_accepted(here: Path) -> None:
 def test_every_part_of_a_teacher_is_on_its_page() -> None:
     text = page_of("teachers").read_text()
     listed = {row.partition(":")[0] for row in re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)}
-    assert listed == {"oracle", "module", *(field.name for field in fields(Manner))} - {"function"}
+    assert listed == {"oracle", "module", *(field.name for field in fields(ErrorModel))} - {"function"}

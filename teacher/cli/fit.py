@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from teacher.cli.evaluate import described
-from teacher.errors import ConfigError, DataError, counted
+from teacher.errors import ConfigError, DataError, pluralize
 from teacher.files import require_folder, require_new
 from teacher.settings.arguments import DATASET, OneLineParser, add_options, as_whole_number, report_errors
 from teacher.settings.checks import SEED, whole_number
@@ -61,16 +61,16 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
     from teacher.datasets.predictor_files import save_predictor  # noqa: PLC0415
     from teacher.datasets.preference_files import load_preferences, saved_spaces  # noqa: PLC0415
     from teacher.queries.offline import check_single_fit, fit_once, require_updates  # noqa: PLC0415
-    from teacher.reward.idle import refuse_idle_of_network  # noqa: PLC0415
     from teacher.reward.predictor import RewardPredictor  # noqa: PLC0415
     from teacher.reward.report import SETTLED, UNDECIDED  # noqa: PLC0415
+    from teacher.reward.unused import reject_unused_of_network  # noqa: PLC0415
     from teacher.training.terminal import progress  # noqa: PLC0415 - torch takes a second
 
     check_single_fit(config, given.max_updates, prefix="--")
     dataset = load_preferences(given.dataset)
     others = None if given.evaluate is None else load_preferences(given.evaluate, env_id=dataset.env_id)
     spaces = saved_spaces(given.dataset)
-    refuse_idle_of_network(config, spaces[0], prefix="--reward.")
+    reject_unused_of_network(config, spaces[0], prefix="--reward.")
     predictor = RewardPredictor(*spaces, config, seed)
     with progress(console, "fitting the predictor", given.max_updates) as show:
         report = fit_once(predictor, dataset, given.max_updates, show)
@@ -82,8 +82,8 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
     require_updates(report, dataset)
     save_predictor(given.predictor, predictor, *spaces, new=True)
     console.print(
-        f"{given.predictor}: fitted to {counted(len(dataset), 'preference')} about {dataset.env_id} in "
-        f"{counted(report.updates, 'update')}; {_losses(report)}",
+        f"{given.predictor}: fitted to {pluralize(len(dataset), 'preference')} about {dataset.env_id} in "
+        f"{pluralize(report.updates, 'update')}; {_losses(report)}",
         highlight=False,
     )
     if report.undecided:

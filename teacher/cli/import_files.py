@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from teacher.errors import ConfigError, counted
+from teacher.errors import ConfigError, pluralize
 from teacher.files import require_folder, require_new
 from teacher.settings.arguments import OneLineParser, report_errors
 
@@ -50,4 +50,4 @@ def _import(given: argparse.Namespace) -> str:
         for array in (dataset.observations, dataset.actions)
     )
     save_preferences(given.file, dataset, *spaces, new=True)
-    return f"{counted(len(dataset), 'preference')} about {dataset.env_id}"
+    return f"{pluralize(len(dataset), 'preference')} about {dataset.env_id}"

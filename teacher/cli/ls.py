@@ -12,7 +12,7 @@ from teacher.data.ledger import LEDGER_NAME, Ledger
 from teacher.errors import ConfigError, TeacherError
 from teacher.settings.arguments import OneLineParser, report_errors
 from teacher.settings.config import CONFIG_NAME, TeachConfig, load_config
-from teacher.training.pace import read_progress
+from teacher.training.timing import read_progress
 
 _TITLES = ("run", "rewards", "steps", "labels", "return", "saved", "state")
 _AGES = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
@@ -77,7 +77,7 @@ def summarise(folder: Path) -> RunSummary:
 
 
 def _is_held(lock: Path) -> bool:
-    """Whether a process has locked the file, as :func:`teacher.training.assembly.prepared_directory` does."""
+    """Whether a process has locked the file, as :func:`teacher.training.builder.prepared_directory` does."""
     try:
         with lock.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agents.errors import AgentError
-from teacher.errors import ConfigError, counted
+from teacher.errors import ConfigError, pluralize
 from teacher.files import require_folder
 from teacher.settings.arguments import OneLineParser, as_whole_number, report_errors
 from teacher.settings.checks import COUNT, SEED, whole_number
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
         said = show(run, clip, path, rewards=given.rewards or path.suffix == ".png")
         returns = [episode.true_return for episode in episodes]
         print(
-            f"{path}: {counted(len(clip), 'step')} of an episode with return {chosen.true_return:.1f}; of "
+            f"{path}: {pluralize(len(clip), 'step')} of an episode with return {chosen.true_return:.1f}; of "
             f"{len(returns)} played {returns[0]:.1f} to {returns[-1]:.1f}"
         )
         if said:

@@ -1,7 +1,6 @@
 """Train an agent: what ``teach`` does once its settings are read. It imports torch, so it loads last."""
 
 import contextlib
-import dataclasses
 import os
 import shlex
 import shutil
@@ -21,14 +20,13 @@ from teacher.errors import (
     StorageError,
     TeacherError,
     UndecidedError,
-    counted,
+    pluralize,
 )
 from teacher.settings.arguments import INTERRUPTED
 from teacher.settings.config import RunSettings, TeachConfig
-from teacher.training.assembly import build_run, prepared_directory
-from teacher.training.crew import Crew
-from teacher.training.follower import follow
+from teacher.training.builder import build_run, prepared_directory
 from teacher.training.loop import train
+from teacher.training.multiprocess import Followers, follow
 from teacher.training.run import Run
 from teacher.training.start import check
 
@@ -41,36 +39,35 @@ def main(read: Callable[[], RunSettings]) -> int:
     """
     try:
         with joined_ranks() as ranks:
-            return follow(ranks) if ranks.rank else _lead(read, Crew(ranks))
+            return follow(ranks) if ranks.rank else _lead(read, Followers(ranks))
     except AgentError as error:
         print(f"teach: {error}", file=sys.stderr)
         return 2
 
 
-def _lead(read: Callable[[], RunSettings], crew: Crew) -> int:
+def _lead(read: Callable[[], RunSettings], followers: Followers) -> int:
     """Train, and have the others end with the same exit status."""
-    if crew.ranks.size > 1:
+    if followers.ranks.size > 1:
         signal.signal(signal.SIGTERM, _interrupt_once)
         signal.signal(signal.SIGINT, _interrupt_once)
     status = 1
     try:
-        status = _run(read, crew)
+        status = _run(read, followers)
     except SystemExit as exit_:
         status = exit_.code if isinstance(exit_.code, int) else 1
         raise
     finally:
-        crew.dismiss(status)
+        followers.stop(status)
     return status
 
 
-def _run(read: Callable[[], RunSettings], crew: Crew) -> int:
+def _run(read: Callable[[], RunSettings], followers: Followers) -> int:
     console = Console(soft_wrap=True)
     try:
         settings = read()
-        config, task = check(settings.config, console, settings.refused)
-        settings = dataclasses.replace(settings, config=config)
-        with prepared_directory(settings), build_run(settings, task, console, crew) as run:
-            return _teach(run, _resume_line(config, crew.ranks))
+        plan = check(settings, console)
+        with prepared_directory(plan.settings), build_run(plan, console, followers) as run:
+            return _teach(run, _resume_line(plan.config, followers.ranks))
     except (TeacherError, AgentError) as error:
         print(f"teach: {error}", file=sys.stderr)
         return error.exit_status if isinstance(error, TeacherError) else 1
@@ -136,7 +133,7 @@ def _labels_of(run: Run) -> str:
     if run.teaching is None:
         return ""
     given, wanted = run.teaching.ledger.usable(), run.config.n_labels
-    return f" with {counted(given, 'label') if wanted is None else f'{given:,} of {wanted:,} labels'}"
+    return f" with {pluralize(given, 'label') if wanted is None else f'{given:,} of {wanted:,} labels'}"
 
 
 def _train_or_save(run: Run, resume: str) -> bool:
@@ -174,14 +171,14 @@ def _greet(run: Run) -> None:
     """Say once what runs, where people label, and where to look."""
     config, print_ = run.config, run.console.print
     verb = "Going on with" if run.agent.total_steps else "Training"
-    segments = "" if run.teaching is None else f" in segments of {counted(run.segment_length, 'step')}"
+    segments = "" if run.teaching is None else f" in segments of {pluralize(run.segment_length, 'step')}"
     print_(
         f"{verb} [bold]{config.env_id}[/] for {config.num_timesteps:,} steps{segments}; run directory "
         f"{config.run_dir}"
     )
     print_(f"Curves: tensorboard --logdir {shlex.quote(config.runs_dir)}")
     if run.teaching is not None:
-        for line in run.teaching.welcome:
+        for line in run.welcome:
             print_(line)
 
 

@@ -23,7 +23,7 @@ from teacher.envs.episodes import replay
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe, library_versions
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import DataError, RenderError, ReplayMismatchError, TeacherError, described
+from teacher.errors import DataError, RenderError, ReplayMismatchError, TeacherError, describe_exception
 
 CLIP_SIZE = 400
 """The longer side of a clip in pixels."""
@@ -31,7 +31,7 @@ _MOST_PIXELS = 4096 * 4096  # of a captured picture: a small file may say that i
 
 
 @dataclass(frozen=True, eq=False)
-class Shot:
+class ClipSpec:
     """What to show: the steps of an episode from ``start`` on, one frame for the outcome of each.
 
     Attributes:
@@ -59,14 +59,14 @@ class Shot:
             raise DataError(f"expected a picture of each of {shown} steps, got {len(self.frames)}")
 
     @classmethod
-    def of(cls, segment: Segment) -> "Shot":
+    def of(cls, segment: Segment) -> "ClipSpec":
         """A segment: what was captured of it, or its replay, checked against what was recorded."""
         if segment.frames is not None:
             return cls(segment.recipe, segment.start, frames=segment.frames)
         return cls(segment.recipe, segment.start, tuple(map(_digest, segment.observations)))
 
     @classmethod
-    def of_episode(cls, episode: Trajectory) -> "Shot":
+    def of_episode(cls, episode: Trajectory) -> "ClipSpec":
         """A whole episode, in the same way, unchecked."""
         return cls(episode.recipe(), frames=None if episode.frames is None else tuple(episode.frames))
 
@@ -79,7 +79,7 @@ class Shot:
         return shot
 
     @classmethod
-    def from_dict(cls, data: Any) -> "Shot":
+    def from_dict(cls, data: Any) -> "ClipSpec":
         """Read back :meth:`to_dict`. Raises :class:`DataError` for anything else."""
         try:
             digests = None if data["digests"] is None else tuple(map(str, data["digests"]))
@@ -88,7 +88,7 @@ class Shot:
                 frames = tuple(base64.b64decode(frame, validate=True) for frame in frames)
             return cls(EpisodeRecipe.from_dict(data["recipe"]), int(data["start"]), digests, frames)
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise DataError(f"not a shot: {error!r}; expected what Shot.to_dict wrote") from error
+            raise DataError(f"not a shot: {error!r}; expected what ClipSpec.to_dict wrote") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,14 +103,14 @@ class ClipJob:
         size: the longer side in pixels.
     """
 
-    shot: Shot
+    shot: ClipSpec
     path: Path
     fps: int
     key: str = ""
     size: int = CLIP_SIZE
 
 
-class Stage:
+class ReplayRenderer:
     """One environment and its camera, ready to show any episode of that environment.
 
     ``size`` is the longer side of a picture where the camera is ours to choose, in pixels; ``make`` makes the
@@ -134,11 +134,13 @@ class Stage:
         except TeacherError:
             raise
         except Exception as error:
-            raise RenderError(f"{env_id} cannot be made for rendering: {described(error)}") from error
+            raise RenderError(
+                f"{env_id} cannot be made for rendering: {describe_exception(error)}"
+            ) from error
         self._scene: Any = None
         self._is_quick: bool | None = None  # whether our scene shows what the environment would
 
-    def frames(self, shot: Shot) -> Iterator[Frame]:
+    def frames(self, shot: ClipSpec) -> Iterator[Frame]:
         """Play the shot's episode and yield a picture after each step to be shown.
 
         Raises:
@@ -154,7 +156,9 @@ class Stage:
         except TeacherError:
             raise
         except Exception as error:  # an environment may raise anything
-            raise RenderError(f"{self._name} failed while it was rendered: {described(error)}") from error
+            raise RenderError(
+                f"{self._name} failed while it was rendered: {describe_exception(error)}"
+            ) from error
 
     def close(self) -> None:
         """Give the environment and the OpenGL context back."""
@@ -188,7 +192,7 @@ def render(job: ClipJob) -> None:
     if job.shot.frames is not None:
         encode(captured(job.shot.frames), job.path, job.fps, job.size)
         return
-    stage = Stage(job.shot.recipe.env_id, job.shot.recipe.kwargs, job.size)
+    stage = ReplayRenderer(job.shot.recipe.env_id, job.shot.recipe.kwargs, job.size)
     try:
         encode(stage.frames(job.shot), job.path, job.fps, job.size)
     finally:
@@ -209,7 +213,7 @@ def captured(frames: Iterable[bytes]) -> Iterator[Frame]:
                     raise ValueError(f"it has {image.size[0]} by {image.size[1]} pixels")
                 frame = np.asarray(image.convert("RGB"))
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise RenderError(f"a captured picture cannot be read: {described(error)}") from error
+            raise RenderError(f"a captured picture cannot be read: {describe_exception(error)}") from error
         shape = shape or frame.shape
         if frame.shape != shape:
             raise RenderError(f"expected captured pictures of one shape, got {shape} and {frame.shape}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from teacher.clips.gl import with_install_command
 from teacher.clips.pool import ClipRenderer
-from teacher.clips.render import ClipJob, Shot
+from teacher.clips.render import ClipJob, ClipSpec
 from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.errors import RenderError
 
@@ -25,7 +25,7 @@ def check_drawing(task: TaskInfo, seed: int) -> None:
         envs.step(envs.action_space.sample())
         trajectory = envs.drain()[0]
     with tempfile.TemporaryDirectory() as folder, ClipRenderer(workers=1) as renderer:
-        job = ClipJob(Shot.of_episode(trajectory), Path(folder) / "clip.mp4", task.fps)
+        job = ClipJob(ClipSpec.of_episode(trajectory), Path(folder) / "clip.mp4", task.fps)
         try:
             renderer.submit(job).result()
         except RenderError as error:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from teacher.clips.encode import encode
-from teacher.clips.render import Shot, Stage, captured
+from teacher.clips.render import ClipSpec, ReplayRenderer, captured
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.errors import ReplayMismatchError, TeacherError, described
+from teacher.errors import ReplayMismatchError, TeacherError, describe_exception
 
 Request = dict[str, Any]
 
@@ -45,7 +45,7 @@ def _listen(connection: Connection, requests: "queue.SimpleQueue[Request]") -> N
 
 def _answer(stages: "_Stages", request: Request) -> dict[str, str]:
     try:
-        shot = Shot.from_dict(request["shot"])
+        shot = ClipSpec.from_dict(request["shot"])
         if shot.frames is not None:
             frames = captured(shot.frames)
         else:
@@ -55,7 +55,7 @@ def _answer(stages: "_Stages", request: Request) -> dict[str, str]:
         stages.close()
         if isinstance(error, ReplayMismatchError):
             return {"mismatch": str(error)}
-        return {"error": str(error) if isinstance(error, TeacherError) else described(error)}
+        return {"error": str(error) if isinstance(error, TeacherError) else describe_exception(error)}
     return {}
 
 
@@ -64,13 +64,13 @@ class _Stages:
 
     def __init__(self) -> None:
         self._key = ""
-        self._stage: Stage | None = None
+        self._stage: ReplayRenderer | None = None
 
-    def open(self, recipe: EpisodeRecipe, size: int) -> Stage:
+    def open(self, recipe: EpisodeRecipe, size: int) -> ReplayRenderer:
         key = json.dumps([recipe.env_id, dict(recipe.kwargs), size], sort_keys=True)
         if self._stage is None or key != self._key:
             self.close()
-            self._stage, self._key = Stage(recipe.env_id, recipe.kwargs, size), key
+            self._stage, self._key = ReplayRenderer(recipe.env_id, recipe.kwargs, size), key
         return self._stage
 
     def close(self) -> None:

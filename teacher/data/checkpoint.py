@@ -16,8 +16,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.errors import DataError, StorageError, described, one_line
-from teacher.files import DAMAGED_ARCHIVE, opened_archive, written_whole
+from teacher.errors import DataError, StorageError, describe_exception, one_line
+from teacher.files import DAMAGED_ARCHIVE, atomic_write, opened_archive
 
 CHECKPOINT_NAME = "checkpoint.npz"
 _ARRAY = "@array"
@@ -41,7 +41,7 @@ def save_state(path: Path, state: State, *, new: bool = False) -> None:
         StorageError: the disk is full or the folder cannot be written; the old file is intact.
     """
     try:
-        with written_whole(path, new=new) as file:
+        with atomic_write(path, new=new) as file:
             _write(file, state)
     except OSError as error:
         remedy = "free space" if error.errno in _FULL else "mend that"
@@ -79,7 +79,7 @@ def restoring(path: Path) -> Iterator[None]:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise DataError(
-            f"{path} is no checkpoint of this run: {described(error)}; put its own back"
+            f"{path} is no checkpoint of this run: {describe_exception(error)}; put its own back"
         ) from error
 
 

@@ -17,7 +17,7 @@ from PIL import Image, UnidentifiedImageError
 from PIL.PngImagePlugin import PngInfo
 
 from teacher.errors import DataError, StorageError, one_line
-from teacher.files import folder_made_whole, require_new
+from teacher.files import atomic_folder, require_new
 
 _SHAPE_KEY = "shape"
 _CHANNELS = (1, 3, 4)
@@ -44,7 +44,7 @@ def write_images(folder: Path, images: NDArray[np.uint8]) -> list[str]:
     about = PngInfo()
     about.add_text(_SHAPE_KEY, json.dumps(images.shape[1:]))
     try:
-        with folder_made_whole(folder) as part:
+        with atomic_folder(folder) as part:
             for name, image in zip(names, images, strict=True):
                 Image.fromarray(_plane(image)).save(part / name, pnginfo=about)
     except OSError as error:

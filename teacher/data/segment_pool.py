@@ -11,7 +11,7 @@ from teacher.data.cutting import SegmentCutter
 from teacher.data.segments import Segment, SegmentPair, slice_of
 from teacher.data.steps import readable_steps
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import DataError, counted
+from teacher.errors import DataError, pluralize
 from teacher.settings.checks import COUNT, NOT_NEGATIVE, SEED, whole_number
 
 _DRAWN_AT_ONCE = 2**14  # pairs by weight, most of them of a segment with itself where one weighs most
@@ -60,6 +60,10 @@ class SegmentPool:
         """The segments, oldest first."""
         return [entry.segment for entry in self._entries]
 
+    def newest(self, count: int) -> Sequence[Segment]:
+        """Return the newest ``count`` segments, oldest first."""
+        return [entry.segment for entry in self._entries[len(self._entries) - min(count, len(self)) :]]
+
     @property
     def explored(self) -> NDArray[np.bool_]:
         """``(len(self),)``: which segments came from steps that were made for questions only."""
@@ -89,7 +93,7 @@ class SegmentPool:
         segments = list(segments)
         if others := {len(segment) for segment in segments} - {self.length}:
             raise DataError(
-                f"expected segments, all cut to {counted(self.length, 'step')}, got one of {min(others)}"
+                f"expected segments, all cut to {pluralize(self.length, 'step')}, got one of {min(others)}"
             )
         self._keep(self._entries + [_Entry(segment, explored) for segment in segments])
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from teacher.data.preferences import PreferenceDataset
-from teacher.errors import ConfigError, counted
+from teacher.errors import ConfigError, pluralize
 from teacher.files import require_new, saved
 
 FILE_NAME, CARD_NAME = "train.parquet", "README.md"
@@ -95,9 +95,9 @@ def write_card(
     """
     text = _CARD.format(
         env_id=dataset.env_id,
-        answers=counted(len(dataset), "answer"),
+        answers=pluralize(len(dataset), "answer"),
         size=next(name for bound, name in _SIZES if len(dataset) < bound),
-        steps=counted(dataset.segment_length, "step"),
+        steps=pluralize(dataset.segment_length, "step"),
         file=FILE_NAME,
         question=question,
         clips=_CLIPS if with_clips else "",

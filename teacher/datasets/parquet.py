@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from teacher.data.columns import Column, ids_of, require_numbers, uuids_of
 from teacher.errors import DataError, one_line
-from teacher.extras import needed
+from teacher.extras import require_extra
 
 Clips = Callable[[UUID], tuple[bytes, bytes]]
 """The mp4 files of both segments of a preference."""
@@ -97,8 +97,8 @@ def read_columns(file: IO[bytes], names: Mapping[str, Any]) -> dict[str, Column]
 
 def _arrow() -> Any:
     purpose = "a .parquet file (an .npz needs nothing more)"
-    needed("pyarrow.parquet", purpose, "parquet")
-    return needed("pyarrow", purpose, "parquet")
+    require_extra("pyarrow.parquet", purpose, "parquet")
+    return require_extra("pyarrow", purpose, "parquet")
 
 
 def _batch(columns: Mapping[str, Column], rows: NDArray[np.intp], clips: Clips | None) -> Any:

@@ -20,7 +20,7 @@ from teacher.data.columns import Column
 from teacher.data.preferences import PreferenceDataset
 from teacher.datasets import archives, parquet
 from teacher.envs.families import same_environment
-from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, counted, one_line
+from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, one_line, pluralize
 from teacher.files import DAMAGED_ARCHIVE, saved
 
 Space = spaces.Space[Any]
@@ -296,7 +296,7 @@ def _check_columns(columns: Mapping[str, Column], about: Mapping[str, Any]) -> N
         found, said = columns[name].rows, about["columns"][name]
         if found.shape[: len(shape)] != shape or list(found.shape[1:]) != said["shape"]:
             raise DataError(
-                f"expected {name} of {counted(count, 'pair')} of {counted(length, 'step')}, {shape}, got "
+                f"expected {name} of {pluralize(count, 'pair')} of {pluralize(length, 'step')}, {shape}, got "
                 f"{found.shape}: segments must have one length"
             )
         if found.dtype != np.dtype(said["dtype"]):

@@ -25,8 +25,8 @@ from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.data.segments import Segment
 from teacher.data.steps import fits_float32
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.errors import DataError, counted
-from teacher.extras import needed
+from teacher.errors import DataError, pluralize
+from teacher.extras import require_extra
 from teacher.files import opened_archive, refusing_damage
 
 _TABLE_VALUES = {0: 1.0, 1: 0.5, 2: 0.0}
@@ -109,7 +109,7 @@ def _of_files(folder: Path) -> CrowdLabels:
         values = np.array([_FILE_VALUES[int(answer)] for answer in answers.ravel()])
     starts = np.stack([first.ravel(), second.ravel()], axis=1)
     if len(starts) != len(values):
-        raise DataError(f"expected a label for each of {counted(len(starts), 'pair')}, got {len(values)}")
+        raise DataError(f"expected a label for each of {pluralize(len(starts), 'pair')}, got {len(values)}")
     return CrowdLabels(named["env_id"], int(named["length"]), starts.astype(np.int64), values)
 
 
@@ -214,7 +214,7 @@ def _d4rl(path: Path) -> dict[str, NDArray[Any]]:
 
     What came after them is not in the file, where the next episode follows. Double precision is kept.
     """
-    h5py = needed("h5py", f"the table {path}", "minari")
+    h5py = require_extra("h5py", f"the table {path}", "minari")
     with h5py.File(path, "r") as file:
         if "timeouts" not in file:
             raise DataError(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from teacher.envs.episodes import FRAME_KEY, SeededResets
-from teacher.errors import EnvironmentUnsuitableError, RenderError, described
+from teacher.errors import EnvironmentUnsuitableError, RenderError, describe_exception
 
 LONGER_SIDE = 400
 """Pixels; larger pictures are made smaller."""
@@ -54,7 +54,8 @@ class CapturedResets(SeededResets):
             picture: Any = self.env.render()
         except Exception as error:  # an environment may raise anything
             raise EnvironmentUnsuitableError(
-                f"--capture_frames: {self._name} cannot be drawn: {why_no_screen() or described(error)}"
+                f"--capture_frames: {self._name} cannot be drawn: "
+                f"{why_no_screen() or describe_exception(error)}"
             ) from error
         return jpeg(picture, self._name)
 

@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import EnvironmentUnsuitableError, ReplayMismatchError, TeacherError, described, one_line
+from teacher.errors import (
+    EnvironmentUnsuitableError,
+    ReplayMismatchError,
+    TeacherError,
+    describe_exception,
+    one_line,
+)
 
 SEED_KEY = "episode_seed"
 """Of the info of a reset, under which :class:`SeededResets` tells the seed."""
@@ -107,7 +113,9 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
     def _failure(self, method: str, values: str, error: BaseException) -> EnvironmentUnsuitableError:
         returned_others = "unpack" in str(error)  # it is TimeLimit, or a wrapper of the user's, that says so
         remedy = f"expected {values} from {method}; mend it" if returned_others else "mend it"
-        return EnvironmentUnsuitableError(f"{self._name} failed in {method}: {described(error)}; {remedy}")
+        return EnvironmentUnsuitableError(
+            f"{self._name} failed in {method}: {describe_exception(error)}; {remedy}"
+        )
 
     @property
     def _name(self) -> str:

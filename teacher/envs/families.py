@@ -214,7 +214,7 @@ def same_environment(one: str | None, other: str | None) -> bool:
     return len(set(known)) < 2
 
 
-def telling_name(old: str | None, new: str | None) -> str | None:
+def more_specific_id(old: str | None, new: str | None) -> str | None:
     """Of two names of one environment the new one, unless only the old one has a version."""
     if new is None or (old is not None and _VERSIONED.search(old) and not _VERSIONED.search(new)):
         return old

@@ -7,7 +7,7 @@ from teacher.envs.episodes import EpisodeRecorder, replay
 from teacher.envs.exploration import Actor
 from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import EnvironmentUnsuitableError, ReplayMismatchError, TeacherError, described
+from teacher.errors import EnvironmentUnsuitableError, ReplayMismatchError, TeacherError, describe_exception
 
 _REPLAYED_EPISODES, _REPLAYED_STEPS = 8, 60
 # They keep the seeds apart from those of the run's training environments, whose others are in
@@ -70,5 +70,5 @@ def check_replay(task: TaskInfo, seed: int) -> None:
         raise
     except (Exception, SystemExit) as error:  # an environment may raise anything
         raise EnvironmentUnsuitableError(
-            f"{task.env_id} failed when an episode was played again: {described(error)}; mend it"
+            f"{task.env_id} failed when an episode was played again: {describe_exception(error)}; mend it"
         ) from error

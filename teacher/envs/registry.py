@@ -6,9 +6,9 @@ import importlib
 import gymnasium as gym
 
 from teacher.envs.families import old_names
-from teacher.errors import EnvironmentUnsuitableError, described, one_line
+from teacher.errors import EnvironmentUnsuitableError, describe_exception, one_line
 from teacher.extras import ENVIRONMENTS, extra_of
-from teacher.settings.functions import look_here_too
+from teacher.settings.functions import add_cwd_to_path
 
 
 def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
@@ -24,7 +24,7 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     module, _, name = env_id.rpartition(":")
     try:
         if module:
-            look_here_too()
+            add_cwd_to_path()
             importlib.import_module(module)
     except (Exception, SystemExit) as error:  # a module may do anything when imported
         extra = extra_of(module)
@@ -45,4 +45,4 @@ def reason(error: BaseException) -> str:
 
     :class:`SystemExit` is named, because its message is a number or nothing.
     """
-    return described(error) if isinstance(error, SystemExit) else one_line(error)
+    return describe_exception(error) if isinstance(error, SystemExit) else one_line(error)

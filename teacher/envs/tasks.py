@@ -27,9 +27,7 @@ from teacher.envs.transform import (
     transform_for,
 )
 from teacher.envs.trial import LIMIT, never_terminates
-from teacher.errors import EnvironmentUnsuitableError, TeacherError, joined, one_line
-from teacher.settings.checks import named_values
-from teacher.settings.config import TeachConfig
+from teacher.errors import EnvironmentUnsuitableError, TeacherError, join_errors, one_line
 
 DEFAULT_FPS = 30
 """Of an environment that names no frame rate."""
@@ -65,11 +63,6 @@ class TaskInfo:
     flattened: str | None = None
 
 
-def task_of(config: TeachConfig) -> TaskInfo:
-    """The environment of a run; see :func:`describe_task`."""
-    return examine(config).task
-
-
 def describe_task(
     env_id: str,
     max_episode_steps: int | None = None,
@@ -92,7 +85,7 @@ def describe_task(
     """
     given = {"max_episode_steps": max_episode_steps, KWARG: obs_transform}
     kwargs = {name: value for name, value in given.items() if value is not None}
-    return _examine(env_id, kwargs, captures=captures).task
+    return examine(env_id, kwargs, captures=captures).task
 
 
 @dataclass(frozen=True)
@@ -123,29 +116,22 @@ class Examined:
     def task(self) -> TaskInfo:
         """What a run must know. Raises :class:`EnvironmentUnsuitableError` where it cannot use it."""
         if self.found is None or self.refusals:
-            raise joined(self.refusals)
+            raise join_errors(self.refusals)
         return self.found
 
 
-def examine(config: TeachConfig) -> Examined:
-    """Make the environment of a run once, and find out whether the run can use it.
+def examine(env_id: str, kwargs: dict[str, Any], *, captures: bool = False) -> Examined:
+    """Make an environment once, and find out whether a run can use it.
+
+    Args:
+        env_id: any registered Gymnasium id, an old name, or ``module:Env-v0``.
+        kwargs: arguments of :func:`~teacher.envs.make.make_env`.
+        captures: keep a picture of every step.
 
     Raises:
         ConfigError: there is no such transform.
         EnvironmentUnsuitableError: it is unknown or cannot be made.
     """
-    given = {
-        "max_episode_steps": config.max_episode_steps,
-        FIXED: config.fixed_horizon,
-        KWARG: config.obs_transform,
-    }
-    kwargs = {name: value for name, value in given.items() if value is not None}
-    return _examine(
-        config.env_id, {**named_values(config.env_kwargs), **kwargs}, captures=config.capture_frames
-    )
-
-
-def _examine(env_id: str, kwargs: dict[str, Any], *, captures: bool) -> Examined:
     env_id = resolve_env_id(env_id)
     limit = kwargs.get("max_episode_steps") or find_spec(env_id).max_episode_steps
     refusals: list[EnvironmentUnsuitableError] = []

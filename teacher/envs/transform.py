@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from numpy.typing import NDArray
 
-from teacher.errors import EnvironmentUnsuitableError, described, one_line
+from teacher.errors import EnvironmentUnsuitableError, describe_exception, one_line
 from teacher.settings.functions import named_function
 
 KWARG = "obs_transform"
@@ -71,7 +71,7 @@ class TransformedObservations(gym.Wrapper[Any, Any, Any, Any]):
         try:
             result = np.asarray(self._function(observation))
         except (Exception, SystemExit) as error:  # of the user's
-            raise self._refusal(described(error)) from error
+            raise self._refusal(describe_exception(error)) from error
         if result.dtype.kind not in "iufb" or result.size == 0:
             raise self._refusal(f"expected an array of numbers, got {result.shape} of {result.dtype}")
         return result if result.dtype.kind == "f" or result.dtype == np.uint8 else result.astype(np.float32)

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 
 from teacher.envs.episodes import SeededResets, episode_seeds
-from teacher.errors import counted
+from teacher.errors import pluralize
 
 TRIAL_EPISODES = 50
 TRIAL_STEPS = 10_000
@@ -72,7 +72,7 @@ class Trial:
     def told_misfit(self, segment_length: int) -> str:
         """Say how few episodes a segment fits into."""
         return (
-            f"a segment of {counted(segment_length, 'step')} fits into {self.holding(segment_length)} of "
+            f"a segment of {pluralize(segment_length, 'step')} fits into {self.holding(segment_length)} of "
             f"{len(self.lengths)} random episodes, whose median length is {self.median}"
         )
 
@@ -80,9 +80,9 @@ class Trial:
         """Say how long segments are that were not given a length, and why where they are shorter."""
         length = self.fitted(wanted)
         if length == wanted:
-            return f"Segments of {counted(length, 'step')}"
+            return f"Segments of {pluralize(length, 'step')}"
         return (
-            f"Segments of {counted(length, 'step')}, half of a random episode's median length "
+            f"Segments of {pluralize(length, 'step')}, half of a random episode's median length "
             f"({self.median}): too few are as long as the usual {wanted}"
         )
 

@@ -16,9 +16,9 @@ from teacher.data.preferences import Preference
 from teacher.data.segments import Segment
 from teacher.errors import SiteRefusedError, SiteUnreachableError, StorageError, TeacherError
 from teacher.labeling.client import Feed, Point
-from teacher.labeling.films import Films
-from teacher.labeling.memory import check_feed, experiment_gone, take_up
-from teacher.labeling.publisher import Publication, Publisher
+from teacher.labeling.episode_videos import EpisodeVideoUploader
+from teacher.labeling.feed_check import check_feed, experiment_gone, take_up
+from teacher.labeling.publisher import Publisher, PublishTarget
 from teacher.queries.collector import CollectorStatus
 
 POLL_SECONDS = 2.5
@@ -43,7 +43,7 @@ class HumanCollector:
         asked_anew: comparisons that the site had lost with the whole experiment, before any was decided.
     """
 
-    def __init__(self, publication: Publication, revive: Callable[[], None] | None = None) -> None:
+    def __init__(self, publication: PublishTarget, revive: Callable[[], None] | None = None) -> None:
         """``revive`` is called when the site does not answer, to start it again where that is in our hands.
 
         Raises:
@@ -72,7 +72,7 @@ class HumanCollector:
         self._trouble: Exception | None = None
         self._wake, self._stop = threading.Event(), threading.Event()
         on_their_way = self._ledger.path.parent / "clips-on-their-way"
-        self._films = Films(self._settings.name, publication.storage, self._client)
+        self._films = EpisodeVideoUploader(self._settings.name, publication.storage, self._client)
         self._publisher = Publisher(publication, on_their_way, self._wake.set)
         self._publisher.add_again(self._ledger.unfinished())
         self._thread = threading.Thread(target=self._work, name="human-collector", daemon=True)

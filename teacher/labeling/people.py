@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 
 from teacher.clips import ClipRenderer
 from teacher.data.ledger import Ledger
-from teacher.errors import counted
+from teacher.errors import pluralize
 from teacher.labeling.client import ExperimentSettings, FeedbackClient
 from teacher.labeling.embedded_site import ensure_site
+from teacher.labeling.feed_check import last_decisions, refuse_lost_database, take_up
 from teacher.labeling.human import HumanCollector
-from teacher.labeling.memory import last_decisions, refuse_lost_database, take_up
-from teacher.labeling.publisher import Publication, Renderer
+from teacher.labeling.publisher import PublishTarget, Renderer
 from teacher.queries.judges import Value, true_return
 from teacher.settings.addresses import site_checks
 from teacher.settings.checks import refuse_all
@@ -98,7 +98,7 @@ def ask_people(
     client = parts.enter_context(contextlib.closing(FeedbackClient(site.url, site.token)))
     storage = open_storage(site.storage)
     renderer = renderer or _open_renderer(site, storage, parts)
-    publication = Publication(ledger, client, renderer, storage, settings, value)
+    publication = PublishTarget(ledger, client, renderer, storage, settings, value)
     collector = HumanCollector(publication, site.revive)
     return parts.enter_context(contextlib.closing(collector))
 
@@ -133,7 +133,7 @@ def about_lost(collector: HumanCollector) -> list[str]:
     """Say that the site had lost the experiment, where it had."""
     if not collector.asked_anew:
         return []
-    name, asked = collector.experiment.name, counted(collector.asked_anew, "comparison")
+    name, asked = collector.experiment.name, pluralize(collector.asked_anew, "comparison")
     return [f"The site did not have {name} any more; it was made again, and asks {asked} anew"]
 
 

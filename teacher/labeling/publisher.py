@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NoReturn, Protocol
 
-from teacher.clips import ClipJob, Shot
+from teacher.clips import ClipJob, ClipSpec
 from teacher.data.ledger import Comparison, Ledger
 from teacher.data.segments import Segment
 from teacher.errors import SiteRefusedError, SiteUnreachableError, StorageError, TeacherError
@@ -42,7 +42,7 @@ class Renderer(Protocol):
 
 
 @dataclass(frozen=True)
-class Publication:
+class PublishTarget:
     """Where the clips of a run go and who is told of them.
 
     Attributes:
@@ -81,7 +81,7 @@ class Publisher:
         failed: comparisons given up because they could not be rendered.
     """
 
-    def __init__(self, publication: Publication, folder: Path, wake: Callable[[], None]) -> None:
+    def __init__(self, publication: PublishTarget, folder: Path, wake: Callable[[], None]) -> None:
         self._at = publication
         self._folder = folder
         self._wake = wake
@@ -176,7 +176,7 @@ class Publisher:
         self, comparison: Comparison, side: str, segment: Segment
     ) -> "Future[Path] | Future[Path | None]":
         path, key = self._path(comparison, side), self._at.key(comparison, side)
-        clip = self._at.renderer.submit(ClipJob(Shot.of(segment), path, self._at.settings.fps, key))
+        clip = self._at.renderer.submit(ClipJob(ClipSpec.of(segment), path, self._at.settings.fps, key))
         clip.add_done_callback(lambda _: self._wake())
         return clip
 

@@ -11,10 +11,10 @@ import numpy as np
 from teacher.data.decisions import CERTAIN, Decision
 from teacher.data.segments import Segment, SegmentPair
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import BehaviourError, TeacherError, UndecidedError, described, one_line
+from teacher.errors import BehaviourError, TeacherError, UndecidedError, describe_exception, one_line
 from teacher.settings.checks import SEED, whole_number
 from teacher.settings.functions import named_function
-from teacher.settings.teachers import Answerer, Manner
+from teacher.settings.teachers import Answerer, ErrorModel
 
 Judge = Callable[[Segment, Segment], Decision | float]
 """Which is better, or the probability that the first one is."""
@@ -36,26 +36,26 @@ def oracle(first: Segment, second: Segment) -> Decision:
     return "equal" if difference == 0 else "first" if difference > 0 else "second"
 
 
-def goal_of(manner: Manner) -> Value:
+def goal_of(error_model: ErrorModel) -> Value:
     """What a teacher wants more of: the value of its function, else the true return.
 
     Raises:
         ConfigError: there is no such function.
     """
-    return true_return if manner.function is None else Behaviour(manner.function)
+    return true_return if error_model.function is None else Behaviour(error_model.function)
 
 
-def value_of(manner: Manner) -> Value:
+def value_of(error_model: ErrorModel) -> Value:
     """What a teacher sees of it: its goal, discounted where it is myopic.
 
     Raises:
         ConfigError: there is no such function.
     """
-    if manner.myopic is not None:
-        return _Discounted(manner.myopic, from_end=True)
-    if manner.discount is not None:
-        return _Discounted(manner.discount, from_end=False)
-    return goal_of(manner)
+    if error_model.myopic is not None:
+        return _Discounted(error_model.myopic, from_end=True)
+    if error_model.discount is not None:
+        return _Discounted(error_model.discount, from_end=False)
+    return goal_of(error_model)
 
 
 def probability_of(answer: Decision | float, judge: str = "a judge") -> float | None:
@@ -90,7 +90,7 @@ def answer_of(judge: Judge, first: Segment, second: Segment) -> float | None:
     except TeacherError:
         raise
     except (Exception, SystemExit) as error:  # of the user's
-        raise BehaviourError(f"{name} failed: {described(error)}; mend it") from error
+        raise BehaviourError(f"{name} failed: {describe_exception(error)}; mend it") from error
     return probability_of(answer, name)
 
 
@@ -109,20 +109,22 @@ def decision_of(probability: float | None) -> Decision:
 
 
 class ScriptedTeacher:
-    """A :data:`Judge` that answers in a manner; what it errs in follows from the seed and the two segments.
+    """A :data:`Judge` that errs as configured; its errors follow from the seed and the two segments.
 
     Args:
-        manner: how.
+        error_model: how it errs.
         seed: of its errors.
-        seen: pairs it has answered before, oldest first; needed where the manner has thresholds.
+        seen: pairs it has answered before, oldest first; needed where it has thresholds.
     """
 
-    def __init__(self, manner: Manner, seed: int, seen: Iterable[SegmentPair] = ()) -> None:
-        self._manner = manner
-        self._value = value_of(manner)
+    def __init__(self, error_model: ErrorModel, seed: int, seen: Iterable[SegmentPair] = ()) -> None:
+        self._error_model = error_model
+        self._value = value_of(error_model)
         self._skipped_in_a_row = 0
         seed = whole_number(seed, "seed", SEED)
-        self._answerer = Answerer(manner, seed, (self._value(segment) for pair in seen for segment in pair))
+        self._answerer = Answerer(
+            error_model, seed, (self._value(segment) for pair in seen for segment in pair)
+        )
 
     def __call__(self, first: Segment, second: Segment) -> Decision | float:
         """See :data:`Judge`.
@@ -136,7 +138,7 @@ class ScriptedTeacher:
         self._skipped_in_a_row = self._skipped_in_a_row + 1 if value is None else 0
         if self._skipped_in_a_row == _MAX_SKIPPED_IN_A_ROW:
             raise UndecidedError(
-                f"expected answers, but a teacher with skip:{self._manner.skip:g} gave none to "
+                f"expected answers, but a teacher with skip:{self._error_model.skip:g} gave none to "
                 f"{_MAX_SKIPPED_IN_A_ROW} pairs in a row; {self.remedy}"
             )
         return decision_of(value) if value is None or value in (0.0, 0.5, 1.0) else value
@@ -166,7 +168,7 @@ class Behaviour:
         try:
             value = _closed(self._function(steps))
         except (Exception, SystemExit) as error:
-            raise BehaviourError(f"{self._name} failed: {described(error)}; mend it") from error
+            raise BehaviourError(f"{self._name} failed: {describe_exception(error)}; mend it") from error
         try:
             number = float(value)
         except (TypeError, ValueError, OverflowError):

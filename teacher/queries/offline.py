@@ -5,30 +5,30 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any
-from uuid import NAMESPACE_URL, uuid5
 
 from gymnasium import spaces
 
-from teacher.data.preferences import Preference, PreferenceDataset
+from teacher.data.preferences import PreferenceDataset
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.steps import require_finite
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import ConfigError, DataError, counted
-from teacher.queries.judges import Judge, answer_of
-from teacher.queries.selection import select_pairs
-from teacher.reward.idle import IN_A_SINGLE_FIT, refuse_idle_of_network
+from teacher.errors import ConfigError, DataError, pluralize
+from teacher.queries.asking import Asking, Submitted
+from teacher.queries.judges import Judge
+from teacher.queries.messages import few_segments
+from teacher.queries.schedules import AllAtOnce
+from teacher.queries.synthetic import UnrecordedTeacher
 from teacher.reward.predictor import RewardPredictor
-from teacher.reward.report import UNDECIDED, FitReport
-from teacher.settings.checks import COUNT, SEED, check_fields, refuse_idle, whole_number
+from teacher.reward.report import FitReport
+from teacher.reward.unused import IN_A_SINGLE_FIT, reject_unused_of_network
+from teacher.settings.checks import COUNT, SEED, check_fields, reject_unused, whole_number
 from teacher.settings.options import MAX_UPDATES, RewardConfig
 
 Space = spaces.Space[Any]
 
-_MAX_ROUNDS = 10  # of questions, where a judge leaves some without an answer
-
 
 @dataclass(frozen=True, kw_only=True)
-class Lesson:
+class OfflineConfig:
     """How much is asked about and how it is learned; raises :class:`ConfigError` where values do not fit."""
 
     n_labels: Annotated[int, 'answers, those that say "can\'t tell" not counted', COUNT]
@@ -54,7 +54,7 @@ def learn_reward(
     judge: Judge,
     observation_space: Space,
     action_space: Space,
-    lesson: Lesson,
+    config: OfflineConfig,
 ) -> RewardPredictor:
     """Cut episodes into segments, ask a judge about pairs of them, and fit a predictor to the answers.
 
@@ -64,36 +64,28 @@ def learn_reward(
             :class:`~teacher.queries.judges.ScriptedTeacher`, or any function of two segments.
         observation_space: of one environment.
         action_space: of one environment.
-        lesson: how much and how.
+        config: how much and how.
 
     Raises:
         DataError: too few segments, or too few answers to learn from; or finished episodes of several
-            lengths, unless the lesson allows them.
+            lengths, unless the config allows them.
         BehaviourError: the judge failed, or said what is no answer.
-        ConfigError: a setting of the lesson is of another kind of network.
+        ConfigError: a setting of the config is of another kind of network.
 
     Warns where the fit diverged, where no answer says which segment is the better one, where steps cannot be
     told apart by what is read of them, and where there are so few segments that some are asked about several
     times.
     """
-    refuse_idle_of_network(lesson.reward, observation_space)
-    pool = SegmentPool(lesson.segment_steps, capacity=10**9, seed=lesson.seed)
+    reject_unused_of_network(config.reward, observation_space)
+    pool = SegmentPool(config.segment_steps, capacity=10**9, seed=config.seed)
     finite = _finite(episodes)
-    pool.extend(finite if lesson.allow_variable_horizon else _of_one_length(finite))
-    dataset = ask(pool, judge, lesson.n_labels)
-    predictor = RewardPredictor(observation_space, action_space, lesson.reward, lesson.seed)
-    report = fit_once(predictor, dataset, lesson.max_updates)
+    pool.extend(finite if config.allow_variable_horizon else _of_one_length(finite))
+    dataset = ask(pool, judge, config.n_labels)
+    predictor = RewardPredictor(observation_space, action_space, config.reward, config.seed)
+    report = fit_once(predictor, dataset, config.max_updates)
     require_updates(report, dataset)
-    if report.undecided:
-        warnings.warn(UNDECIDED, stacklevel=2)
-    if report.doubt:
-        warnings.warn(report.doubt, stacklevel=2)
-    if report.diverged:
-        warnings.warn(
-            "the fit came to numbers that are none, and the predictor is what it was before; a smaller "
-            "RewardConfig(learning_rate=...) helps, and outliers among the observations may be why",
-            stacklevel=2,
-        )
+    for problem in report.problems("RewardConfig(learning_rate=...)").values():
+        warnings.warn(problem, stacklevel=2)
     return predictor
 
 
@@ -105,7 +97,7 @@ def check_single_fit(config: RewardConfig, max_updates: int, prefix: str) -> Non
         max_updates: of the fit.
         prefix: of the setting's name, in the message.
     """
-    refuse_idle(config, IN_A_SINGLE_FIT, f"{prefix}reward.")
+    reject_unused(config, IN_A_SINGLE_FIT, f"{prefix}reward.")
     if config.initial_epochs is not None and max_updates != MAX_UPDATES:
         raise ConfigError(
             f"{prefix}max_updates: does nothing here, leave it out: {prefix}reward.initial_epochs says how "
@@ -153,8 +145,8 @@ def _of_one_length(episodes: Iterable[Trajectory]) -> Iterator[Trajectory]:
         if episode.finished and len(episode) != length:
             raise DataError(
                 f"expected episodes of one length, got one of {length} and one of {len(episode)} steps, and "
-                "the length of an episode leaks the reward: pass Lesson(allow_variable_horizon=True, ...) to "
-                "accept that, as for parts that were cut from episodes"
+                "the length of an episode leaks the reward: pass OfflineConfig(allow_variable_horizon=True, "
+                "...) to accept that, as for parts that were cut from episodes"
             )
         yield episode
 
@@ -183,33 +175,30 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
         DataError: the pool holds too few pairs, or the judge can tell few apart.
     """
     count = whole_number(count, "count", COUNT)
-    steps, pairs_there = counted(pool.length, "step"), math.comb(len(pool), 2)
+    steps, pairs_there = pluralize(pool.length, "step"), math.comb(len(pool), 2)
     if len(pool) < 2:
         raise DataError(f"expected 2 or more segments of {steps}, got {len(pool)}; give longer episodes")
     if count > pairs_there:
         raise DataError(
-            f"expected segments for {counted(count, 'pair')}, got {len(pool)} of {steps}, which make "
+            f"expected segments for {pluralize(count, 'pair')}, got {len(pool)} of {steps}, which make "
             f"{pairs_there}; give more or longer episodes, or ask for fewer or shorter segments"
         )
-    if len(pool) < 2 * count:
-        warnings.warn(
-            f"{len(pool)} segments are few for {count} comparisons, so some are in several; more or longer "
-            "episodes help, or shorter segments",
-            stacklevel=2,
-        )
-    dataset, asked = PreferenceDataset(), 0
-    for _ in range(_MAX_ROUNDS):
-        pairs = select_pairs(pool, count - len(dataset))
-        # From the number asked before, so that a member's bootstrap is the same in every process.
-        dataset.upsert(
-            Preference(uuid5(NAMESPACE_URL, f"offline/{number}"), *pair, answer_of(judge, *pair))
-            for number, pair in enumerate(pairs, asked)
-        )
-        asked += len(pairs)
-    if len(dataset) < count:
+    teacher = UnrecordedTeacher(judge)
+    asking = Asking(teacher, teacher, PreferenceDataset(), pool, AllAtOnce(count))
+    asking.submit_rest(lambda: _submit(asking))
+    asking.receive()
+    if len(asking.dataset) < count:
         raise DataError(
-            f"expected {counted(count, 'answer')}, got {len(dataset)} to {counted(asked, 'question')} about "
-            f"{len(pool)} segments; ask for fewer, or a judge that can tell more pairs apart, or give more "
-            "episodes"
+            f"expected {pluralize(count, 'answer')}, got {len(asking.dataset)} to "
+            f"{pluralize(teacher.total(), 'question')} about {len(pool)} segments; ask for fewer, or a judge "
+            "that can tell more pairs apart, or give more episodes"
         )
-    return dataset
+    return asking.dataset
+
+
+def _submit(asking: Asking[UnrecordedTeacher]) -> Submitted:
+    submitted = asking.submit(asking.missing(step=0), step=0)
+    if submitted.repeats_segments:
+        remedy = "more or longer episodes help, or shorter segments"
+        warnings.warn(few_segments(submitted, remedy), stacklevel=5)
+    return submitted

@@ -1,7 +1,7 @@
 """How many labels are due: the pace at which a run asks, counted from its beginning and never falling."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Protocol, runtime_checkable
@@ -9,9 +9,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.errors import ConfigError, described
+from teacher.errors import ConfigError, describe_exception
 from teacher.settings.checks import refuse_all
-from teacher.settings.config import RateName, ScheduleName, TeachConfig
+from teacher.settings.config import RateName, ScheduleName
 
 Rate = Callable[[float], float]
 """From the share of training made, 0 to 1, to how often labels are asked then, in any unit."""
@@ -107,7 +107,9 @@ class RateSchedule:
         try:
             rates = np.array([float(self.rate(progress)) for progress in bounds])
         except Exception as error:  # it may raise anything
-            raise ConfigError(f"the rate of labels failed between 0 and 1: {described(error)}") from error
+            raise ConfigError(
+                f"the rate of labels failed between 0 and 1: {describe_exception(error)}"
+            ) from error
         if not (np.isfinite(rates).all() and rates.min() >= 0 and rates.max() > 0):
             raise ConfigError(
                 "expected a rate of labels that is finite and never negative, and positive somewhere between "
@@ -147,6 +149,21 @@ class ConstantRate:
     def due(self, step: int, seconds: float) -> int:
         """See :meth:`LabelSchedule.due`; ``step`` does not matter."""
         return self.pretrain + int(seconds / self.period)
+
+
+@dataclass(frozen=True)
+class AllAtOnce:
+    """All labels are due from the first step on; for a single fit.
+
+    Attributes:
+        total: labels.
+    """
+
+    total: int
+
+    def due(self, step: int, seconds: float) -> int:
+        """See :meth:`LabelSchedule.due`; neither argument matters."""
+        return self.total
 
 
 def named_rate(name: RateName, num_timesteps: int) -> Rate:
@@ -195,17 +212,28 @@ class ExtendedSchedule:
         return self.after.due(step - self.step, seconds)
 
 
-def make_schedule(config: TeachConfig) -> LabelSchedule:
-    """The schedule that the settings ask for: by steps where the number of labels is given, else by time."""
-    if config.n_labels is None:
-        return ConstantRate(config.num_pretrain_labels)
-    ends = [(stage.num_timesteps, stage.n_labels or 0) for stage in config.stages]
-    (num_timesteps, total), *later = *ends, (config.num_timesteps, config.n_labels)
-    schedule = _by_steps(config.schedule, config.num_pretrain_labels, total, num_timesteps)
-    for stage, (num_timesteps, total) in zip(config.stages, later, strict=True):
-        due = schedule.due(stage.step, 0.0)
-        after = _by_steps(config.schedule, due, total, num_timesteps - stage.step)
-        schedule = ExtendedSchedule(schedule, stage.step, after)
+def make_schedule(
+    name: ScheduleName | None,
+    pretrain: int,
+    ends: Sequence[tuple[int, int | None]],
+    extended_at: Sequence[int],
+) -> LabelSchedule:
+    """Return the schedule of a run: by steps where the number of labels is given, else by time.
+
+    Args:
+        name: of the schedule by steps; exponential by default.
+        pretrain: labels before training.
+        ends: environment steps and labels in all, first as the run began, then of each extension; labels are
+            None where they are asked by time.
+        extended_at: environment steps made at each extension.
+    """
+    (num_timesteps, total), *later = ends
+    if ends[-1][1] is None:
+        return ConstantRate(pretrain)
+    schedule = _by_steps(name, pretrain, total or 0, num_timesteps)
+    for step, (num_timesteps, total) in zip(extended_at, later, strict=True):
+        after = _by_steps(name, schedule.due(step, 0.0), total or 0, num_timesteps - step)
+        schedule = ExtendedSchedule(schedule, step, after)
     return schedule
 
 

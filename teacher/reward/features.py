@@ -15,7 +15,7 @@ from teacher.data.columns import Column
 from teacher.data.precision import SMALLEST_STD, Spread
 from teacher.data.preferences import PreferenceDataset
 from teacher.data.steps import Steps
-from teacher.errors import DataError, EnvironmentUnsuitableError, counted, one_line
+from teacher.errors import DataError, EnvironmentUnsuitableError, one_line, pluralize
 from teacher.settings.options import INPUTS
 
 Space = spaces.Space[Any]
@@ -214,7 +214,7 @@ class _Vectors:
             return ""
         first = int(blurred[0])
         mean, std, spacing = (array.flat[first] for array in (spread.mean, spread.std, spread.spacing(dtype)))
-        others = f" ({counted(blurred.size, 'number')} in all)" if blurred.size > 1 else ""
+        others = f" ({pluralize(blurred.size, 'number')} in all)" if blurred.size > 1 else ""
         remedy = "give float64, or subtract" if dtype == _SINGLE else "subtract"
         return (
             f"number {first} of the {self.what} is about {mean:.3g} with a standard deviation of {std:.3g} "

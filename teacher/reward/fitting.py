@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from teacher.reward.augmentation import crop
-from teacher.reward.gradient import Batch, add_gradient, add_gradient_by_hand
+from teacher.reward.gradient import PairBatch, add_gradient, add_gradient_by_hand
 from teacher.reward.loss import discounts, preference_loss, smoothed
 from teacher.reward.network import RewardEnsemble, RewardNetwork
-from teacher.reward.optimizer import Adam, FlatParameters
+from teacher.reward.optimizer import FlatOptimizer, FlatParameters
 from teacher.reward.pairs import Pairs
-from teacher.reward.regularisation import PENALTIES, Regulariser
+from teacher.reward.regularization import PENALTIES, Regularizer
 from teacher.settings.options import RewardConfig
 
 _EVALUATION_BATCH = 64
@@ -28,7 +28,7 @@ Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Effort:
+class FitBudget:
     """How far a fit goes, by one of both.
 
     Attributes:
@@ -41,7 +41,7 @@ class Effort:
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
+class PairEvaluation:
     """What the members say about every pair.
 
     Attributes:
@@ -74,11 +74,11 @@ class Fitter:
         self._learning_rate = network.LEARNING_RATE if config.learning_rate is None else config.learning_rate
         self._generator = generator
         self._parameters = FlatParameters(network)
-        self._optimizer = Adam(self._parameters)
+        self._optimizer = FlatOptimizer(self._parameters)
         by_default = PENALTIES.get(config.regularisation, network.strength)
         strength = by_default if config.strength is None else config.strength
-        self._regulariser = Regulariser(config, strength, self._parameters)
-        self._add_gradient: Callable[[Batch], None] = (
+        self._regulariser = Regularizer(config, strength, self._parameters)
+        self._add_gradient: Callable[[PairBatch], None] = (
             partial(add_gradient_by_hand, network, noise=config.label_noise)
             if isinstance(network, RewardEnsemble) and network.dropout == 0
             else partial(add_gradient, network, noise=config.label_noise)
@@ -86,7 +86,7 @@ class Fitter:
         network.eval()
         _keep_freed_memory()
 
-    def fit(self, pairs: Pairs, effort: Effort, progress: Progress | None = None) -> int:
+    def fit(self, pairs: Pairs, effort: FitBudget, progress: Progress | None = None) -> int:
         """Go on as far as wanted; returns the number of updates made."""
         if effort.updates is not None:
             return self.converge(pairs, effort.updates, progress)
@@ -127,7 +127,7 @@ class Fitter:
             self._regulariser.adapt(evaluation.training, evaluation.validation)
         return before + len(batches)
 
-    def minibatches(self, pairs: Pairs, rows: Tensor) -> Sequence[Batch]:
+    def minibatches(self, pairs: Pairs, rows: Tensor) -> Sequence[PairBatch]:
         """One update's pairs, ``(members, batch)``, in ``accumulate`` parts.
 
         Their losses add up to the sum over members of the weighted mean loss of all of their pairs. A
@@ -145,12 +145,12 @@ class Fitter:
         # Where there are crops, each pair has its own.
         of_steps = split(step_weights) if step_weights.ndim > 1 else [step_weights] * parts
         return [
-            Batch(pairs.inputs(some, steps), *others)
+            PairBatch(pairs.inputs(some, steps), *others)
             for some, *others in zip(split(rows), of_steps, split(targets), split(weights), strict=True)
         ]
 
     def _draw_steps(self, pairs: Pairs, rows: Tensor) -> tuple[slice, Tensor]:
-        """The steps that one update looks at, and how much each counts, as in :class:`Batch`."""
+        """The steps that one update looks at, and how much each counts, as in :class:`PairBatch`."""
         step_weights, steps = self._step_weights(pairs), slice(None)
         if self._config.shortest_crop < 1:
             members, size = rows.shape
@@ -227,7 +227,7 @@ class Fitter:
         return _mean(torch.cat(losses, dim=1), weights.gather(1, rows))
 
     @torch.no_grad()
-    def evaluate(self, pairs: Pairs) -> Evaluation:
+    def evaluate(self, pairs: Pairs) -> PairEvaluation:
         """All pairs, by all members."""
         rows = torch.arange(len(pairs), device=pairs.values.device)
         # Made before the chunks: kept among what these free again, small tensors would leave holes too small
@@ -239,7 +239,7 @@ class Fitter:
         logits = returns[..., 0] - returns[..., 1]
         losses = preference_loss(logits, self._targets(pairs), self._config.label_noise)
         held_out = (pairs.weights == 0).float()
-        return Evaluation(outputs, logits, losses, _mean(losses, pairs.weights), _mean(losses, held_out))
+        return PairEvaluation(outputs, logits, losses, _mean(losses, pairs.weights), _mean(losses, held_out))
 
     @property
     def has_begun(self) -> bool:

@@ -18,7 +18,7 @@ _LEAK = 0.01  # torch's default
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class PairBatch:
     """Pairs to learn from, for each member its own.
 
     Attributes:
@@ -34,19 +34,19 @@ class Batch:
     weights: Tensor
 
 
-def batch_loss(network: RewardNetwork, batch: Batch, noise: float) -> Tensor:
+def batch_loss(network: RewardNetwork, batch: PairBatch, noise: float) -> Tensor:
     """The weighted sum of all members' losses."""
     logits = network.logits(batch.inputs, batch.step_weights)
     return (batch.weights * preference_loss(logits, batch.values, noise)).sum()
 
 
-def add_gradient(network: RewardNetwork, batch: Batch, noise: float) -> None:
+def add_gradient(network: RewardNetwork, batch: PairBatch, noise: float) -> None:
     """Add the gradient of :func:`batch_loss` to that of the network's parameters."""
     batch_loss(network, batch, noise).backward()  # type: ignore[no-untyped-call]
 
 
 @torch.no_grad()
-def add_gradient_by_hand(network: RewardEnsemble, batch: Batch, noise: float) -> None:
+def add_gradient_by_hand(network: RewardEnsemble, batch: PairBatch, noise: float) -> None:
     """The same for an ensemble without dropout."""
     members, pairs, _, length, size = batch.inputs.shape
     inputs = batch.inputs.view(members, -1, size)

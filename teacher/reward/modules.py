@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
 from teacher.data.precision import SMALLEST_STD
-from teacher.errors import ConfigError, described
+from teacher.errors import ConfigError, describe_exception
 from teacher.reward.network import FARTHEST_SHIFT, RewardNetwork, mean_and_std, signed_weights
 
 ROWS_AT_ONCE = 256
@@ -140,7 +140,7 @@ class OwnEnsemble(ModuleEnsemble):
         try:
             super().__init__(lambda: make(shape), members, generator, len(shape))
         except (Exception, SystemExit) as error:  # of the user's
-            raise _refusal(shape, described(error)) from error
+            raise _refusal(shape, describe_exception(error)) from error
         if not self.weights:
             raise _refusal(shape, "one without parameters to learn")
         self._reads_images = len(shape) == 3
@@ -152,7 +152,7 @@ class OwnEnsemble(ModuleEnsemble):
             with torch.no_grad():
                 rewards = self(example)
         except (Exception, SystemExit) as error:  # of the user's
-            raise _refusal(shape, described(error)) from error
+            raise _refusal(shape, describe_exception(error)) from error
         if rewards.shape != (members, 2):
             raise _refusal(shape, f"a reward of shape {tuple(rewards.shape[1:])} of two steps")
 

@@ -1,17 +1,18 @@
-"""Adam on all parameters of a network at once, which lie in one flat tensor."""
+"""The parameters of an ensemble as one tensor, and torch's Adam on it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 _BETAS = (0.9, 0.999)
 _EPSILON = 1e-8
 
 
 class FlatParameters:
-    """All parameters of a module, and their gradients, as one tensor each.
+    """Joins all parameters of a module, and their gradients, in one tensor each.
 
     Attributes:
         values: ``(n,)``; the module's parameters are views of it from now on.
@@ -30,57 +31,70 @@ class FlatParameters:
             parameter.grad = gradient
 
     def views(self, flat: Tensor) -> Sequence[Tensor]:
-        """A tensor like ``values`` in the shapes of the parameters."""
+        """Return the parts of a tensor like ``values`` in the shapes of the parameters."""
         sizes = [shape.numel() for shape in self._shapes]
         return [part.view(shape) for part, shape in zip(torch.split(flat, sizes), self._shapes, strict=True)]
 
     def of_members(self, values: Tensor) -> Tensor:
-        """Each member's value ``(members,)`` at each of its parameters, ``(n,)``."""
+        """Return each member's value ``(members,)`` at each of its parameters, ``(n,)``."""
         flat = torch.empty_like(self.values)
         for view in self.views(flat):
             view.view(len(values), -1).copy_(values[:, None])
         return flat
 
 
-class Adam:
-    """Adam (Kingma, Ba 2015) on flat parameters, in a few calls however many layers there are.
+class FlatOptimizer:
+    """Moves flat parameters by :func:`torch.optim.adam.adam`, in a few calls however many layers there are.
 
-    torch's own would import its compiler, which takes longer than many a fit.
-
-    Attributes:
-        steps: taken so far.
+    The function is the arithmetic of :class:`torch.optim.Adam`, whose constructor would import torch's
+    compiler: that takes longer than many a fit.
     """
 
     def __init__(self, parameters: FlatParameters) -> None:
         self._parameters = parameters
         self._mean = torch.zeros_like(parameters.values)
         self._square = torch.zeros_like(parameters.values)
-        self.steps = 0
+        self._steps = torch.tensor(0.0)
 
+    @property
+    def steps(self) -> int:
+        """The number of steps taken so far."""
+        return int(self._steps)
+
+    @torch.no_grad()
     def step(self, learning_rate: float) -> None:
         """Take one step down the gradient."""
-        gradient = self._parameters.gradient
-        self.steps += 1
-        self._mean.lerp_(gradient, 1 - _BETAS[0])
-        self._square.mul_(_BETAS[1]).addcmul_(gradient, gradient, value=1 - _BETAS[1])
-        mean_share, square_share = (1 - beta**self.steps for beta in _BETAS)
-        deviation = self._square.sqrt().div_(square_share**0.5).add_(_EPSILON)
-        self._parameters.values.addcdiv_(self._mean, deviation, value=-learning_rate / mean_share)
+        adam(
+            [self._parameters.values],
+            [self._parameters.gradient],
+            [self._mean],
+            [self._square],
+            max_exp_avg_sqs=[],
+            state_steps=[self._steps],
+            foreach=False,
+            amsgrad=False,
+            beta1=_BETAS[0],
+            beta2=_BETAS[1],
+            lr=learning_rate,
+            weight_decay=0.0,
+            eps=_EPSILON,
+            maximize=False,
+        )
 
     def is_sound(self) -> bool:
-        """Whether all moments are finite."""
+        """Return whether all moments are finite."""
         return bool(self._mean.isfinite().all()) and bool(self._square.isfinite().all())
 
     def state_dict(self) -> list[dict[str, Any]]:
-        """Moments and the count of steps for each parameter, named as torch does."""
+        """Return the moments and the count of steps for each parameter, named as torch does."""
         means, squares = (self._parameters.views(flat.clone()) for flat in (self._mean, self._square))
         return [
-            {"step": torch.tensor(float(self.steps)), "exp_avg": mean, "exp_avg_sq": square}
+            {"step": self._steps.clone(), "exp_avg": mean, "exp_avg_sq": square}
             for mean, square in zip(means, squares, strict=True)
         ]
 
     def load_state_dict(self, state: Sequence[Mapping[str, Any]]) -> None:
-        """Read back :meth:`state_dict`; arrays will do for tensors.
+        """Continue from :meth:`state_dict`; arrays will do for tensors.
 
         Parameters at the end may be missing: those that never had a gradient once had no entry.
         """
@@ -88,4 +102,4 @@ class Adam:
         for entry, mean, square in zip(state, means, squares, strict=False):
             mean.copy_(torch.as_tensor(entry["exp_avg"]).reshape_as(mean))  # not to be spread out over it
             square.copy_(torch.as_tensor(entry["exp_avg_sq"]).reshape_as(square))
-        self.steps = int(state[0]["step"]) if state else 0
+        self._steps.fill_(float(state[0]["step"]) if state else 0.0)

@@ -13,16 +13,16 @@ from torch import Tensor
 from teacher.data.preferences import PreferenceDataset
 from teacher.data.segments import Segment
 from teacher.data.steps import Steps, StepsBatch
-from teacher.envs.families import same_environment, telling_name
-from teacher.errors import ConfigError, DataError, described
+from teacher.envs.families import more_specific_id, same_environment
+from teacher.errors import ConfigError, DataError, describe_exception
 from teacher.reward.building import make_ensemble, make_reader, tensors_like
 from teacher.reward.devices import working_device
 from teacher.reward.features import why_not_finite
-from teacher.reward.fitting import Effort, Fitter, Progress
+from teacher.reward.fitting import FitBudget, Fitter, Progress
 from teacher.reward.images import ImageEnsemble, Images
 from teacher.reward.loss import discounts
 from teacher.reward.modules import MakeNetwork
-from teacher.reward.normalisation import Normalisation
+from teacher.reward.normalization import RewardNormalizer
 from teacher.reward.pairs import BYTES_AT_ONCE, Pairs
 from teacher.reward.report import FitReport, report_of
 from teacher.settings.checks import NOT_NEGATIVE, SEED, whole_number
@@ -30,7 +30,7 @@ from teacher.settings.options import NumberFeatures, RewardConfig
 
 _CENTER = "input_center"  # of the state; files without it are of inputs that need none
 _FULL_SIZE = "full_size"  # of the state; networks of files without it do not average large images down
-_TO_CONVERGENCE = Effort(updates=10_000)  # at most
+_TO_CONVERGENCE = FitBudget(updates=10_000)  # at most
 _CLEAR_GAIN = 0.06  # nats per held-out answer; chance brings nearly as much where answers are few or err
 _TELLING = 40  # answers; with fewer chance often brings more
 _TRIED_ON = 1000  # answers at most; more tell nothing new and would take long
@@ -83,7 +83,7 @@ class RewardPredictor:
             self.features = "plain"
         self._full_size = False
         self._begin()
-        self._normalise = Normalisation(config, self._device)
+        self._normalise = RewardNormalizer(config, self._device)
 
     def _begin(self) -> None:
         """An untrained network, and what fits it."""
@@ -131,13 +131,13 @@ class RewardPredictor:
             return FitReport(undecided=True)
         self._require_few(dataset)
         self.require_environment(dataset)
-        self.env_id = telling_name(self.env_id, dataset.env_id)
+        self.env_id = more_specific_id(self.env_id, dataset.env_id)
         if self.features == "auto" and len(dataset) < _TELLING:
             self.features = "plain"
         fit = self._settle if self.features == "auto" else self._fit
         return fit(dataset, effort, progress)
 
-    def _effort(self, max_epochs: int | None, max_updates: int | None) -> Effort:
+    def _effort(self, max_epochs: int | None, max_updates: int | None) -> FitBudget:
         """How far to fit: as given, else as the settings say."""
         if max_epochs is not None and max_updates is not None:
             raise ConfigError(
@@ -145,14 +145,14 @@ class RewardPredictor:
                 "goes so often through the answers, or to convergence"
             )
         if max_epochs is not None:
-            return Effort(epochs=whole_number(max_epochs, "max_epochs", NOT_NEGATIVE))
+            return FitBudget(epochs=whole_number(max_epochs, "max_epochs", NOT_NEGATIVE))
         if max_updates is not None:
-            return Effort(updates=whole_number(max_updates, "max_updates", NOT_NEGATIVE))
+            return FitBudget(updates=whole_number(max_updates, "max_updates", NOT_NEGATIVE))
         if self.config.initial_epochs is not None and not self._fitter.has_begun:
-            return Effort(epochs=self.config.initial_epochs)
-        return _TO_CONVERGENCE if self.config.converge else Effort(epochs=self.config.epochs)
+            return FitBudget(epochs=self.config.initial_epochs)
+        return _TO_CONVERGENCE if self.config.converge else FitBudget(epochs=self.config.epochs)
 
-    def _settle(self, dataset: PreferenceDataset, effort: Effort, progress: Progress | None) -> FitReport:
+    def _settle(self, dataset: PreferenceDataset, effort: FitBudget, progress: Progress | None) -> FitReport:
         """Settle what is read of each number, and fit as asked with that; see :meth:`fit`."""
         some = dataset.sample(_TRIED_ON)
         plain, even = self._untrained("plain"), self._untrained("even")
@@ -178,7 +178,7 @@ class RewardPredictor:
         seed = self._generator.initial_seed() % 2**32  # files from before may hold any
         return RewardPredictor(self.observation_space, self.action_space, settings, seed, str(self._device))
 
-    def _fit(self, dataset: PreferenceDataset, effort: Effort, progress: Progress | None) -> FitReport:
+    def _fit(self, dataset: PreferenceDataset, effort: FitBudget, progress: Progress | None) -> FitReport:
         """Fit the network as it is; see :meth:`fit`."""
         before = self._fitted_state()
         pairs = self._pairs(dataset)
@@ -398,7 +398,7 @@ class RewardPredictor:
             self._generator.set_state(generator)
             raise DataError(
                 "expected the state of a predictor with these --reward settings, got that of another "
-                f"({described(error)}): put back those it was made with"
+                f"({describe_exception(error)}): put back those it was made with"
             ) from error
 
     def _fitted_state(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from math import nan
 import torch
 from torch import Tensor
 
-from teacher.reward.fitting import Evaluation
+from teacher.reward.fitting import PairEvaluation
 from teacher.reward.loss import preference_loss
 from teacher.reward.pairs import Pairs
 
@@ -34,7 +34,7 @@ class FitReport:
         order_loss: mean loss of the held-out pairs of all members, their predicted returns multiplied by what
             makes it smallest, between 0.05 and 1.9: how well pairs are ordered, whether members are too sure
             of that or not.
-        diverged: the fit came to numbers that are none, and its last good parameters were kept.
+        diverged: the fit reached NaN or infinity, and the previous weights were kept.
         settled: in this fit it was settled that squares and logarithms are read.
         undecided: no answer that a member was fitted to prefers a side, so the predictor means nothing.
         doubt: what keeps the predictor from telling the steps of the answers apart; empty where all is well.
@@ -51,8 +51,32 @@ class FitReport:
     undecided: bool = False
     doubt: str = ""
 
+    @property
+    def scalars(self) -> dict[str, float]:
+        """The TensorBoard scalars of the fit, by tag."""
+        return {
+            "predictor/loss": self.loss,
+            "predictor/validation_loss": self.validation_loss,
+            "predictor/true_reward_loss": self.true_loss,
+            "predictor/accuracy": self.accuracy,
+        }
 
-def report_of(updates: int, evaluation: Evaluation, pairs: Pairs, noise: float) -> FitReport:
+    def problems(self, learning_rate: str) -> dict[str, str]:
+        """Return what to warn of, by topic.
+
+        Args:
+            learning_rate: how the reader sets it, such as ``--reward.learning_rate``.
+        """
+        diverged = f"reward fit diverged (NaN); kept the previous weights; try a smaller {learning_rate}"
+        told = {
+            "divergence": diverged if self.diverged else "",
+            "undecided": UNDECIDED if self.undecided else "",
+            "doubt": self.doubt,
+        }
+        return {about: text for about, text in told.items() if text}
+
+
+def report_of(updates: int, evaluation: PairEvaluation, pairs: Pairs, noise: float) -> FitReport:
     """The report of a fit to ``pairs``, which assumed ``noise`` in their labels."""
     true_returns = pairs.true_returns
     true_logits = true_returns[:, 0] - true_returns[:, 1]

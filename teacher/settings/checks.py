@@ -65,7 +65,7 @@ def refuse_all(settings: object, checks: Sequence[Check], prefix: str = "--") ->
         raise ConfigError("; ".join(text for _, text in said), refused=refused)
 
 
-def refuse_idle(settings: object, reasons: Mapping[str, str], prefix: str = "--") -> None:
+def reject_unused(settings: object, reasons: Mapping[str, str], prefix: str = "--") -> None:
     """Raise :class:`ConfigError` where a field is not as it is by default, although it does nothing here.
 
     Args:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from teacher.errors import ConfigError
-from teacher.files import written_whole
+from teacher.files import atomic_write
 from teacher.settings.addresses import site_checks
 from teacher.settings.checks import (
     BILLION,
@@ -27,8 +27,8 @@ from teacher.settings.checks import (
     refuse_all,
     refuse_newer,
 )
-from teacher.settings.options import REWARD_BEFORE, QueryConfig, RewardConfig, Stage, with_preset
-from teacher.settings.teachers import Manner
+from teacher.settings.options import REWARD_BEFORE, QueryConfig, RewardConfig, RunStage, with_preset
+from teacher.settings.teachers import ErrorModel
 
 Predictor = Literal["rl", "synth", "human"]
 AgentName = Literal["ppo", "trpo"]
@@ -190,7 +190,7 @@ class TeachConfig:
     device: Annotated[str, "torch device: cpu, cuda, cuda:1"] = "cpu"
     reward: Annotated[RewardConfig, "the reward predictor"] = field(default_factory=RewardConfig)
     queries: Annotated[QueryConfig, "the choice of pairs to ask about"] = field(default_factory=QueryConfig)
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[RunStage, ...] = ()
     """What the run was to come to before each time that it was extended; of a resumed run alone."""
 
     def __post_init__(self) -> None:
@@ -250,16 +250,16 @@ class TeachConfig:
         ]
 
     def _teacher_checks(self) -> list[Check]:
-        manner = self.manner  # which refuses what cannot be read
+        error_model = self.error_model  # which refuses what cannot be read
         return [
             (
                 "teacher",
-                self.predictor != "rl" or manner == Manner(),
+                self.predictor != "rl" or error_model == ErrorModel(),
                 "rl learns from the true reward, not from a teacher",
             ),
             (
                 "teacher",
-                self.predictor != "human" or not manner.errs,
+                self.predictor != "human" or not error_model.errs,
                 (
                     "with human only module:function, myopic:G or discount:G; labelers err by themselves, "
                     "scripted ones with python -m teacher.bots --teacher"
@@ -268,9 +268,9 @@ class TeachConfig:
         ]
 
     @property
-    def manner(self) -> Manner:
-        """How the teacher answers."""
-        return Manner.parse(self.teacher)
+    def error_model(self) -> ErrorModel:
+        """How the scripted teacher answers."""
+        return ErrorModel.parse(self.teacher)
 
     @property
     def num_pretrain_labels(self) -> int:
@@ -288,6 +288,18 @@ class TeachConfig:
     def warm(self) -> bool:
         """Whether the policy has learned something before the run begins."""
         return self.policy is not None or self.demonstrations is not None
+
+    @property
+    def make_kwargs(self) -> dict[str, Any]:
+        """Arguments of ``gymnasium.make`` and of this project's own wrappers."""
+        own = {
+            "max_episode_steps": self.max_episode_steps,
+            "fixed_horizon": self.fixed_horizon,
+            "obs_transform": self.obs_transform,
+        }
+        return named_values(self.env_kwargs) | {
+            name: value for name, value in own.items() if value is not None
+        }
 
     @property
     def slug(self) -> str:
@@ -354,7 +366,7 @@ def from_fields(fields: Mapping[str, Any]) -> TeachConfig:
         TypeError: a field is unknown.
     """
     parts = {name: kind(**fields[name]) for name, kind in PARTS.items() if name in fields}
-    stages = tuple(Stage(**stage) for stage in fields.get("stages", ()))
+    stages = tuple(RunStage(**stage) for stage in fields.get("stages", ()))
     return TeachConfig(**{**fields, **parts, "stages": stages})
 
 
@@ -378,7 +390,7 @@ def save_config(config: TeachConfig, run_id: uuid.UUID) -> None:
             data[name] = str(Path(data[name]).absolute())
     if config.storage is not None and "://" not in config.storage:
         data["storage"] = str(Path(config.storage).absolute())
-    with written_whole(config.run_dir / CONFIG_NAME) as file:
+    with atomic_write(config.run_dir / CONFIG_NAME) as file:
         file.write(json.dumps(data, indent=2).encode() + b"\n")
 
 

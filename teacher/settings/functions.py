@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from teacher.errors import ConfigError, described, one_line
+from teacher.errors import ConfigError, describe_exception, one_line
 
 
-def look_here_too() -> None:
+def add_cwd_to_path() -> None:
     """Let modules be found in the current folder as well, though behind what Python finds anyway."""
     if os.getcwd() not in sys.path and "" not in sys.path:  # noqa: PTH109 (sys.path holds strings)
         sys.path.append(os.getcwd())  # noqa: PTH109
@@ -25,11 +25,11 @@ def named_function(name: str, option: str = "") -> Callable[..., Any]:
     begin = f"{option}: " if option else ""
     if not module or not function:  # before a module is imported of which nothing is wanted
         raise ConfigError(f"{begin}expected module:function, got {one_line(name)}")
-    look_here_too()
+    add_cwd_to_path()
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     except (Exception, SystemExit) as error:  # a module may raise anything
-        raise ConfigError(f"{begin}cannot import {name}: {described(error)}") from error
+        raise ConfigError(f"{begin}cannot import {name}: {describe_exception(error)}") from error
     if not callable(found):
         raise ConfigError(f"{begin}expected a function, but {name} is {one_line(found)}")
     return found

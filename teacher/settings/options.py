@@ -38,7 +38,7 @@ _MOST_WEIGHTS = 200_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class RunStage:
     """What a run was to come to before it was extended.
 
     Attributes:

@@ -48,7 +48,7 @@ _EXCLUSIVE = (("noisy", "soft"), ("myopic", "discount"), ("myopic", "function"),
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manner:
+class ErrorModel:
     """How a teacher answers: one field for each part of the module's table, None where it is absent.
 
     Attributes:
@@ -72,7 +72,7 @@ class Manner:
         _require_fitting(parts, got=str(parts))
 
     @classmethod
-    def parse(cls, text: str, option: str = "--teacher") -> "Manner":
+    def parse(cls, text: str, option: str = "--teacher") -> "ErrorModel":
         """Read what an option, or an argument of that name, was given.
 
         Raises:
@@ -135,18 +135,18 @@ def _require_fitting(parts: Mapping[str, float | str], got: str) -> None:
 
 
 class Answerer:
-    """Answers pairs of returns in a manner.
+    """Answers pairs of returns as a scripted teacher does.
 
     The same seed and key give the same answer; with thresholds, if the same pairs came before.
 
     Args:
-        manner: how.
+        error_model: how it errs.
         seed: of the teacher's errors.
         seen: returns it has looked at before, oldest first.
     """
 
-    def __init__(self, manner: Manner, seed: int, seen: Iterable[float] = ()) -> None:
-        self._manner = manner
+    def __init__(self, error_model: ErrorModel, seed: int, seen: Iterable[float] = ()) -> None:
+        self._error_model = error_model
         self._seed = seed
         self._sizes = deque(map(abs, seen), maxlen=RETURNS_REMEMBERED)
 
@@ -158,18 +158,18 @@ class Answerer:
             second: of the other.
             key: tells this comparison from every other.
         """
-        manner = self._manner
+        error_model = self._error_model
         self._sizes.extend((abs(first), abs(second)))
         average = sum(self._sizes) / len(self._sizes)
-        if manner.skip is not None and max(first, second) < manner.skip * average:
+        if error_model.skip is not None and max(first, second) < error_model.skip * average:
             return None
-        if manner.equal is not None and abs(first - second) < manner.equal * average:
+        if error_model.equal is not None and abs(first - second) < error_model.equal * average:
             return 0.5
         # Not the built-in hash, which differs from process to process.
         chance = random.Random(f"{self._seed}/{key}")
-        strays = chance.random() >= preference(abs(first - second), manner.noisy or 0.0)
-        slips = chance.random() < (manner.mistake or 0.0)
-        value = preference(first - second, manner.soft or 0.0)
+        strays = chance.random() >= preference(abs(first - second), error_model.noisy or 0.0)
+        slips = chance.random() < (error_model.mistake or 0.0)
+        value = preference(first - second, error_model.soft or 0.0)
         return 1.0 - value if strays != slips else value
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from rich.console import Console
 
-from teacher.clips import ClipJob, ClipRenderer, Shot
+from teacher.clips import ClipJob, ClipRenderer, ClipSpec
 from teacher.datasets.dataset_card import FILE_NAME, check_folder, write_card
 from teacher.datasets.parquet import SIDES, Clips
 from teacher.datasets.preference_files import require_room_for_clips, save_preferences
@@ -80,7 +80,7 @@ def _filmed(run: SavedRun, console: Console) -> Iterator[Clips]:
 
         films = [
             renderer.submit(
-                ClipJob(Shot.of(segment), path(preference.uuid, side), run.task.fps, size=_CLIP_SIZE)
+                ClipJob(ClipSpec.of(segment), path(preference.uuid, side), run.task.fps, size=_CLIP_SIZE)
             )
             for preference in ledger.targets()
             for side, segment in zip(SIDES, (preference.first, preference.second), strict=True)

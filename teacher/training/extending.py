@@ -9,7 +9,7 @@ from typing import Any
 from teacher.data.checkpoint import CHECKPOINT_NAME, load_state, restoring
 from teacher.errors import ConfigError
 from teacher.settings.config import TeachConfig, load_config
-from teacher.settings.options import Stage
+from teacher.settings.options import RunStage
 
 GROWING: Mapping[str, str] = {"num_timesteps": "-t", "n_labels": "-l"}
 """The settings of a run that may grow, and their flags."""
@@ -41,7 +41,7 @@ def load_extended(run_dir: Path, wanted: Mapping[str, Any]) -> tuple[TeachConfig
         raise ConfigError(
             f"{said}; {config.run_dir} has made {step:,} steps already; give it more, such as -t {2 * step}"
         )
-    stage = Stage(num_timesteps=config.num_timesteps, n_labels=config.n_labels, step=step)
+    stage = RunStage(num_timesteps=config.num_timesteps, n_labels=config.n_labels, step=step)
     grown = dataclasses.replace(
         config,
         **wanted,

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from teacher.clips.encode import Frame, encode
-from teacher.clips.render import CLIP_SIZE, Shot, Stage, captured
+from teacher.clips.render import CLIP_SIZE, ClipSpec, ReplayRenderer, captured
 from teacher.data.segments import Segment, slice_of
 from teacher.envs.random_episodes import policy_trajectories
 from teacher.envs.trajectory import Trajectory
@@ -35,7 +35,7 @@ def play_episodes(run: SavedRun, count: int, seed: int, *, sampled: bool = False
     return sorted(islice(episodes, count), key=lambda episode: episode.true_return)
 
 
-def frames_of(shot: Shot, size: int = CLIP_SIZE) -> Iterator[Frame]:
+def frames_of(shot: ClipSpec, size: int = CLIP_SIZE) -> Iterator[Frame]:
     """A picture after each step of a shot.
 
     Raises:
@@ -45,7 +45,7 @@ def frames_of(shot: Shot, size: int = CLIP_SIZE) -> Iterator[Frame]:
     if shot.frames is not None:
         yield from captured(shot.frames)
         return
-    with contextlib.closing(Stage(shot.recipe.env_id, shot.recipe.kwargs, size)) as stage:
+    with contextlib.closing(ReplayRenderer(shot.recipe.env_id, shot.recipe.kwargs, size)) as stage:
         yield from stage.frames(shot)
 
 
@@ -71,7 +71,7 @@ def show(run: SavedRun, clip: Segment, path: Path, *, rewards: bool) -> str:
         DataError: the run has no predictor to ask for rewards.
         RenderError, StorageError: it cannot be drawn or written.
     """
-    frames = frames_of(Shot.of(clip))
+    frames = frames_of(ClipSpec.of(clip))
     if not rewards:
         encode(frames, path, run.task.fps, CLIP_SIZE)
         return ""

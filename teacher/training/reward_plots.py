@@ -15,8 +15,8 @@ from teacher.clips.encode import Frame, encode
 from teacher.data.segments import Segment
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import StorageError
-from teacher.extras import needed
-from teacher.files import written_whole
+from teacher.extras import require_extra
+from teacher.files import atomic_write
 from teacher.reward.correlation import rank_correlation
 from teacher.reward.predictor import RewardPredictor
 
@@ -93,7 +93,7 @@ def draw_rewards(path: str | Path, trace: RewardTrace, frames: Sequence[Frame], 
         StorageError: the file cannot be written.
     """
     path = Path(path)
-    figures = needed("matplotlib.figure", f"the picture {path}", "plots")
+    figures = require_extra("matplotlib.figure", f"the picture {path}", "plots")
     height, width = frames[0].shape[:2]
     strip = 0.9 * _WIDTH / _STRIP * height / width
     figure = figures.Figure(figsize=(_WIDTH, strip + 3.0), dpi=_DPI)
@@ -126,7 +126,7 @@ def draw_rewards(path: str | Path, trace: RewardTrace, frames: Sequence[Frame], 
     figure.text(0.08, 1 - 0.26 / (strip + 3.0), title, fontsize=12, color=_INK, weight="bold", va="center")
     figure.text(0.08, 1 - 0.48 / (strip + 3.0), trace.summary(), fontsize=9, color=_INK, va="center")
     try:
-        with written_whole(path) as file:
+        with atomic_write(path) as file:
             figure.savefig(file, format="png")
     except OSError as error:
         raise StorageError(f"cannot write the picture {path}: {error.strerror}") from error
@@ -139,7 +139,7 @@ def film_rewards(path: str | Path, trace: RewardTrace, frames: Iterable[Frame]) 
         ConfigError: matplotlib is not installed.
         RenderError: the film cannot be encoded or written.
     """
-    needed("matplotlib.figure", f"the film {path}", "plots")
+    require_extra("matplotlib.figure", f"the film {path}", "plots")
     moving = iter(frames)
     first = _enlarged(next(moving))
     height, width = first.shape[:2]
@@ -167,8 +167,8 @@ def _below(frame: Frame, panel: Frame, column: int) -> Frame:
 
 def _panel(trace: RewardTrace, width: int) -> tuple[Frame, list[int]]:
     """The axes of a film as an image, and the column of each step in it."""
-    figures = needed("matplotlib.figure", "a film of rewards", "plots")
-    canvas_of = needed("matplotlib.backends.backend_agg", "a film of rewards", "plots").FigureCanvasAgg
+    figures = require_extra("matplotlib.figure", "a film of rewards", "plots")
+    canvas_of = require_extra("matplotlib.backends.backend_agg", "a film of rewards", "plots").FigureCanvasAgg
     figure = figures.Figure(figsize=(width / _DPI, _PANEL_HEIGHT / _DPI), dpi=_DPI)
     axes = figure.add_axes((46 / width, 22 / _PANEL_HEIGHT, 1 - 56 / width, 1 - 42 / _PANEL_HEIGHT))
     _draw_curves(axes, trace)

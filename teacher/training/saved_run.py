@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from agents.on_policy import OnPolicyAgent
+from agents.base import Agent
 from teacher.data.checkpoint import CHECKPOINT_NAME, load_state, restoring
 from teacher.data.ledger import LEDGER_NAME, Ledger
 from teacher.data.preferences import PreferenceDataset
-from teacher.envs.tasks import TaskInfo, make_vector_env, task_of
+from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.errors import DataError
 from teacher.reward.predictor import RewardPredictor
-from teacher.settings.config import TeachConfig, load_config
-from teacher.training.run import make_agent, make_predictor
+from teacher.settings.config import RunSettings, TeachConfig, load_config
+from teacher.training.parts import make_agent, make_predictor
+from teacher.training.plan import RunPlan, task_of
 from teacher.training.warmstart import read_policy
 
 
@@ -34,14 +35,19 @@ class SavedRun:
     @cached_property
     def config(self) -> TeachConfig:
         """The run's settings, but for the device."""
-        return dataclasses.replace(load_config(self.folder)[0], device="cpu")
+        return self._settings.config
+
+    @cached_property
+    def _settings(self) -> RunSettings:
+        config, run_id = load_config(self.folder)
+        return RunSettings(dataclasses.replace(config, device="cpu"), run_id, resumed=True)
 
     @cached_property
     def task(self) -> TaskInfo:
         """Its environment. Raises :class:`EnvironmentUnsuitableError` where it is not registered here."""
         return task_of(self.config)
 
-    def load_agent(self) -> OnPolicyAgent:
+    def load_agent(self) -> Agent:
         """The agent with the policy that was saved last.
 
         Raises:
@@ -66,7 +72,7 @@ class SavedRun:
             raise DataError(
                 f"{self.folder} has no predictor yet; expected a run with -p synth or -p human that was saved"
             )
-        predictor = make_predictor(self.config, self.task)
+        predictor = make_predictor(RunPlan(self._settings, self.task))
         with restoring(path):
             predictor.load_state_dict(load_state(path)["teaching"]["predictor"])
         predictor.env_id = self.task.env_id

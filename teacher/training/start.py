@@ -15,18 +15,19 @@ from teacher.data.segment_pool import SegmentPool
 from teacher.envs.early_ends import LEAKS, fillings, told_early
 from teacher.envs.make import make_env
 from teacher.envs.random_episodes import check_replay, random_trajectories
-from teacher.envs.tasks import Examined, TaskInfo, examine, make_vector_env
+from teacher.envs.tasks import Examined, examine, make_vector_env
 from teacher.envs.transform import told_flattened
 from teacher.envs.trial import LIMIT, TRIAL_EPISODES, Trial, of_fixed_length, try_episodes, usual_length
-from teacher.errors import ConfigError, EnvironmentUnsuitableError, TeacherError, joined, noting
+from teacher.errors import ConfigError, EnvironmentUnsuitableError, TeacherError, collecting, join_errors
 from teacher.queries.judges import Value, goal_of
 from teacher.reward.devices import working_device
 from teacher.settings.addresses import require_own_address
 from teacher.settings.checks import named_values
 from teacher.settings.command import command_of
-from teacher.settings.config import CONFIG_NAME, TeachConfig
+from teacher.settings.config import CONFIG_NAME, RunSettings, TeachConfig
 from teacher.settings.variables import read_redis_url, require_token
-from teacher.training.run import make_agent, make_predictor, segment_length
+from teacher.training.parts import make_agent, make_predictor
+from teacher.training.plan import RunPlan
 from teacher.training.terminal import waiting
 from teacher.training.warmstart import WarmStart, read_warm_start
 
@@ -34,15 +35,12 @@ Tell = Callable[[int], None]
 _TRYING = "trying random episodes:"
 
 
-def check(
-    config: TeachConfig, console: Console, refused: ConfigError | None = None
-) -> tuple[TeachConfig, TaskInfo]:
+def check(settings: RunSettings, console: Console) -> RunPlan:
     """Look at everything that can be refused before a run directory exists.
 
     Args:
-        config: with what fits in the place of settings that do not.
+        settings: with what fits in the place of settings that do not.
         console: where it says what it does.
-        refused: those settings.
 
     Returns:
         The settings, with a segment length where random episodes are too short for the usual one; and what
@@ -52,6 +50,7 @@ def check(
         ConfigError, EnvironmentUnsuitableError, DataError, BehaviourError: in one line all that is refused,
             and the command that is not, where settings mend it.
     """
+    config, refused = settings.config, settings.refused
     problems: list[TeacherError] = [] if refused is None else [refused]
     for look in (
         lambda: working_device(config.device, "--device"),
@@ -59,11 +58,11 @@ def check(
         lambda: require_token(config.site_url),
         lambda: _require_place_of_site(config),
     ):
-        with noting(problems):
+        with collecting(problems):
             look()
     examined = trial = None
-    with noting(problems):
-        examined = examine(config)
+    with collecting(problems):
+        examined = examine(config.env_id, config.make_kwargs, captures=config.capture_frames)
         problems += examined.refusals
         if config.predictor != "rl" and not _goes_on(config):
             with waiting(console) as show:
@@ -74,11 +73,13 @@ def check(
         problems += _refused_limit(examined, trial)
         problems += _refused_episodes(config, examined, trial)
         fitted, notes = _with_segments(config, examined, trial)
-    task = None if examined is None else examined.found
-    if task is not None:
-        _check_task(fitted, task, problems)
-    if problems or task is None:
+    settings = dataclasses.replace(settings, config=fitted, refused=None)
+    plan = None if examined is None or examined.found is None else RunPlan(settings, examined.found)
+    if plan is not None:
+        _check_task(plan, problems)
+    if problems or plan is None:
         raise _all_of(problems, config, refused)
+    task = plan.task
     if config.predictor == "human" and not _has_render_workers(config):
         with waiting(console) as show:
             show("drawing a first clip")
@@ -87,12 +88,12 @@ def check(
         notes.append(told_flattened(task.flattened, task.observation_space))
     for note in notes:
         console.print(note, markup=False)
-    return fitted, task
+    return plan
 
 
 def _all_of(problems: list[TeacherError], config: TeachConfig, refused: ConfigError | None) -> TeacherError:
     """Make one error of all, with the whole command that works where a setting mends some."""
-    error = joined(problems)
+    error = join_errors(problems)
     if not error.remedy or (config.run_dir / CONFIG_NAME).exists():
         return error
     remedies = {} if refused is None else refused.remedy
@@ -108,26 +109,27 @@ def _all_of(problems: list[TeacherError], config: TeachConfig, refused: ConfigEr
     return type(error)(f"{error}; {', '.join(how)}: {command_of(config, changes)}", error.remedy)
 
 
-def _check_task(config: TeachConfig, task: TaskInfo, problems: list[TeacherError]) -> None:
+def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:
     """Look at what else the run meets in its environment."""
-    with noting(problems):
+    config, task = plan.config, plan.task
+    with collecting(problems):
         start = warm_start_of(config)
         if start is not None:
             with contextlib.closing(make_vector_env(task, 1, config.seed)) as envs:
                 start.check(make_agent(config, envs))
     if config.predictor == "human" and not task.captures:
-        with noting(problems):
+        with collecting(problems):
             check_replay(task, config.seed)
     if config.predictor == "rl":
         return
-    with noting(problems):
-        if config.manner.function is not None:
+    with collecting(problems):
+        if config.error_model.function is not None:
             goal = _goal(config)
             if not problems:  # else segments may not fit into any episode
-                _try_goal(goal, config, task)
-    with noting(problems):
+                _try_goal(goal, plan)
+    with collecting(problems):
         if config.network is not None:
-            make_predictor(dataclasses.replace(config, device="cpu"), task)
+            make_predictor(dataclasses.replace(plan, settings=_on_cpu(plan.settings)))
 
 
 def _require_place_of_site(config: TeachConfig) -> None:
@@ -144,7 +146,7 @@ def _has_render_workers(config: TeachConfig) -> bool:
 
 def warm_start_of(config: TeachConfig) -> WarmStart | None:
     """What the run begins from; nothing where it goes on from its own checkpoint."""
-    return None if _goes_on(config) else read_warm_start(config)
+    return None if _goes_on(config) else read_warm_start(config.policy, config.demonstrations)
 
 
 def _goes_on(config: TeachConfig) -> bool:
@@ -153,15 +155,20 @@ def _goes_on(config: TeachConfig) -> bool:
 
 def _goal(config: TeachConfig) -> Value:
     try:
-        return goal_of(config.manner)
+        return goal_of(config.error_model)
     except ConfigError as error:
         raise ConfigError(f"--teacher: {error}") from error
 
 
-def _try_goal(goal: Value, config: TeachConfig, task: TaskInfo) -> None:
+def _on_cpu(settings: RunSettings) -> RunSettings:
+    return dataclasses.replace(settings, config=dataclasses.replace(settings.config, device="cpu"))
+
+
+def _try_goal(goal: Value, plan: RunPlan) -> None:
     """Call a function of the user's with what it will meet: an episode, and a segment of it."""
-    pool = SegmentPool(segment_length(config, task), seed=config.seed)
-    for episode in random_trajectories(task, config.seed, num_envs=1):
+    seed = plan.config.seed
+    pool = SegmentPool(plan.segment_length, seed=seed)
+    for episode in random_trajectories(plan.task, seed, num_envs=1):
         goal(episode)
         if pool.extend([episode]):
             break

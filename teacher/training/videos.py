@@ -8,10 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from teacher.clips import ClipJob, ClipRenderer, Shot
-from teacher.envs.tasks import TaskInfo
+from teacher.clips import ClipJob, ClipRenderer, ClipSpec
 from teacher.envs.trajectory import Trajectory
-from teacher.settings.config import TeachConfig
 from teacher.training.terminal import waiting
 
 CLIPS_PER_RUN = 20
@@ -27,19 +25,24 @@ class EpisodeVideos:
     training goes on without.
 
     Args:
+        folder: where the videos go.
+        num_timesteps: steps of the whole run.
+        fps: frames per second; one frame is one step.
+        console: printed to.
         show: called with each video and its step when it is made, from another thread.
     """
 
     def __init__(
         self,
-        config: TeachConfig,
-        task: TaskInfo,
+        folder: Path,
+        num_timesteps: int,
+        fps: int,
         console: Console,
         show: Callable[[Path, int], None] | None = None,
     ) -> None:
-        self._folder = config.run_dir / "videos"
-        self._every = max(1, config.num_timesteps // CLIPS_PER_RUN)
-        self._fps = task.fps
+        self._folder = folder
+        self._every = max(1, num_timesteps // CLIPS_PER_RUN)
+        self._fps = fps
         self._console = console
         self._renderer = ClipRenderer(workers=1)
         self._clips: list[Future[Path]] = []
@@ -79,7 +82,7 @@ class EpisodeVideos:
         for clip in self._clips:
             clip.cancel()  # unless it is in the making, or made
         path = self._folder / f"step-{step:09d}.mp4"
-        clip = self._renderer.submit(ClipJob(Shot.of_episode(episode), path, self._fps))
+        clip = self._renderer.submit(ClipJob(ClipSpec.of_episode(episode), path, self._fps))
         told: Future[None] = Future()
         self._clips = [earlier for earlier in self._clips if not earlier.done()] + [clip]
         self._told = [earlier for earlier in self._told if not earlier.done()] + [told]

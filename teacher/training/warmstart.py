@@ -10,19 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from agents.base import Agent
 from agents.cloning import check_demonstrations, clone
 from agents.errors import AgentError
-from agents.on_policy import OnPolicyAgent
 from teacher.data.checkpoint import CHECKPOINT_NAME, State, load_state
 from teacher.data.demonstrations import Demonstrations, Split, draw_returns, load_demonstrations
-from teacher.errors import ConfigError, DataError, TeacherError, joined, noting
-from teacher.settings.config import TeachConfig
+from teacher.errors import ConfigError, DataError, TeacherError, collecting, join_errors
 from teacher.training.terminal import progress
 
 CLONING_EPOCHS = 300
 CLONING_PATIENCE = 10
 TRAIN_FRACTION = 0.8
-PICTURE_NAME = "demonstrations.png"
+PLOT_NAME = "demonstrations.png"
 
 
 @dataclass(frozen=True)
@@ -30,15 +29,18 @@ class WarmStart:
     """What a run begins from.
 
     Attributes:
+        policy_path: as given.
+        demonstrations_path: as given.
         policy: the state of an agent.
         demonstrations: to clone, after taking over the policy where there is one.
     """
 
-    config: TeachConfig
+    policy_path: str | None
+    demonstrations_path: str | None
     policy: State | None
     demonstrations: Demonstrations | None
 
-    def check(self, agent: OnPolicyAgent) -> None:
+    def check(self, agent: Agent) -> None:
         """Let an agent take over the policy, and see whether it could learn the demonstrations.
 
         Raises:
@@ -46,49 +48,55 @@ class WarmStart:
         """
         problems: list[TeacherError] = []
         if self.policy is not None:
-            with noting(problems), _named(f"--policy {self.config.policy}"):
+            with collecting(problems), _named(f"--policy {self.policy_path}"):
                 agent.load_policy(self.policy)
         if self.demonstrations is not None:
             pairs = self.demonstrations.obs, self.demonstrations.actions
-            with noting(problems), _named(f"--demonstrations {self.config.demonstrations}"):
+            with collecting(problems), _named(f"--demonstrations {self.demonstrations_path}"):
                 check_demonstrations(pairs, agent.normalizer.shape, agent.policy.head.space)
         if problems:
-            raise joined(problems)
+            raise join_errors(problems)
 
-    def give(self, agent: OnPolicyAgent, console: Console) -> None:
-        """Let an agent begin from it, and tell what came of it.
+    def give(self, agent: Agent, console: Console, seed: int, plot: Path) -> None:
+        """Let an agent begin from it, and print what came of it.
+
+        Args:
+            agent: takes the policy and clones the demonstrations.
+            console: printed to.
+            seed: of cloning.
+            plot: file for a plot of the returns of the demonstrations.
 
         Raises:
             DataError: the policy or the demonstrations are of another environment, or cannot be learned.
         """
         self.check(agent)  # it takes the policy
         if self.policy is not None:
-            console.print(f"Begins from the policy of {self.config.policy}")
+            console.print(f"Begins from the policy of {self.policy_path}")
         if self.demonstrations is not None:
-            with _named(f"--demonstrations {self.config.demonstrations}"):
-                _clone(agent, self.demonstrations, self.config.seed, console)
+            with _named(f"--demonstrations {self.demonstrations_path}"):
+                _clone(agent, self.demonstrations, seed, console)
             with contextlib.suppress(ConfigError):  # no matplotlib, no picture
-                draw_returns(self.demonstrations, self.config.run_dir / PICTURE_NAME)
+                draw_returns(self.demonstrations, plot)
 
 
-def read_warm_start(config: TeachConfig) -> WarmStart | None:
+def read_warm_start(policy_path: str | None, demonstrations_path: str | None) -> WarmStart | None:
     """Read what ``--policy`` and ``--demonstrations`` name; None where neither is given.
 
     Raises:
         DataError: files are missing or damaged; all of them are named.
     """
-    if not config.warm:
+    if policy_path is None and demonstrations_path is None:
         return None
     policy = demonstrations = None
     problems: list[TeacherError] = []
-    with noting(problems):
-        policy = None if config.policy is None else read_policy(Path(config.policy))
-    with noting(problems):
-        if config.demonstrations is not None:
-            demonstrations = load_demonstrations(Path(config.demonstrations))
+    with collecting(problems):
+        policy = None if policy_path is None else read_policy(Path(policy_path))
+    with collecting(problems):
+        if demonstrations_path is not None:
+            demonstrations = load_demonstrations(Path(demonstrations_path))
     if problems:
-        raise joined(problems)
-    return WarmStart(config, policy, demonstrations)
+        raise join_errors(problems)
+    return WarmStart(policy_path, demonstrations_path, policy, demonstrations)
 
 
 def read_policy(path: Path) -> State:
@@ -108,7 +116,7 @@ def read_policy(path: Path) -> State:
     return agent
 
 
-def _clone(agent: OnPolicyAgent, demonstrations: Demonstrations, seed: int, console: Console) -> None:
+def _clone(agent: Agent, demonstrations: Demonstrations, seed: int, console: Console) -> None:
     """Clone until nothing more is gained on the episodes held out; a single episode is cloned to the end."""
     single = len(demonstrations.episode_returns) == 1
     split = demonstrations.split(1 if single else TRAIN_FRACTION, seed=seed)

@@ -13,9 +13,9 @@ from gymnasium import spaces
 from gymnasium.wrappers import TransformObservation
 from numpy.typing import NDArray
 
-from teacher.clips import ClipJob, Shot
+from teacher.clips import ClipJob, ClipSpec
 from teacher.clips.encode import Frame, encode
-from teacher.clips.render import CLIP_SIZE, Stage, captured
+from teacher.clips.render import CLIP_SIZE, ReplayRenderer, captured
 from teacher.data.segments import Segment
 from teacher.envs.capture import jpeg
 from teacher.errors import ConfigError, RenderError
@@ -23,10 +23,10 @@ from teacher.reward.images import is_image_space
 from teacher.wrapper.recording import Source
 from teacher.wrapper.settings import WrapperConfig
 
-Way = Literal["replay", "observations", "pictures", "none"]
+Mode = Literal["replay", "observations", "pictures", "none"]
 
 
-class Films:
+class ClipSource:
     """Sees to it that a segment can be shown.
 
     An episode is played again in an environment that ``env_fn`` makes, in a thread of this process, where
@@ -34,7 +34,7 @@ class Films:
     where they are images, else those that the environment drew while it was stepped.
 
     Attributes:
-        way: which of these.
+        mode: which of these.
 
     Raises:
         ConfigError: people are to answer, and there is no way to show them anything.
@@ -43,31 +43,31 @@ class Films:
     def __init__(self, config: WrapperConfig, source: Source, can_draw: bool) -> None:
         """``can_draw``: whether the environment's ``render()`` returns pictures."""
         self._config, self._source = config, source
-        self.way: Way = "none"
+        self.mode: Mode = "none"
         if config.synthetic_prefs or not config.collect_prefs:
             pass
         elif config.env_fn is not None:
-            self.way = "replay"
+            self.mode = "replay"
         elif is_image_space(source.observation_space):
-            self.way = "observations"
+            self.mode = "observations"
         elif can_draw:
-            self.way = "pictures"
+            self.mode = "pictures"
         else:
             raise ConfigError(
                 "people need something to look at: pass env_fn, which makes the environment with "
                 "render_mode='rgb_array', or make this one so, or an obs_transform_func that gives images"
             )
-        self._stage: Stage | None = None
+        self._stage: ReplayRenderer | None = None
         self._closed = False
-        self._thread = ThreadPoolExecutor(1, "films")
+        self._thread = ThreadPoolExecutor(1, "clips")
 
     def can_show(self, segment: Segment) -> bool:
         """Whether a new segment may be asked about: pictures were taken of it, where it takes pictures."""
-        return self.way != "pictures" or segment.frames is not None
+        return self.mode != "pictures" or segment.frames is not None
 
     def showable(self, segment: Segment) -> Segment:
         """A segment as it is asked about."""
-        if self.way != "observations":
+        if self.mode != "observations":
             return segment
         return replace(segment, frames=tuple(jpeg(self._shown(one)) for one in segment.next_observations))
 
@@ -77,7 +77,7 @@ class Films:
 
     def frames(self, segment: Segment) -> "Future[list[Frame]]":
         """Begin with the pictures of a segment that is asked about."""
-        return self._thread.submit(self._frames, Shot.of(segment))
+        return self._thread.submit(self._frames, ClipSpec.of(segment))
 
     def close(self) -> None:
         """Stop after the clip that is being made."""
@@ -89,13 +89,13 @@ class Films:
         encode(self._frames(job.shot), job.path, job.fps, job.size)
         return job.path
 
-    def _frames(self, shot: Shot) -> list[Frame]:
+    def _frames(self, shot: ClipSpec) -> list[Frame]:
         if self._closed:
             raise RenderError("the wrapper was closed before the clip was done")
         if shot.frames is not None:
             return list(captured(shot.frames))
         if self._stage is None:
-            self._stage = Stage(self._source.env_id, {}, CLIP_SIZE, self._make)
+            self._stage = ReplayRenderer(self._source.env_id, {}, CLIP_SIZE, self._make)
         try:
             return list(self._stage.frames(shot))
         except BaseException:

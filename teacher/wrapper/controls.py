@@ -1,4 +1,4 @@
-"""What the wrappers of one environment and of several have in common: a tutor behind them, and controls."""
+"""What the wrappers of one environment and of several have in common: a trainer behind them, and controls."""
 
 import contextlib
 import logging
@@ -24,19 +24,19 @@ from teacher.errors import (
     EnvironmentUnsuitableError,
     RenderError,
     TeacherError,
-    described,
-    joined,
-    noting,
+    collecting,
+    describe_exception,
+    join_errors,
     one_line,
 )
 from teacher.reward.devices import working_device
 from teacher.reward.predictor import RewardPredictor
-from teacher.wrapper.fitting import fitted
+from teacher.wrapper.episode_check import fit_to_environment
 from teacher.wrapper.processes import ONE_PREDICTOR, require_own_agent
 from teacher.wrapper.recording import Source
 from teacher.wrapper.replay import ReplayFormat
 from teacher.wrapper.settings import WrapperConfig, read_settings
-from teacher.wrapper.tutor import Tutor
+from teacher.wrapper.trainer import PreferenceTrainer
 
 Space = spaces.Space[Any]
 
@@ -48,7 +48,7 @@ _log = logging.getLogger("teacher.wrapper")
 class Controls:
     """The methods by which a program controls learning from preferences, whatever it wraps."""
 
-    _tutor: Tutor
+    _trainer: PreferenceTrainer
     _wants_prediction: bool
 
     def __reduce__(self) -> Any:
@@ -59,19 +59,19 @@ class Controls:
         )
 
     @property
-    def tutor(self) -> Tutor:
+    def trainer(self) -> PreferenceTrainer:
         """What asks and learns."""
-        return self._tutor
+        return self._trainer
 
     @property
     def using_reward_from_predictor(self) -> bool:
         """Whether ``step`` returns predicted rewards now."""
-        return self._wants_prediction and self._tutor.predictor is not None
+        return self._wants_prediction and self._trainer.predictor is not None
 
     @property
     def address(self) -> str:
         """Where people label; empty where nobody does."""
-        return self._tutor.address
+        return self._trainer.address
 
     def switch_to_true_reward(self) -> None:
         """Return the environment's own reward from the next step on, until switched back."""
@@ -83,7 +83,7 @@ class Controls:
         Raises:
             DataError: there is no predictor yet, and none has to come.
         """
-        if self._tutor.predictor is None and not self._tutor.config.predicts:
+        if self._trainer.predictor is None and not self._trainer.config.predicts:
             raise DataError(
                 "there is no reward predictor and none is trained: pass train_reward or "
                 "pretrained_reward_predictor_dir"
@@ -96,7 +96,7 @@ class Controls:
         Raises:
             DataError: there is none yet.
         """
-        return self._tutor.save_preferences()
+        return self._trainer.save_preferences()
 
     def save_reward_predictor(self) -> Path:
         """Write the predictor that is used now among its checkpoints in ``log_dir``; the file.
@@ -104,12 +104,12 @@ class Controls:
         Raises:
             DataError: there is none yet.
         """
-        return self._tutor.save_predictor()
+        return self._trainer.save_predictor()
 
     @property
     def predictor(self) -> RewardPredictor | None:
         """What rewards are predicted with now, another object whenever it was trained on; None before."""
-        return self._tutor.predictor
+        return self._trainer.predictor
 
     def relabel(self, buffer: Any, *, scaled_actions: bool = True) -> int:
         """Give all steps in a replay buffer of Stable-Baselines3 the rewards that are predicted for them now.
@@ -133,11 +133,11 @@ class Controls:
         """
         if (predictor := self.predictor) is None:
             raise DataError(
-                f"there is no reward predictor yet, only {self._tutor.answers} of "
-                f"{self._tutor.config.n_initial_prefs} answers to train one; relabel later"
+                f"there is no reward predictor yet, only {self._trainer.answers} of "
+                f"{self._trainer.config.n_initial_prefs} answers to train one; relabel later"
             )
         spaces = _single_spaces(self.env)  # type: ignore[attr-defined]  # of the wrapper that this is part of
-        transform = self._tutor.config.obs_transform_func
+        transform = self._trainer.config.obs_transform_func
         return ReplayFormat(*spaces, transform, scaled_actions).relabel(buffer, predictor)
 
     def answer(self, count: int | None = None) -> int:
@@ -146,7 +146,7 @@ class Controls:
         Raises:
             ConfigError: answers are given elsewhere.
         """
-        return self._tutor.answer(count)
+        return self._trainer.answer(count)
 
 
 def _single_spaces(env: Any) -> tuple[Space, Space]:
@@ -155,8 +155,10 @@ def _single_spaces(env: Any) -> tuple[Space, Space]:
     return observations, getattr(env, "single_action_space", env.action_space)
 
 
-def begin(env: Any, network: Any, settings: Mapping[str, Any], env_id: str, can_draw: bool) -> Tutor:
-    """The tutor that keyword arguments ask for, of an environment's single spaces."""
+def begin(
+    env: Any, network: Any, settings: Mapping[str, Any], env_id: str, can_draw: bool
+) -> PreferenceTrainer:
+    """The trainer that keyword arguments ask for, of an environment's single spaces."""
     config = read_settings(settings)
     require_own_agent(config)
     working_device(config.device)  # before a folder is made
@@ -168,16 +170,16 @@ def begin(env: Any, network: Any, settings: Mapping[str, Any], env_id: str, can_
     if config.obs_transform_func is None and is_of_parts(observations) and are_numbers(observations):
         config = replace(config, obs_transform_func=Flattened(observations))
     problems: list[TeacherError] = []
-    with noting(problems):
+    with collecting(problems):
         seen = transformed_space(observations, config.obs_transform_func, lambda: make_again(env))
-    with noting(problems):
-        episodes = fitted(config, env, env_id, fps)
+    with collecting(problems):
+        episodes = fit_to_environment(config, env, env_id, fps)
     if problems:
-        raise joined(problems)
+        raise join_errors(problems)
     if isinstance(config.obs_transform_func, Flattened):
         _log.warning(told_flattened(observations, seen))
     source = Source(env_id, seen, actions, replayable=config.env_fn is not None, fps=fps)
-    return Tutor(episodes, source, can_draw, network)
+    return PreferenceTrainer(episodes, source, can_draw, network)
 
 
 def is_of_parts(space: Space) -> bool:
@@ -211,7 +213,9 @@ def transformed_space(
     try:
         made = _made_of_one(space, function, make)
     except Exception as error:  # it may raise anything
-        raise ConfigError(f"obs_transform_func failed on an observation: {described(error)}") from error
+        raise ConfigError(
+            f"obs_transform_func failed on an observation: {describe_exception(error)}"
+        ) from error
     if made.dtype.kind not in "fiub":
         raise EnvironmentUnsuitableError(
             f"obs_transform_func made {made.dtype} of an observation; expected an array of numbers"

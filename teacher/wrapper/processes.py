@@ -19,32 +19,32 @@ _open: WeakValueDictionary[str, Any] = WeakValueDictionary()
 
 
 class _Learner(Protocol):
-    """A tutor."""
+    """A trainer."""
 
     name: str
     config: WrapperConfig
 
 
 def find_open(name: str | None) -> Any:
-    """The tutor of that name, where it is in this process and not closed, else None."""
+    """The trainer of that name, where it is in this process and not closed, else None."""
     return None if name is None else _open.get(name)
 
 
-def note_open(tutor: _Learner) -> None:
-    """One more tutor; warn where another trains a predictor in this process, perhaps for the same agent."""
+def note_open(trainer: _Learner) -> None:
+    """One more trainer; warn where another trains a predictor in this process, perhaps for the same agent."""
     others = [str(other.config.logs) for other in _open.values() if other.config.train_reward]
-    if others and tutor.config.train_reward:
+    if others and trainer.config.train_reward:
         _log.warning(
             "another wrapper of this process, with the log_dir %s, trains a predictor of its own; where the "
             "environments of both are one agent's, make this one by first.beside(env)",
             others[0],
         )
-    _open[tutor.name] = tutor
+    _open[trainer.name] = trainer
 
 
-def note_closed(tutor: _Learner) -> None:
-    """One tutor less."""
-    _open.pop(tutor.name, None)
+def note_closed(trainer: _Learner) -> None:
+    """One trainer less."""
+    _open.pop(trainer.name, None)
 
 
 def require_own_agent(config: WrapperConfig) -> None:

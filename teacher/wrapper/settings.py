@@ -12,7 +12,7 @@ from teacher.errors import ConfigError
 from teacher.labeling.people import SiteOptions
 from teacher.queries.judges import Judge
 from teacher.queries.schedules import LabelSchedule
-from teacher.settings.checks import COUNT, SEED, Check, Fits, check_fields, refuse_all, refuse_idle
+from teacher.settings.checks import COUNT, SEED, Check, Fits, check_fields, refuse_all, reject_unused
 from teacher.settings.options import QueryConfig, RewardConfig
 
 People = Literal["site", "terminal", "notebook"]
@@ -142,8 +142,8 @@ class WrapperConfig:
     def __post_init__(self) -> None:
         check_fields(self, prefix="")
         refuse_all(self, self._checks(), prefix="")
-        refuse_idle(self.reward, _IDLE_REWARD, "reward.")
-        refuse_idle(self.queries, _IDLE_QUERIES, "queries.")
+        reject_unused(self.reward, _IDLE_REWARD, "reward.")
+        reject_unused(self.queries, _IDLE_QUERIES, "queries.")
 
     def _checks(self) -> list[Check]:
         return [

@@ -20,10 +20,10 @@ from teacher.wrapper.controls import (
 )
 from teacher.wrapper.processes import find_open
 from teacher.wrapper.recording import SegmentRecorder, Step
-from teacher.wrapper.tutor import Tutor
+from teacher.wrapper.trainer import PreferenceTrainer
 
 SAME_AS = "same_as"
-"""A further argument, in the ``spec`` alone: which tutor to use, where that is still open."""
+"""A further argument, in the ``spec`` alone: which trainer to use, where that is still open."""
 _MAX_BESIDE = 1024  # environments of one agent; each has its own share of all seeds
 
 
@@ -57,21 +57,21 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
 
     def __init__(self, env: gym.Env[Any, Any], reward_predictor_network: Any = None, **settings: Any) -> None:
         super().__init__(env)
-        tutor: Tutor | None = find_open(settings.pop(SAME_AS, None))
-        if tutor is None:
+        trainer: PreferenceTrainer | None = find_open(settings.pop(SAME_AS, None))
+        if trainer is None:
             env_id = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
             can_draw = env.render_mode == "rgb_array"
-            tutor = begin(env, reward_predictor_network, settings, env_id, can_draw)
-        again = {"reward_predictor_network": reward_predictor_network, **settings, SAME_AS: tutor.name}
+            trainer = begin(env, reward_predictor_network, settings, env_id, can_draw)
+        again = {"reward_predictor_network": reward_predictor_network, **settings, SAME_AS: trainer.name}
         RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **again)
-        self._join(tutor)
+        self._join(trainer)
 
     @classmethod
     def _of(cls, env: gym.Env[Any, Any], first: "HumanPreferencesEnvWrapper") -> "HumanPreferencesEnvWrapper":
         wrapper = cls.__new__(cls)
         gym.Wrapper.__init__(wrapper, env)
         RecordConstructorArgs.__init__(wrapper, _disable_deepcopy=True, **first._saved_kwargs)
-        wrapper._join(first._tutor)
+        wrapper._join(first._trainer)
         return wrapper
 
     def beside(self, env: gym.Env[Any, Any]) -> "HumanPreferencesEnvWrapper":
@@ -88,51 +88,53 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
             )
         return self._of(env, self)
 
-    def _join(self, tutor: Tutor) -> None:
-        self._tutor = tutor
-        number = tutor.join()
-        self._wants_prediction = tutor.config.predicts
+    def _join(self, trainer: PreferenceTrainer) -> None:
+        self._trainer = trainer
+        number = trainer.join()
+        self._wants_prediction = trainer.config.predicts
         self._closed = False
-        random = np.random.default_rng([tutor.config.seed, number])
-        self._recorder = SegmentRecorder(tutor.source, tutor.config.segment_steps, random)
-        self._seeds: Iterator[int] = episode_seeds([tutor.config.seed], number, _MAX_BESIDE)
+        entropy = [trainer.config.seed, number]
+        self._recorder = SegmentRecorder(
+            trainer.source, trainer.config.segment_steps, np.random.default_rng(entropy)
+        )
+        self._seeds: Iterator[int] = episode_seeds([trainer.config.seed], number, _MAX_BESIDE)
         self._observation: Any = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Reset; where clips are made by replaying, without a seed to one of this wrapper's own."""
-        if self._tutor.source.replayable and seed is None:
+        if self._trainer.source.replayable and seed is None:
             seed = next(self._seeds)
         observation, info = self.env.reset(seed=seed, options=options)
-        self._observation = self._tutor.transform(observation)
+        self._observation = self._trainer.transform(observation)
         self._recorder.begin(self._observation, seed)
-        if options and self._tutor.source.replayable:
+        if options and self._trainer.source.replayable:
             self._recorder.leave()  # how it began could not be repeated
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Step; predicted rewards where there are any, ``info["true_reward"]`` is the environment's own."""
-        tutor = self._tutor
+        trainer = self._trainer
         executed = np.array(
             action, self.action_space.dtype
         )  # a copy: an environment may write into its action
-        action = executed.copy()[()] if tutor.source.replayable else action
+        action = executed.copy()[()] if trainer.source.replayable else action
         before = np.array(self._observation)  # a copy: an environment may write into what it returned
         observation, reward, terminated, truncated, info = self.env.step(action)
-        self._observation = tutor.transform(observation)
-        tutor.steps += 1
-        frame = jpeg(drawn(self.env)) if tutor.wants_films else None
+        self._observation = trainer.transform(observation)
+        trainer.steps += 1
+        frame = jpeg(drawn(self.env)) if trainer.wants_frames else None
         true = float(reward)
         step = Step(executed, self._observation, true, terminated, truncated, frame)
-        tutor.give(self._recorder.add(step))
+        trainer.give(self._recorder.add(step))
         if terminated or truncated:
-            tutor.episodes.note(self._recorder.steps, terminated=terminated)
-        predictor = tutor.predictor
+            trainer.episodes.note(self._recorder.steps, terminated=terminated)
+        predictor = trainer.predictor
         if not self._wants_prediction:
             reward = true
         elif predictor is None:
-            reward = reward_before_predictor(tutor.config, true)
+            reward = reward_before_predictor(trainer.config, true)
         else:
             batch = (np.asarray(one)[None] for one in (before, executed, self._observation, terminated))
             reward = float(predict(predictor, *batch)[0])
@@ -156,6 +158,6 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
             return
         self._closed = True
         try:
-            self._tutor.leave()
+            self._trainer.leave()
         finally:
             self.env.close()

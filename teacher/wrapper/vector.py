@@ -60,13 +60,15 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
         super().__init__(env)
         env_id = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
         can_draw = env.render_mode == "rgb_array"
-        self._tutor = tutor = begin(env, reward_predictor_network, settings, env_id, can_draw)
-        tutor.join()
-        self._wants_prediction = tutor.config.predicts
+        self._trainer = trainer = begin(env, reward_predictor_network, settings, env_id, can_draw)
+        trainer.join()
+        self._wants_prediction = trainer.config.predicts
         self._released = False
         self._recorders = [
             SegmentRecorder(
-                tutor.source, tutor.config.segment_steps, np.random.default_rng([tutor.config.seed, index])
+                trainer.source,
+                trainer.config.segment_steps,
+                np.random.default_rng([trainer.config.seed, index]),
             )
             for index in range(self.num_envs)
         ]
@@ -85,9 +87,9 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all; predicted rewards where there are any, ``infos["true_reward"]`` the environments' own."""
-        tutor = self._tutor
+        trainer = self._trainer
         executed = np.array(actions, self.action_space.dtype)
-        actions = executed.copy() if tutor.source.replayable else actions
+        actions = executed.copy() if trainer.source.replayable else actions
         before = [np.array(one) for one in self._observations]  # copies: environments may write into them
         observations, true, terminated, truncated, infos = self.env.step(actions)
         real = ~self._ended if self._mode is AutoresetMode.NEXT_STEP else np.ones_like(self._ended)
@@ -96,9 +98,9 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
         after = list(first)
         if self._mode is AutoresetMode.SAME_STEP:  # what came begins the next episode
             for index in ended.nonzero()[0]:
-                after[index] = tutor.transform(infos["final_obs"][index])
-        tutor.steps += int(real.sum())
-        frames: Any = drawn(self.env) if tutor.wants_films else None
+                after[index] = trainer.transform(infos["final_obs"][index])
+        trainer.steps += int(real.sum())
+        frames: Any = drawn(self.env) if trainer.wants_frames else None
         segments: list[Segment] = []
         for index in real.nonzero()[0].tolist():
             flags = bool(terminated[index]), bool(truncated[index])
@@ -106,8 +108,8 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
             step = Step(executed[index], after[index], float(true[index]), *flags, frame)
             segments += self._recorders[index].add(step)
             if ended[index]:
-                tutor.episodes.note(self._recorders[index].steps, terminated=bool(terminated[index]))
-        tutor.give(segments)
+                trainer.episodes.note(self._recorders[index].steps, terminated=bool(terminated[index]))
+        trainer.give(segments)
         self._observations = first
         if self._mode is not AutoresetMode.DISABLED:
             self._begin(ended if self._mode is AutoresetMode.SAME_STEP else ~real, infos)
@@ -119,18 +121,18 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
     def _rewards(
         self, true: Any, before: list[Any], actions: Any, after: list[Any], terminated: Any
     ) -> NDArray[np.float64]:
-        predictor = self._tutor.predictor
+        predictor = self._trainer.predictor
         if not self._wants_prediction:
             return np.asarray(true, np.float64)
         if predictor is None:
-            return np.asarray(reward_before_predictor(self._tutor.config, true), np.float64)
+            return np.asarray(reward_before_predictor(self._trainer.config, true), np.float64)
         return predict(predictor, np.stack(before), actions, np.stack(after), np.asarray(terminated))
 
     def _begin(self, mask: NDArray[np.bool_], infos: dict[str, Any]) -> None:
         """Begin episodes where ``mask`` says, with the observations that came last."""
         for index in np.asarray(mask).nonzero()[0].tolist():
             seed = None
-            if self._tutor.source.replayable:
+            if self._trainer.source.replayable:
                 if not infos.get(f"_{SEED_KEY}", np.zeros(self.num_envs, np.bool_))[index]:
                     raise ConfigError(
                         "env_fn: the seeds of these environments' resets are not known; make them by "
@@ -142,7 +144,7 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
     def _each(self, observations: Any) -> list[Any]:
         """One for each environment, as segments hold them."""
         each: Iterator[Any] = iterate(self.observation_space, observations)
-        return [self._tutor.transform(one) for one in each]
+        return [self._trainer.transform(one) for one in each]
 
     def start_segment_collection(self) -> None:
         """Ask about what is done from now on."""
@@ -164,6 +166,6 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
             return
         self._released = True
         try:
-            self._tutor.leave()
+            self._trainer.leave()
         finally:
             super().close(**kwargs)

@@ -143,8 +143,8 @@ def test_reinforcement_learning_goes_on_from_the_cloned_weights(
     """Also where the gradient step keeps the parameters in an array of its own."""
     make, demonstrations = case
     trained = []
-    for fuse in (True, False):
-        agent = make(fuse=fuse, dtype=torch.float64)
+    for allow_numpy in (True, False):
+        agent = make(allow_numpy=allow_numpy, dtype=torch.float64)
         clone(agent, demonstrations, n_epochs=3)
         rollout = agent.collect()
         agent.update(rollout, rollout.rewards)

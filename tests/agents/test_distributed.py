@@ -72,7 +72,7 @@ def test_all_ranks_are_the_same_to_the_last_bit(ranks: list[Results]) -> None:
 
 
 def test_ranks_have_different_episodes_that_end(alone: Results, ranks: list[Results]) -> None:
-    for name in ("fused-box/own_valid", "fused-discrete/own_valid"):
+    for name in ("numpy-box/own_valid", "numpy-discrete/own_valid"):
         first, second = (rank[name] for rank in ranks)
         assert (first != second).any()
         np.testing.assert_array_equal(first + second, alone[name])

@@ -73,13 +73,13 @@ def test_a_restored_agent_continues_identically(normalize_rewards: bool) -> None
         assert torch.equal(value, restored.policy.state_dict()[name]), name
 
 
-@pytest.mark.parametrize("fuse", [False, True])
+@pytest.mark.parametrize("allow_numpy", [False, True])
 @pytest.mark.parametrize(("algorithm", "config"), [(PPO, PPOConfig), (TRPO, TRPOConfig)])
 def test_an_update_that_diverges_is_refused_and_leaves_the_policy_as_it_was(
-    algorithm: type[PPO | TRPO], config: type[PPOConfig | TRPOConfig], fuse: bool
+    algorithm: type[PPO | TRPO], config: type[PPOConfig | TRPOConfig], allow_numpy: bool
 ) -> None:
     envs = SyncVectorEnv([lambda: gymnasium.make("Pendulum-v1", max_episode_steps=20)] * 2)
-    agent = algorithm(envs, config(num_steps=32, minibatch_size=16), 0, fuse=fuse)  # type: ignore[arg-type]
+    agent = algorithm(envs, config(num_steps=32, minibatch_size=16), 0, allow_numpy=allow_numpy)  # type: ignore[arg-type]
     iterate(agent, 1)
     rollout, before = agent.collect(), agent.state_dict()
     with (
@@ -92,7 +92,7 @@ def test_an_update_that_diverges_is_refused_and_leaves_the_policy_as_it_was(
     after = agent.state_dict()
     for part in ("policy", "normalizer"):
         np.testing.assert_equal(after[part], before[part])
-    algorithm(envs, agent.config, 1, fuse=fuse).load_state_dict(after)  # type: ignore[arg-type]
+    algorithm(envs, agent.config, 1, allow_numpy=allow_numpy).load_state_dict(after)  # type: ignore[arg-type]
     iterate(agent, 1)
 
 

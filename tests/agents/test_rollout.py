@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from agents.errors import NonFiniteError
-from agents.rollout import Rollout, generalized_advantages, require_finite
+from agents.rollout import Batch, Rollout, generalized_advantages, require_finite
 
 GAMMA, LAMBDA = 0.9, 0.8
 
@@ -115,3 +115,17 @@ def test_a_value_that_is_not_finite_is_named_with_its_place(value: float) -> Non
     array[2, 1] = value
     with pytest.raises(NonFiniteError, match=r"Expected finite rewards, got -?(nan|inf) at \(2, 1\)"):
         require_finite("rewards", array)
+
+
+def test_minibatches_hold_every_transition_once_and_have_nearly_one_size() -> None:
+    advantages = np.arange(89.0)
+    batch = Batch._make([*[advantages] * 6, np.ones(89, bool)])
+    minibatches = list(batch.minibatches(7, np.random.default_rng(0)))
+    sizes = {minibatch.size for minibatch in minibatches}
+    assert min(sizes) >= 7
+    assert max(sizes) - min(sizes) <= 1
+    seen = np.concatenate([minibatch.advantages for minibatch in minibatches])
+    assert sorted(seen) == advantages.tolist()
+    assert seen.tolist() != advantages.tolist()
+    for minibatch in minibatches:
+        np.testing.assert_array_equal(minibatch.advantages, minibatch.returns)

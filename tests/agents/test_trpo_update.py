@@ -1,6 +1,5 @@
 """What one update of TRPO does: against sb3-contrib, an explicit Hessian and numpy's solver."""
 
-import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,14 +15,9 @@ from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.batch import Batch
-from agents.distributed import ALONE
-from agents.flat import FlatParameters
-from agents.fused_trpo import FusedSurrogate
-from agents.policy import GaussianHead, TanhActorCritic, action_head
+from agents.policy import GaussianHead, action_head
 from agents.rollout import Rollout
-from agents.tanh_network import TanhNetwork
-from agents.trpo import TRPO, TorchSurrogate, TRPOConfig, conjugate_gradient, fisher_product
+from agents.trpo import TRPO, TRPOConfig, conjugate_gradient, fisher_product
 
 NUM_STEPS, NUM_ENVS = 64, 2
 MakeRollout = Callable[[TRPO], Rollout]
@@ -33,10 +27,10 @@ def parameters(agent: TRPO) -> dict[str, NDArray[Any]]:
     return {name: value.numpy().copy() for name, value in agent.policy.state_dict().items()}
 
 
-def make_agent(env_id: str, *, fuse: bool = True, **settings: Any) -> TRPO:
+def make_agent(env_id: str, *, allow_numpy: bool = True, **settings: Any) -> TRPO:
     envs = SyncVectorEnv([lambda: gymnasium.make(env_id)] * NUM_ENVS)
     config = TRPOConfig(num_steps=NUM_STEPS, minibatch_size=32, **settings)
-    return TRPO(envs, config, seed=0, dtype=torch.float64, fuse=fuse)
+    return TRPO(envs, config, seed=0, dtype=torch.float64, allow_numpy=allow_numpy)
 
 
 def action_dimensions(agent: TRPO) -> int:
@@ -66,12 +60,16 @@ def sb3_model(agent: TRPO, env_id: str) -> Any:
     )
 
 
-@pytest.mark.parametrize("fuse", [True, False])
+@pytest.mark.parametrize("allow_numpy", [True, False])
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "CartPole-v1", "Reacher-v5"])
 def test_an_update_gives_the_parameters_that_sb3_contrib_gives(
-    env_id: str, fuse: bool, made_up_rollout: MakeRollout, sb3_twin: Any, monkeypatch: pytest.MonkeyPatch
+    env_id: str,
+    allow_numpy: bool,
+    made_up_rollout: MakeRollout,
+    sb3_twin: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    agent = make_agent(env_id, fuse=fuse)
+    agent = make_agent(env_id, allow_numpy=allow_numpy)
     rollout = made_up_rollout(agent)
     before = parameters(agent)
     reference = sb3_twin(sb3_model(agent, env_id), agent)
@@ -89,38 +87,6 @@ def test_an_update_gives_the_parameters_that_sb3_contrib_gives(
     assert metrics["line_search_success"] == 1.0
 
 
-@pytest.mark.parametrize("space", [Box(-1, 1, (3,), np.float32), Discrete(4)])
-def test_the_surrogate_by_hand_is_that_of_torch(space: Any) -> None:
-    """Objective, gradient and a Fisher product at some parameters; objective and divergence at others."""
-    rng, size = np.random.default_rng(0), 50
-    policy = TanhActorCritic(5, space, torch.Generator().manual_seed(0)).double()
-    for parameter in policy.parameters():
-        parameter.data += torch.from_numpy(0.2 * rng.normal(size=parameter.shape))
-    actions = rng.integers(4, size=size) if isinstance(space, Discrete) else rng.normal(size=(size, 3))
-    numbers = rng.normal(size=(4, size))
-    arrays = Batch._make([rng.normal(size=(size, 5)), actions, *numbers, np.ones(size, bool)])
-    tensors = Batch._make([*map(torch.from_numpy, arrays[:-1]), arrays.own])
-    # The parameters of the distribution come last in torch, and first by hand.
-    own = sum(parameter.numel() for parameter in policy.head.parameters())
-    direction = 0.1 * rng.normal(size=own + sum(parameter.numel() for parameter in policy.actor.parameters()))
-
-    by_torch = TorchSurrogate(policy, damping=0.1, ent_coef=0.3)
-    objective, gradient, fisher = by_torch.linearize(tensors, ALONE)
-    product, origin = fisher(torch.from_numpy(direction)), by_torch.parameters()
-    there = by_torch.at(origin + torch.from_numpy(direction))
-    by_torch.at(origin)
-
-    by_hand = FusedSurrogate(policy, damping=0.1, ent_coef=0.3)
-    fused_objective, fused_gradient, fused_fisher = by_hand.linearize(arrays, ALONE)
-    fused_direction = np.roll(direction, own)
-    assert fused_objective == pytest.approx(objective, rel=1e-12)
-    for found, expected in ((fused_gradient, gradient), (fused_fisher(fused_direction), product)):
-        np.testing.assert_allclose(np.roll(found, -own), expected.numpy(), rtol=1e-9, atol=1e-12)
-        assert abs(expected).min() < 1e-3 < abs(expected).max()
-    assert by_hand.at(by_hand.parameters() + fused_direction) == pytest.approx(there, rel=1e-12)
-    assert min(map(abs, there)) > 1e-4
-
-
 def test_a_step_that_does_not_improve_leaves_the_policy_as_it_was(
     made_up_rollout: MakeRollout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,11 +102,11 @@ def test_a_step_that_does_not_improve_leaves_the_policy_as_it_was(
     assert np.abs(parameters(agent)["critic.4.bias"] - before["critic.4.bias"]).max() > 0
 
 
-@pytest.mark.parametrize("fuse", [True, False])
+@pytest.mark.parametrize("allow_numpy", [True, False])
 def test_advantages_that_are_all_alike_leave_the_policy_as_it_was(
-    fuse: bool, made_up_rollout: MakeRollout
+    allow_numpy: bool, made_up_rollout: MakeRollout
 ) -> None:
-    agent = make_agent("Pendulum-v1", fuse=fuse)
+    agent = make_agent("Pendulum-v1", allow_numpy=allow_numpy)
     rollout = made_up_rollout(agent)
     zero = np.zeros_like(rollout.values)
     rollout = replace(rollout, values=zero, bootstrap_values=zero, last_values=zero[0])
@@ -152,10 +118,10 @@ def test_advantages_that_are_all_alike_leave_the_policy_as_it_was(
             np.testing.assert_array_equal(value, before[name])
 
 
-@pytest.mark.parametrize("fuse", [True, False])
-def test_entropy_is_gained_where_it_counts(fuse: bool, made_up_rollout: MakeRollout) -> None:
+@pytest.mark.parametrize("allow_numpy", [True, False])
+def test_entropy_is_gained_where_it_counts(allow_numpy: bool, made_up_rollout: MakeRollout) -> None:
     """Where all advantages are alike it is all of the objective: torch's, of the new distribution."""
-    agent = make_agent("Pendulum-v1", fuse=fuse, ent_coef=0.1)
+    agent = make_agent("Pendulum-v1", allow_numpy=allow_numpy, ent_coef=0.1)
     rollout = made_up_rollout(agent)
     zero = np.zeros_like(rollout.values)
     rollout = replace(rollout, values=zero, bootstrap_values=zero, last_values=zero[0])
@@ -172,15 +138,15 @@ def test_entropy_is_gained_where_it_counts(fuse: bool, made_up_rollout: MakeRoll
             np.testing.assert_allclose(after[name], before[name], rtol=0, atol=1e-9, err_msg=name)
 
 
-@pytest.mark.parametrize("fuse", [True, False])
+@pytest.mark.parametrize("allow_numpy", [True, False])
 def test_actions_in_a_box_of_any_shape_are_numbers_in_a_row(
-    fuse: bool, counting_envs: Callable[..., SyncVectorEnv]
+    allow_numpy: bool, counting_envs: Callable[..., SyncVectorEnv]
 ) -> None:
     """Only the environment sees the shape."""
 
     def trained(shape: tuple[int, ...]) -> TRPO:
         envs = counting_envs(action_space=Box(-0.5, 0.5, shape, np.float32))
-        agent = TRPO(envs, TRPOConfig(num_steps=16), seed=0, fuse=fuse)
+        agent = TRPO(envs, TRPOConfig(num_steps=16), seed=0, allow_numpy=allow_numpy)
         rollout = agent.collect()
         assert rollout.actions.shape == (16, 3, *shape)
         agent.update(rollout, rollout.rewards)
@@ -189,23 +155,6 @@ def test_actions_in_a_box_of_any_shape_are_numbers_in_a_row(
     row = parameters(trained((6,)))
     for name, value in parameters(trained((2, 3))).items():
         np.testing.assert_array_equal(value, row[name], err_msg=name)
-
-
-def test_batches_of_many_sizes_share_their_memory() -> None:
-    """As many as there are, because each rollout has some other number of dummy transitions."""
-    policy = TanhActorCritic(5, Discrete(2), torch.Generator().manual_seed(0))
-    parameters = FlatParameters(dict(policy.named_parameters()))
-    network, of_one_size = (TanhNetwork(parameters, "actor") for _ in range(2))
-    inputs = np.random.default_rng(0).normal(size=(300, 5)).astype(np.float32)
-    for size in (0, 300):  # a rank may have nothing of a minibatch
-        network.forward(inputs[:size])
-    tracemalloc.start()
-    for size in range(300, 100, -1):
-        outputs = network.forward(inputs[:size])
-    allocated, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert allocated < 1e6, "memory of their own would be 30 MB"
-    np.testing.assert_array_equal(outputs, of_one_size.forward(inputs[:101]))
 
 
 def test_the_policy_keeps_within_the_limit(made_up_rollout: MakeRollout) -> None:
@@ -236,14 +185,14 @@ def test_conjugate_gradient_solves_what_numpy_solves(max_steps: int) -> None:
 def test_rounding_does_not_grow_where_the_damping_is_small(env_id: str) -> None:
     """By hand and in torch: the same parameters, also with the damping that CartPole has."""
 
-    def trained(*, fuse: bool) -> dict[str, NDArray[Any]]:
-        agent = make_agent(env_id, fuse=fuse, cg_damping=0.001)
+    def trained(*, allow_numpy: bool) -> dict[str, NDArray[Any]]:
+        agent = make_agent(env_id, allow_numpy=allow_numpy, cg_damping=0.001)
         rollout = agent.collect()
         assert agent.update(rollout, rollout.rewards)["line_search_success"] == 1.0
         return parameters(agent)
 
-    by_torch = trained(fuse=False)
-    for name, value in trained(fuse=True).items():
+    by_torch = trained(allow_numpy=False)
+    for name, value in trained(allow_numpy=True).items():
         np.testing.assert_allclose(value, by_torch[name], rtol=0, atol=1e-7, err_msg=name)
 
 

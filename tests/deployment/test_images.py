@@ -21,7 +21,7 @@ import pytest
 import requests
 from redis import Redis
 
-from teacher.clips import ClipJob, Shot
+from teacher.clips import ClipJob, ClipSpec
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.render_tasks import TASK, celery_app, clip_request
 from tests.databases import database_of
@@ -195,7 +195,7 @@ def test_a_render_worker_gets_healthy_puts_a_clip_into_the_store_and_stops(
 ) -> None:
     variables, service = environment("render"), compose["services"]["render"]
     recipe = EpisodeRecipe("ShortHopper-v1", {}, 5, np.zeros((12, 3), np.float32))
-    request = clip_request(ClipJob(Shot(recipe), Path("unused"), 40, "hopper/1b4e/first.mp4"), STORAGE)
+    request = clip_request(ClipJob(ClipSpec(recipe), Path("unused"), 40, "hopper/1b4e/first.mp4"), STORAGE)
     with celery_app(variables["REDIS_URL"]) as app, Redis.from_url(variables["REDIS_URL"]) as queue:
         answer = app.send_task(TASK, [request])
         assert queue.llen("render") == 1  # what the page on deployment says to watch

@@ -16,7 +16,7 @@ from teacher.data.segments import Segment
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.settings.config import TeachConfig
 from teacher.settings.options import RewardConfig
-from teacher.training.assembly import open_run
+from teacher.training.builder import open_run
 from teacher.training.loop import train
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def finished_run(make_once: "MakeOnce") -> Path:
             reward=RewardConfig(hidden=8),
         )
         with open_run(config, Console(quiet=True)) as run:
-            run.agent.config = replace(run.agent.config, num_steps=256)  # more than an episode has
+            run.agent.config = replace(run.agent.config, num_steps=256)  # type: ignore[misc]  # more than an episode has
             train(run)
 
     return make_once("runs", finish) / "Pendulum-v1" / "done"

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from agents.defaults import ATARI
-from teacher.clips.render import Shot, Stage
+from teacher.clips.render import ClipSpec, ReplayRenderer
 from teacher.envs.atari import GAMES, AtariGame
 from teacher.envs.episodes import replay
 from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config import TeachConfig
-from teacher.training.run import make_agent
+from teacher.training.parts import make_agent
 
 
 def test_a_game_is_a_task_with_pictures_that_never_ends_by_itself() -> None:
@@ -72,8 +72,8 @@ def test_episodes_replay_bit_by_bit_and_the_next_one_too() -> None:
         for step, recorded in zip(replay(trajectory.recipe()), trajectory.observations, strict=True):
             np.testing.assert_array_equal(step.observation, recorded)
     assert (trajectories[0].observations[30] != trajectories[1].observations[30]).any()
-    stage = Stage(task.env_id, task.kwargs)
-    frames = list(stage.frames(Shot(trajectories[1].recipe(), 50)))
+    stage = ReplayRenderer(task.env_id, task.kwargs)
+    frames = list(stage.frames(ClipSpec(trajectories[1].recipe(), 50)))
     stage.close()
     assert [frame.shape for frame in frames] == [(210, 160, 3)] * 10
     assert not np.concatenate([frame[:24] for frame in frames]).any()

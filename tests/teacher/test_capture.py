@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 from PIL import Image
 
-from teacher.clips import ClipJob, ClipRenderer, Shot
+from teacher.clips import ClipJob, ClipRenderer, ClipSpec
 from teacher.clips.render import captured
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
@@ -25,7 +25,7 @@ from teacher.errors import DataError, EnvironmentUnsuitableError, RenderError
 from teacher.settings.config import TeachConfig
 from teacher.settings.options import RewardConfig
 from teacher.teach import main
-from teacher.training.assembly import open_run
+from teacher.training.builder import open_run
 from teacher.training.loop import train
 
 
@@ -91,8 +91,8 @@ def test_a_segment_keeps_its_pictures_in_its_archive(segment: Segment) -> None:
 def test_a_clip_shows_the_pictures_and_plays_nothing(segment: Segment, tmp_path: Path) -> None:
     """Of an environment that does not exist."""
     recipe = dataclasses.replace(segment.recipe, env_id="Nowhere-v0")
-    shot = Shot.of(dataclasses.replace(segment, recipe=recipe))
-    assert Shot.from_dict(shot.to_dict()).frames == segment.frames
+    shot = ClipSpec.of(dataclasses.replace(segment, recipe=recipe))
+    assert ClipSpec.from_dict(shot.to_dict()).frames == segment.frames
     with ClipRenderer(workers=1) as renderer:
         path = renderer.submit(ClipJob(shot, tmp_path / "clip.mp4", 10)).result()
     assert path.stat().st_size > 500

@@ -13,7 +13,7 @@ from teacher.data.segment_pool import SegmentPool
 from teacher.datasets.predictor_files import save_predictor
 from teacher.datasets.preference_files import load_preferences, save_preferences
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import DataError, counted
+from teacher.errors import DataError, pluralize
 from teacher.queries.judges import oracle
 from teacher.queries.offline import ask
 from teacher.reward.predictor import RewardPredictor
@@ -44,7 +44,7 @@ def labels(tmp_path: Path) -> Path:
     ("number", "says"), [(0, "0 pairs"), (1, "1 pair"), (2, "2 pairs"), (1400, "1,400 pairs")]
 )
 def test_a_noun_goes_with_its_number(number: int, says: str) -> None:
-    assert counted(number, "pair") == says
+    assert pluralize(number, "pair") == says
 
 
 def test_refusals_go_with_theirs() -> None:

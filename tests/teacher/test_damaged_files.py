@@ -39,10 +39,10 @@ from teacher.errors import DataError, TeacherError
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config import TeachConfig, load_config, save_config
 from teacher.settings.options import RewardConfig
-from teacher.training.assembly import open_run
+from teacher.training.builder import open_run
 from teacher.training.saved_run import SavedRun
 from teacher.training.warmstart import read_policy
-from teacher.wrapper.asking import run_id_in
+from teacher.wrapper.people import run_id_in
 
 MakeSegment = Callable[..., Segment]
 DATA = Path(__file__).parent / "trajectories" / "data"

@@ -11,7 +11,7 @@ from teacher.envs.dot import MovingDot
 from teacher.envs.tasks import describe_task
 from teacher.settings.config import TeachConfig
 from teacher.settings.options import RewardConfig
-from teacher.training.assembly import open_run
+from teacher.training.builder import open_run
 from teacher.training.export import export_preferences
 from teacher.training.loop import Round, train
 

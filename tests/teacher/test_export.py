@@ -20,7 +20,7 @@ from teacher.envs.tasks import describe_task
 from teacher.queries.synthetic import SyntheticTeacher
 from teacher.settings.config import TeachConfig, save_config
 from teacher.teach import main
-from teacher.training.assembly import open_run
+from teacher.training.builder import open_run
 
 
 @pytest.fixture

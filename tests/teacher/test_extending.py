@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from teacher.data.checkpoint import load_state
 from teacher.data.ledger import Ledger
 from teacher.errors import ConfigError
-from teacher.queries.schedules import make_schedule
 from teacher.settings.config import RunSettings, TeachConfig, load_config, save_config
-from teacher.settings.options import Stage
+from teacher.settings.options import RunStage
 from teacher.teach import main, parse_arguments
+from teacher.training.parts import schedule_of
 
 LINE = "-p synth -e CartPole-v1 -n x -l 20 -L 8 -t 2000 -V --allow_variable_horizon --segment_steps 5"
 
@@ -27,24 +27,24 @@ def config(**changes: Any) -> TeachConfig:
 
 
 def test_added_labels_are_spread_over_the_added_steps() -> None:
-    first = Stage(num_timesteps=1000, n_labels=40, step=1000)
-    schedule = make_schedule(config(num_timesteps=3000, n_labels=80, stages=(first,)))
+    first = RunStage(num_timesteps=1000, n_labels=40, step=1000)
+    schedule = schedule_of(config(num_timesteps=3000, n_labels=80, stages=(first,)))
     due = [schedule.due(step, 0.0) for step in (0, 500, 1000, 2000, 3000, 4000)]
     assert due == [10, 10 + 27, 40, 40 + 36, 80, 80]  # 1 - 0.01 ** 0.5 is 0.9
 
 
 def test_a_run_that_was_stopped_goes_on_from_what_was_due_then() -> None:
-    first = Stage(num_timesteps=1000, n_labels=40, step=500)
-    second = Stage(num_timesteps=1500, n_labels=57, step=1000)
-    schedule = make_schedule(config(num_timesteps=1500, n_labels=57, stages=(first,)))
+    first = RunStage(num_timesteps=1000, n_labels=40, step=500)
+    second = RunStage(num_timesteps=1500, n_labels=57, step=1000)
+    schedule = schedule_of(config(num_timesteps=1500, n_labels=57, stages=(first,)))
     assert [schedule.due(step, 0.0) for step in (500, 1000, 1500)] == [37, 37 + 18, 57]
-    schedule = make_schedule(config(num_timesteps=2000, n_labels=57, stages=(first, second)))
+    schedule = schedule_of(config(num_timesteps=2000, n_labels=57, stages=(first, second)))
     assert [schedule.due(step, 0.0) for step in (500, 1000, 1500, 2000)] == [37, 55, 56, 57]
 
 
 def test_more_steps_without_more_labels_ask_for_none_after_the_first_end() -> None:
-    schedule = make_schedule(
-        config(num_timesteps=2000, stages=(Stage(num_timesteps=1000, n_labels=40, step=1000),))
+    schedule = schedule_of(
+        config(num_timesteps=2000, stages=(RunStage(num_timesteps=1000, n_labels=40, step=1000),))
     )
     assert [schedule.due(step, 0.0) for step in (1000, 1001, 2000)] == [40, 40, 40]
 
@@ -60,10 +60,10 @@ def test_what_is_due_never_falls_and_ends_at_all_labels(
     end, labels, step, stages = 1000, 40, 0, []
     for quarters, more_steps, more_labels in growth:
         step = max(step, end * quarters // 4)
-        stages.append(Stage(num_timesteps=end, n_labels=labels, step=step))
+        stages.append(RunStage(num_timesteps=end, n_labels=labels, step=step))
         end, labels = end + more_steps, labels + more_labels
     grown = config(num_timesteps=end, n_labels=labels, stages=tuple(stages), schedule=name)
-    schedule = make_schedule(grown)
+    schedule = schedule_of(grown)
     due = [schedule.due(step, 0.0) for step in [*range(0, end, 50), end]]
     assert due == sorted(due)
     assert due[-1] == labels

@@ -11,7 +11,7 @@ import pytest
 
 from teacher import files
 from teacher.errors import ConfigError
-from teacher.files import folder_made_whole, locked_folder, remove_held, written_whole
+from teacher.files import atomic_folder, atomic_write, locked_folder, remove_held
 
 
 def names_in(folder: Path) -> list[str]:
@@ -20,12 +20,12 @@ def names_in(folder: Path) -> list[str]:
 
 def test_two_who_write_one_path_each_write_a_file_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "labels"
-    with written_whole(path) as last:
+    with atomic_write(path) as last:
         last.write(b"last, ")
-        with written_whole(path) as first:
+        with atomic_write(path) as first:
             first.write(b"first")
         assert path.read_bytes() == b"first"
-        with written_whole(path) as second:  # the part of the first has a name again that was free
+        with atomic_write(path) as second:  # the part of the first has a name again that was free
             second.write(b"second")
             last.write(b"and whole")
         assert path.read_bytes() == b"second"
@@ -35,7 +35,7 @@ def test_two_who_write_one_path_each_write_a_file_of_their_own(tmp_path: Path) -
 
 def test_what_a_killed_writer_left_is_written_over(tmp_path: Path) -> None:
     (tmp_path / ".labels.part").write_bytes(b"half of a checkpoint")
-    with written_whole(tmp_path / "labels") as file:
+    with atomic_write(tmp_path / "labels") as file:
         file.write(b"mine")
     assert (tmp_path / "labels").read_bytes() == b"mine"
     assert names_in(tmp_path) == ["labels"]
@@ -54,7 +54,7 @@ def test_a_part_that_its_writer_has_just_renamed_is_not_written_into(
         lock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", rename_and_lock)
-    with written_whole(path) as file:
+    with atomic_write(path) as file:
         file.write(b"mine")
         assert path.read_bytes() == b"theirs"
     assert path.read_bytes() == b"mine"
@@ -75,12 +75,12 @@ def test_a_new_file_takes_nobodys_place(
     if not has_links:
         without_links(monkeypatch)
     path = tmp_path / "labels"
-    with written_whole(path, new=True) as file:
+    with atomic_write(path, new=True) as file:
         file.write(b"first")
     assert path.read_bytes() == b"first"
     with (
         pytest.raises(ConfigError, match=r"labels exists; choose another name or remove it$"),
-        written_whole(path, new=True) as file,
+        atomic_write(path, new=True) as file,
     ):
         file.write(b"second")
     assert path.read_bytes() == b"first"
@@ -94,9 +94,9 @@ def test_a_file_system_without_locks_is_written_to_all_the_same(
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with written_whole(tmp_path / "labels") as file:
+    with atomic_write(tmp_path / "labels") as file:
         file.write(b"mine")
-    with folder_made_whole(tmp_path / "pictures") as folder:
+    with atomic_folder(tmp_path / "pictures") as folder:
         (folder / "1.png").touch()
     assert names_in(tmp_path) == ["labels", "pictures"]
     with pytest.raises(OSError, match="not supported"), locked_folder(tmp_path / "run"):
@@ -106,9 +106,9 @@ def test_a_file_system_without_locks_is_written_to_all_the_same(
 def test_two_who_fill_one_folder_each_fill_their_own_and_the_first_has_its_name(tmp_path: Path) -> None:
     path = tmp_path / "pictures"
     filling = contextlib.ExitStack()
-    last = filling.enter_context(folder_made_whole(path))
+    last = filling.enter_context(atomic_folder(path))
     (last / "last.png").touch()
-    with folder_made_whole(path) as first:
+    with atomic_folder(path) as first:
         (first / "first.png").touch()
     with pytest.raises(ConfigError, match=r"pictures exists; choose another name or remove it$"):
         filling.close()
@@ -118,7 +118,7 @@ def test_two_who_fill_one_folder_each_fill_their_own_and_the_first_has_its_name(
 
 def test_a_folder_takes_no_files_place(tmp_path: Path) -> None:
     path = tmp_path / "pictures"
-    with pytest.raises(ConfigError, match="pictures exists"), folder_made_whole(path):
+    with pytest.raises(ConfigError, match="pictures exists"), atomic_folder(path):
         path.write_text("theirs")
     assert path.read_text() == "theirs"
     assert names_in(tmp_path) == ["pictures"]
@@ -128,14 +128,14 @@ def test_what_a_killed_process_left_of_a_folder_does_not_come_into_it(tmp_path: 
     part = tmp_path / ".pictures.part"
     (part / "deeper").mkdir(parents=True)
     (part / "old.png").touch()
-    with folder_made_whole(tmp_path / "pictures") as folder:
+    with atomic_folder(tmp_path / "pictures") as folder:
         (folder / "new.png").touch()
     assert names_in(tmp_path / "pictures") == ["new.png"]
     assert names_in(tmp_path) == ["pictures"]
 
 
 def test_a_folder_that_cannot_be_filled_goes_again(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), folder_made_whole(tmp_path / "pictures") as folder:
+    with pytest.raises(FileNotFoundError), atomic_folder(tmp_path / "pictures") as folder:
         (folder / "deeper" / "1.png").touch()
     assert names_in(tmp_path) == []
 

@@ -11,15 +11,15 @@ import pytest
 from rich.console import Console
 
 from teacher import FixedHorizon
-from teacher.clips.render import Shot, Stage
+from teacher.clips.render import ClipSpec, ReplayRenderer
 from teacher.data.segment_pool import SegmentPool
 from teacher.envs.episodes import replay
 from teacher.envs.make import make_env
 from teacher.envs.random_episodes import check_replay, random_trajectories
-from teacher.envs.tasks import task_of
 from teacher.errors import EnvironmentUnsuitableError
 from teacher.settings.config import load_config
 from teacher.teach import main, parse_arguments
+from teacher.training.plan import task_of
 from teacher.training.saved_run import SavedRun
 from teacher.training.start import check
 
@@ -121,7 +121,7 @@ def test_its_specification_makes_it_again() -> None:
 
 
 def task(line: str) -> Any:
-    return check(parse_arguments(shlex.split(f"-p synth -n x -l 20 {line}")).config, Console(quiet=True))[1]
+    return check(parse_arguments(shlex.split(f"-p synth -n x -l 20 {line}")), Console(quiet=True)).task
 
 
 def quiet() -> Any:
@@ -151,8 +151,8 @@ def test_recorded_episodes_have_one_length_and_replay(
         assert (max(rewarded) < 120) == (filling == "absorb")
     pool = SegmentPool(10, seed=1)
     pool.extend(episodes)
-    stage = Stage(found.env_id, found.kwargs)
-    assert len(list(stage.frames(Shot.of(pool.segments[-1])))) == 10
+    stage = ReplayRenderer(found.env_id, found.kwargs)
+    assert len(list(stage.frames(ClipSpec.of(pool.segments[-1])))) == 10
     stage.close()
 
 

@@ -21,7 +21,7 @@ from teacher.queries.judges import (
     true_return,
     value_of,
 )
-from teacher.settings.teachers import Manner
+from teacher.settings.teachers import ErrorModel
 
 MakeSegment = Callable[..., Segment]
 
@@ -45,7 +45,7 @@ def wishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_perfect_teacher_is_the_oracle(make_segment: MakeSegment) -> None:
-    teacher = ScriptedTeacher(Manner(), seed=1)
+    teacher = ScriptedTeacher(ErrorModel(), seed=1)
     segments = [make_segment(seed) for seed in range(20)]
     segments.append(make_segment(21, true_return=segments[0].true_return))
     pairs = [(first, second) for first in segments for second in segments]
@@ -54,16 +54,16 @@ def test_a_perfect_teacher_is_the_oracle(make_segment: MakeSegment) -> None:
 
 def test_answers_are_decisions_or_probabilities(make_segment: MakeSegment) -> None:
     low, high = make_segment(1, true_return=1.0), make_segment(2, true_return=3.0)
-    assert ScriptedTeacher(Manner(mistake=1.0), 1)(low, high) == "first"
-    assert ScriptedTeacher(Manner(equal=2.0), 1)(low, high) == "equal"
-    assert ScriptedTeacher(Manner(skip=2.0), 1)(low, high) == "cant_tell"
-    assert ScriptedTeacher(Manner(soft=2.0), 1)(low, high) == pytest.approx(1 / (1 + np.e))
+    assert ScriptedTeacher(ErrorModel(mistake=1.0), 1)(low, high) == "first"
+    assert ScriptedTeacher(ErrorModel(equal=2.0), 1)(low, high) == "equal"
+    assert ScriptedTeacher(ErrorModel(skip=2.0), 1)(low, high) == "cant_tell"
+    assert ScriptedTeacher(ErrorModel(soft=2.0), 1)(low, high) == pytest.approx(1 / (1 + np.e))
 
 
 def test_errors_belong_to_the_pair_and_the_seed(make_segment: MakeSegment) -> None:
     pairs = [(make_segment(seed), make_segment(seed + 1)) for seed in range(0, 200, 2)]
     again = [tuple(Segment.from_bytes(segment.to_bytes()) for segment in pair) for pair in pairs]
-    one, same, other = (ScriptedTeacher(Manner(mistake=0.5), seed) for seed in (1, 1, 2))
+    one, same, other = (ScriptedTeacher(ErrorModel(mistake=0.5), seed) for seed in (1, 1, 2))
     given = [one(*pair) for pair in pairs]
     assert [same(*pair) for pair in reversed(again)] == given[::-1]
     assert [other(*pair) for pair in pairs] != given
@@ -71,12 +71,12 @@ def test_errors_belong_to_the_pair_and_the_seed(make_segment: MakeSegment) -> No
 
 def test_what_a_teacher_errs_in_stays_as_published(make_segment: MakeSegment) -> None:
     pairs = [(make_segment(seed), make_segment(seed + 1)) for seed in range(1, 81, 2)]
-    teacher = ScriptedTeacher(Manner(mistake=0.1), seed=1)
+    teacher = ScriptedTeacher(ErrorModel(mistake=0.1), seed=1)
     assert [n for n, pair in enumerate(pairs) if teacher(*pair) != oracle(*pair)] == [3, 14, 15, 23, 26, 39]
 
 
-@pytest.mark.parametrize("manner", ["mistake:0.3", "noisy:1"])
-def test_errors_about_recorded_episodes_that_act_alike_are_independent(manner: str) -> None:
+@pytest.mark.parametrize("error_model", ["mistake:0.3", "noisy:1"])
+def test_errors_about_recorded_episodes_that_act_alike_are_independent(error_model: str) -> None:
     random, actions = np.random.default_rng(1), np.ones((8, 1), np.float32)
     episodes = [
         Trajectory.from_arrays(random.normal(size=(9, 2)).astype(np.float32), actions, np.full(8, reward))
@@ -84,9 +84,11 @@ def test_errors_about_recorded_episodes_that_act_alike_are_independent(manner: s
     ]
     segments = [slice_of(episode, 2, 6) for episode in episodes]
     pairs = list(zip(segments[::2], segments[1::2], strict=True))
-    one, same, other = (ScriptedTeacher(Manner.parse(manner), seed) for seed in (1, 1, 2))
+    one, same, other = (ScriptedTeacher(ErrorModel.parse(error_model), seed) for seed in (1, 1, 2))
     errs = np.array([one(*pair) == "first" for pair in pairs])
-    assert errs.mean() == pytest.approx(0.3 if manner == "mistake:0.3" else 1 / (1 + np.exp(0.4)), abs=0.06)
+    assert errs.mean() == pytest.approx(
+        0.3 if error_model == "mistake:0.3" else 1 / (1 + np.exp(0.4)), abs=0.06
+    )
     assert abs(np.corrcoef(errs[:-1], errs[1:])[0, 1]) < 0.1
     assert [same(*pair) == "first" for pair in reversed(pairs)] == errs[::-1].tolist()
     assert abs(np.corrcoef(errs, [other(*pair) == "first" for pair in pairs])[0, 1]) < 0.1
@@ -106,21 +108,21 @@ def test_errors_are_others_where_recorded_episodes_differ_in_one_thing(what: str
         second[what][-1] += number
         episodes = Trajectory.from_arrays(**alike), Trajectory.from_arrays(**second)
         pairs.append([slice_of(episode, 0, 4) for episode in episodes])
-    teacher = ScriptedTeacher(Manner(mistake=0.5), seed=1)
+    teacher = ScriptedTeacher(ErrorModel(mistake=0.5), seed=1)
     assert {teacher(*pair) for pair in pairs} == {"first", "second"}
 
 
 def test_a_myopic_teacher_looks_at_the_end_and_a_discount_at_the_beginning(make_segment: MakeSegment) -> None:
     segment = make_segment(1, length=3)
     a, b, c = segment.true_rewards
-    assert value_of(Manner(myopic=0.5))(segment) == pytest.approx(0.25 * a + 0.5 * b + c)
-    assert value_of(Manner(discount=0.5))(segment) == pytest.approx(a + 0.5 * b + 0.25 * c)
-    assert value_of(Manner(myopic=0.0))(segment) == pytest.approx(c)
-    assert goal_of(Manner(myopic=0.5)) is true_return
+    assert value_of(ErrorModel(myopic=0.5))(segment) == pytest.approx(0.25 * a + 0.5 * b + c)
+    assert value_of(ErrorModel(discount=0.5))(segment) == pytest.approx(a + 0.5 * b + 0.25 * c)
+    assert value_of(ErrorModel(myopic=0.0))(segment) == pytest.approx(c)
+    assert goal_of(ErrorModel(myopic=0.5)) is true_return
 
 
 def test_a_function_says_what_is_wanted(make_segment: MakeSegment, wishes: str) -> None:
-    teacher = ScriptedTeacher(Manner.parse(f"{wishes}:low"), seed=1)
+    teacher = ScriptedTeacher(ErrorModel.parse(f"{wishes}:low"), seed=1)
     first, second = make_segment(1), make_segment(2)
     is_lower = first.observations[:, 0].max() < second.observations[:, 0].max()
     assert teacher(first, second) == ("first" if is_lower else "second")
@@ -206,13 +208,13 @@ def test_a_judge_that_gives_no_answer_is_named(make_segment: MakeSegment, judge:
 
 def test_what_a_scripted_teacher_says_of_itself_names_no_option(make_segment: MakeSegment) -> None:
     with pytest.raises(ConfigError, match=r"^judge: expected mistake:NUMBER with a probability"):
-        Manner.parse("mistake:2", "judge")
+        ErrorModel.parse("mistake:2", "judge")
     with pytest.raises(ConfigError, match=r"^expected mistake:NUMBER with a probability"):
-        Manner(mistake=2.0)
+        ErrorModel(mistake=2.0)
 
 
 def test_a_teacher_that_skips_everything_is_found_out(make_segment: MakeSegment) -> None:
-    teacher = ScriptedTeacher(Manner.parse("skip:0.5"), seed=1)
+    teacher = ScriptedTeacher(ErrorModel.parse("skip:0.5"), seed=1)
     bad, worse = make_segment(1, true_return=-1.0), make_segment(2, true_return=-2.0)
     for _ in range(999):
         assert teacher(bad, worse) == "cant_tell"

@@ -12,8 +12,8 @@ import pytest
 from teacher.cli.ls import summarise
 from teacher.settings.config import TeachConfig, load_config, save_config
 from teacher.teach import main
-from teacher.training.assembly import open_run
-from teacher.training.pace import ProgressFile
+from teacher.training.builder import open_run
+from teacher.training.timing import ProgressFile
 
 
 @pytest.fixture(scope="module")

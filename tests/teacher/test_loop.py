@@ -21,15 +21,18 @@ from teacher.data.ledger import Comparison, Ledger, Role
 from teacher.data.preferences import Preference
 from teacher.data.segments import Segment, SegmentPair
 from teacher.errors import ConfigError
+from teacher.queries.asking import MIN_OPEN_COMPARISONS
 from teacher.queries.collector import CollectorStatus
 from teacher.queries.judges import oracle
-from teacher.queries.learner import MIN_OPEN_COMPARISONS
 from teacher.reward import predictor
+from teacher.reward.report import FitReport
 from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.options import RewardConfig
-from teacher.training import loop
-from teacher.training.assembly import build_run, prepared_directory
-from teacher.training.run import Run, Teaching, predicted_rewards
+from teacher.training import loop, pacing, pretraining
+from teacher.training.builder import build_run, prepared_directory
+from teacher.training.console import RunConsole
+from teacher.training.parts import predicted_rewards
+from teacher.training.run import Run, Teaching
 from teacher.training.start import check
 
 QUIET = Console(quiet=True)
@@ -109,7 +112,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
 @pytest.fixture
 def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRun]:
     """A run of short rollouts with a person who answers; ``human`` by its settings, but without a site."""
-    monkeypatch.setattr(loop, "POLL_SECONDS", 0.002)
+    for module in (pacing, pretraining):
+        monkeypatch.setattr(module, "POLL_SECONDS", 0.002)
     with ExitStack() as parts:
 
         def make(patience: float = float("inf"), **settings: Any) -> tuple[Run, Person]:
@@ -130,13 +134,14 @@ def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRu
                     "gold": 0.0,
                 }
             )
-            config, task = check(config, QUIET)
-            parts.enter_context(prepared_directory(RunSettings(config, uuid.uuid4())))
-            run = parts.enter_context(build_run(RunSettings(config, uuid.uuid4()), task, QUIET))
+            plan = check(RunSettings(config, uuid.uuid4()), QUIET)
+            config = plan.config
+            parts.enter_context(prepared_directory(plan.settings))
+            run = parts.enter_context(build_run(plan, QUIET))
             run.config = TeachConfig(
                 **{**vars(config), "predictor": "human", "gold": settings.get("gold", 0.0)}
             )
-            run.agent.config = dataclasses.replace(run.agent.config, num_steps=64)
+            run.agent.config = dataclasses.replace(run.agent.config, num_steps=64)  # type: ignore[misc]
             assert run.teaching is not None
             person = Person(run.teaching.ledger, patience)
             run.teaching.collector = person
@@ -149,7 +154,9 @@ def test_a_person_who_keeps_up_is_asked_exactly_all_labels_and_waited_for(make_r
     run, person = make_run(pace="labels")
     assert loop.train(run)
     assert len(person.asked) == 60
-    assert [comparison.phase for comparison in person.asked].count("pretraining") == 12 + loop.FEWEST_SPARE
+    assert [comparison.phase for comparison in person.asked].count(
+        "pretraining"
+    ) == 12 + pretraining.FEWEST_SPARE
     assert person.most_open <= MIN_OPEN_COMPARISONS
     assert run.teaching is not None
     assert run.teaching.ledger.usable() == 60
@@ -172,8 +179,8 @@ def test_a_share_of_gold_is_mixed_in_and_takes_no_place(make_run: MakeRun) -> No
 
 
 def test_nobody_is_waited_for_who_answers_no_more(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "LAST_ANSWERS_SECONDS", 0.0)
-    monkeypatch.setattr(loop, "LAST_CLIPS_SECONDS", 0.0)  # this person's comparisons are never registered
+    monkeypatch.setattr(pacing, "LAST_LABELS_SECONDS", 0.0)
+    monkeypatch.setattr(pacing, "LAST_CLIPS_SECONDS", 0.0)  # this person's comparisons are never registered
     run, person = make_run(pace="labels")
     person.patience = 50
     assert loop.train(run)
@@ -188,10 +195,10 @@ def test_nobody_is_taken_to_be_away_before_there_is_news_of_them(
 ) -> None:
     run, person = make_run()  # as one that was resumed while its last answers were taken
     assert run.teaching is not None
-    loop.pretrain(run, run.teaching)
-    person.submit(loop.first_pairs(run, 5), "training", 0)
+    pretraining.pretrain(run, run.teaching)
+    person.submit(pretraining.first_pairs(run, 5), "training", 0)
     person.active_labelers = active
-    loop.take_last_answers(run, run.teaching)
+    pacing.take_last_labels(run, run.teaching)
     assert (run.teaching.ledger.open() == 0) is all_come
 
 
@@ -200,7 +207,7 @@ def test_who_stops_while_the_last_questions_are_asked_is_asked_the_rest_on_the_n
 ) -> None:
     run, person = make_run()  # whose steps were all made before it was resumed, and whose pool is empty
     assert run.teaching is not None
-    loop.pretrain(run, run.teaching)
+    pretraining.pretrain(run, run.teaching)
     run.agent.total_steps = run.config.num_timesteps
     assert loop.train(run)
     assert len(person.asked) == run.teaching.ledger.usable() == 60
@@ -210,7 +217,7 @@ def test_who_stops_while_the_last_questions_are_asked_is_asked_the_rest_on_the_n
 def test_joint_training_starts_when_all_pretraining_labels_are_in(make_run: MakeRun) -> None:
     run, person = make_run(patience=12)
     assert run.teaching is not None
-    assert loop.pretrain(run, run.teaching)
+    assert pretraining.pretrain(run, run.teaching)
     assert run.teaching.ledger.usable() == 12
     assert [needed for needed in person.waited_for if needed][:2] == [12, 11]
 
@@ -229,7 +236,7 @@ def test_people_are_asked_about_some_pairs_more_than_training_waits_for(
     settings: dict[str, Any], spare: int
 ) -> None:
     config = TeachConfig(**{"env_id": "Pendulum-v1", "predictor": "human", "name": "x", **settings})
-    assert loop.spare_pairs(config) == spare
+    assert pretraining.spare_pairs(config) == spare
 
 
 def test_training_holds_for_a_person_and_goes_on_by_itself(make_run: MakeRun) -> None:
@@ -240,7 +247,7 @@ def test_training_holds_for_a_person_and_goes_on_by_itself(make_run: MakeRun) ->
     held_at, looks = run.agent.total_steps, person.looks
     wait_until(lambda: person.looks >= looks + 20)
     assert run.agent.total_steps == held_at < 2000
-    assert run.labels_due() - run.teaching.ledger.usable() > MIN_OPEN_COMPARISONS  # type: ignore[union-attr]
+    assert run.teaching.due(run.step) - run.teaching.ledger.usable() > MIN_OPEN_COMPARISONS  # type: ignore[union-attr]
     person.patience = float("inf")
     trainer.join(240)
     assert run.agent.total_steps >= 2000
@@ -250,7 +257,7 @@ def test_training_holds_for_a_person_and_goes_on_by_itself(make_run: MakeRun) ->
 def test_a_free_pace_never_waits_and_keeps_to_the_open_cap(make_run: MakeRun) -> None:
     run, person = make_run(patience=12, pace="free")
     assert loop.train(run)
-    assert len(person.asked) == 12 + loop.FEWEST_SPARE + MIN_OPEN_COMPARISONS
+    assert len(person.asked) == 12 + pretraining.FEWEST_SPARE + MIN_OPEN_COMPARISONS
     assert person.most_open == MIN_OPEN_COMPARISONS
 
 
@@ -276,16 +283,17 @@ def assert_waits_through_a_pause(person: Person, wait: Callable[[Run, Teaching],
 def test_a_paused_experiment_holds_training_until_it_runs_again(make_run: MakeRun) -> None:
     run, person = make_run(pace="free")
     assert run.teaching is not None
-    loop.pretrain(run, run.teaching)
-    assert_waits_through_a_pause(person, loop.hold, run)
+    pretraining.pretrain(run, run.teaching)
+    assert_waits_through_a_pause(person, pacing.hold, run)
 
 
 def test_a_pause_is_said_once_and_so_is_its_end(make_run: MakeRun) -> None:
     run, person = make_run()
     assert run.teaching is not None
-    said = run.console = Console(record=True, file=io.StringIO(), width=200)
+    said = Console(record=True, file=io.StringIO(), width=200)
+    run.console = RunConsole(said)
     person.paused_looks = 20
-    assert loop.pretrain(run, run.teaching)
+    assert pretraining.pretrain(run, run.teaching)
     assert run.agent.total_steps == 0
     text = said.export_text()
     assert text.count("Paused on the site.") == text.count("No longer paused.") == 1
@@ -294,14 +302,14 @@ def test_a_pause_is_said_once_and_so_is_its_end(make_run: MakeRun) -> None:
 def test_the_last_answers_are_waited_for_through_a_pause(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "LAST_ANSWERS_SECONDS", 0.0)
-    monkeypatch.setattr(loop, "LAST_CLIPS_SECONDS", 0.0)
+    monkeypatch.setattr(pacing, "LAST_LABELS_SECONDS", 0.0)
+    monkeypatch.setattr(pacing, "LAST_CLIPS_SECONDS", 0.0)
     run, person = make_run()
     assert run.teaching is not None
-    loop.pretrain(run, run.teaching)
-    person.submit(loop.first_pairs(run, 1), "training", 0)
+    pretraining.pretrain(run, run.teaching)
+    person.submit(pretraining.first_pairs(run, 1), "training", 0)
     person.patience = 0
-    assert_waits_through_a_pause(person, loop.take_last_answers, run)
+    assert_waits_through_a_pause(person, pacing.take_last_labels, run)
 
 
 def test_a_run_that_the_site_finished_is_saved_and_says_how_it_goes_on(
@@ -309,7 +317,8 @@ def test_a_run_that_the_site_finished_is_saved_and_says_how_it_goes_on(
 ) -> None:
     run, person = make_run()
     assert run.teaching is not None
-    said = run.console = Console(record=True, file=io.StringIO(), width=200)
+    said = Console(record=True, file=io.StringIO(), width=200)
+    run.console = RunConsole(said)
     monkeypatch.setattr(train, "_greet", lambda _: person.finish())
     assert train._teach(run, "teach --resume x") == 0
     assert (run.config.run_dir / "checkpoint.npz").exists()
@@ -338,19 +347,19 @@ def test_a_finished_experiment_ends_the_run(make_run: MakeRun, trained: bool) ->
 def test_a_run_without_questions_left_does_not_wait_for_answers_that_cannot_come(make_run: MakeRun) -> None:
     run, person = make_run(patience=12, pace="labels")
     assert run.teaching is not None
-    loop.pretrain(run, run.teaching)
+    pretraining.pretrain(run, run.teaching)
     person.patience = 0
     run.agent.total_steps = 1750  # as after a resume: much is due, and the pool is empty
     left_over = [comparison.uuid for comparison in person.asked]
     run.teaching.ledger.set_status(left_over, "cancelled")
-    assert loop.hold(run, run.teaching)
+    assert pacing.hold(run, run.teaching)
 
 
 def test_pretraining_pairs_use_no_segment_twice(make_run: MakeRun) -> None:
     run, _ = make_run(pretrain_labels=30)
-    segments = [segment for pair in loop.first_pairs(run, 30) for segment in pair]
+    segments = [segment for pair in pretraining.first_pairs(run, 30) for segment in pair]
     assert len({(segment.recipe.seed, segment.start) for segment in segments}) == 60
-    again = [segment for pair in loop.first_pairs(run, 30) for segment in pair]
+    again = [segment for pair in pretraining.first_pairs(run, 30) for segment in pair]
     assert [s.recipe.seed for s in again] == [s.recipe.seed for s in segments]
 
 
@@ -369,7 +378,7 @@ def test_half_of_the_first_segments_show_the_policy_that_a_run_begins_from(make_
 
     run.agent.act = remembering  # type: ignore[method-assign]
     for count in (30, 1):  # one pair in place of another
-        segments = [segment for pair in loop.first_pairs(run, count) for segment in pair]
+        segments = [segment for pair in pretraining.first_pairs(run, count) for segment in pair]
         of_policy = [set(segment.actions.ravel().tolist()) <= acted for segment in segments]
         assert len({(segment.recipe.seed, segment.start) for segment in segments}) == 2 * count
         assert sum(of_policy) == count
@@ -380,7 +389,7 @@ def test_a_policy_whose_episodes_are_too_short_gives_way_to_random_actions(make_
     first.save()
     run, _ = make_run(policy=str(first.config.run_dir), name="warm")
     run.segment_length = run.task.horizon + 1
-    assert len(loop.policy_segments(run, 3, seed=1)) == 0
+    assert len(pretraining.policy_segments(run, 3, seed=1)) == 0
 
 
 def test_the_predicted_reward_is_that_of_an_episode_of_the_usual_length(
@@ -388,7 +397,7 @@ def test_the_predicted_reward_is_that_of_an_episode_of_the_usual_length(
 ) -> None:
     run, _ = make_run(pace="free")
     assert run.teaching is not None
-    loop.pretrain(run, run.teaching)
+    pretraining.pretrain(run, run.teaching)
     given: list[Any] = []
 
     def remembered(*args: Any) -> Any:
@@ -406,10 +415,10 @@ def test_the_predicted_reward_is_that_of_an_episode_of_the_usual_length(
 def test_time_spent_waiting_does_not_count_for_labels_by_time(make_run: MakeRun) -> None:
     run, person = make_run()
     assert run.teaching is not None
-    loop.pretrain(run, run.teaching)
+    pretraining.pretrain(run, run.teaching)
     person.paused_looks = 20
     before = run.teaching.seconds
-    loop.hold(run, run.teaching)
+    pacing.hold(run, run.teaching)
     assert person.paused_looks == 0
     assert run.teaching.seconds == before
     loop.iterate(run, correlate=True)
@@ -419,18 +428,18 @@ def test_time_spent_waiting_does_not_count_for_labels_by_time(make_run: MakeRun)
 def test_answers_that_come_while_training_holds_are_learned_from(make_run: MakeRun) -> None:
     run, person = make_run(pace="free")
     assert run.teaching is not None
-    loop.pretrain(run, run.teaching)
+    pretraining.pretrain(run, run.teaching)
     assert not run.teaching.stale
-    person.submit(loop.first_pairs(run, 1), "training", 0)
+    person.submit(pretraining.first_pairs(run, 1), "training", 0)
     fitted: list[int] = []
     fit = run.teaching.fit
 
-    def counted_fit(**limits: Any) -> dict[str, float]:
+    def counted_fit(**limits: Any) -> FitReport:
         fitted.append(run.teaching.ledger.usable())  # type: ignore[union-attr]
         return fit(**limits)
 
     run.teaching.fit = counted_fit  # type: ignore[method-assign]
-    loop.hold(run, run.teaching)
+    pacing.hold(run, run.teaching)
     person.patience = 0
     answered = run.teaching.ledger.usable()
     loop.iterate(run, correlate=False)
@@ -442,10 +451,10 @@ def test_the_predictor_is_fitted_again_when_enough_new_answers_have_come(make_ru
     run, person = make_run(pace="free", reward=dataclasses.replace(SMALL, refit_after=0.3))
     teaching = run.teaching
     assert teaching is not None
-    loop.pretrain(run, teaching)
+    pretraining.pretrain(run, teaching)
     before = len(teaching.dataset)
     while not teaching.stale:
-        person.submit(loop.first_pairs(run, 1), "training", 0)
+        person.submit(pretraining.first_pairs(run, 1), "training", 0)
         assert teaching.receive()
     new = len(teaching.dataset) - before
     assert new == teaching.unfitted == math.ceil(0.3 * (before + new))
@@ -456,9 +465,9 @@ def test_the_predictor_is_fitted_again_when_enough_new_answers_have_come(make_ru
 def test_a_fit_that_diverges_is_told_in_a_line_and_training_goes_on(make_run: MakeRun) -> None:
     reward = dataclasses.replace(SMALL, learning_rate=1e30, regularisation="l2", strength=0.0)
     run, _ = make_run(pace="free", reward=reward, num_timesteps=1000)
-    run.console = Console(file=io.StringIO(), soft_wrap=True)
+    run.console = RunConsole(Console(file=io.StringIO(), soft_wrap=True))
     assert loop.train(run)
-    said = run.console.file.getvalue()  # type: ignore[attr-defined]
+    said = run.console.rich.file.getvalue()  # type: ignore[attr-defined]
     assert said.count("--reward.learning_rate") == 1
     assert run.agent.total_steps >= 1000
 
@@ -474,13 +483,13 @@ def test_answers_that_tell_nothing_are_told_of_once(
     make_run: MakeRun, answers: list[Decision], says: str
 ) -> None:
     run, person = make_run(pace="free", num_timesteps=1000)
-    run.console = Console(file=io.StringIO(), soft_wrap=True)
+    run.console = RunConsole(Console(file=io.StringIO(), soft_wrap=True))
     if answers == ["equal"]:
         person.judge = lambda *_: "equal"
     else:
         person.judge = lambda *pair: answers.pop() if answers else oracle(*pair)
     assert loop.train(run)
-    assert run.console.file.getvalue().count(says) == 1  # type: ignore[attr-defined]
+    assert run.console.rich.file.getvalue().count(says) == 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("gain", "times"), [(-9.0, 1), (9.0, 0)])
@@ -490,9 +499,9 @@ def test_squares_and_logarithms_are_told_once_where_they_are_read(
     monkeypatch.setattr(predictor, "_CLEAR_GAIN", gain)
     reward = dataclasses.replace(SMALL, patience=5)
     run, _ = make_run(pretrain_labels=54, pace="free", num_timesteps=600, reward=reward)
-    run.console = Console(file=io.StringIO(), soft_wrap=True)
+    run.console = RunConsole(Console(file=io.StringIO(), soft_wrap=True))
     assert loop.train(run)
-    said = run.console.file.getvalue()  # type: ignore[attr-defined]
+    said = run.console.rich.file.getvalue()  # type: ignore[attr-defined]
     assert said.count("squares and logarithms") == times
 
 
@@ -504,4 +513,4 @@ def test_the_first_fit_goes_to_convergence_or_so_often_through_the_labels(
     make_run: MakeRun, settings: dict[str, int], expected: dict[str, int]
 ) -> None:
     run, _ = make_run(reward=RewardConfig(**settings))  # type: ignore[arg-type]
-    assert loop.first_limits(run.config) == expected
+    assert pretraining.first_limits(run.config) == expected

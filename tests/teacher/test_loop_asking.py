@@ -23,10 +23,12 @@ from teacher.envs.episodes import replay
 from teacher.errors import UndecidedError
 from teacher.queries.schedules import RateSchedule
 from teacher.queries.selection import disagreement
+from teacher.reward.report import FitReport
 from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.options import QueryConfig, RewardConfig
-from teacher.training import loop
-from teacher.training.assembly import build_run, prepared_directory
+from teacher.training import loop, pretraining
+from teacher.training.builder import build_run, prepared_directory
+from teacher.training.plan import RunPlan
 from teacher.training.run import Run, Teaching
 from teacher.training.start import check
 
@@ -58,10 +60,11 @@ def make_run(tmp_path: Path) -> Iterator[MakeRun]:
                 }
             )
             console = Console(width=300, file=io.StringIO())
-            config, task = check(config, console)
-            parts.enter_context(prepared_directory(RunSettings(config, uuid.uuid4())))
-            run = parts.enter_context(build_run(RunSettings(config, uuid.uuid4()), task, console))
-            run.agent.config = dataclasses.replace(run.agent.config, num_steps=64)
+            plan = check(RunSettings(config, uuid.uuid4()), console)
+            config = plan.config
+            parts.enter_context(prepared_directory(plan.settings))
+            run = parts.enter_context(build_run(plan, console))
+            run.agent.config = dataclasses.replace(run.agent.config, num_steps=64)  # type: ignore[misc]
             assert run.teaching is not None
             return run, run.teaching
 
@@ -76,8 +79,8 @@ def asked(teaching: Teaching) -> list[SegmentPair]:
 
 def said(run: Run) -> str:
     """What was printed."""
-    assert isinstance(run.console.file, io.StringIO)
-    return run.console.file.getvalue()
+    assert isinstance(run.console.rich.file, io.StringIO)
+    return run.console.rich.file.getvalue()
 
 
 def known_by(segment: Segment) -> tuple[int, int]:
@@ -104,10 +107,10 @@ def test_no_pair_of_a_run_is_asked_about_twice(make_run: MakeRun) -> None:
 
 def test_a_run_asks_what_its_members_disagree_about(make_run: MakeRun) -> None:
     run, teaching = make_run(queries=QueryConfig(selection="active"))
-    loop.pretrain(run, teaching)
+    pretraining.pretrain(run, teaching)
     fit, pairs = teaching.fit, []
 
-    def late_fit(**limits: Any) -> dict[str, float]:
+    def late_fit(**limits: Any) -> FitReport:
         pool = SegmentPool(run.segment_length)
         pool.add(teaching.pool.segments)
         for some in (asked(teaching), pool.sample_pairs(300)):
@@ -141,8 +144,8 @@ def test_explored_steps_are_asked_about_and_never_trained_on(make_run: MakeRun) 
 
 
 def test_without_a_mix_nothing_is_explored(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, teaching = make_run(num_timesteps=470)
-    monkeypatch.delattr(type(teaching.explorer), "explore")
+    run, _ = make_run(num_timesteps=470)
+    monkeypatch.delattr(type(run.explorer), "explore")
     assert loop.train(run)
 
 
@@ -159,7 +162,7 @@ def test_segments_too_few_for_the_comparisons_are_told_once(
 
 def test_a_rollout_is_rewarded_by_one_predictor(make_run: MakeRun) -> None:
     run, teaching = make_run()
-    loop.pretrain(run, teaching)
+    pretraining.pretrain(run, teaching)
     seen: list[tuple[Rollout, NDArray[Any]]] = []
     update = run.agent.update
 
@@ -187,7 +190,7 @@ def test_the_critic_learns_new_rewards_where_the_predictor_was_fitted(make_run: 
         return update(rollout, rewards, critic_epochs=critic_epochs)
 
     run.agent.update = watching  # type: ignore[method-assign]
-    loop.pretrain(run, teaching)
+    pretraining.pretrain(run, teaching)
     loop.iterate(run, correlate=False)
     teaching.schedule = RateSchedule(60, 60, 470, lambda progress: 1.0)  # which asks for no more
     loop.iterate(run, correlate=False)
@@ -197,7 +200,7 @@ def test_the_critic_learns_new_rewards_where_the_predictor_was_fitted(make_run: 
 def test_running_statistics_are_of_steps_really_made(make_run: MakeRun) -> None:
     reward = dataclasses.replace(SMALL, normalisation="running", inputs="state,action,next_state")
     run, teaching = make_run(reward=reward)
-    loop.pretrain(run, teaching)
+    pretraining.pretrain(run, teaching)
     scales: list[list[float]] = []
     update = run.agent.update
 
@@ -213,7 +216,7 @@ def test_running_statistics_are_of_steps_really_made(make_run: MakeRun) -> None:
 
 def test_answers_that_teach_nothing_are_no_reason_to_fit(make_run: MakeRun) -> None:
     run, teaching = make_run(teacher="skip:0.9")
-    loop.pretrain(run, teaching)
+    pretraining.pretrain(run, teaching)
     loop.iterate(run, correlate=False)
     before, unfitted = len(teaching.dataset), teaching.unfitted
     teaching.collector.submit(teaching.pool.sample_pairs(20), "training", run.agent.total_steps)
@@ -242,7 +245,7 @@ def test_a_resumed_run_goes_on_asking_of_new_segments(make_run: MakeRun) -> None
     assert loop.train(run)
     run.save()
     config = dataclasses.replace(run.config, num_timesteps=980, n_labels=60)
-    resumed = build_run(RunSettings(config, uuid.uuid4()), run.task, run.console)
+    resumed = build_run(RunPlan(RunSettings(config, uuid.uuid4()), run.task), run.console.rich)
     with resumed:
         assert loop.train(resumed)
         assert resumed.teaching is not None
@@ -260,7 +263,7 @@ def test_a_schedule_that_was_lost_is_missed_until_it_is_set_again(make_run: Make
     assert "--schedule" not in said(run)
     run.save()
     for schedule in (None, teaching.schedule):
-        with build_run(RunSettings(run.config, uuid.uuid4()), run.task, run.console) as resumed:
+        with build_run(RunPlan(RunSettings(run.config, uuid.uuid4()), run.task), run.console.rich) as resumed:
             assert resumed.teaching is not None
             if schedule is not None:
                 resumed.teaching.schedule = schedule
@@ -279,7 +282,7 @@ def test_comparisons_that_the_ledger_lost_are_missed(make_run: MakeRun, tmp_path
         journal = config.run_dir / f"{teaching.ledger.path.name}-wal"
         if damage:
             journal.write_bytes(journal.read_bytes()[: journal.stat().st_size // 2])
-        with build_run(RunSettings(config, uuid.uuid4()), run.task, run.console) as resumed:
+        with build_run(RunPlan(RunSettings(config, uuid.uuid4()), run.task), run.console.rich) as resumed:
             assert resumed.teaching is not None
             assert (resumed.teaching.forgotten > 0) == damage
             assert resumed.teaching.ledger.total() == 40 - resumed.teaching.forgotten

@@ -25,7 +25,7 @@ from teacher.datasets.unirlhf import crowd_preferences, load_crowd_labels
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError
 from teacher.queries.judges import oracle
-from teacher.queries.offline import Lesson, learn_reward
+from teacher.queries.offline import OfflineConfig, learn_reward
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
 from teacher.teach import main
@@ -108,7 +108,7 @@ def test_relabeling_names_the_episode(
 
 def test_a_reward_is_not_learned_from_it_and_the_episode_is_named(broken: Broken) -> None:
     episodes = load_trajectories(broken("observations", 2, np.nan)).episodes
-    lesson = Lesson(n_labels=2, segment_steps=2, allow_variable_horizon=True)
+    lesson = OfflineConfig(n_labels=2, segment_steps=2, allow_variable_horizon=True)
     with pytest.raises(
         DataError, match=r"^episode 1: expected finite observations .* at step 2; mend or leave"
     ):

@@ -9,7 +9,7 @@ import pytest
 
 from teacher.reward.correlation import rank_correlation
 from teacher.teach import main
-from teacher.training.assembly import open_run
+from teacher.training.builder import open_run
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own-network.md").read_text()
 

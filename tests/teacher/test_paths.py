@@ -21,7 +21,7 @@ from teacher.queries.judges import oracle
 from teacher.queries.offline import ask
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
-from teacher.training.assembly import open_run
+from teacher.training.builder import open_run
 from teacher.training.export import export_preferences
 from teacher.training.reward_plots import RewardTrace, draw_rewards, film_rewards
 from teacher.training.saved_run import SavedRun

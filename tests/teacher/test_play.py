@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from teacher.clips.render import Shot
+from teacher.clips.render import ClipSpec
 from teacher.errors import ConfigError
 from teacher.teach import main
 from teacher.training.play import cut, frames_of, play_episodes
@@ -45,7 +45,7 @@ def test_a_film_shows_the_episode_that_was_played(run_dir: Path, capsys: pytest.
     assert returns == sorted(returns)
     assert f"20 steps of an episode with return {returns[1]:.1f}; of 3 played {returns[0]:.1f} to" in said
     shown = film(run_dir / "play.mp4")
-    expected = list(frames_of(Shot.of(cut(played[1], 5, 20))))
+    expected = list(frames_of(ClipSpec.of(cut(played[1], 5, 20))))
     assert 20 <= len(shown) <= 20 + 0.2 * 30 + 1  # the last one stays for a while
     size = shown[0].shape[1::-1]
     small = [np.asarray(Image.fromarray(frame).resize(size), np.float64) for frame in expected]

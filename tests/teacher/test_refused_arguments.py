@@ -17,15 +17,15 @@ from teacher.data.demonstrations import Demonstrations, record_demonstrations
 from teacher.data.segment_pool import SegmentPool
 from teacher.errors import ConfigError
 from teacher.queries.judges import ScriptedTeacher, oracle
-from teacher.queries.offline import Lesson, ask
+from teacher.queries.offline import OfflineConfig, ask
 from teacher.reward.devices import devices_here
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config import TeachConfig
 from teacher.settings.options import QueryConfig, RewardConfig
-from teacher.settings.teachers import Manner
+from teacher.settings.teachers import ErrorModel
 from teacher.teach import main
-from teacher.training.assembly import open_run
-from teacher.training.loop import first_pairs
+from teacher.training.builder import open_run
+from teacher.training.pretraining import first_pairs
 from teacher.wrapper import replayable
 
 SPACES = Box(-np.inf, np.inf, (3,)), Box(-1, 1, (2,), np.float32)
@@ -54,12 +54,12 @@ def record(n_episodes: Any = 1, seed: Any = 0) -> object:
 
 SEEDS: Mapping[str, Take] = {
     "settings": lambda seed: TeachConfig(env_id="Pendulum-v1", predictor="rl", name="x", seed=seed),
-    "lesson": lambda seed: Lesson(n_labels=5, segment_steps=5, seed=seed),
+    "lesson": lambda seed: OfflineConfig(n_labels=5, segment_steps=5, seed=seed),
     "wrapper": lambda seed: wrap(seed=seed),
     "vector": lambda seed: replayable(pendulum, 2, seed),
     "predictor": lambda seed: RewardPredictor(*SPACES, SMALL, seed),
     "pool": lambda seed: SegmentPool(5, seed=seed),
-    "teacher": lambda seed: ScriptedTeacher(Manner(), seed),
+    "teacher": lambda seed: ScriptedTeacher(ErrorModel(), seed),
     "recording": lambda seed: record(seed=seed),
     "division": lambda seed: split(seed=seed),
 }

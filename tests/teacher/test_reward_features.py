@@ -18,7 +18,7 @@ from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
 from teacher.reward.features import Features
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import INPUTS, RewardConfig
-from teacher.training.run import predicted_rewards
+from teacher.training.parts import predicted_rewards
 
 MakeSegment = Callable[..., Segment]
 GRID = spaces.Box(-np.inf, np.inf, (2, 2))

@@ -4,17 +4,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from teacher.reward.gradient import Batch, add_gradient, add_gradient_by_hand, batch_loss
+from teacher.reward.gradient import PairBatch, add_gradient, add_gradient_by_hand, batch_loss
 from teacher.reward.network import RewardEnsemble
 
 LENGTH = 7
 
 
-def random_batch(step_weights: Tensor) -> Batch:
+def random_batch(step_weights: Tensor) -> PairBatch:
     random = torch.Generator().manual_seed(3)
     numbers = torch.rand(2, 3, 5, generator=random, dtype=torch.float64)
     inputs = torch.randn(3, 5, 2, LENGTH, 4, generator=random, dtype=torch.float64)
-    return Batch(inputs, step_weights, numbers[0], numbers[1])
+    return PairBatch(inputs, step_weights, numbers[0], numbers[1])
 
 
 @pytest.fixture

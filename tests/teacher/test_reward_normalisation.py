@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from teacher.reward.normalisation import Normalisation
+from teacher.reward.normalization import RewardNormalizer
 from teacher.settings.options import RewardConfig
 
 
-def normalisation(**settings: Any) -> Normalisation:
-    return Normalisation(RewardConfig(**{"reward_std": 0.5, **settings}), torch.device("cpu"))
+def normalisation(**settings: Any) -> RewardNormalizer:
+    return RewardNormalizer(RewardConfig(**{"reward_std": 0.5, **settings}), torch.device("cpu"))
 
 
 def outputs(seed: int, steps: int = 50) -> Tensor:

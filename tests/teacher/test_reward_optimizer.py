@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from teacher.reward.optimizer import Adam, FlatParameters
-from teacher.reward.regularisation import Regulariser
+from teacher.reward.optimizer import FlatOptimizer, FlatParameters
+from teacher.reward.regularization import Regularizer
 from teacher.settings.options import RewardConfig
 
 LEARNING_RATE = 0.01
@@ -30,7 +30,10 @@ def ours(steps: int, labels: int = 100, **settings: Any) -> Cubes:
     module = Cubes()
     parameters = FlatParameters(module)
     config = RewardConfig(**{"strength": 0.0, **settings})
-    optimizer, regulariser = Adam(parameters), Regulariser(config, config.strength or 0.0, parameters)
+    optimizer, regulariser = (
+        FlatOptimizer(parameters),
+        Regularizer(config, config.strength or 0.0, parameters),
+    )
     for _ in range(steps):
         parameters.gradient.zero_()
         module().backward()
@@ -81,7 +84,7 @@ def test_the_strength_is_that_of_100_labels_and_falls_as_the_root_of_their_numbe
 
 def test_no_update_takes_more_than_a_tenth_of_a_parameter() -> None:
     module, before = Cubes(), Cubes()
-    Regulariser(RewardConfig(), 2.0, FlatParameters(module)).apply(LEARNING_RATE, labels=1)
+    Regularizer(RewardConfig(), 2.0, FlatParameters(module)).apply(LEARNING_RATE, labels=1)
     for each, other in zip(module.parameters(), before.parameters(), strict=True):
         torch.testing.assert_close(each, 0.9 * other, rtol=1e-12, atol=0)
 
@@ -89,11 +92,11 @@ def test_no_update_takes_more_than_a_tenth_of_a_parameter() -> None:
 def test_a_saved_optimizer_goes_on_exactly() -> None:
     module = ours(0)
     parameters = FlatParameters(module)
-    optimizer = Adam(parameters)
+    optimizer = FlatOptimizer(parameters)
     for step in range(6):
         if step == 3:
             state = optimizer.state_dict()
-            optimizer = Adam(parameters)
+            optimizer = FlatOptimizer(parameters)
             optimizer.load_state_dict(state)
         parameters.gradient.zero_()
         module().backward()
@@ -107,7 +110,7 @@ def test_what_torchs_optimizer_saved_is_read_also_where_it_skipped_the_last_para
     optimizer = torch.optim.AdamW(theirs.parameters(), weight_decay=0.0, lr=LEARNING_RATE)
     (theirs.matrix**3).sum().backward()  # type: ignore[no-untyped-call]
     optimizer.step()
-    restored = Adam(FlatParameters(module))
+    restored = FlatOptimizer(FlatParameters(module))
     restored.load_state_dict(list(optimizer.state_dict()["state"].values()))
     matrix, bias = restored.state_dict()
     saved = optimizer.state_dict()["state"][0]
@@ -118,7 +121,7 @@ def test_what_torchs_optimizer_saved_is_read_also_where_it_skipped_the_last_para
 
 
 def test_the_strength_follows_each_members_ratio_of_losses_and_not_too_far() -> None:
-    regulariser = Regulariser(RewardConfig(adapt=True), 2.0, FlatParameters(Cubes()))
+    regulariser = Regularizer(RewardConfig(adapt=True), 2.0, FlatParameters(Cubes()))
     training = torch.tensor([1.0, 1.0, 1.0])
     regulariser.adapt(training, torch.tensor([1.6, 1.3, 1.0]))
     assert regulariser.strengths.tolist() == pytest.approx([2.2, 2.0, 2.0 / 1.1])

@@ -16,8 +16,8 @@ from teacher.data.preferences import Preference, PreferenceDataset, bootstrap_we
 from teacher.data.segments import Segment
 from teacher.errors import ConfigError, DataError
 from teacher.reward.correlation import rank_correlation
-from teacher.reward.idle import refuse_idle_of_network
 from teacher.reward.predictor import RewardPredictor
+from teacher.reward.unused import reject_unused_of_network
 from teacher.settings.options import RewardConfig
 
 MakeSegment = Callable[..., Segment]
@@ -435,12 +435,12 @@ def test_a_fit_to_answers_that_tell_nothing_is_told(make_segment: MakeSegment) -
 def test_settings_of_another_kind_of_network_are_refused(
     space: spaces.Space[Any], network: Any, setting: str
 ) -> None:
-    refuse_idle_of_network(RewardConfig(), space, network)
+    reject_unused_of_network(RewardConfig(), space, network)
     values: dict[str, Any] = {
         "hidden": 5, "dropout": 0.1, "image_dropout": 0.1, "no_image_batch_norm": True
     }  # fmt: skip
     with pytest.raises(ConfigError, match=rf"^reward\.{setting}: does nothing here, leave it out: .*; got "):
-        refuse_idle_of_network(RewardConfig(**{setting: values[setting]}), space, network)
+        reject_unused_of_network(RewardConfig(**{setting: values[setting]}), space, network)
 
 
 @pytest.mark.parametrize(("difference", "right"), [(0.3, True), (-0.3, True), (2.0, False), (-2.0, False)])

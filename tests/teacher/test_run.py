@@ -16,11 +16,12 @@ from agents.ppo import PPOConfig
 from teacher.behaviours import counter_clockwise
 from teacher.data.checkpoint import CHECKPOINT_NAME, load_state
 from teacher.envs.random_episodes import random_trajectories
-from teacher.envs.tasks import describe_task, task_of
+from teacher.envs.tasks import describe_task
 from teacher.errors import BehaviourError, ConfigError
 from teacher.settings.config import RunSettings, TeachConfig, from_options
-from teacher.training.assembly import build_run, open_run, prepared_directory
+from teacher.training.builder import build_run, open_run, prepared_directory
 from teacher.training.loop import Round, train
+from teacher.training.plan import RunPlan, task_of
 from teacher.training.start import check
 
 QUIET = Console(quiet=True)
@@ -54,11 +55,8 @@ def test_a_run_trains_with_the_defaults_of_its_task(
 ) -> None:
     common: dict[str, Any] = {"predictor": "rl", "name": "x", "num_timesteps": 9000, "no_videos": True}
     config = from_options({**common, "runs_dir": str(tmp_path), **settings})
-    task, run_id = task_of(config), uuid.uuid4()
-    with (
-        prepared_directory(RunSettings(config, run_id)),
-        build_run(RunSettings(config, run_id), task, QUIET) as run,
-    ):
+    plan = RunPlan(RunSettings(config, uuid.uuid4()), task_of(config))
+    with prepared_directory(plan.settings), build_run(plan, QUIET) as run:
         assert run.envs.num_envs == num_envs
         assert run.agent.config == expected
 
@@ -77,11 +75,8 @@ def test_reports_compare_with_what_a_function_says_is_wanted(tmp_path: Path) -> 
         no_videos=True,
         runs_dir=str(tmp_path),
     )
-    (config, task), run_id, reported = check(config, QUIET), uuid.uuid4(), dict[str, float]()
-    with (
-        prepared_directory(RunSettings(config, run_id)),
-        build_run(RunSettings(config, run_id), task, QUIET) as run,
-    ):
+    plan, reported = check(RunSettings(config, uuid.uuid4()), QUIET), dict[str, float]()
+    with prepared_directory(plan.settings), build_run(plan, QUIET) as run:
         assert run.teaching is not None
         run.teaching.collector.report = lambda values, *_: reported.update(values)  # type: ignore[method-assign]
         train(run)
@@ -100,11 +95,11 @@ def test_of_large_episodes_few_are_kept_whole_and_all_are_counted(
         env_id="teacher/MovingDot-v1", predictor="rl", name="x", no_videos=True, runs_dir=str(tmp_path)
     )
     episodes = list(islice(random_trajectories(describe_task(config.env_id), seed=1), 8))
-    monkeypatch.setattr("teacher.training.run.EPISODE_BYTES", 3 * episodes[0].nbytes + 1)
+    monkeypatch.setattr("teacher.training.statistics.EPISODE_BYTES", 3 * episodes[0].nbytes + 1)
     with open_run(config, QUIET) as run:
         run.remember(episodes)
         assert list(run.episodes) == episodes[-3:]
-        assert run.steps_per_episode == 40
+        assert run.statistics.length == 40
         values = run.report({}, {})
     returns = [episode.true_return for episode in episodes]
     assert values["agent/true_reward_per_episode"] == pytest.approx(np.mean(returns))
@@ -117,7 +112,7 @@ def test_a_function_is_tried_before_anything_starts(tmp_path: Path, monkeypatch:
         env_id="ShortHopper-v1", predictor="synth", teacher="short_wishes:first_half", name="x", n_labels=40
     )
     with pytest.raises(BehaviourError, match="short_wishes:first_half failed: IndexError"):
-        check(config, QUIET)
+        check(RunSettings(config, uuid.uuid4()), QUIET)
 
 
 def test_a_run_opened_from_python_is_saved_and_opened_again(tmp_path: Path) -> None:

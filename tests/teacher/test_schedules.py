@@ -15,10 +15,10 @@ from teacher.queries.schedules import (
     ExponentialSchedule,
     LabelSchedule,
     RateSchedule,
-    make_schedule,
     named_rate,
 )
 from teacher.settings.config import RateName, ScheduleName, TeachConfig
+from teacher.training.parts import schedule_of
 
 labels = st.integers(0, 2000)
 rates = st.sampled_from(get_args(RateName))
@@ -153,7 +153,7 @@ def test_a_constant_rate_has_a_period(period: float) -> None:
 def test_a_run_is_given_the_schedule_that_its_settings_name() -> None:
     def of(**settings: object) -> object:
         common = {"env_id": "Hopper-v5", "predictor": "human", "name": "x", "num_timesteps": 2 * MILLION}
-        return make_schedule(TeachConfig(**{**common, **settings}))  # type: ignore[arg-type]
+        return schedule_of(TeachConfig(**{**common, **settings}))  # type: ignore[arg-type]
 
     assert of() == ConstantRate(175)
     assert of(n_labels=400) == of(n_labels=400, schedule="exponential")

@@ -10,14 +10,13 @@ import gymnasium as gym
 import pytest
 from rich.console import Console
 
-from teacher.envs.tasks import TaskInfo
 from teacher.errors import EnvironmentUnsuitableError, TeacherError
 from teacher.settings.checks import named_values
 from teacher.settings.command import command_of
 from teacher.settings.config import TeachConfig, load_config
 from teacher.settings.options import RewardConfig
 from teacher.teach import main, parse_arguments, read_arguments
-from teacher.training.run import segment_length
+from teacher.training.plan import RunPlan
 from teacher.training.start import check
 
 
@@ -26,12 +25,12 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def checked(line: str) -> tuple[TeachConfig, TaskInfo, str]:
+def checked(line: str) -> tuple[RunPlan, str]:
     """What a command line comes to, and what is printed before it begins."""
     said = io.StringIO()
     settings = read_arguments(shlex.split(line))
-    config, task = check(settings.config, Console(file=said, width=300), settings.refused)
-    return config, task, said.getvalue()
+    plan = check(settings, Console(file=said, width=300))
+    return plan, said.getvalue()
 
 
 def refused(line: str) -> TeacherError:
@@ -58,8 +57,8 @@ FIRST = "-p synth -n x -l 20 -L 10 -t 4e3"
 def test_a_segment_that_was_not_given_fits_into_episodes(
     env_id: str, settings: str, steps: int | None
 ) -> None:
-    config, task, said = checked(f"{FIRST} -e {env_id} {settings}")
-    length = segment_length(config, task)
+    plan, said = checked(f"{FIRST} -e {env_id} {settings}")
+    config, task, length = plan.config, plan.task, plan.segment_length
     assert length == (steps or length)
     shortened = length < int(1.5 * task.fps)
     assert (f"Segments of {length} steps, half of a random episode's median" in said) == shortened
@@ -88,7 +87,7 @@ def test_a_given_segment_that_cannot_work_is_refused_with_a_command_that_works(g
         error
     )
     assert "--segment_seconds" not in corrected(error)
-    assert checked(corrected(error))[0].segment_steps == steps
+    assert checked(corrected(error))[0].config.segment_steps == steps
 
 
 def test_a_segment_longer_than_the_horizon_is_refused() -> None:
@@ -137,8 +136,8 @@ def test_all_that_is_refused_is_refused_at_once_with_a_command_that_works(
     assert command.startswith(f"-p synth -e {env_id} -n x -l 20 -L 10 -t 4e3")
     for setting in settings:
         assert setting in command
-    config, task, _ = checked(command)
-    assert segment_length(config, task) <= task.horizon
+    plan, _ = checked(command)
+    assert plan.segment_length <= plan.task.horizon
 
 
 def test_a_setting_and_the_environment_are_refused_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +185,7 @@ def test_settings_that_do_not_fit_are_refused_with_the_environment(
     for reason in [*reasons, EARLY]:
         assert str(error).count(reason) == 1
     assert command in str(error)
-    assert checked(corrected(error))[0].fixed_horizon == "absorb"
+    assert checked(corrected(error))[0].config.fixed_horizon == "absorb"
 
 
 def test_what_is_left_out_is_as_the_preset_has_it() -> None:
@@ -232,18 +231,15 @@ def test_where_the_environment_is_unknown_the_settings_alone_are_refused(
 
 
 def test_arguments_of_the_environment_reach_it_and_its_replay() -> None:
-    config, task, _ = checked(
-        f"{FIRST} -e Hopper-v5 --env_kwargs terminate_when_unhealthy=false,frame_skip=8"
-    )
-    assert task.kwargs == {"terminate_when_unhealthy": False, "frame_skip": 8}
-    assert config.env_kwargs is not None
-    lake = checked(
+    plan, _ = checked(f"{FIRST} -e Hopper-v5 --env_kwargs terminate_when_unhealthy=false,frame_skip=8")
+    assert plan.task.kwargs == {"terminate_when_unhealthy": False, "frame_skip": 8}
+    assert plan.config.env_kwargs is not None
+    lake, _ = checked(
         '-p rl -n x -e FrozenLake-v1 --env_kwargs \'{"desc": ["SFF", "FFG"], "is_slippery": false}\''
-    )[1]
-    assert lake.observation_space.shape == (6,)
-    assert checked("-p rl -n x -e FrozenLake-v1 --env_kwargs map_name=8x8")[1].observation_space.shape == (
-        64,
     )
+    assert lake.task.observation_space.shape == (6,)
+    larger, _ = checked("-p rl -n x -e FrozenLake-v1 --env_kwargs map_name=8x8")
+    assert larger.task.observation_space.shape == (64,)
 
 
 @pytest.mark.parametrize("value", ["frame_skip", "=3", "{", "render_mode=human", "max_episode_steps=3"])

@@ -12,7 +12,7 @@ from teacher.data.segments import Segment
 from teacher.errors import BehaviourError
 from teacher.queries.judges import Judge, ScriptedTeacher
 from teacher.queries.synthetic import SyntheticTeacher
-from teacher.settings.teachers import Manner
+from teacher.settings.teachers import ErrorModel
 
 MakeSegment = Callable[..., Segment]
 
@@ -80,14 +80,14 @@ def test_a_soft_answer_is_kept_as_a_probability(ledger: Ledger, make_segment: Ma
 
 
 def test_a_resumed_teacher_answers_as_if_it_had_gone_on(tmp_path: Path, make_segment: MakeSegment) -> None:
-    manner = Manner.parse("skip:0.6,equal:0.4,mistake:0.3")
+    error_model = ErrorModel.parse("skip:0.6,equal:0.4,mistake:0.3")
     pairs = [(make_segment(n, true_return=n * 0.9**n), make_segment(n + 100)) for n in range(40)]
     given = []
     for name, batches in [("through", [pairs]), ("resumed", [pairs[:7], pairs[7:25], pairs[25:]])]:
         with contextlib.closing(Ledger(tmp_path / name)) as ledger:
             values = []
             for batch in batches:
-                judge = ScriptedTeacher(manner, 1, ledger.decided_pairs(100))
+                judge = ScriptedTeacher(error_model, 1, ledger.decided_pairs(100))
                 teacher = SyntheticTeacher(ledger, 1, judge)
                 teacher.submit(batch, "training", 0)
                 values += [answer.value for answer in teacher.receive()]

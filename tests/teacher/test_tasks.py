@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from teacher.envs.families import FAMILIES, register_tasks, resolve_env_id, same_environment, telling_name
+from teacher.envs.families import FAMILIES, more_specific_id, register_tasks, resolve_env_id, same_environment
 from teacher.envs.make import make_env
 from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.errors import EnvironmentUnsuitableError
@@ -314,4 +314,4 @@ def test_names_tell_environments_apart_where_they_are_ids(one: str, other: str |
 def test_a_name_that_tells_nothing_takes_no_place_of_one_that_does(
     old: str | None, new: str | None, kept: str
 ) -> None:
-    assert telling_name(old, new) == kept
+    assert more_specific_id(old, new) == kept

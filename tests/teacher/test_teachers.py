@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from teacher.errors import ConfigError
-from teacher.settings.teachers import RETURNS_REMEMBERED, Answerer, Manner
+from teacher.settings.teachers import RETURNS_REMEMBERED, Answerer, ErrorModel
 
 RETURNS = np.random.default_rng(1).normal(size=(4000, 2)).tolist()
 
 
 def answers(text: str, pairs: Sequence[Sequence[float]] = RETURNS, seed: int = 1) -> list[float | None]:
-    answerer = Answerer(Manner.parse(text), seed)
+    answerer = Answerer(ErrorModel.parse(text), seed)
     return [answerer.answer(first, second, str(key)) for key, (first, second) in enumerate(pairs)]
 
 
@@ -72,7 +72,7 @@ def test_thresholds_are_shares_of_the_average_size_of_the_returns() -> None:
 
 
 def test_only_recent_returns_count_for_the_average() -> None:
-    loud = Answerer(Manner.parse("equal:0.5"), 1, seen=[1000.0] * RETURNS_REMEMBERED)
+    loud = Answerer(ErrorModel.parse("equal:0.5"), 1, seen=[1000.0] * RETURNS_REMEMBERED)
     assert loud.answer(2, 1, "first") == 0.5
     for _ in range(RETURNS_REMEMBERED // 2):
         answer = loud.answer(2, 1, "later")
@@ -86,7 +86,7 @@ def test_equal_and_skip_make_no_mistakes() -> None:
 
 def test_the_same_seed_and_key_give_the_same_answer_in_any_order() -> None:
     text = "noisy:0.5,mistake:0.2"
-    backwards = Answerer(Manner.parse(text), 1)
+    backwards = Answerer(ErrorModel.parse(text), 1)
     again = [
         backwards.answer(first, second, str(key)) for key, (first, second) in reversed([*enumerate(RETURNS)])
     ]
@@ -95,9 +95,11 @@ def test_the_same_seed_and_key_give_the_same_answer_in_any_order() -> None:
 
 
 def test_parts_are_read_in_any_order() -> None:
-    assert Manner.parse("oracle") == Manner()
-    assert Manner.parse("equal:0.5,mistake:1e-1") == Manner(mistake=0.1, equal=0.5)
-    assert Manner.parse("mistake:0.1,my.module:flip") == Manner(mistake=0.1, function="my.module:flip")
+    assert ErrorModel.parse("oracle") == ErrorModel()
+    assert ErrorModel.parse("equal:0.5,mistake:1e-1") == ErrorModel(mistake=0.1, equal=0.5)
+    assert ErrorModel.parse("mistake:0.1,my.module:flip") == ErrorModel(
+        mistake=0.1, function="my.module:flip"
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,7 @@ def test_parts_are_read_in_any_order() -> None:
 )
 def test_a_teacher_that_cannot_be_is_refused_in_one_line(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=f"--teacher: .*{says}.*got {text!r}".replace("(", r"\(")) as error:
-        Manner.parse(text)
+        ErrorModel.parse(text)
     assert "\n" not in str(error.value)
 
 
@@ -131,9 +133,9 @@ def test_a_teacher_that_cannot_be_is_refused_in_one_line(text: str, says: str) -
 )
 def test_numbers_that_do_not_fit_are_refused_from_python_too(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"expected {name}:NUMBER with a .*; got "):
-        Manner(**{name: value})  # type: ignore[arg-type]
+        ErrorModel(**{name: value})  # type: ignore[arg-type]
 
 
 def test_parts_that_exclude_each_other_are_refused_from_python_too() -> None:
     with pytest.raises(ConfigError, match="expected noisy or soft, not both"):
-        Manner(noisy=1.0, soft=1.0)
+        ErrorModel(noisy=1.0, soft=1.0)

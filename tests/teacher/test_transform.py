@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from teacher.clips.render import Shot, Stage
+from teacher.clips.render import ClipSpec, ReplayRenderer
 from teacher.data.segment_pool import SegmentPool
 from teacher.envs.collect import CollectGame, everyone
 from teacher.envs.make import make_env
@@ -189,8 +189,8 @@ def test_episodes_of_transformed_observations_replay_and_are_drawn(
         if pool.extend([trajectory]):
             break
     recipe = pool.segments[-1].recipe
-    stage = Stage(recipe.env_id, recipe.kwargs)
-    pictures = list(stage.frames(Shot.of(pool.segments[-1])))  # which compares observations, too
+    stage = ReplayRenderer(recipe.env_id, recipe.kwargs)
+    pictures = list(stage.frames(ClipSpec.of(pool.segments[-1])))  # which compares observations, too
     stage.close()
     assert len(pictures) == 4
     assert {picture.shape[2] for picture in pictures} == {3}

@@ -37,7 +37,8 @@ def videos(tmp_path: Path, task: TaskInfo, said: io.StringIO) -> Iterator[Episod
         env_id="ShortReacher-v1", predictor="rl", name="x", num_timesteps=1000, runs_dir=str(tmp_path)
     )
     config.run_dir.mkdir(parents=True)
-    videos = EpisodeVideos(config, task, Console(file=said, width=200))
+    console = Console(file=said, width=200)
+    videos = EpisodeVideos(config.run_dir / "videos", 1000, task.fps, console)
     yield videos
     videos.close()
 
@@ -94,7 +95,11 @@ def test_each_video_is_shown_before_the_run_ends(
     config.run_dir.mkdir(parents=True)
     shown: list[tuple[str, int]] = []
     videos = EpisodeVideos(
-        config, task, Console(file=said), lambda film, step: shown.append((film.name, step))
+        config.run_dir / "videos",
+        1000,
+        task.fps,
+        Console(file=said),
+        lambda film, step: shown.append((film.name, step)),
     )
     videos.offer(episode, 20)
     wait(videos._told)

@@ -21,7 +21,8 @@ from teacher.data.checkpoint import load_state, save_state
 from teacher.data.demonstrations import KEYS, load_demonstrations, record_demonstrations, save_demonstrations
 from teacher.settings.config import RunSettings, TeachConfig, load_config
 from teacher.teach import main
-from teacher.training.assembly import build_run, prepared_directory
+from teacher.training.builder import build_run, prepared_directory
+from teacher.training.plan import RunPlan
 from teacher.training.run import Run
 from teacher.training.start import check
 
@@ -64,9 +65,9 @@ def build(folder: Path) -> Iterator[Callable[..., tuple[Run, str]]]:
             defaults = {"env_id": "CartPole-v1", "predictor": "rl", "name": "warm", "no_videos": True}
             config, run_id, said = TeachConfig(**{**defaults, **settings}), uuid.uuid4(), io.StringIO()
             console = Console(file=said, soft_wrap=True)
-            config, task = check(config, console)
-            parts.enter_context(prepared_directory(RunSettings(config, run_id)))
-            return parts.enter_context(build_run(RunSettings(config, run_id), task, console)), said.getvalue()
+            plan = check(RunSettings(config, run_id), console)
+            parts.enter_context(prepared_directory(plan.settings))
+            return parts.enter_context(build_run(plan, console)), said.getvalue()
 
         yield make
 
@@ -143,7 +144,7 @@ def test_a_run_killed_before_its_first_rollout_is_resumed_warm(
     run, _ = build(demonstrations="few.npz")
     (folder / "few.npz").unlink()
     config, run_id = load_config(run.config.run_dir)
-    with build_run(RunSettings(config, run_id), run.task, Console(quiet=True)) as resumed:
+    with build_run(RunPlan(RunSettings(config, run_id), run.task), Console(quiet=True)) as resumed:
         np.testing.assert_equal(resumed.agent.state_dict()["policy"], run.agent.state_dict()["policy"])
 
 

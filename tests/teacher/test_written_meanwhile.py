@@ -17,7 +17,7 @@ from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config import TeachConfig
 from teacher.settings.options import RewardConfig
 from teacher.teach import main
-from teacher.training.assembly import open_run
+from teacher.training.builder import open_run
 from teacher.training.saved_run import SavedRun
 
 IMITATION = Path(__file__).parent / "trajectories" / "data" / "imitation"

@@ -32,8 +32,10 @@ ANSWERS_PER_PAGE = 20
 MODULES = [
     f"feedback/js/{name}.js"
     for name in (
-        *("api", "beside", "controls", "kept", "lessons", "media", "outbox", "pace"),
-        *("player", "prefetch", "presence", "recent", "screen", "transport"),
+        *("dom", "media"),
+        *("labeling/api", "labeling/beside", "labeling/controls", "labeling/emitter", "labeling/kept"),
+        *("labeling/lessons", "labeling/outbox", "labeling/pace", "labeling/player", "labeling/prefetch"),
+        *("labeling/presence", "labeling/recent", "labeling/screen", "labeling/transport"),
     )
 ]
 

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import ConfigError, DataError, counted
+from teacher.errors import ConfigError, DataError, pluralize
 from teacher.settings.checks import COUNT, SEED, whole_number
 
 Space = spaces.Space[Any]
@@ -63,7 +63,7 @@ class Demonstrations:
         """Say in one line how many episodes there are and what they returned."""
         returns = self.episode_returns
         return (
-            f"{counted(len(returns), 'episode')}, {counted(len(self), 'step')}, "
+            f"{pluralize(len(returns), 'episode')}, {pluralize(len(self), 'step')}, "
             f"return {returns.mean():.1f} +- {returns.std():.1f} ({returns.min():.1f} to {returns.max():.1f})"
         )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from teacher.data.demonstrations.episodes import Demonstrations
-from teacher.extras import needed
+from teacher.extras import require_extra
 from teacher.files import saved
 
 
@@ -17,8 +17,8 @@ def draw_returns(demonstrations: Demonstrations, path: str | Path) -> None:
         StorageError: the file cannot be written.
     """
     path = Path(path)
-    figures = needed("matplotlib.figure", f"the picture {path}", "plots")
-    locator = needed("matplotlib.ticker", f"the picture {path}", "plots").MaxNLocator
+    figures = require_extra("matplotlib.figure", f"the picture {path}", "plots")
+    locator = require_extra("matplotlib.ticker", f"the picture {path}", "plots").MaxNLocator
     returns = demonstrations.episode_returns
     mean, margin = returns.mean(), 0.05 * (np.ptp(returns) or abs(returns[0]) or 1)
     figure = figures.Figure(figsize=(6, 4), layout="constrained")

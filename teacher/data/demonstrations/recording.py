@@ -19,8 +19,8 @@ Controller = Callable[[Any], Any]
 """From one observation to one action."""
 
 
-class Agent(Protocol):
-    """What :class:`agents.on_policy.OnPolicyAgent` offers."""
+class Actor(Protocol):
+    """Acts as an agent of this project (:class:`agents.base.Agent`) does."""
 
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
         """Choose actions for a batch of raw observations."""
@@ -36,7 +36,7 @@ class Model(Protocol):
 
 
 def record_demonstrations(
-    expert: Agent | Model | Controller,
+    expert: Actor | Model | Controller,
     env: gym.Env[Any, Any],
     n_episodes: int,
     seed: int = 0,
@@ -73,7 +73,7 @@ def record_demonstrations(
     return Demonstrations.of(episodes)
 
 
-def _controller(expert: Agent | Model | Controller) -> Controller:
+def _controller(expert: Actor | Model | Controller) -> Controller:
     """Return a function that acts in one episode, with a memory of its own."""
     act, predict = getattr(expert, "act", None), getattr(expert, "predict", None)
     if act is not None:

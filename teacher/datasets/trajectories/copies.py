@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from teacher.data.steps import Steps
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError, StorageError
-from teacher.files import folder_made_whole, refusing_damage
+from teacher.files import atomic_folder, refusing_damage
 
 
 class StepRewards(Protocol):
@@ -46,7 +46,7 @@ def copied(source: Path, target: Path) -> Iterator[Path]:
         StorageError: it cannot be written.
     """
     try:
-        with folder_made_whole(target) as part:
+        with atomic_folder(target) as part:
             shutil.copytree(source, part, dirs_exist_ok=True)
             yield part
     except (OSError, shutil.Error) as error:

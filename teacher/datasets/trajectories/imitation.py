@@ -25,7 +25,7 @@ from teacher.datasets.trajectories.copies import (
 from teacher.datasets.trajectories.recording import Recording
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError
-from teacher.extras import needed
+from teacher.extras import require_extra
 from teacher.files import opened_archive, refusing_damage
 
 _STATE, _INFO = "state.json", "dataset_info.json"
@@ -89,8 +89,8 @@ def relabel(source: Path, target: Path, model: StepRewards) -> None:
 
 
 def _arrow() -> Any:
-    needed("pyarrow.ipc", _PURPOSE, "parquet")
-    return needed("pyarrow", _PURPOSE, "parquet")
+    require_extra("pyarrow.ipc", _PURPOSE, "parquet")
+    return require_extra("pyarrow", _PURPOSE, "parquet")
 
 
 def _data_files(folder: Path) -> list[Path]:

@@ -26,7 +26,7 @@ from teacher.datasets.trajectories.copies import (
 from teacher.datasets.trajectories.recording import Recording
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError
-from teacher.extras import needed
+from teacher.extras import require_extra
 from teacher.files import refusing_damage
 
 _METADATA = Path("data", "metadata.json")
@@ -129,13 +129,13 @@ def _hdf5_arrays(folder: Path, about: Mapping[str, Any]) -> Iterator[list[NDArra
 @contextlib.contextmanager
 def _opened(folder: Path, mode: str) -> Iterator[Any]:
     path = folder / "data" / "main_data.hdf5"
-    h5py = needed("h5py", "a dataset of Minari in HDF5", "minari")
+    h5py = require_extra("h5py", "a dataset of Minari in HDF5", "minari")
     with refusing_damage(f"{path} is damaged"), h5py.File(path, mode) as file:
         yield file
 
 
 def _table_arrays(folder: Path, about: Mapping[str, Any]) -> Iterator[list[NDArray[Any]]]:
-    arrow = needed("pyarrow", "a dataset of Minari in Arrow", "parquet")
+    arrow = require_extra("pyarrow", "a dataset of Minari in Arrow", "parquet")
     for episode in range(about["total_episodes"]):
         path = folder / "data" / str(episode)
         with refusing_damage(f"{path} is damaged", AttributeError, arrow.ArrowException):
@@ -147,7 +147,7 @@ def _table_arrays(folder: Path, about: Mapping[str, Any]) -> Iterator[list[NDArr
 
 
 def _read_table(folder: Path, data_format: str) -> Any:
-    datasets = needed("pyarrow.dataset", "a dataset of Minari in Arrow", "parquet")
+    datasets = require_extra("pyarrow.dataset", "a dataset of Minari in Arrow", "parquet")
     paths = [str(path) for path in sorted(folder.glob(f"*.{data_format}"))]
     return datasets.dataset(paths, format=data_format).to_table()
 
@@ -161,7 +161,7 @@ def _rewrite_file(folder: Path, rewards: Sequence[NDArray[np.float64]]) -> None:
 
 
 def _rewrite_table(folder: Path, data_format: str, rewards: NDArray[np.float64]) -> None:
-    datasets = needed("pyarrow.dataset", "a dataset of Minari in Arrow", "parquet")
+    datasets = require_extra("pyarrow.dataset", "a dataset of Minari in Arrow", "parquet")
     table = _read_table(folder, data_format)
     column = np.append(rewards, 0.0)  # the row of the last observation
     table = table.set_column(table.column_names.index("rewards"), "rewards", [column])

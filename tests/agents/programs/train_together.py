@@ -40,28 +40,28 @@ def main(folder: Path) -> None:
             lose_the_last(ranks, folder / "lost")
 
 
-def fused(envs: SyncVectorEnv) -> OnPolicyAgent:
+def numpy_ppo(envs: SyncVectorEnv) -> OnPolicyAgent:
     return PPO(envs, PPO_CONFIG, seed=3, dtype=torch.float64)
 
 
-def torch_step(envs: SyncVectorEnv) -> OnPolicyAgent:
+def torch_ppo(envs: SyncVectorEnv) -> OnPolicyAgent:
     config = PPOConfig(num_steps=40, minibatch_size=5, update_epochs=2, target_kl=0.02, learning_rate=1e-3)
-    return PPO(envs, config, seed=3, dtype=torch.float64, fuse=False)
+    return PPO(envs, config, seed=3, dtype=torch.float64, allow_numpy=False)
 
 
-def fused_trpo(envs: SyncVectorEnv) -> OnPolicyAgent:
+def numpy_trpo(envs: SyncVectorEnv) -> OnPolicyAgent:
     return TRPO(envs, TRPO_CONFIG, seed=3, dtype=torch.float64)
 
 
 def torch_trpo(envs: SyncVectorEnv) -> OnPolicyAgent:
-    return TRPO(envs, TRPO_CONFIG, seed=3, dtype=torch.float64, fuse=False)
+    return TRPO(envs, TRPO_CONFIG, seed=3, dtype=torch.float64, allow_numpy=False)
 
 
 AGENTS = {
-    "fused-box": ("InvertedPendulum-v5", fused),
-    "fused-discrete": ("CartPole-v1", fused),
-    "torch-box": ("InvertedPendulum-v5", torch_step),
-    "trpo-box": ("InvertedPendulum-v5", fused_trpo),
+    "numpy-box": ("InvertedPendulum-v5", numpy_ppo),
+    "numpy-discrete": ("CartPole-v1", numpy_ppo),
+    "torch-box": ("InvertedPendulum-v5", torch_ppo),
+    "trpo-box": ("InvertedPendulum-v5", numpy_trpo),
     "torch-trpo-discrete": ("CartPole-v1", torch_trpo),
 }
 

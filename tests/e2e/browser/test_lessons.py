@@ -43,6 +43,7 @@ def test_examples_and_practice_come_before_the_first_pair_and_count_for_nothing(
 
     labeling.wait_for("judging")
     expect(note).to_be_hidden()
+    expect(page.locator("#practice-at")).to_have_text("")
     assert site.labels() == []
     labeling.press("ArrowUp")
     labeling.expect_saved(1)

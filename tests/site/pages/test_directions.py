@@ -220,7 +220,7 @@ def test_scripts_fill_in_user_text_nowhere_else() -> None:
     """A new place has to be put into the list above."""
     known = {"prompt", "feedback-text", "toast", "progress-text", ".explanation", ".obstacle", "refused"}
     sinks = set()
-    for path in APP.glob("static/feedback/js/*.js"):
+    for path in APP.glob("static/feedback/js/**/*.js"):
         for line in path.read_text().splitlines():
             if re.search(r"\b(text|explanation|obstacle|message|detail)\b.*;|\.join\(", line) and (
                 found := re.search(r"(\"([^\"]+)\"\)|\b(\w+))\.textContent = ", line)

@@ -81,15 +81,17 @@ def test_accounts_of_one_number_on_two_sites_have_two_names(browser: Browser) ->
 
 
 def test_browsers_are_told_of_every_module_at_once(trainer: Trainer, browser: Browser) -> None:
-    scripts = Path(feedback.__file__).parent / "static/feedback/js"
-    wanted, unread = set[str](), ["label.js"]
+    scripts = Path(feedback.__file__).resolve().parent / "static/feedback/js"
+    wanted, unread = set[Path](), [scripts / "labeling/label.js"]
     while unread:
-        source = (scripts / unread.pop()).read_text()
-        imported = set(re.findall(r'(?:from|import) "\./(\w+\.js)"', source)) - wanted
+        script = unread.pop()
+        found = re.findall(r'(?:from|import) "(\.[\w./]+\.js)"', script.read_text())
+        imported = {(script.parent / each).resolve() for each in found} - wanted
         wanted |= imported
         unread += imported
     html = browser.client.get(PATH).content.decode()
-    assert set(re.findall(r'rel="modulepreload" href="/static/feedback/js/(\w+\.js)"', html)) == wanted
+    told = re.findall(r'rel="modulepreload" href="/static/feedback/js/([\w/]+\.js)"', html)
+    assert {scripts / each for each in told} == wanted
 
 
 def test_it_knows_what_can_be_taken_back_and_what_teaches(trainer: Trainer, browser: Browser) -> None:

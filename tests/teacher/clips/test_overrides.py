@@ -12,7 +12,7 @@ from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
 from numpy.typing import NDArray
 
 from teacher.clips.overrides import draws_as_gymnasium
-from teacher.clips.render import Shot, Stage
+from teacher.clips.render import ClipSpec, ReplayRenderer
 from teacher.envs.capture import as_frame, jpeg
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import EnvironmentUnsuitableError, RenderError
@@ -117,8 +117,8 @@ def test_a_model_file_of_ones_own_draws_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["render()", "a wrapper's render()", "a patched render()"])
 def test_a_clip_shows_what_the_override_draws(name: str) -> None:
     recipe = EpisodeRecipe("Hopper-v5", {}, seed=1, actions=np.zeros((3, 3), np.float32))
-    stage = Stage("Hopper-v5", {}, make=OWN[name])
-    frames = list(stage.frames(Shot(recipe)))
+    stage = ReplayRenderer("Hopper-v5", {}, make=OWN[name])
+    frames = list(stage.frames(ClipSpec(recipe)))
     stage.close()
     assert len(frames) == 3
     assert all((frame == RED).all() for frame in frames)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from teacher.clips import ClipJob, ClipRenderer, Shot
+from teacher.clips import ClipJob, ClipRenderer, ClipSpec
 from teacher.data.segments import Segment
 from teacher.errors import RenderError, ReplayMismatchError
 
@@ -35,12 +35,12 @@ def wait_for_clips(renderer: ClipRenderer, monkeypatch: pytest.MonkeyPatch) -> C
 
 
 def job(segment: Segment, path: Path) -> ClipJob:
-    return ClipJob(Shot.of(segment), path, 10)
+    return ClipJob(ClipSpec.of(segment), path, 10)
 
 
 def test_many_clips_come_out(renderer: ClipRenderer, record: Record, troubled: str, tmp_path: Path) -> None:
     segments = [record(troubled), record("CartPole-v1", start=0, length=5), record(troubled, seed=6)]
-    shots = [*map(Shot.of, segments), Shot(segments[0].recipe)]
+    shots = [*map(ClipSpec.of, segments), ClipSpec(segments[0].recipe)]
     futures = [renderer.submit(ClipJob(shot, tmp_path / f"{i}.mp4", 10)) for i, shot in enumerate(shots)]
     for index, future in enumerate(futures):
         assert future.result(240) == tmp_path / f"{index}.mp4"
@@ -178,11 +178,11 @@ def test_workers_die_with_their_parent(
 _PARENT = """
 import sys
 from pathlib import Path
-from teacher.clips import ClipJob, ClipRenderer, Shot
+from teacher.clips import ClipJob, ClipRenderer, ClipSpec
 from teacher.data.segments import Segment
 folder = Path(sys.argv[1])
 segment = Segment.from_bytes((folder / "segment").read_bytes())
-ClipRenderer(workers=1).submit(ClipJob(Shot.of(segment), folder / "a.mp4", 10)).result()
+ClipRenderer(workers=1).submit(ClipJob(ClipSpec.of(segment), folder / "a.mp4", 10)).result()
 """
 
 

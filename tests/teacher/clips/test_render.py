@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from teacher.clips import CLIP_SIZE, ClipJob, Shot, render
+from teacher.clips import CLIP_SIZE, ClipJob, ClipSpec, render
 from teacher.clips.encode import Frame, encode
 from teacher.data.segments import Segment
 from teacher.envs.recipe import library_versions
@@ -29,7 +29,7 @@ def clip(tmp_path: Path) -> Path:
 
 
 def test_a_clip_is_what_browsers_play(record: Record, clip: Path, inspect_mp4: Inspect) -> None:
-    render(ClipJob(Shot.of(record("Hopper-v5")), clip, 40))
+    render(ClipJob(ClipSpec.of(record("Hopper-v5")), clip, 40))
     video = inspect_mp4(clip)
     names = [name for name, _ in video.boxes]
     assert names.index("moov") < names.index("mdat"), "a browser would have to load all before it starts"
@@ -42,7 +42,7 @@ def test_a_clip_is_what_browsers_play(record: Record, clip: Path, inspect_mp4: I
 def test_a_clip_has_a_frame_a_step_and_holds_the_last(
     record: Record, clip: Path, inspect_mp4: Inspect
 ) -> None:
-    render(ClipJob(Shot.of(record("ShortHopper-v1", length=30)), clip, 40))
+    render(ClipJob(ClipSpec.of(record("ShortHopper-v1", length=30)), clip, 40))
     video = inspect_mp4(clip)
     assert video.pictures.shape == (30 + 8, CLIP_SIZE, CLIP_SIZE, 3)
     assert video.seconds == pytest.approx(38 / 40, abs=0.002)
@@ -54,7 +54,7 @@ def test_a_clip_has_a_frame_a_step_and_holds_the_last(
 def test_the_hold_lasts_a_fifth_of_a_second(
     troubled: str, record: Record, clip: Path, inspect_mp4: Inspect, fps: int
 ) -> None:
-    render(ClipJob(Shot.of(record(troubled)), clip, fps))
+    render(ClipJob(ClipSpec.of(record(troubled)), clip, fps))
     assert len(inspect_mp4(clip).pictures) == 12 + math.ceil(0.2 * fps)
 
 
@@ -62,7 +62,7 @@ def test_the_frames_are_those_after_each_step(
     troubled: str, record: Record, clip: Path, inspect_mp4: Inspect
 ) -> None:
     # This environment draws ten times the number of its steps as a shade of grey.
-    render(ClipJob(Shot.of(record(troubled, start=4, length=5)), clip, 10))
+    render(ClipJob(ClipSpec.of(record(troubled, start=4, length=5)), clip, 10))
     shades = inspect_mp4(clip).pictures.mean((1, 2, 3))
     assert shades == pytest.approx([50, 60, 70, 80, 90, 90, 90], abs=3)
 
@@ -70,14 +70,14 @@ def test_the_frames_are_those_after_each_step(
 def test_sizes_are_even_and_keep_their_shape(
     troubled: str, record: Record, clip: Path, inspect_mp4: Inspect
 ) -> None:
-    render(ClipJob(Shot.of(record(troubled)), clip, 10))
+    render(ClipJob(ClipSpec.of(record(troubled)), clip, 10))
     _, height, width, _ = inspect_mp4(clip).pictures.shape
     assert (width, height) == (400, 286)  # of 70 x 50
 
 
 def test_a_whole_episode_is_shown(record: Record, clip: Path, inspect_mp4: Inspect) -> None:
     recipe = record("ShortReacher-v1", start=0, length=20).recipe
-    render(ClipJob(Shot(recipe), clip, 10))
+    render(ClipJob(ClipSpec(recipe), clip, 10))
     assert len(inspect_mp4(clip).pictures) == 22
 
 
@@ -86,7 +86,7 @@ def test_other_environments_draw_themselves(
     record: Record, clip: Path, inspect_mp4: Inspect, env_id: str
 ) -> None:
     actions = [0, 1] * 8 if env_id == "CartPole-v1" else None  # it must not end early
-    render(ClipJob(Shot.of(record(env_id, actions=actions)), clip, 30))
+    render(ClipJob(ClipSpec.of(record(env_id, actions=actions)), clip, 30))
     pictures = inspect_mp4(clip).pictures
     assert max(pictures.shape[1:3]) == CLIP_SIZE
     assert (pictures[0] != pictures[11]).any()
@@ -97,7 +97,7 @@ def test_another_episode_is_refused(record: Record, clip: Path) -> None:
     nudged = segment.observations.copy()
     nudged[7, 3] = np.nextafter(nudged[7, 3], np.inf)
     with pytest.raises(ReplayMismatchError, match="observation before step 11 differs") as caught:
-        render(ClipJob(Shot.of(dataclasses.replace(segment, observations=nudged)), clip, 40))
+        render(ClipJob(ClipSpec.of(dataclasses.replace(segment, observations=nudged)), clip, 40))
     assert not clip.exists()
     assert list(clip.parent.glob("*")) == []
     assert "\n" not in str(caught.value)
@@ -107,7 +107,7 @@ def test_a_mismatch_names_both_versions(record: Record, clip: Path) -> None:
     segment = record("ShortHopper-v1")
     recipe = dataclasses.replace(segment.recipe, seed=6, versions={"mujoco": "3.0.0"})
     with pytest.raises(ReplayMismatchError) as caught:
-        render(ClipJob(Shot.of(dataclasses.replace(segment, recipe=recipe)), clip, 40))
+        render(ClipJob(ClipSpec.of(dataclasses.replace(segment, recipe=recipe)), clip, 40))
     assert "recorded with mujoco 3.0.0" in str(caught.value)
     assert f"mujoco {library_versions()['mujoco']}" in str(caught.value)
 
@@ -115,32 +115,32 @@ def test_a_mismatch_names_both_versions(record: Record, clip: Path) -> None:
 def test_a_failing_environment_is_one_line(troubled: str, record: Record, clip: Path) -> None:
     segment = record(troubled, trouble="fail", at=7)
     with pytest.raises(RenderError, match="failed while it was rendered: ValueError: the robot fell apart"):
-        render(ClipJob(Shot.of(segment), clip, 10))
+        render(ClipJob(ClipSpec.of(segment), clip, 10))
     assert not clip.exists()
 
 
 def test_an_unknown_environment_is_one_line(record: Record, clip: Path) -> None:
     recipe = dataclasses.replace(record("Hopper-v5").recipe, env_id="Hoper-v5")
     with pytest.raises(RenderError, match="Hoper-v5 cannot be made for rendering") as caught:
-        render(ClipJob(Shot(recipe), clip, 40))
+        render(ClipJob(ClipSpec(recipe), clip, 40))
     assert "\n" not in str(caught.value)
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(record: Record, clip: Path) -> None:
     clip.parent.write_text("a file where the folder should be")
     with pytest.raises(RenderError, match=r"cannot write the clip .*first\.mp4: File exists"):
-        render(ClipJob(Shot.of(record("CartPole-v1", start=0, length=3)), clip, 10))
+        render(ClipJob(ClipSpec.of(record("CartPole-v1", start=0, length=3)), clip, 10))
 
 
 def test_a_full_disk_is_one_line_and_leaves_the_old_clip(record: Record, clip: Path) -> None:
     segment = record("Hopper-v5", length=3)
-    render(ClipJob(Shot.of(segment), clip, 10))
+    render(ClipJob(ClipSpec.of(segment), clip, 10))
     before = clip.read_bytes()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
     try:
         with pytest.raises(RenderError, match=r"^ffmpeg could not write [^\n]*$"):
-            render(ClipJob(Shot.of(segment), clip, 10))
+            render(ClipJob(ClipSpec.of(segment), clip, 10))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert clip.read_bytes() == before
@@ -195,11 +195,11 @@ def render_elsewhere(
     render = f"""
 import sys
 from pathlib import Path
-from teacher.clips import ClipJob, Shot, render
+from teacher.clips import ClipJob, ClipSpec, render
 from teacher.data.segments import Segment
 segment = Segment.from_bytes(sys.stdin.buffer.read())
 {before}
-render(ClipJob(Shot.of(segment), Path(sys.argv[1]), 10))
+render(ClipJob(ClipSpec.of(segment), Path(sys.argv[1]), 10))
 {after}
 """
     chosen_here = {"MUJOCO_GL", "PYOPENGL_PLATFORM"}

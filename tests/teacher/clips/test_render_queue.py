@@ -20,7 +20,7 @@ import psutil
 import pytest
 import redis
 
-from teacher.clips import ClipJob, ClipRenderer, Shot, backoff
+from teacher.clips import ClipJob, ClipRenderer, ClipSpec, backoff
 from teacher.clips.backoff import Backoff
 from teacher.data.segments import Segment
 from teacher.errors import RenderError, ReplayMismatchError
@@ -139,7 +139,7 @@ class Scene:
         """A clip that nobody has asked for yet."""
         name = uuid4().hex
         segment = self.record("troubled_environment:Troubled-v0", **trouble)
-        return ClipJob(Shot.of(segment), self.folder / f"{name}.mp4", 10, f"reach/{name}/first.mp4")
+        return ClipJob(ClipSpec.of(segment), self.folder / f"{name}.mp4", 10, f"reach/{name}/first.mp4")
 
     def makes(self, job: ClipJob) -> str:
         """Who makes a clip."""

@@ -17,7 +17,7 @@ from kombu import Connection
 from redis.exceptions import RedisError
 
 from teacher import render_tasks
-from teacher.clips import ClipJob, Shot
+from teacher.clips import ClipJob, ClipSpec
 from teacher.data.segments import Segment
 from teacher.render_tasks import clip_request, render_clip
 
@@ -44,7 +44,7 @@ def request_of(
         monkeypatch.setenv(name, value)
 
     def request(env_id: str) -> Request:
-        shot = Shot.of(record(env_id, start=0, length=5))
+        shot = ClipSpec.of(record(env_id, start=0, length=5))
         return clip_request(ClipJob(shot, tmp_path / "unused", 10, key), f"{store}/lab")
 
     return request
@@ -118,11 +118,11 @@ def test_too_long_a_clip_is_refused(
 
 
 def test_a_shot_survives_the_journey(record: Callable[..., Segment]) -> None:
-    shot = Shot.of(record("CartPole-v1", start=2, length=5))
-    again = Shot.from_dict(shot.to_dict())
+    shot = ClipSpec.of(record("CartPole-v1", start=2, length=5))
+    again = ClipSpec.from_dict(shot.to_dict())
     assert (again.start, again.digests) == (2, shot.digests)
     assert again.recipe.to_json() == shot.recipe.to_json()
-    assert Shot.from_dict(replace(shot, digests=None).to_dict()).digests is None
+    assert ClipSpec.from_dict(replace(shot, digests=None).to_dict()).digests is None
 
 
 NO_STORE = "render worker: expected TEACHER_STORAGE, such as s3://clips: the store that clips go to\n"

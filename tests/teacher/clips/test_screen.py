@@ -30,8 +30,8 @@ RENDER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, str(Path(sys.argv[0]).parent))
-from teacher.clips.render import Stage
-from teacher.clips import Shot
+from teacher.clips.render import ReplayRenderer
+from teacher.clips import ClipSpec
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
 from teacher.errors import RenderError
@@ -39,7 +39,7 @@ from teacher.data.segments import slice_of
 
 episode = next(random_trajectories(describe_task(sys.argv[1]), 1, num_envs=1))
 try:
-    print(len(list(Stage(sys.argv[1], {}).frames(Shot.of(slice_of(episode, 0, 3))))))
+    print(len(list(ReplayRenderer(sys.argv[1], {}).frames(ClipSpec.of(slice_of(episode, 0, 3))))))
 except RenderError as error:
     print(error)
 """

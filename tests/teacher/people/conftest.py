@@ -29,9 +29,9 @@ from teacher.labeling import human, publisher
 from teacher.labeling.client import ExperimentSettings, FeedbackClient
 from teacher.labeling.embedded_site import SiteHandle, ensure_site
 from teacher.labeling.human import HumanCollector
-from teacher.labeling.publisher import Publication
+from teacher.labeling.publisher import PublishTarget
 from teacher.queries.judges import Value, true_return
-from teacher.settings.teachers import Manner
+from teacher.settings.teachers import ErrorModel
 from teacher.storage import Storage, open_storage
 from tests.teacher.people.sites import is_held, kill_site
 
@@ -169,8 +169,10 @@ class Asking:
 
     def bots(self, count: int, log: Path | None = None, teacher: str = "oracle") -> list[Bot]:
         """Scripted labelers of this experiment, at work."""
-        manner, site, name = Manner.parse(teacher), self.site, self.settings.name
-        bots = [Bot(site.url, name, site.token, f"{name}-{index}", log, manner) for index in range(count)]
+        error_model, site, name = ErrorModel.parse(teacher), self.site, self.settings.name
+        bots = [
+            Bot(site.url, name, site.token, f"{name}-{index}", log, error_model) for index in range(count)
+        ]
         for bot in bots:
             bot.start()
         self._at_work += bots
@@ -205,7 +207,7 @@ def start_asking(
         with contextlib.ExitStack() as parts:
             ledger = parts.enter_context(contextlib.closing(Ledger(tmp_path / "ledger.sqlite3")))
             client = parts.enter_context(contextlib.closing(FeedbackClient(at.url, at.token)))
-            publication = Publication(ledger, client, renderer, storage, experiment, value)
+            publication = PublishTarget(ledger, client, renderer, storage, experiment, value)
             collector = HumanCollector(publication, at.revive)
             parts.enter_context(contextlib.closing(collector))
             asking = Asking(at, experiment, storage, ledger, collector, client)

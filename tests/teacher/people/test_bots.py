@@ -15,7 +15,7 @@ import requests
 from teacher.bots import Bot, choose, main
 from teacher.data.segments import Segment
 from teacher.labeling.embedded_site import SiteHandle
-from teacher.settings.teachers import Answerer, Manner
+from teacher.settings.teachers import Answerer, ErrorModel
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def run_bots(*options: object) -> "subprocess.Popen[str]":
 )
 def test_the_larger_true_return_is_chosen(left: float | None, right: float, choice: str) -> None:
     truth = {"left": {"true_return": left}, "right": {"true_return": right}, "comparison": "a"}
-    assert choose(truth, Answerer(Manner(), seed=0), "bot") == choice
+    assert choose(truth, Answerer(ErrorModel(), seed=0), "bot") == choice
 
 
 def test_bots_wait_for_the_experiment_and_end_with_it(
@@ -72,7 +72,7 @@ def test_bots_wait_for_the_experiment_and_end_with_it(
         ("soft:1", "no click can say"),
     ],
 )
-def test_a_manner_that_no_bot_can_have_is_refused(
+def test_a_error_model_that_no_bot_can_have_is_refused(
     teacher: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "token").write_text("t")

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from teacher.behaviours import counter_clockwise
-from teacher.clips import ClipJob, ClipRenderer, Shot, render
+from teacher.clips import ClipJob, ClipRenderer, ClipSpec, render
 from teacher.data.ledger import Comparison, Ledger
 from teacher.data.segments import Segment
 from teacher.errors import (
@@ -114,7 +114,7 @@ def test_each_key_holds_the_clip_of_its_own_segment(
         (folder,) = (Path(site.storage) / asking.settings.name).iterdir()
         clips = {side: (folder / f"{side}.mp4").read_bytes() for side in ("first", "second")}
     for side, segment in zip(("first", "second"), pairs[0], strict=True):
-        render(ClipJob(Shot.of(segment), tmp_path / f"{side}.mp4", 10, size=CLIP_SIZE))
+        render(ClipJob(ClipSpec.of(segment), tmp_path / f"{side}.mp4", 10, size=CLIP_SIZE))
         assert (tmp_path / f"{side}.mp4").read_bytes() == clips[side]
     assert clips["first"] != clips["second"]
 

@@ -68,9 +68,9 @@ def test_rewards_come_from_what_a_labeler_answers(
         time.sleep(0.002)  # people are slower than the processor
     _, reward, *_, info = env.step(env.action_space.sample())
     assert reward != info["true_reward"]
-    for preference in env.tutor.learner.ledger.preferences():
+    for preference in env.trainer.learning.ledger.preferences():
         assert preference.value == float(preference.first.true_return > preference.second.true_return)
-    env.tutor.learner.collector.finish()
+    env.trainer.learning.collector.finish()
     bot.join(PATIENCE_SECONDS)
     assert bot.error is None
     env.close()

@@ -9,7 +9,7 @@ import pytest
 from teacher.data.decisions import Decision
 from teacher.data.segments import Segment
 from teacher.errors import BackgroundError
-from teacher.wrapper import tutor
+from teacher.wrapper import trainer
 from tests.teacher.wrapper.conftest import Wrap, play
 
 PATIENCE_SECONDS = 60.0
@@ -35,17 +35,17 @@ def test_segments_that_come_while_others_are_taken_in_wait_for_the_next_turn(
     """An environment faster than this would else keep it from ever asking."""
     env = wrap()
     play(env, 60)
-    tutor = env.tutor
-    segments, given = list(tutor.pool.segments), tutor._given
+    trainer = env.trainer
+    segments, given = list(trainer.pool.segments), trainer._given
 
     def meanwhile(segment: Segment) -> bool:
         given.append(segment)
         return True
 
-    monkeypatch.setattr(tutor.films, "can_show", meanwhile)
+    monkeypatch.setattr(trainer.clips, "can_show", meanwhile)
     given.extend(segments)
-    tutor._take_segments()
-    assert len(tutor.pool) == 2 * len(segments)
+    trainer._take_segments()
+    assert len(trainer.pool) == 2 * len(segments)
     assert list(given) == segments
 
 
@@ -55,7 +55,7 @@ def test_answers_come_by_the_clock_without_a_number(wrap: Wrap) -> None:
 
 
 def test_neither_step_nor_close_waits_for_an_answer(wrap: Wrap, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tutor, "_CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(trainer, "_CLOSE_SECONDS", 0.1)
     asked, go_on = threading.Event(), threading.Event()
 
     def thinks_long(first: Segment, second: Segment) -> Decision:
@@ -75,11 +75,11 @@ def test_neither_step_nor_close_waits_for_an_answer(wrap: Wrap, monkeypatch: pyt
 def test_a_fit_is_given_up_when_the_wrapper_is_closed(wrap: Wrap) -> None:
     env = wrap(background=True, n_initial_training_steps=10**9, validation_interval=10**9)
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while env.tutor.answers < 12:
+    while env.trainer.answers < 12:
         play(env, 20)
         assert time.monotonic() < deadline
     env.close()
-    assert not env.tutor._thread.is_alive()  # type: ignore[union-attr]
+    assert not env.trainer._thread.is_alive()  # type: ignore[union-attr]
 
 
 def test_what_fails_beside_is_raised_by_step_and_by_close(wrap: Wrap, tmp_path: Path) -> None:
@@ -95,4 +95,4 @@ def test_what_fails_beside_is_raised_by_step_and_by_close(wrap: Wrap, tmp_path: 
     env.close()  # told enough
     again = wrap()  # the folder is free, and what was asked there is answered now
     play(again, 20)
-    assert again.tutor.answers > 0
+    assert again.trainer.answers > 0

@@ -67,15 +67,15 @@ def test_a_wrapper_made_from_the_spec_of_an_open_one_is_beside_it(tmp_path: Path
     second = make_again(first)
     third = first.beside(gym.make("Registered-v0"))
     fourth = make_again(third)
-    assert all(env.get_wrapper_attr("tutor") is first.tutor for env in (second, third, fourth))
+    assert all(env.get_wrapper_attr("trainer") is first.trainer for env in (second, third, fourth))
     for env in (first, second, third):
         env.close()
     fourth.reset(seed=1)
     fourth.step(fourth.action_space.sample())
     fourth.close()
     alone = make_again(first)  # when all were closed, with the same arguments
-    assert alone.get_wrapper_attr("tutor") is not first.tutor
-    assert alone.get_wrapper_attr("tutor").config == first.tutor.config
+    assert alone.get_wrapper_attr("trainer") is not first.trainer
+    assert alone.get_wrapper_attr("trainer").config == first.trainer.config
     alone.close()
 
 

@@ -31,7 +31,7 @@ def test_rewards_are_predicted_once_there_is_a_predictor_and_the_true_one_stays_
     assert env.using_reward_from_predictor
     assert np.corrcoef(rewards[first:], true[first:])[0, 1] > 0.8
     assert outcomes[0][1]["time"] == 1
-    assert env.tutor.answers == 24
+    assert env.trainer.answers == 24
 
 
 def test_the_same_seed_is_the_same_run(wrap: Wrap, tmp_path: Path) -> None:
@@ -70,7 +70,9 @@ def test_rewards_are_switched(wrap: Wrap) -> None:
 
 def asked(env: Any) -> list[Segment]:
     """The segments of all questions."""
-    return [segment for one in env.tutor.learner.ledger.preferences() for segment in (one.first, one.second)]
+    return [
+        segment for one in env.trainer.learning.ledger.preferences() for segment in (one.first, one.second)
+    ]
 
 
 @pytest.mark.parametrize("length", [1, 5, 11])
@@ -102,10 +104,10 @@ def test_nothing_is_asked_about_while_collection_is_stopped(wrap: Wrap) -> None:
     env = wrap(train_reward=False)
     env.stop_segment_collection()
     play(env, 200)
-    assert env.tutor.answers == 0
+    assert env.trainer.answers == 0
     env.start_segment_collection()
     play(env, 200)
-    assert env.tutor.answers > 0
+    assert env.trainer.answers > 0
 
 
 def test_a_function_may_answer(wrap: Wrap) -> None:
@@ -152,7 +154,7 @@ def test_several_environments_are_learned_from_together(wrap: Wrap) -> None:
         play(second, 60)
     assert first.using_reward_from_predictor
     assert second.using_reward_from_predictor
-    assert first.tutor.steps == 480
+    assert first.trainer.steps == 480
     first.close()
     assert second.step(np.zeros(1, np.float32))[1] != 0
     second.close()
@@ -178,7 +180,7 @@ def test_answers_are_saved_and_learned_from_later(wrap: Wrap, tmp_path: Path) ->
     with pytest.raises(DataError, match="no reward predictor yet"):
         trainer.save_reward_predictor()
     play(trainer, 20)
-    assert trainer.tutor.training_steps == 8
+    assert trainer.trainer.training_steps == 8
     saved = sorted((tmp_path / "trained" / "reward_predictor_checkpoints").iterdir())
     assert [one.name for one in saved] == ["predictor-00000004.npz", "predictor-00000008.npz"]
     rewards = [reward for reward, _ in play(trainer, 40, seed=7)]
@@ -204,11 +206,11 @@ def test_answers_are_saved_and_learned_from_later(wrap: Wrap, tmp_path: Path) ->
 def test_saved_answers_and_new_ones_are_learned_from_together(wrap: Wrap, tmp_path: Path) -> None:
     collector = wrap(train_reward=False, log_dir=tmp_path / "collected")
     play(collector, 300)
-    path, saved = collector.save_prefs(), collector.tutor.answers
+    path, saved = collector.save_prefs(), collector.trainer.answers
     collector.close()
     env = wrap(prefs_dir=path, log_dir=tmp_path / "both")
     play(env, 700)
-    assert env.tutor.answers == saved + env.tutor.learner.ledger.usable() == 24
+    assert env.trainer.answers == saved + env.trainer.learning.ledger.usable() == 24
 
 
 def test_answers_of_other_segments_are_refused(wrap: Wrap, tmp_path: Path) -> None:
@@ -257,14 +259,14 @@ def test_one_environment_under_several_names_goes_on_with_its_answers(
     answers = [0]
     for name, steps in (("HalfCheetah-v5", 200), ("teacher/ShortCheetah-v1", 500)):
         env = wrap(gym.make(name), log_dir=tmp_path)
-        assert env.tutor.answers == answers[-1]
+        assert env.trainer.answers == answers[-1]
         play(env, steps)
-        answers.append(env.tutor.answers)
+        answers.append(env.trainer.answers)
         env.close()
     assert 0 < answers[1] < answers[2]
     for name in ("HalfCheetah-v5", "teacher/ShortCheetah-v1"):
         env = wrap(gym.make(name), log_dir=tmp_path)
-        assert env.tutor.answers == answers[2]
+        assert env.trainer.answers == answers[2]
         env.close()
     wrap_vector(SyncVectorEnv([lambda: gym.make("HalfCheetah-v5")]), log_dir=tmp_path).close()
 
@@ -274,18 +276,18 @@ def test_only_the_last_of_saved_answers_are_kept_where_they_are_too_many(wrap: W
     play(collector, 700)
     path = collector.save_prefs()
     collector.close()
-    assert collector.tutor.answers == 24
+    assert collector.trainer.answers == 24
     env = wrap(prefs_dir=path, collect_prefs=False, max_prefs_in_db=13, log_dir=tmp_path / "few")
-    assert env.tutor.answers == 13
-    newest = list(collector.tutor.learner.dataset._rows)[-13:]
-    assert all(uuid in env.tutor.learner.dataset for uuid in newest)
+    assert env.trainer.answers == 13
+    newest = list(collector.trainer.learning.dataset._rows)[-13:]
+    assert all(uuid in env.trainer.learning.dataset for uuid in newest)
 
 
 def test_the_predictors_settings_say_how_many_answers_are_learned_from(wrap: Wrap) -> None:
     env = wrap(reward=replace(SMALL, max_preferences=15))
     play(env, 700)
-    assert env.tutor.learner.ledger.usable() == 24
-    assert env.tutor.answers == 15
+    assert env.trainer.learning.ledger.usable() == 24
+    assert env.trainer.answers == 15
     env.close()
     with pytest.raises(
         ConfigError, match=r"^reward\.max_preferences: expected n_initial_prefs \(12\) or more"
@@ -334,10 +336,10 @@ def test_no_reward_comes_of_an_observation_that_is_no_number(wrap: Wrap) -> None
 def test_a_folder_is_gone_on_with(wrap: Wrap) -> None:
     env = wrap()
     play(env, 300)
-    answers = env.tutor.answers
+    answers = env.trainer.answers
     env.close()
     env = wrap()
-    assert env.tutor.answers == answers >= 12
+    assert env.trainer.answers == answers >= 12
     play(env, 20)
     assert env.using_reward_from_predictor
 

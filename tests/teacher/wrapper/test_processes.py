@@ -113,7 +113,7 @@ def test_one_predictor_rewards_environments_in_several_processes(wrap_vector: Wr
         envs.step(envs.action_space.sample())
     rewards = [envs.step(envs.action_space.sample())[1] for _ in range(10)]
     assert np.count_nonzero(rewards) >= 16  # all but the steps that begin an episode
-    assert envs.tutor.answers >= INSIDE["n_initial_prefs"]
+    assert envs.trainer.answers >= INSIDE["n_initial_prefs"]
 
 
 def test_a_second_predictor_in_a_process_is_warned_of(

@@ -14,7 +14,7 @@ from teacher.data.segments import Segment
 from teacher.datasets.preference_files import load_preferences
 from teacher.errors import BackgroundError, BehaviourError
 from teacher.queries.schedules import ConstantRate, ExponentialSchedule
-from teacher.wrapper import tutor
+from teacher.wrapper import trainer
 from tests.teacher.wrapper.conftest import SMALL, Line, Wrap, WrapVector, play
 
 PLAIN = replace(SMALL, features="plain")  # the first fit is over sooner
@@ -33,16 +33,16 @@ def test_all_answers_come_with_the_last_step_where_segments_are_few(
     wrap: Wrap, caplog: pytest.LogCaptureFixture, settings: dict[str, Any]
 ) -> None:
     env = wrap(**settings)
-    config = env.tutor.config
+    config = env.trainer.config
     assert config.total_timesteps is not None
     assert config.n_prefs is not None
     play(env, config.total_timesteps - 1)
-    assert env.tutor.answers < config.n_prefs // 2
+    assert env.trainer.answers < config.n_prefs // 2
     play(env, 1)
-    assert env.tutor.answers == config.n_prefs
+    assert env.trainer.answers == config.n_prefs
     assert env.using_reward_from_predictor == config.train_reward
     play(env, 60)
-    assert env.tutor.answers == config.n_prefs
+    assert env.trainer.answers == config.n_prefs
     assert caplog.text.count(FEW) == 1
     assert "100 answers wanted until step 600, and 5" in caplog.text or "train_reward" not in settings
 
@@ -50,7 +50,7 @@ def test_all_answers_come_with_the_last_step_where_segments_are_few(
 def test_nothing_is_warned_of_where_segments_suffice(wrap: Wrap, caplog: pytest.LogCaptureFixture) -> None:
     env = wrap(**{**COLLECT, "n_prefs": 30})
     play(env, 600)
-    assert env.tutor.answers == 30
+    assert env.trainer.answers == 30
     assert FEW not in caplog.text
 
 
@@ -58,22 +58,22 @@ def test_a_schedule_with_an_end_is_kept_to_as_well(wrap: Wrap, caplog: pytest.Lo
     schedule = ExponentialSchedule(10, 90, 300)
     env = wrap(**{**COLLECT, "n_prefs": None}, total_timesteps=None, schedule=schedule)
     play(env, 300)
-    assert env.tutor.answers == 90
+    assert env.trainer.answers == 90
     assert FEW in caplog.text
 
 
 def test_a_schedule_without_an_end_asks_about_new_segments_alone(wrap: Wrap) -> None:
     env = wrap(**{**COLLECT, "n_prefs": None}, total_timesteps=None, schedule=ConstantRate(50, 1e6))
     play(env, 200)
-    assert 0 < env.tutor.answers <= 200 // 5 // 2
+    assert 0 < env.trainer.answers <= 200 // 5 // 2
 
 
 def test_vector_environments_step_over_the_last_step(wrap_vector: WrapVector) -> None:
     envs = wrap_vector(gym.vector.SyncVectorEnv([Line] * 7), **COLLECT, total_timesteps=300)
     envs.reset(seed=1)
-    while envs.tutor.steps < 300:
+    while envs.trainer.steps < 300:
         envs.step(envs.action_space.sample())
-    assert envs.tutor.answers == 100
+    assert envs.trainer.answers == 100
 
 
 def test_what_is_saved_is_complete_though_steps_are_faster_than_answers(wrap: Wrap) -> None:
@@ -86,22 +86,22 @@ def test_what_is_closed_is_complete_though_a_fit_would_go_on(wrap: Wrap) -> None
     endless = {"n_initial_training_steps": 10**9, "validation_interval": 10**9}
     env = wrap(n_prefs=60, n_initial_prefs=6, background=True, **endless)
     env.reset(seed=1)
-    while env.tutor.answers < 6:
+    while env.trainer.answers < 6:
         play(env, 20)
     play(env, 600)
     env.close()
     env = wrap(collect_prefs=False, train_reward=False, n_prefs=60)
-    assert env.tutor.answers == 60
+    assert env.trainer.answers == 60
 
 
 def test_saving_does_not_wait_for_ever(
     wrap: Wrap, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tutor, "_LAST_ANSWERS_SECONDS", 0.1)
+    monkeypatch.setattr(trainer, "_LAST_ANSWERS_SECONDS", 0.1)
     endless = {"n_initial_training_steps": 10**9, "validation_interval": 10**9}
     env = wrap(n_prefs=60, n_initial_prefs=6, background=True, **endless)
     play(env, 200)
-    while env.tutor.answers < 6:
+    while env.trainer.answers < 6:
         time.sleep(0.01)
     play(env, 600)
     assert 6 <= len(load_preferences(env.save_prefs())) < 60
@@ -132,11 +132,11 @@ def test_a_judge_that_fails_loses_no_answer_and_holds_nobody_up(
     with pytest.raises(BackgroundError, match="fails_late failed") if background else nullcontext():
         env.close()
     env = wrap(log_dir=tmp_path / "logs", collect_prefs=False, train_reward=False)  # the folder is free
-    assert env.tutor.answers == 13
+    assert env.trainer.answers == 13
 
 
 def test_answers_that_no_pair_is_left_for_are_told_of(wrap: Wrap, caplog: pytest.LogCaptureFixture) -> None:
     env = wrap(**COLLECT, max_pref_interface_segs=4)
     play(env, 600)
     assert "of 100 missing in the end: no further pair of 4 segments could be told apart" in caplog.text
-    assert env.tutor.answers < 100
+    assert env.trainer.answers < 100

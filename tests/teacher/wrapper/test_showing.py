@@ -56,8 +56,8 @@ def further_right(path: Path) -> str:
 def test_a_pair_shows_what_happened(wrap: Wrap, tmp_path: Path, way: str) -> None:
     people = {"synthetic_prefs": False, "people": "notebook", "background": True, "train_reward": False}
     env = wrap(drawn(), segment_length=STEPS, **people, **WAYS[way])
-    assert env.tutor.films.way == way
-    collector: Any = env.tutor.learner.collector
+    assert env.trainer.clips.mode == way
+    collector: Any = env.trainer.learning.collector
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(collector._waiting) < 8:
         play(env, 40, seed=int(time.monotonic() * 1000) % 1000)

@@ -39,8 +39,8 @@ def test_they_learn_and_their_segments_replay(wrap_vector: WrapVector, mode: Aut
     real = rewards[120:] != 0  # a step in which an environment is only reset has none
     assert envs.using_reward_from_predictor
     assert np.corrcoef(rewards[120:][real], true[120:][real])[0, 1] > 0.8
-    assert envs.tutor.steps == (250 * 3 if mode is not AutoresetMode.NEXT_STEP else 250 * 3 - 3 * 10)
-    preferences = envs.tutor.learner.ledger.preferences()
+    assert envs.trainer.steps == (250 * 3 if mode is not AutoresetMode.NEXT_STEP else 250 * 3 - 3 * 10)
+    preferences = envs.trainer.learning.ledger.preferences()
     assert len(preferences) == 24
     for segment in (side for one in preferences for side in (one.first, one.second)):
         steps = list(replay(segment.recipe, Line()))[segment.start :]

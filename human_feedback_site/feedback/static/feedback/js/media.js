@@ -4,11 +4,18 @@
 const FIRST_WAIT_MS = 5_000;
 const LONGEST_WAIT_MS = 60_000;
 
-/** When a video was last asked for anew, and how long the next time has to wait after that. */
+/**
+ * When a video was last asked for anew, and how long the next time has to wait after that.
+ * @type {WeakMap<HTMLMediaElement, { at: number, wait: number }>}
+ */
 const attempts = new WeakMap();
-/** Those that somebody has started and nobody has stopped; one that breaks off is paused by the browser. */
+/**
+ * Those that somebody has started and nobody has stopped; one that breaks off is paused by the browser.
+ * @type {WeakSet<HTMLMediaElement>}
+ */
 const started = new WeakSet();
 
+/** @param {HTMLMediaElement} video */
 function renew(video) {
   if (video.currentSrc.startsWith("blob:")) return; // nothing could be read anew
   const { at, wait } = attempts.get(video) ?? { at: -Infinity, wait: FIRST_WAIT_MS };
@@ -18,12 +25,14 @@ function renew(video) {
   setTimeout(() => reload(video), next - now);
 }
 
+/** @param {HTMLMediaElement} video */
 function reload(video) {
   if (!video.isConnected || !video.error) return; // gone, or asked for meanwhile
   video.load();
   if (started.has(video)) video.play().catch(() => {}); // it fails once more
 }
 
+/** @param {string} type @param {(video: HTMLMediaElement) => void} act */
 function listen(type, act) {
   document.addEventListener(type, ({ target }) => target instanceof HTMLMediaElement && act(target), { capture: true });
 }

@@ -1,0 +1,137 @@
+"""Action distributions with derivatives in NumPy: the counterparts of the heads in :mod:`agents.policy`."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.numpy_backend.parameters import Array, ParameterVector
+from agents.policy import GaussianHead, Head
+
+
+class GaussianDistribution:
+    """Computes log-probabilities under a diagonal normal distribution, and their derivatives.
+
+    Args:
+        log_std: the logarithms of the standard deviations ``(size,)``.
+        gradient: receives the gradient by ``log_std``.
+    """
+
+    def __init__(self, log_std: Array, gradient: Array) -> None:
+        self._log_std, self._gradient = log_std, gradient
+
+    def log_probs(self, means: Array, actions: Array) -> Array:
+        """Return the log-probabilities ``(batch,)`` of ``actions``; ``means`` are ``(batch, size)``."""
+        self._inverse_std = np.exp(-self._log_std)
+        self._standardized = (actions.reshape(means.shape) - means) * self._inverse_std
+        self._log_scale = np.add.reduce(self._log_std) + 0.5 * len(self._log_std) * math.log(2 * math.pi)
+        log_probs: Array = -0.5 * np.einsum("ij,ij->i", self._standardized, self._standardized)
+        log_probs -= self._log_scale
+        return log_probs
+
+    def entropy(self, size: int) -> float:
+        """Return the sum of the entropies of the batch, divided by ``size``."""
+        share = len(self._standardized) / size
+        return share * (float(self._log_scale) + 0.5 * len(self._log_std))
+
+    def backward(self, by_log_probs: Array, by_entropy: float, size: int) -> Array:
+        """Return the gradient of the loss by the means, and write that by the log standard deviations.
+
+        Args:
+            by_log_probs: the gradient by what :meth:`log_probs` returned.
+            by_entropy: the gradient by what :meth:`entropy` returns for ``size``.
+            size: of the batch of all ranks.
+        """
+        weighted = by_log_probs[:, None] * self._standardized
+        np.einsum("ij,ij->j", weighted, self._standardized, out=self._gradient)
+        self._gradient += by_entropy * (len(weighted) / size) - np.add.reduce(by_log_probs)
+        by_means: Array = weighted * self._inverse_std
+        return by_means
+
+    def fisher_product(self, change: Array, direction: Mapping[str, Array], size: int) -> Array:
+        """Return the mean Fisher matrix times a change of the distribution's parameters.
+
+        Args:
+            change: of the means.
+            direction: the change of each parameter by its name.
+            size: of the batch of all ranks, by which the sum over this batch is divided.
+
+        Returns:
+            The component by the means; that by the log standard deviations is written to the gradient.
+        """
+        np.multiply(direction["head.log_std"], 2.0 * len(change) / size, out=self._gradient)
+        by_means: Array = change * (np.square(self._inverse_std) / size)
+        return by_means
+
+    def snapshot(self, means: Array) -> tuple[Array, ...]:
+        """Return the distributions as they are now, for :meth:`kl`."""
+        return means, self._log_std.copy()
+
+    def kl(self, old: tuple[Array, ...], means: Array) -> Array:
+        """Return the divergences from ``old``, as :meth:`agents.policy.GaussianHead.kl` does."""
+        old_means, old_log_std = old
+        log_ratio = self._log_std - old_log_std
+        standardized = (means - old_means) * np.exp(-old_log_std)
+        kl: Array = (0.5 * (np.exp(2.0 * log_ratio) + np.square(standardized) - 1.0) - log_ratio).sum(1)
+        return kl
+
+
+class CategoricalDistribution:
+    """Computes log-probabilities under a softmax, and their derivatives."""
+
+    def log_probs(self, logits: Array, actions: NDArray[np.integer[Any]]) -> Array:
+        """Return the log-probabilities of ``actions`` ``(batch,)``; ``logits`` are ``(batch, choices)``."""
+        self._all = _log_softmax(logits)
+        self._chosen = (np.arange(len(actions)), actions)
+        chosen: Array = self._all[self._chosen]
+        return chosen
+
+    def entropy(self, size: int) -> float:
+        """Return the sum of the entropies of the batch, divided by ``size``."""
+        return float(-(np.exp(self._all) * self._all).sum(1).sum() / size)
+
+    def backward(self, by_log_probs: Array, by_entropy: float, size: int) -> Array:
+        """Return the gradient of the loss by the logits, as :meth:`GaussianDistribution.backward` does."""
+        probs = np.exp(self._all)
+        by_logits: Array = -by_log_probs[:, None] * probs
+        by_logits[self._chosen] += by_log_probs
+        if by_entropy:
+            entropies = -(probs * self._all).sum(1, keepdims=True)
+            by_logits -= (by_entropy / size) * probs * (self._all + entropies)
+        return by_logits
+
+    def fisher_product(self, change: Array, direction: Mapping[str, Array], size: int) -> Array:
+        """Return the mean Fisher matrix times a change of the logits, the only parameters."""
+        weighted = np.exp(self._all) * change
+        weighted -= np.exp(self._all) * np.add.reduce(weighted, axis=1, keepdims=True)
+        weighted /= size
+        return weighted
+
+    def snapshot(self, logits: Array) -> tuple[Array, ...]:
+        """Return the distributions as they are now, for :meth:`kl`."""
+        return (_log_softmax(logits),)
+
+    def kl(self, old: tuple[Array, ...], logits: Array) -> Array:
+        """Return the divergences from ``old``, as :meth:`agents.policy.CategoricalHead.kl` does."""
+        log_probs = _log_softmax(logits)
+        kl: Array = (np.exp(log_probs) * (log_probs - old[0])).sum(1)
+        return kl
+
+
+Distribution = GaussianDistribution | CategoricalDistribution
+
+
+def distribution_of(head: Head, parameters: ParameterVector) -> Distribution:
+    """Return the counterpart of the head of a policy that :func:`supports` approves, on its parameters."""
+    if isinstance(head, GaussianHead):
+        values, gradients = (parameters.views(each) for each in (parameters.values, parameters.gradient))
+        return GaussianDistribution(values["head.log_std"], gradients["head.log_std"])
+    return CategoricalDistribution()
+
+
+def _log_softmax(logits: Array) -> Array:
+    shifted: Array = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
+    shifted -= np.log(np.add.reduce(np.exp(shifted), axis=1, keepdims=True))
+    return shifted

@@ -1,0 +1,14 @@
+"""Which policies the NumPy backend can train."""
+
+from torch import nn
+
+from agents.policy import CategoricalHead, GaussianHead, TanhActorCritic
+
+
+def supports(policy: nn.Module) -> bool:
+    """Return whether the backend can train ``policy``: tanh layers on the CPU with one distribution."""
+    return (
+        isinstance(policy, TanhActorCritic)
+        and isinstance(policy.head, GaussianHead | CategoricalHead)
+        and all(parameter.device.type == "cpu" for parameter in policy.parameters())
+    )

@@ -1,0 +1,86 @@
+"""Linear layers with tanh between them in NumPy: forward pass, backward pass and forward-mode derivative."""
+
+import numpy as np
+
+from agents.numpy_backend.parameters import Array, LinearLayers, ParameterVector
+
+
+class TanhNetwork:
+    """Computes one network of a policy and its derivatives.
+
+    Args:
+        parameters: the weights and biases, which also receive the gradient.
+        name: of the network among the parameters, ``actor`` or ``critic``.
+    """
+
+    def __init__(self, parameters: ParameterVector, name: str) -> None:
+        self._layers = parameters.layers(name, parameters.values)
+        self._gradients = parameters.layers(name, parameters.gradient)
+        self._buffers: dict[int, list[list[Array]]] = {}
+        self._inputs: list[Array] = []
+        self._has_slopes = False
+
+    def forward(self, inputs: Array) -> Array:
+        """Return the outputs ``(batch, outputs)`` for ``(batch, inputs)``."""
+        hiddens, self._slopes, self._deltas = self._buffers_for(len(inputs))
+        self._inputs, self._has_slopes = [inputs], False
+        for (weight, bias), hidden in zip(self._layers[:-1], hiddens, strict=True):
+            np.matmul(self._inputs[-1], weight.T, out=hidden)
+            np.add(hidden, bias, out=hidden)
+            np.tanh(hidden, out=hidden)
+            self._inputs.append(hidden)
+        weight, bias = self._layers[-1]
+        outputs: Array = self._inputs[-1] @ weight.T
+        outputs += bias
+        return outputs
+
+    def backward(self, deltas: Array) -> None:
+        """Write the parameters' gradient, given that of the loss by the last outputs ``(batch, outputs)``."""
+        self._find_slopes()
+        for index in range(len(self._layers) - 1, -1, -1):
+            weight_gradient, bias_gradient = self._gradients[index]
+            np.matmul(deltas.T, self._inputs[index], out=weight_gradient)
+            np.add.reduce(deltas, axis=0, out=bias_gradient)
+            if index:
+                before, weight = self._deltas[index - 1], self._layers[index][0]
+                # For an outer product, multiply gives the same bits as BLAS and is faster.
+                (np.multiply if len(weight) == 1 else np.matmul)(deltas, weight, out=before)
+                before *= self._slopes[index - 1]
+                deltas = before
+
+    def jacobian_product(self, direction: LinearLayers) -> Array:
+        """Return how the last outputs ``(batch, outputs)`` change as the parameters move in ``direction``."""
+        self._find_slopes()
+        change: Array | None = None
+        for index, (weight, bias) in enumerate(direction):
+            outputs = self._inputs[index] @ weight.T
+            outputs += bias
+            if change is not None:
+                outputs += change @ self._layers[index][0].T
+            if index < len(self._slopes):
+                change = np.multiply(outputs, self._slopes[index], out=self._deltas[index])
+        return outputs
+
+    def _find_slopes(self) -> None:
+        """Compute the derivative of tanh at the last inputs: 1 - tanh^2."""
+        if not self._has_slopes:
+            for hidden, slope in zip(self._inputs[1:], self._slopes, strict=True):
+                np.square(hidden, out=slope)
+                np.subtract(1.0, slope, out=slope)
+            self._has_slopes = True
+
+    def _buffers_for(self, size: int) -> list[list[Array]]:
+        """Return arrays for the hidden layers, the slopes and the deltas of a batch.
+
+        The sizes of batches vary with the dummy transitions: smaller ones share the rows of the largest.
+        """
+        if size not in self._buffers:
+            largest = max(self._buffers, default=-1)
+            if size > largest:
+                shapes = [(size, len(bias)) for _, bias in self._layers[:-1]]
+                dtype = self._layers[0][0].dtype
+                self._buffers = {size: [[np.empty(shape, dtype) for shape in shapes] for _ in range(3)]}
+            else:
+                of_largest = self._buffers[largest]
+                self._buffers[size] = [[buffer[:size] for buffer in kind] for kind in of_largest]
+        return self._buffers[size]

@@ -1,0 +1,81 @@
+"""TRPO's surrogate objective in NumPy.
+
+The Fisher-vector product needs no second derivatives: with J the Jacobian of the actor's outputs by its
+parameters and F the Fisher matrix of the distribution by these outputs it is ``J^T F J v`` (Martens 2014,
+"New insights and perspectives on the natural gradient method"): forward mode, then backward.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from agents.distributed import Ranks
+from agents.numpy_backend.distributions import distribution_of
+from agents.numpy_backend.parameters import Array, ParameterVector
+from agents.numpy_backend.tanh_network import TanhNetwork
+from agents.policy import ActorCritic
+from agents.rollout import Batch
+
+
+class NumpySurrogate:
+    """Computes what :class:`agents.trpo.TorchSurrogate` does.
+
+    The parameters of the actor and of its distribution become views of one vector.
+
+    Args:
+        policy: one that :func:`agents.numpy_backend.supports` approves.
+        damping: added to the diagonal of the Fisher matrix.
+        ent_coef: weight of the mean entropy in the objective.
+    """
+
+    def __init__(self, policy: ActorCritic, damping: float, ent_coef: float = 0.0) -> None:
+        tensors = policy.named_parameters()
+        self._parameters = ParameterVector(
+            {name: tensor for name, tensor in tensors if not name.startswith("critic.")}
+        )
+        self._damping, self._ent_coef = damping, ent_coef
+        self._actor = TanhNetwork(self._parameters, "actor")
+        self._distribution = distribution_of(policy.head, self._parameters)
+
+    def linearize(self, batch: Batch, ranks: Ranks) -> tuple[float, Array, Callable[[Array], Array]]:
+        """Return the objective, its gradient and the Fisher-vector product, as in :mod:`agents.trpo`."""
+        self._batch, self._ranks = batch, ranks
+        outputs = self._actor.forward(batch.observations)
+        self._old = self._distribution.snapshot(outputs)
+        gains = self._gains(outputs) / batch.size
+        self._actor.backward(self._distribution.backward(gains, self._ent_coef, batch.size))
+        ranks.sum(self._parameters.gradient)
+        (objective,) = ranks.totals(self._objective(gains))
+        return objective, self._parameters.gradient.copy(), self._fisher_product
+
+    def _fisher_product(self, vector: Array) -> Array:
+        change = self._actor.jacobian_product(self._parameters.layers("actor", vector))
+        self._actor.backward(
+            self._distribution.fisher_product(change, self._parameters.views(vector), self._batch.size)
+        )
+        self._ranks.sum(self._parameters.gradient)
+        return self._parameters.gradient + self._damping * vector
+
+    def parameters(self) -> Array:
+        """Return a copy of the parameters."""
+        return self._parameters.values.copy()
+
+    def move_to(self, parameters: Array) -> tuple[float, float]:
+        """Set the parameters; return the objective there and the mean divergence from the old policy."""
+        self._parameters.values[...] = parameters
+        outputs = self._actor.forward(self._batch.observations)
+        gains = self._gains(outputs) / self._batch.size
+        divergence = float(np.add.reduce(self._distribution.kl(self._old, outputs))) / self._batch.size
+        objective, kl = self._ranks.totals(self._objective(gains), divergence)
+        return objective, kl
+
+    def _objective(self, gains: Array) -> float:
+        """Return this rank's share, given its :meth:`_gains`, each divided by the size of the batch."""
+        return float(np.add.reduce(gains)) + self._ent_coef * self._distribution.entropy(self._batch.size)
+
+    def _gains(self, outputs: Array) -> Array:
+        """Return the advantages times the probability ratios."""
+        batch = self._batch
+        log_probs = self._distribution.log_probs(outputs, batch.actions)
+        gains: Array = batch.advantages[batch.own] * np.exp(log_probs - batch.log_probs)
+        return gains

@@ -1,0 +1,169 @@
+// The REST API as the labeling page uses it, and what can go wrong, as six kinds of error.
+
+/**
+ * @import { Messages } from "./screen.js"
+ *
+ * What the site tells, as far as the page reads it.
+ * @typedef {"left" | "right" | "equal" | "cant_tell"} Choice
+ * @typedef {"running" | "paused" | "finished"} ExperimentState
+ * @typedef {{ url: string }} Clip
+ * @typedef {{ uuid: string, comparison: string, left: Clip, right: Clip }} Lease
+ * @typedef {"warned" | "stopped" | "done"} Notice
+ * @typedef {{ state: ExperimentState, prompt: string, answered: number, waiting_for: number | null }} Situation
+ * @typedef {Situation & { leases: Lease[], lost: string[], notice: Notice | null }} Leases
+ * @typedef {{ status: "counted" | "surplus", answered: number }} Answered
+ * @typedef {{ lease: Lease | null, answered: number }} Undone
+ * @typedef {{ left: Clip, right: Clip, better: Choice, explanation: string, practice: boolean }} Example
+ * @typedef {{ answered: number, wanted: number }} Start
+ * @typedef {{ step: number, url: string }} Episode
+ * @typedef {{ state: ExperimentState, answered: number, wanted: number | null }} Count
+ * @typedef {Count & { start: Start | null, episodes: Episode[] }} Progress
+ *
+ * What it has written into the labeling page.
+ * @typedef {object} Page
+ * @property {string} experiment
+ * @property {string} account
+ * @property {number} answered
+ * @property {string[]} recent what can be taken back, oldest first
+ * @property {number} fps
+ * @property {{ shown: number, practice: number }} lessons how many there are
+ * @property {string} csrf_cookie
+ * @property {Record<string, string>} urls
+ * @property {Messages} messages
+ *
+ * What it is told.
+ * @typedef {{ count: number, held: string[], shown: string | null }} Wish
+ * @typedef {{ uuid: string, lease: string, choice: Choice, response_ms: number, shown_ms: number }} Answer
+ */
+
+const TIMEOUT_MS = 15_000;
+const NO_CONSENT = "urn:rl-teacher:no-consent";
+const TRY_LATER = [408, 425, 429];
+
+/** No answer, or one that says "later": try again. */
+export class Away extends Error {}
+/** Something on the way, such as a proxy, says no to this request; others may pass. */
+export class Stuck extends Away {}
+/** Nobody is signed in any more. */
+export class SignedOut extends Error {}
+/** Somebody else signed in with this browser; what this page holds belongs to another account. */
+export class OtherAccount extends Error {}
+/** The labeler has not agreed to the consent text that the experiment has now. */
+export class NoConsent extends Error {}
+/** The site understood and said no; asking again changes nothing. */
+export class Refused extends Error {}
+
+export class Api {
+  /** @param {{account: string, csrf_cookie: string, urls: Record<string, string>}} page */
+  constructor({ account, csrf_cookie, urls }) {
+    this.account = account;
+    this.urls = urls;
+    this.cookie = csrf_cookie;
+    this.token = cookie(csrf_cookie);
+  }
+
+  /** @param {Wish} body @returns {Promise<Leases>} */
+  leases(body) {
+    return this.#post(this.urls.leases, body);
+  }
+
+  /** @param {Answer} body @returns {Promise<Answered>} */
+  label(body) {
+    return this.#post(this.urls.labels, body);
+  }
+
+  /** @param {string} label @param {{ uuid: string }} body @returns {Promise<Undone>} */
+  undo(label, body) {
+    return this.#post(`${this.urls.labels}/${encodeURIComponent(label)}/undo`, body);
+  }
+
+  /** Pairs that explain the instruction, and those to practice on. @returns {Promise<Example[]>} */
+  async examples() {
+    return (await this.#get(this.urls.examples)).items;
+  }
+
+  /** @returns {Promise<Progress>} */
+  progress() {
+    return this.#get(this.urls.progress);
+  }
+
+  /** @param {string} url @param {unknown} body */
+  async #post(url, body) {
+    // Signing in changes the token, so a new token may mean a new account: nothing is sent under a stranger's name.
+    if (cookie(this.cookie) !== this.token) await this.#checkAccount();
+    const reply = await request(url, {
+      method: "POST",
+      // An answer on its way is delivered even if the tab is closed now.
+      keepalive: true,
+      headers: { "Content-Type": "application/json", Accept: "application/json", "X-CSRFToken": this.token },
+      body: JSON.stringify(body),
+    });
+    if (reply.ok) return json(reply);
+    // If the account is right, only the token was stale, and the check has fetched a new one.
+    if ([401, 403, 404].includes(reply.status)) await this.#checkAccount();
+    const problem = await refusal(reply);
+    if (problem) throw new Refused(problem.detail);
+    const passes = reply.status < 400 || reply.status >= 500 || TRY_LATER.includes(reply.status);
+    throw new (passes ? Away : Stuck)(`HTTP ${reply.status}`);
+  }
+
+  /** @param {string} url */
+  async #get(url) {
+    const reply = await request(url, { headers: { Accept: "application/json" }, cache: "no-store" });
+    if (!reply.ok) throw new Away(`HTTP ${reply.status}`);
+    return json(reply);
+  }
+
+  async #checkAccount() {
+    const { account } = await this.#get(this.urls.session);
+    if (account === null) throw new SignedOut();
+    if (account !== this.account) throw new OtherAccount();
+    this.token = cookie(this.cookie);
+  }
+}
+
+/** A random UUID; `crypto.randomUUID` exists only on https and localhost. */
+export function newUuid() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  bytes[6] = (bytes[6] & 0x0f) | 0x40;
+  bytes[8] = (bytes[8] & 0x3f) | 0x80;
+  const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+}
+
+/** @param {string} name */
+function cookie(name) {
+  const found = document.cookie.split("; ").find((each) => each.startsWith(`${name}=`));
+  return found?.slice(name.length + 1) ?? "";
+}
+
+/** @param {string} url @param {RequestInit} options */
+async function request(url, options) {
+  try {
+    return await fetch(url, { credentials: "same-origin", signal: AbortSignal.timeout(TIMEOUT_MS), ...options });
+  } catch (error) {
+    throw new Away(error instanceof Error ? error.message : String(error));
+  }
+}
+
+/**
+ * What the site itself said no to; null for anything else, such as a proxy's 404 or a wrong host: that may pass.
+ * @param {Response} reply
+ */
+async function refusal(reply) {
+  if (!reply.headers.get("Content-Type")?.startsWith("application/problem+json")) return null;
+  const problem = await json(reply);
+  if (problem.type === NO_CONSENT) throw new NoConsent();
+  const final = reply.status === 404 || reply.status === 409 || (reply.status === 400 && problem.errors?.length > 0);
+  return final ? problem : null;
+}
+
+/** @param {Response} reply */
+async function json(reply) {
+  try {
+    return await reply.json();
+  } catch {
+    // A proxy's or a hotel network's page with status 200 is no acknowledgement.
+    throw new Away("the reply is not JSON");
+  }
+}

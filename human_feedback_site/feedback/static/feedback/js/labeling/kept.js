@@ -1,0 +1,27 @@
+/** A string that this browser remembers, where it allows that. */
+export class Kept {
+  #key;
+
+  /** @param {string} key */
+  constructor(key) {
+    this.#key = key;
+  }
+
+  /** @returns {string | null} */
+  get value() {
+    try {
+      return localStorage.getItem(this.#key);
+    } catch {
+      return null;
+    }
+  }
+
+  /** @param {string} value */
+  set value(value) {
+    try {
+      localStorage.setItem(this.#key, value);
+    } catch {
+      // It is forgotten.
+    }
+  }
+}

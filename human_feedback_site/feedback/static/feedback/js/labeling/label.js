@@ -1,0 +1,399 @@
+// The labeling page: one pair, one answer, next pair.
+
+import { written } from "../dom.js";
+import "../media.js";
+import { Api, Away, NoConsent, OtherAccount, Refused, SignedOut, newUuid } from "./api.js";
+import { Beside } from "./beside.js";
+import { CharacterKeys, listenToButtons, listenToKeys } from "./controls.js";
+import { Kept } from "./kept.js";
+import { Lessons } from "./lessons.js";
+import { Outbox } from "./outbox.js";
+import { Pace, Patience } from "./pace.js";
+import { Player } from "./player.js";
+import { Prefetch } from "./prefetch.js";
+import { Presence } from "./presence.js";
+import { Recent } from "./recent.js";
+import { Screen } from "./screen.js";
+import { Transport } from "./transport.js";
+
+/**
+ * @import { Choice, ExperimentState, Lease, Leases, Notice, Page } from "./api.js"
+ * @import { Actions } from "./controls.js"
+ * @import { Entry, Saved } from "./outbox.js"
+ * @import { State } from "./screen.js"
+ */
+
+const POLL_MS = 2_500;
+const RENEW_MS = 10_000;
+// Nobody judges two clips faster than this: a second press within it was meant for the pair before.
+const SETTLE_MS = 400;
+
+class Labeling {
+  /** @param {Page} page */
+  constructor(page) {
+    this.page = page;
+    this.experiment = page.experiment;
+    this.screen = new Screen(page.messages);
+    this.player = new Player(this.screen.frames);
+    this.transport = new Transport(this.player);
+    this.api = new Api(page);
+    this.outbox = new Outbox(this.api);
+    this.prefetch = new Prefetch(this.api, () => this.outbox.leases);
+    this.presence = new Presence();
+    this.beside = new Beside(this.api, this.screen, (state) => this.#told(state));
+    this.lessons = new Lessons(page, this.api, this.player, this.screen);
+    this.pace = new Pace(`rl-teacher.pace.${page.account}`);
+    this.recent = new Recent(page.recent, this.outbox.of(this.experiment));
+    /** @type {ExperimentState | "stopped" | "done" | "gone"} */
+    this.siteState = "running";
+    /** @type {Notice | null} */
+    this.notice = null;
+    this.saved = page.answered;
+    this.recalling = false;
+    this.stopped = false;
+    this.away = false;
+    this.retrying = false;
+    this.shownAt = 0;
+    this.timer = 0;
+    this.patience = new Patience((isOver) => this.screen.offerFinish(isOver));
+  }
+
+  async start() {
+    this.#listen();
+    for (const lease of this.outbox.leases) this.prefetch.answered(lease);
+    this.#count();
+    this.outbox.flush();
+    if (this.saved === 0 && !this.recent.last && this.lessons.due) await this.#teach();
+    this.#refill();
+    this.beside.refresh();
+  }
+
+  /** One answer by screen side. @param {Choice} choice */
+  answer(choice) {
+    if (performance.now() - this.shownAt < SETTLE_MS) return;
+    if (this.lessons.practice) {
+      this.lessons.practice.answer(choice);
+      return;
+    }
+    const pair = this.player.pair;
+    if (this.screen.state !== "judging" || !pair?.lease) return;
+    if (this.player.blocked) {
+      this.player.restart();
+      return;
+    }
+    if (!pair.playable && choice !== "cant_tell") {
+      this.screen.say("unplayable");
+      return;
+    }
+    const response_ms = Math.round(performance.now() - this.shownAt);
+    const shown_ms = Math.min(this.player.shownMs, response_ms);
+    this.screen.flash(choice);
+    this.screen.announce(choice);
+    if (this.pace.answered()) this.screen.suggestPause(true);
+    const { lease } = pair;
+    // The answer is kept before anything else happens; then its pair leaves the screen (`#added`).
+    this.outbox.put({ kind: "label", experiment: this.experiment, uuid: newUuid(), lease, choice, response_ms, shown_ms });
+  }
+
+  /** Take the last answer back; its pair returns to the screen as soon as the site has agreed. */
+  undo() {
+    if (this.recalling || !["judging", "loading", "empty", "offline", "paused"].includes(this.screen.state)) return;
+    if (this.lessons.practice) return;
+    const label = this.recent.last;
+    if (!label) {
+      this.screen.say("nothing_to_undo");
+      return;
+    }
+    this.recalling = true;
+    this.#render();
+    this.outbox.put({ kind: "undo", experiment: this.experiment, uuid: newUuid(), label });
+  }
+
+  /** @returns {Actions} */
+  #actions() {
+    const frame = 1 / this.page.fps;
+    const { player, screen } = this;
+    return {
+      undo: () => this.undo(),
+      replay: () => player.restart(),
+      pause: () => player.toggle(),
+      slow: () => player.slow(),
+      back: () => player.seek(player.position - frame),
+      forward: () => player.seek(player.position + frame),
+      fullscreen: () => this.transport.fullscreen(),
+      help: () => screen.help(),
+      history: () => screen.reachable && location.assign(this.page.urls.history),
+      examples: () => this.#showExamples(),
+      episode: () => this.beside.toggleEpisode(),
+      next: () => this.lessons.practice?.next(),
+      rested: () => screen.suggestPause(false),
+      warned: () => screen.warn(false),
+      unsaved: () => screen.showUnsaved(),
+      send: () => this.outbox.flush(),
+      retry: () => this.#retry(),
+      anyway: () => this.#goOn(),
+      discard: (button) => this.#discard(button?.dataset.uuid),
+    };
+  }
+
+  #listen() {
+    const answer = (/** @type {Choice} */ choice) => this.answer(choice);
+    const actions = this.#actions();
+    listenToKeys(answer, actions, new CharacterKeys(new Kept(`rl-teacher.character-keys.${this.page.account}`)));
+    listenToButtons(answer, actions);
+    this.outbox.on("added", (entry) => this.#added(entry));
+    this.outbox.on("change", () => this.#count());
+    this.outbox.on("elsewhere", () => this.#refill());
+    this.outbox.on("saved", (saved) => this.#saved(saved));
+    this.outbox.on("refused", (entry, error) => this.#refused(entry, error));
+    this.outbox.on("stuck", (entry, error) => this.#stuck(entry, error));
+    this.outbox.on("away", () => this.#away());
+    this.outbox.on("stopped", (error) => this.#failed(error));
+    this.prefetch.on("reply", (reply) => this.#replied(reply));
+    this.prefetch.on("ready", () => this.#fillScreen());
+    this.prefetch.on("lost", () => this.#lost());
+    this.prefetch.on("failed", (error) => this.#failed(error));
+    this.prefetch.on("slow", () => this.screen.say("clips_away"));
+    this.presence.on("back", () => this.#resume());
+    addEventListener("beforeunload", (event) => this.outbox.volatile && event.preventDefault());
+    // Signing in again may have happened in another tab.
+    addEventListener("focus", () => this.stopped && this.#resume());
+  }
+
+  /** Lessons come before the first answer of an account; without a connection the real pairs come at once. */
+  async #teach() {
+    try {
+      await this.lessons.teach();
+    } catch (error) {
+      if (!(error instanceof Away)) throw error;
+    }
+    this.#render();
+  }
+
+  async #showExamples() {
+    try {
+      await this.lessons.show();
+    } catch (error) {
+      this.#failed(error);
+    }
+  }
+
+  /** Whether nobody seems to sit before the pair on screen. */
+  get #isLeft() {
+    return this.player.pair !== null && this.presence.idle;
+  }
+
+  /** Whoever comes back finds the next pair where that on screen was given away. */
+  #resume() {
+    if (this.lessons.practice) return;
+    this.outbox.flush();
+    this.#refill();
+  }
+
+  /** Ask at once whether the site is back. */
+  #retry() {
+    this.retrying = true;
+    this.#resume();
+  }
+
+  /** Show the pairs that are here although nobody knows whether they are still asked about. */
+  #goOn() {
+    this.presence.doubtful = false;
+    this.shownAt = performance.now();
+    this.player.restart();
+    this.screen.connection("away");
+    this.#render();
+  }
+
+  /** Heard also while nobody looks: once it is over no page holds on to its pairs. @param {ExperimentState} state */
+  #told(state) {
+    if (state !== "finished" || !["running", "paused"].includes(this.siteState) || this.lessons.practice) return;
+    this.prefetch.refill();
+  }
+
+  /** Ask for leases now, and again after a while for as long as the page is looked at. */
+  async #refill() {
+    clearTimeout(this.timer);
+    if (document.hidden || this.siteState === "gone" || this.lessons.practice || this.#isLeft) return;
+    await this.prefetch.refill();
+    clearTimeout(this.timer);
+    if (!this.stopped) this.timer = setTimeout(() => this.#refill(), this.player.pair ? RENEW_MS : POLL_MS);
+  }
+
+  /** Away with the pair on screen, on with the next. A closed experiment shows no more pairs. */
+  #next() {
+    const pair = this.siteState === "running" ? this.prefetch.take() : null;
+    if (!pair) this.prefetch.shown = null;
+    const before = this.player.show(pair);
+    this.shownAt = performance.now();
+    this.#render();
+    // Letting go of decoders takes a while; the next pair comes first.
+    if (before) setTimeout(() => before.release());
+  }
+
+  #fillScreen() {
+    if (this.lessons.practice) return;
+    if (this.player.pair || this.recalling) {
+      this.#render();
+      return;
+    }
+    this.#next();
+    // The site gives away prefetched pairs before shown ones, so it should know that this one is shown.
+    if (this.player.pair) this.#refill();
+  }
+
+  #lost() {
+    if (this.siteState === "running") this.screen.say("lost");
+    this.#next();
+  }
+
+  /** @param {Leases} reply */
+  #replied(reply) {
+    this.stopped = false;
+    const before = this.siteState;
+    this.siteState = reply.notice === "stopped" || reply.notice === "done" ? reply.notice : reply.state;
+    if (this.siteState !== before) this.beside.refresh();
+    if (reply.notice !== this.notice) this.screen.warn(reply.notice === "warned");
+    this.notice = reply.notice;
+    this.saved = reply.answered;
+    this.screen.prompt(reply.prompt);
+    // Before training starts the bar says it.
+    this.screen.waitingFor(reply.state === "running" && !this.beside.starts ? reply.waiting_for : null);
+    this.#connected();
+    this.#count();
+    this.#fillScreen();
+    // What is unsaved is sent first; the panel of this state leads to the same page.
+    if (this.siteState === "done" && !this.outbox.entries.length) location.assign(this.page.urls.done);
+  }
+
+  #connected() {
+    this.presence.heard();
+    this.retrying = false;
+    this.away = this.outbox.away;
+    this.screen.siteIsThere(!this.away);
+    this.screen.connection(this.away ? "away" : "fine");
+  }
+
+  /** @param {Saved} saved */
+  async #saved({ kind, entry, reply }) {
+    this.#connected();
+    if (entry.experiment !== this.experiment) return;
+    this.saved = reply.answered;
+    this.#count();
+    if (kind === "undo") this.beside.discount();
+    else if (reply.status === "counted") this.beside.count(entry.choice);
+    if (kind === "undo") await this.#recall(reply.lease);
+    this.#refill();
+  }
+
+  /** @param {Lease | null} lease */
+  async #recall(lease) {
+    const pair = lease && (await this.prefetch.recall(lease));
+    this.recalling = false;
+    if (!lease) this.screen.say("undone_closed");
+    if (pair && pair !== this.player.pair) {
+      this.prefetch.interrupt(pair, this.player.pair);
+      this.player.show(pair);
+      this.shownAt = performance.now();
+    }
+    this.#fillScreen();
+  }
+
+  /** @param {Entry} entry @param {Refused} error */
+  #refused(entry, error) {
+    this.screen.say(entry.kind === "undo" ? "undo_refused" : "answer_refused", error.message);
+    this.recent.remove(entry.uuid);
+    this.recalling = false;
+    this.#fillScreen();
+  }
+
+  /** @param {Entry} entry @param {Error} error */
+  #stuck(entry, error) {
+    this.screen.say("answer_stuck", error.message);
+    if (entry.kind === "undo") this.recalling = false;
+    this.#fillScreen();
+  }
+
+  /** @param {string | undefined} uuid */
+  #discard(uuid) {
+    const entry = this.outbox.entries.find((each) => each.uuid === uuid);
+    if (!entry) return;
+    this.recent.remove(entry.uuid);
+    this.outbox.discard(entry);
+  }
+
+  /** Nothing is asked any more and nothing is unsaved: the site may be gone, as one that ended with its run. */
+  get #over() {
+    return ["finished", "stopped", "done"].includes(this.siteState) && !this.outbox.entries.length;
+  }
+
+  #away() {
+    this.screen.siteIsThere(false);
+    if (this.#over) return;
+    this.presence.missed();
+    if (this.recalling) this.screen.say("undo_later");
+    else if (this.retrying) this.screen.say("still_away");
+    this.recalling = this.retrying = false;
+    this.away = true;
+    // That panel says it all.
+    this.screen.connection(this.#state() === "unreachable" ? "fine" : "away");
+    this.screen.pairsAreHere(this.player.pair !== null);
+    this.#render();
+  }
+
+  /** @param {unknown} error */
+  #failed(error) {
+    if (error instanceof Away) this.#away();
+    else if (error instanceof SignedOut) this.#stop("signed-out");
+    else if (error instanceof OtherAccount) this.#stop("other-account");
+    else if (error instanceof NoConsent) location.reload();
+    else if (error instanceof Refused) this.siteState = "gone";
+    else throw error;
+    this.#render();
+  }
+
+  /** @param {"signed-out" | "other-account"} dialog */
+  #stop(dialog) {
+    this.stopped = true;
+    this.recalling = false;
+    this.screen.connection(dialog);
+  }
+
+  /** An answer was given or taken back, here or in another tab that holds the same pairs. @param {Entry} entry */
+  #added(entry) {
+    if (entry.experiment === this.experiment) this.recent.add(entry);
+    if (entry.kind !== "label") return;
+    if (this.player.pair?.lease === entry.lease) this.#next();
+    this.prefetch.answered(entry.lease);
+  }
+
+  #count() {
+    const change = this.outbox.of(this.experiment).reduce((sum, entry) => sum + (entry.kind === "label" ? 1 : -1), 0);
+    this.screen.answered(this.saved + change);
+    this.screen.pace(this.pace.perMinute);
+    this.screen.unsaved(this.outbox.entries, (entry) => this.outbox.obstacle(entry));
+  }
+
+  #render() {
+    if (this.lessons.practice) return;
+    const state = this.#state();
+    if (state === this.screen.state) return;
+    this.screen.state = state;
+    // A gap in the connection begins no new wait.
+    if (["empty", "offline", "unreachable", "loading"].includes(state)) this.patience.wait();
+    else this.patience.end();
+  }
+
+  /** @returns {State} */
+  #state() {
+    if (this.siteState === "gone") return "gone";
+    if (this.recalling) return "recalling";
+    if (this.away && this.presence.doubtful && ["running", "paused"].includes(this.siteState)) return "unreachable";
+    if (this.player.pair) return "judging";
+    if (this.siteState !== "running") return this.siteState;
+    if (this.away) return "offline";
+    return this.prefetch.loading || !this.prefetch.asked ? "loading" : "empty";
+  }
+}
+
+new Labeling(written("page")).start();

@@ -1,0 +1,175 @@
+// What a labeler learns from: examples with their answers, and a practice round before the first real pair.
+
+import { copied, element, part } from "../dom.js";
+import { Kept } from "./kept.js";
+import { Pair, Player } from "./player.js";
+
+/**
+ * @import { Api, Choice, Example, Page } from "./api.js"
+ * @import { Screen, State } from "./screen.js"
+ */
+
+const FETCH_TIMEOUT_MS = 30_000;
+
+/** Examples and the practice round of an experiment, as far as it has any. */
+export class Lessons {
+  #counts;
+  #api;
+  #player;
+  #screen;
+  #learned;
+  /** The round while it goes on. @type {Practice | null} */
+  practice = null;
+
+  /** @param {Page} page @param {Api} api @param {Player} player @param {Screen} screen */
+  constructor(page, api, player, screen) {
+    this.#counts = page.lessons;
+    this.#api = api;
+    this.#player = player;
+    this.#screen = screen;
+    this.#learned = new Kept(`rl-teacher.learned.${page.account}.${page.experiment}`);
+  }
+
+  /** Whether there are any that this browser has not seen to the end. */
+  get due() {
+    return this.#counts.shown + this.#counts.practice > 0 && !this.#learned.value;
+  }
+
+  /** Examples, then the practice round. Resolves when both are over; rejects where they cannot be had. */
+  async teach() {
+    const examples = await this.#api.examples();
+    if (this.#counts.shown) await this.#show(examples);
+    const asked = examples.filter((each) => each.practice);
+    if (this.#counts.practice && asked.length) await this.#practice(asked);
+    this.#learned.value = "yes";
+  }
+
+  /** The examples alone. Resolves when they are closed; rejects where they cannot be had. */
+  async show() {
+    if (this.#counts.shown) await this.#show(await this.#api.examples());
+  }
+
+  /** @param {Example[]} examples */
+  #show(examples) {
+    return showExamples(examples.filter((each) => !each.practice), (choice) => this.#screen.nameOf(choice));
+  }
+
+  /** @param {Example[]} examples */
+  async #practice(examples) {
+    /** @type {Promise<void>} */
+    const over = new Promise((resolve) => {
+      this.practice = new Practice(examples, this.#player, this.#screen, resolve);
+      this.practice.start();
+    });
+    await over;
+    this.practice = null;
+    this.#screen.say("practice_done");
+  }
+}
+
+/** The pair of an example, of clips that are fetched; one that cannot be had is unplayable. @param {Example} example */
+async function pairOf(example, clips = clipsOf(example)) {
+  return new Pair(null, await clips).decode();
+}
+
+/** @param {Example} example */
+function clipsOf(example) {
+  return Promise.all([example.left, example.right].map(({ url }) => blobAt(url)));
+}
+
+/** @param {string} url */
+async function blobAt(url) {
+  try {
+    const reply = await fetch(url, { signal: AbortSignal.timeout(FETCH_TIMEOUT_MS) });
+    return reply.ok ? await reply.blob() : null;
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * The dialog of examples. Resolves when it is closed.
+ * @param {Example[]} examples
+ * @param {(choice: Choice) => string} nameOf
+ */
+async function showExamples(examples, nameOf) {
+  const dialog = element("examples", HTMLDialogElement);
+  const shown = examples.map((example) => {
+    const item = copied("example");
+    const frames = { left: part(item, ".left .frame"), right: part(item, ".right .frame") };
+    part(item, ".verdict").textContent = nameOf(example.better);
+    part(item, ".explanation").textContent = example.explanation;
+    item.querySelector(`.${example.better}`)?.classList.add("better");
+    return { item, player: new Player(frames), example };
+  });
+  element("example-list").replaceChildren(...shown.map(({ item }) => item));
+  dialog.showModal();
+  for (const { player, example } of shown) pairOf(example).then((pair) => player.show(pair));
+  await new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
+  for (const { player } of shown) player.show(null)?.release();
+}
+
+/** Pairs with known answers, asked one after the other on the stage of the real ones; nothing is sent. */
+class Practice {
+  #examples;
+  #player;
+  #screen;
+  #end;
+  /**
+   * Their links expire, and people take breaks: so all are fetched when the first is shown.
+   * @type {(Promise<(Blob | null)[]> | undefined)[]}
+   */
+  #clips = [];
+  #at = 0;
+  /** @type {State & ("loading" | "practice" | "feedback")} */
+  state = "loading";
+
+  /**
+   * @param {Example[]} examples
+   * @param {Player} player
+   * @param {Screen} screen
+   * @param {() => void} end called when the last one is done
+   */
+  constructor(examples, player, screen, end) {
+    this.#examples = examples;
+    this.#player = player;
+    this.#screen = screen;
+    this.#end = end;
+  }
+
+  async start() {
+    this.#enter("loading");
+    const pair = await pairOf(this.#examples[this.#at], this.#clips[this.#at]);
+    if (!this.#clips.length) this.#clips = this.#examples.map((example, at) => (at ? clipsOf(example) : undefined));
+    this.#player.show(pair)?.release();
+    this.#screen.practice({ number: this.#at + 1, of: this.#examples.length });
+    this.#enter("practice");
+  }
+
+  /** @param {Choice} choice */
+  answer(choice) {
+    if (this.state !== "practice") return;
+    this.#enter("feedback");
+    this.#screen.feedback(this.#examples[this.#at], choice);
+  }
+
+  /** On to the next one, or to the real pairs. */
+  next() {
+    if (this.state !== "feedback") return;
+    this.#screen.feedback(null);
+    this.#at += 1;
+    if (this.#at < this.#examples.length) {
+      this.start();
+      return;
+    }
+    this.#player.show(null)?.release();
+    this.#screen.practice(null);
+    this.#end();
+  }
+
+  /** @param {Practice["state"]} state */
+  #enter(state) {
+    this.state = state;
+    this.#screen.state = state;
+  }
+}

@@ -1,0 +1,273 @@
+// Two clips that start in the same frame and start again together.
+
+import { Emitter } from "./emitter.js";
+
+/**
+ * @typedef {"left" | "right"} Side
+ * @typedef {HTMLVideoElement | "unplayable" | null} Video null until it is decoded
+ */
+
+/** @type {Side[]} */
+const SIDES = ["left", "right"];
+const UNPLAYABLE = "unplayable";
+// A phone that saves power may decode nothing before it plays, and never say "canplaythrough".
+const DECODE_MS = 5_000;
+// A seek that is never finished must not keep both clips still.
+const REWIND_MS = 500;
+const RATES = [1, 0.5, 0.25];
+
+/** Two fetched clips; once decoded, two videos that stand at their first frame where the browser does so. */
+export class Pair {
+  #blobs;
+  /** @type {Promise<Pair> | null} */
+  #decoding = null;
+  /** @type {Video} */
+  left = null;
+  /** @type {Video} */
+  right = null;
+
+  /**
+   * @param {string | null} lease its UUID; null for an example
+   * @param {(Blob | null)[]} blobs null stands for a clip that could not be fetched
+   */
+  constructor(lease, blobs) {
+    this.lease = lease;
+    this.#blobs = blobs;
+  }
+
+  get decoded() {
+    return this.left !== null;
+  }
+
+  /** Make the videos. Resolves to this; never rejects. */
+  decode() {
+    this.#decoding ??= this.#decode();
+    return this.#decoding;
+  }
+
+  async #decode() {
+    await null; // so that #decoding is this very attempt
+    const attempt = this.#decoding;
+    const videos = await Promise.all(this.#blobs.map((blob) => (blob ? decoded(blob) : UNPLAYABLE)));
+    if (attempt === this.#decoding) [this.left, this.right] = videos;
+    else letGo(videos); // released meanwhile
+    return this;
+  }
+
+  /** Those of the two that can be played. */
+  get videos() {
+    return [this.left, this.right].filter(isPlayable);
+  }
+
+  get playable() {
+    return this.videos.length === 2;
+  }
+
+  pause() {
+    for (const video of this.videos) video.pause();
+  }
+
+  /** Stand still at the beginning, so that the next start is immediate. Resolves when both do. */
+  async rewind() {
+    this.pause();
+    const moved = this.videos.filter((video) => video.currentTime > 0);
+    if (moved.length) await Promise.all(moved.map((video) => sought(video, 0)));
+  }
+
+  /** Let go of the videos, of which a phone can decode few; the clips stay, and can be decoded again. */
+  release() {
+    const videos = this.videos;
+    this.pause();
+    [this.left, this.right, this.#decoding] = [null, null, null];
+    letGo(videos);
+  }
+}
+
+/** @param {Video[]} videos */
+function letGo(videos) {
+  for (const video of videos.filter(isPlayable)) {
+    URL.revokeObjectURL(video.src);
+    video.removeAttribute("src");
+    video.load();
+  }
+}
+
+/** @param {Video} video @returns {video is HTMLVideoElement} */
+function isPlayable(video) {
+  return video !== null && video !== UNPLAYABLE;
+}
+
+/** @param {Blob} blob @returns {Promise<Video>} */
+function decoded(blob) {
+  const video = document.createElement("video");
+  Object.assign(video, { muted: true, playsInline: true, preload: "auto", disablePictureInPicture: true });
+  video.src = URL.createObjectURL(blob);
+  return new Promise((resolve) => {
+    video.addEventListener("canplaythrough", () => resolve(video), { once: true });
+    video.addEventListener("error", () => resolve(UNPLAYABLE), { once: true });
+    setTimeout(() => resolve(video.readyState >= HTMLMediaElement.HAVE_METADATA ? video : UNPLAYABLE), DECODE_MS);
+  });
+}
+
+/** @param {HTMLVideoElement} video @param {number} time */
+function sought(video, time) {
+  return new Promise((resolve) => {
+    video.addEventListener("seeked", resolve, { once: true });
+    setTimeout(resolve, REWIND_MS);
+    video.currentTime = time;
+  });
+}
+
+/**
+ * Plays one pair at a time. Event: `change` (what it does has changed: pair, pause, speed).
+ * @extends {Emitter<{ change: [] }>}
+ */
+export class Player extends Emitter {
+  /** @type {Pair | null} */
+  #pair = null;
+  #frames;
+  #turn = 0;
+  #sight = new Stopwatch();
+  paused = false;
+  rate = RATES[0];
+  /** True where the browser wants a touch before it plays anything (a phone that saves power). */
+  blocked = false;
+
+  /** @param {Record<Side, HTMLElement>} frames where the clips go */
+  constructor(frames) {
+    super();
+    this.#frames = frames;
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden) this.#sight.stop();
+      else if (this.paused) this.#sight.start();
+      else this.restart();
+    });
+  }
+
+  get pair() {
+    return this.#pair;
+  }
+
+  /** How long both clips of the pair have been in sight since the first of their frames, in ms. */
+  get shownMs() {
+    return Math.round(this.#sight.ms);
+  }
+
+  /** Seconds of the longer clip. */
+  get duration() {
+    return Math.max(0, ...this.#videos.map((video) => video.duration).filter(Number.isFinite));
+  }
+
+  /** Seconds since the clips began. */
+  get position() {
+    return Math.max(0, ...this.#videos.map((video) => video.currentTime));
+  }
+
+  /** Put a pair on screen and start it. Returns the pair that was there. @param {Pair | null} pair */
+  show(pair) {
+    const before = this.#pair;
+    before?.pause();
+    this.#pair = pair;
+    this.#sight = new Stopwatch();
+    for (const side of SIDES) this.#place(this.#frames[side], pair?.[side] ?? null);
+    this.restart();
+    return before;
+  }
+
+  /** Both from the beginning, in one frame: neither starts before the other is there. */
+  async restart() {
+    const turn = ++this.#turn;
+    this.#setPaused(false);
+    const moved = this.position > 0;
+    const rewound = this.#pair?.rewind();
+    if (moved) await rewound; // what stands at the beginning starts now, not after a turn of the event loop
+    if (turn === this.#turn) this.#play();
+  }
+
+  /** Pause, or go on from there. */
+  toggle() {
+    if (!this.#pair) return;
+    if (this.paused) {
+      this.#setPaused(false);
+      this.#play();
+    } else {
+      this.seek(this.position);
+    }
+  }
+
+  /** The next slower speed, or the full one after the slowest; it stays for the pairs to come. */
+  slow() {
+    this.rate = RATES[(RATES.indexOf(this.rate) + 1) % RATES.length];
+    for (const video of this.#videos) video.playbackRate = this.rate;
+    this.emit("change");
+  }
+
+  /** Stand still at a moment of both clips. @param {number} time seconds */
+  seek(time) {
+    this.#turn += 1;
+    this.#pair?.pause();
+    for (const video of this.#videos) video.currentTime = Math.min(Math.max(time, 0), video.duration || 0);
+    this.#setPaused(true);
+  }
+
+  get #videos() {
+    return this.#pair?.videos ?? [];
+  }
+
+  async #play() {
+    const sight = this.#sight;
+    const videos = this.#videos;
+    for (const video of videos) video.playbackRate = this.rate;
+    try {
+      // One that has ended would begin anew and be behind the other.
+      await Promise.all(videos.filter((video) => !video.ended).map((video) => video.play()));
+      this.#setBlocked(false);
+      if (this.#pair && !document.hidden) sight.start();
+    } catch (error) {
+      if (error instanceof Error && error.name === "NotAllowedError") this.#setBlocked(true);
+    }
+  }
+
+  /** @param {HTMLElement} frame @param {Video} video */
+  #place(frame, video) {
+    frame.classList.toggle(UNPLAYABLE, video === UNPLAYABLE);
+    if (!isPlayable(video)) {
+      frame.replaceChildren();
+      return;
+    }
+    frame.style.setProperty("--ratio", String(video.videoWidth / video.videoHeight));
+    video.onended = () => this.#videos.every((each) => each.ended || each.error) && this.restart();
+    frame.replaceChildren(video);
+  }
+
+  /** @param {boolean} paused */
+  #setPaused(paused) {
+    this.paused = paused;
+    this.emit("change");
+  }
+
+  /** @param {boolean} blocked */
+  #setBlocked(blocked) {
+    this.blocked = blocked;
+    for (const frame of Object.values(this.#frames)) frame.classList.toggle("blocked", blocked);
+  }
+}
+
+class Stopwatch {
+  #ms = 0;
+  /** @type {number | null} */
+  #since = null;
+
+  get ms() {
+    return this.#ms + (this.#since === null ? 0 : performance.now() - this.#since);
+  }
+
+  start() {
+    this.#since ??= performance.now();
+  }
+
+  stop() {
+    this.#ms = this.ms;
+    this.#since = null;
+  }
+}

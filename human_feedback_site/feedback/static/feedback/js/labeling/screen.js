@@ -1,0 +1,298 @@
+// What the labeling page shows. Everything here writes to the page; nothing decides.
+
+import { all, copied, element, part } from "../dom.js";
+
+/**
+ * @import { Choice, Episode, Example } from "./api.js"
+ * @import { KeptEntry } from "./outbox.js"
+ * @import { Side } from "./player.js"
+ *
+ * @typedef {"answer_refused" | "answer_stuck" | "clips_away" | "lost" | "nothing_to_undo" | "practice_done" |
+ *   "still_away" | "undo_later" | "undo_refused" | "undone_closed" | "unplayable"} Line one that goes away by itself
+ * @typedef {Line | "next_pair" | "other_answer" | "of_all" | "of_start" | "right_answer" | "step"} Text
+ * @typedef {Record<Choice | "undo", string>} Names
+ * @typedef {Record<Text, string> & { choices: Names, choices_narrow: Partial<Names> }} Messages
+ *
+ * @typedef {"loading" | "judging" | "practice" | "feedback" | "recalling" | "empty" | "offline" | "unreachable" |
+ *   "paused" | "finished" | "stopped" | "done" | "gone"} State the style sheet shows the panel of that name
+ */
+
+const TOAST_MS = 4_000;
+const FLASH_MS = 180;
+// As the style sheet has it.
+const NARROW = "(max-width: 40rem) and (orientation: portrait)";
+
+export class Screen {
+  #messages;
+  #toastTimer = 0;
+  /** @type {Episode[]} */
+  #episodes = [];
+  #main = part(document, "main");
+  /** @type {State} */
+  #state = "loading";
+  /** False while the site is away, or has ended. */
+  reachable = true;
+
+  /** @param {Messages} messages texts in the reader's language */
+  constructor(messages) {
+    this.#messages = messages;
+    /** @type {Record<Side, HTMLElement>} */
+    this.frames = { left: element("frame-left"), right: element("frame-right") };
+  }
+
+  /** @returns {State} */
+  get state() {
+    return this.#state;
+  }
+
+  set state(state) {
+    if (state === this.state) return;
+    this.#main.dataset.state = this.#state = state;
+    for (const button of all("[data-choice]")) {
+      // Not `disabled`: a disabled button loses the keyboard's focus, and the next pair would have to be searched for.
+      button.setAttribute("aria-disabled", String(!["judging", "practice"].includes(state)));
+    }
+    this.#fillStrip();
+    const pairsLeft = ["judging", "practice", "feedback", "recalling"].includes(state);
+    part(document, "[data-pairs-left]").hidden = !pairsLeft;
+    part(document, "[data-no-pairs-left]").hidden = pairsLeft;
+    element("panel-status").textContent = document.querySelector(`[data-panel="${state}"] h2`)?.textContent ?? "";
+  }
+
+  /** @param {string} text */
+  prompt(text) {
+    if (element("prompt").textContent !== text) element("prompt").textContent = text;
+  }
+
+  /** What a choice is called where the clips are side by side. @param {Choice} choice */
+  nameOf(choice) {
+    return this.#messages.choices[choice];
+  }
+
+  /**
+   * What a choice is called on the stage, where a narrow window has one clip above the other.
+   * @param {keyof Names} choice
+   */
+  #nameHere(choice) {
+    const { choices, choices_narrow } = this.#messages;
+    return (matchMedia(NARROW).matches && choices_narrow[choice]) || choices[choice];
+  }
+
+  /** @param {number} count */
+  answered(count) {
+    element("answered").textContent = String(Math.max(count, 0));
+    for (const each of all("[data-answered]")) each.textContent = String(Math.max(count, 0));
+  }
+
+  /** Answers a minute; null while there are too few to tell. @param {number | null} perMinute */
+  pace(perMinute) {
+    element("pace").hidden = perMinute === null;
+    part(element("pace"), "b").textContent = perMinute === null ? "" : perMinute.toFixed(perMinute < 9.95 ? 1 : 0);
+  }
+
+  /**
+   * What the site does not have yet.
+   * @param {KeptEntry[]} entries
+   * @param {(entry: KeptEntry) => string | undefined} obstacle why one is stuck
+   */
+  unsaved(entries, obstacle) {
+    element("unsaved").hidden = entries.length === 0;
+    for (const each of all("[data-unsaved]")) each.textContent = String(entries.length);
+    for (const each of all("[data-all-saved]")) each.hidden = entries.length > 0;
+    for (const each of all("[data-unsaved-note]")) each.hidden = entries.length === 0;
+    element("unsaved-list").replaceChildren(...entries.map((entry) => this.#unsavedItem(entry, obstacle(entry))));
+    if (entries.length === 0) element("unsaved-dialog", HTMLDialogElement).close();
+  }
+
+  /** @param {KeptEntry} entry @param {string} [obstacle] */
+  #unsavedItem(entry, obstacle) {
+    const item = copied("unsaved-item");
+    part(item, "time").textContent = new Date(entry.at).toLocaleTimeString(document.documentElement.lang);
+    part(item, "b").textContent = this.#nameHere(entry.kind === "undo" ? entry.kind : entry.choice);
+    part(item, ".obstacle").textContent = obstacle ?? "";
+    const discard = part(item, "[data-action]");
+    discard.hidden = !obstacle;
+    discard.dataset.uuid = entry.uuid;
+    return item;
+  }
+
+  showUnsaved() {
+    element("unsaved-dialog", HTMLDialogElement).showModal();
+  }
+
+  /**
+   * How many pairs of everybody have an answer, of how many wanted (null: no limit).
+   * @param {number} answered
+   * @param {number | null} wanted
+   * @param {boolean} starts whether training starts with the last of them
+   */
+  progress(answered, wanted, starts) {
+    element("progress").hidden = !wanted;
+    if (!wanted) return;
+    const bar = part(element("progress"), "progress", HTMLProgressElement);
+    bar.max = wanted;
+    bar.value = Math.min(answered, wanted);
+    const text = starts ? this.#messages.of_start : this.#messages.of_all;
+    element("progress-text").textContent = filled(text, { answered: bar.value, wanted });
+  }
+
+  /**
+   * Videos of whole episodes, the first of training first; seen where there is nothing to judge.
+   * @param {Episode[]} episodes
+   */
+  strip(episodes) {
+    this.#episodes = episodes;
+    this.#fillStrip();
+  }
+
+  #fillStrip() {
+    for (const strip of all("[data-strip]")) {
+      const list = part(strip, "ul");
+      strip.hidden = this.#episodes.length === 0;
+      if (!strip.closest(`[data-panel=${this.state}]`)) {
+        list.replaceChildren(); // nothing plays unseen
+        continue;
+      }
+      const shown = [...list.querySelectorAll("li")].map((item) => item.dataset.step);
+      const steps = this.#episodes.map(({ step }) => String(step));
+      // The same videos go on playing.
+      if (shown.join() !== steps.join()) list.replaceChildren(...this.#episodes.map((each) => this.#stripItem(each)));
+    }
+  }
+
+  /** @param {Episode} episode */
+  #stripItem({ step, url }) {
+    const item = document.createElement("li");
+    const video = document.createElement("video");
+    const caption = document.createElement("p");
+    item.dataset.step = String(step);
+    Object.assign(video, { muted: true, loop: true, autoplay: true, playsInline: true, src: url });
+    caption.textContent = filled(this.#messages.step, { step: step.toLocaleString(document.documentElement.lang) });
+    video.setAttribute("aria-label", caption.textContent);
+    item.append(video, caption);
+    return item;
+  }
+
+  /** @param {boolean} is */
+  episodeAvailable(is) {
+    for (const each of all("[data-needs=episode]")) each.hidden = !is;
+  }
+
+  get episodeShown() {
+    return !element("episode").hidden;
+  }
+
+  /** The film of a whole episode beside the pairs; null puts it away. @param {Episode | null} episode */
+  showEpisode(episode) {
+    const video = element("episode-video", HTMLVideoElement);
+    element("episode").hidden = episode === null;
+    part(document, ".tools [data-action=episode]").setAttribute("aria-pressed", String(episode !== null));
+    element("episode-step").textContent = episode ? episode.step.toLocaleString(document.documentElement.lang) : "";
+    if (episode) video.src = episode.url;
+    else video.removeAttribute("src");
+    video.load();
+  }
+
+  /**
+   * Which practice pair is on the stage; null at the end of the round.
+   * @param {{ number: number, of: number } | null} at
+   */
+  practice(at) {
+    element("practice-note").hidden = at === null;
+    element("practice-at").textContent = at ? `${at.number} / ${at.of}` : "";
+  }
+
+  /**
+   * What the answer to a practice pair was worth, in the state "feedback"; null puts it away.
+   * @param {Example | null} example
+   * @param {Choice} [choice]
+   */
+  feedback(example, choice) {
+    for (const [side, frame] of Object.entries(this.frames)) frame.classList.toggle("better", side === example?.better);
+    if (!example) return;
+    const isRight = choice === example.better;
+    element("feedback").classList.toggle("right", isRight);
+    const { right_answer, other_answer } = this.#messages;
+    element("feedback-verdict").textContent = isRight ? right_answer : `${other_answer} ${this.#nameHere(example.better)}`;
+    element("feedback-text").textContent = example.explanation;
+    part(element("feedback"), "button").focus();
+  }
+
+  /** That answers were careless of late. @param {boolean} is */
+  warn(is) {
+    element("warning").hidden = !is;
+  }
+
+  /** @param {boolean} is */
+  suggestPause(is) {
+    element("break").hidden = !is;
+  }
+
+  /** @param {boolean} is */
+  offerFinish(is) {
+    element("finish").hidden = !is;
+  }
+
+  /** For screen readers: what was answered. @param {Choice} choice */
+  announce(choice) {
+    element("said").textContent = `${this.#nameHere(choice)}. ${this.#messages.next_pair}`;
+  }
+
+  /** @param {number | null} count */
+  waitingFor(count) {
+    for (const each of all("[data-waiting]")) {
+      each.hidden = !count;
+      part(each, "b").textContent = String(count ?? "");
+    }
+  }
+
+  /** @param {"fine" | "away" | "signed-out" | "other-account"} state */
+  connection(state) {
+    element("away").hidden = state !== "away";
+    for (const name of ["signed-out", "other-account"]) {
+      const dialog = element(name, HTMLDialogElement);
+      if (state === name && !dialog.open) dialog.showModal();
+      if (state !== name && dialog.open) dialog.close();
+    }
+  }
+
+  /** Whether there is something to go on with while the site cannot be reached. @param {boolean} are */
+  pairsAreHere(are) {
+    part(document, "[data-action=anyway]").hidden = !are;
+  }
+
+  /** Links that lead nowhere while the site is away, or has ended, are put away. @param {boolean} is */
+  siteIsThere(is) {
+    this.reachable = is;
+    for (const link of all("[data-needs-site]")) link.hidden = !is;
+  }
+
+  help() {
+    element("help", HTMLDialogElement).showModal();
+  }
+
+  /** The button that was meant lights up, also when a key was pressed. @param {Choice} choice */
+  flash(choice) {
+    const button = part(document, `.answer[data-choice="${choice}"]`);
+    button.classList.add("chosen");
+    setTimeout(() => button.classList.remove("chosen"), FLASH_MS);
+  }
+
+  /** A line that goes away by itself. @param {Line} message @param {string} [detail] */
+  say(message, detail = "") {
+    const toast = element("toast");
+    toast.textContent = [this.#messages[message], detail].filter(Boolean).join(" ");
+    toast.classList.add("visible");
+    clearTimeout(this.#toastTimer);
+    this.#toastTimer = setTimeout(() => toast.classList.remove("visible"), TOAST_MS);
+  }
+}
+
+/**
+ * A text with values in the places of their names in braces.
+ * @param {string} text
+ * @param {Record<string, unknown>} values
+ */
+function filled(text, values) {
+  return text.replace(/{(\w+)}/g, (_, name) => String(values[name]));
+}

@@ -1,0 +1,59 @@
+// The bar below the clips: pause, speed, where the clips are, full screen.
+
+import { element, part } from "../dom.js";
+
+/** @import { Player } from "./player.js" */
+
+const STEPS = 1000;
+/** @type {Record<number, string>} */
+const RATE_NAMES = { 1: "1×", 0.5: "½×", 0.25: "¼×" };
+
+export class Transport {
+  #player;
+  #pause = part(document, "[data-action=pause]");
+  #rate = element("rate");
+  #scrub = element("scrub", HTMLInputElement);
+  #ticking = false;
+
+  /** @param {Player} player */
+  constructor(player) {
+    this.#player = player;
+    player.on("change", () => this.#render());
+    this.#scrub.max = String(STEPS);
+    this.#scrub.addEventListener("input", () => {
+      player.seek((Number(this.#scrub.value) / STEPS) * player.duration);
+      this.#scrub.ariaValueText = `${player.position.toFixed(2)} s`;
+    });
+    // After a drag the arrows mean answers again; who came to it with the keyboard keeps it.
+    this.#scrub.addEventListener("pointerup", () => this.#scrub.blur());
+    part(document, "[data-action=fullscreen]").hidden = !document.fullscreenEnabled;
+  }
+
+  fullscreen() {
+    if (document.fullscreenElement) document.exitFullscreen();
+    else document.documentElement.requestFullscreen?.().catch(() => {}); // the browser may say no
+  }
+
+  #render() {
+    this.#pause.setAttribute("aria-pressed", String(this.#player.paused));
+    this.#rate.textContent = RATE_NAMES[this.#player.rate];
+    this.#follow();
+    if (!this.#ticking && this.#moves()) requestAnimationFrame(() => this.#tick());
+    this.#ticking ||= this.#moves();
+  }
+
+  #tick() {
+    this.#follow();
+    this.#ticking = this.#moves();
+    if (this.#ticking) requestAnimationFrame(() => this.#tick());
+  }
+
+  #moves() {
+    return this.#player.pair !== null && !this.#player.paused;
+  }
+
+  #follow() {
+    const { position, duration } = this.#player;
+    if (document.activeElement !== this.#scrub) this.#scrub.value = String(duration ? (STEPS * position) / duration : 0);
+  }
+}

@@ -1,0 +1,15 @@
+// Copying links: the buttons are there only where the browser allows it.
+
+import { all, element } from "../dom.js";
+
+if (navigator.clipboard) {
+  for (const button of all("[data-copy]")) {
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      const input = element(button.dataset.copy ?? "", HTMLInputElement);
+      input.select();
+      await navigator.clipboard.writeText(input.value);
+      button.textContent = button.dataset.copied ?? "";
+    });
+  }
+}

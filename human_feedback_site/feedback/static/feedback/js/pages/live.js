@@ -1,0 +1,52 @@
+// The experiment page stays up to date: the parts marked data-live are fetched anew and changed where they differ.
+
+import { element } from "../dom.js";
+import "../media.js";
+import { morph } from "./morph.js";
+
+const EVERY_MS = 5_000;
+const TIMEOUT_MS = 15_000;
+const NOT_FOR_US = [401, 403, 404];
+
+let etag = "";
+let timer = 0;
+let asking = false;
+let signedOut = false;
+
+/** Ask now, and go on asking while the page is looked at and the experiment is not over. */
+async function refresh() {
+  clearTimeout(timer);
+  if (asking || signedOut || document.hidden || isFinished()) return;
+  asking = true;
+  try {
+    await update();
+  } catch {
+    // The site is away: it is asked again.
+  }
+  asking = false;
+  timer = setTimeout(refresh, EVERY_MS);
+}
+
+async function update() {
+  const reply = await fetch("live", {
+    headers: { "If-None-Match": etag },
+    cache: "no-store",
+    redirect: "manual",
+    signal: AbortSignal.timeout(TIMEOUT_MS),
+  });
+  if (reply.type === "opaqueredirect" || NOT_FOR_US.includes(reply.status)) {
+    signedOut = true;
+    element("signed-out").hidden = false;
+  }
+  if (reply.status !== 200) return;
+  const fresh = new DOMParser().parseFromString(await reply.text(), "text/html");
+  for (const part of fresh.querySelectorAll("[data-live]")) morph(element(part.id), part);
+  etag = reply.headers.get("ETag") ?? "";
+}
+
+function isFinished() {
+  return element("live-body").dataset.state === "finished";
+}
+
+document.addEventListener("visibilitychange", refresh);
+timer = setTimeout(refresh, EVERY_MS);

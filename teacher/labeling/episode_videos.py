@@ -1,0 +1,66 @@
+"""The newest film of a whole episode, on its way to the labelers."""
+
+import logging
+import threading
+from pathlib import Path
+
+from teacher.errors import SiteRefusedError
+from teacher.labeling.client import FeedbackClient
+from teacher.storage import Storage
+
+_log = logging.getLogger(__name__)
+
+
+class EpisodeVideoUploader:
+    """Keeps the newest film until it is in the store and the site knows it.
+
+    :meth:`offer` may be called from any thread, the rest by one.
+    """
+
+    def __init__(self, experiment: str, storage: Storage, client: FeedbackClient) -> None:
+        self._experiment = experiment
+        self._storage = storage
+        self._client = client
+        self._lock = threading.Lock()
+        self._offered: tuple[Path, int] | None = None
+        self._uploaded: int | None = None
+
+    def offer(self, film: Path, step: int) -> None:
+        """Take on a film made at ``step`` environment steps, in place of one that still waits."""
+        with self._lock:
+            self._offered = (film, step)
+
+    def upload(self) -> None:
+        """Upload what waits.
+
+        Raises:
+            StorageError: trying again later may help.
+        """
+        with self._lock:
+            offered = self._offered
+        if offered is None:
+            return
+        film, step = offered
+        if film.exists():  # otherwise somebody has tidied up
+            self._storage.put(self._key(step), film)
+            self._uploaded = step
+        with self._lock:
+            if self._offered == offered:
+                self._offered = None
+
+    def announce(self) -> None:
+        """Tell the site of what is uploaded. One that refuses it is not told again: training can do without.
+
+        Raises:
+            SiteUnreachableError: trying again later may help.
+        """
+        if self._uploaded is None:
+            return
+        try:
+            self._client.add_episode(self._experiment, self._uploaded, self._key(self._uploaded))
+        except SiteRefusedError as error:
+            _log.warning("labelers cannot watch whole episodes: %s", error)
+        self._uploaded = None
+
+    def _key(self, step: int) -> str:
+        return f"{self._experiment}/episodes/{step}.mp4"

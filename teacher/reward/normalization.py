@@ -1,0 +1,92 @@
+"""From what the members of an ensemble say to one reward of a known scale."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from teacher.settings.options import RewardConfig
+
+_SMALLEST_STD = 1e-6
+
+
+class RewardNormalizer:
+    """Averages members, each normalised, and scales the result; that is what preferences leave open.
+
+    By ``preferences`` (Christiano et al. 2017, section 2.2.3) each member has mean 0 and deviation 1 over the
+    steps that labels are about, and the reward mean 0 and deviation ``reward_std``. ``running`` sets mean and
+    deviation of the reward by all steps it was used for instead, as imitation's ``RunningNorm``; ``none``
+    leaves the members' average as it is.
+
+    The reward is the members' mean, plus ``uncertainty_bonus`` times their standard deviation.
+    """
+
+    def __init__(self, config: RewardConfig, device: torch.device) -> None:
+        self._config = config
+        self._mean = torch.zeros(config.members, device=device)
+        self._std = torch.ones(config.members, device=device)
+        self._center = 0.0
+        self._scale = 1.0
+        self._steps = 0  # that the reward was used for
+
+    def fit(self, outputs: Tensor) -> None:
+        """Normalise by the preferences' steps: ``(members, ...)`` raw rewards."""
+        if self._config.normalisation == "none":
+            return
+        std, mean = torch.std_mean(outputs.flatten(1), dim=1, correction=0)
+        self._mean, self._std = mean, std.clamp(min=_SMALLEST_STD)
+        if self._steps == 0:
+            self._scale = self._scale_for(float(self._normalised(outputs).mean(dim=0).std(correction=0)))
+
+    def follow(self, outputs: Tensor) -> None:
+        """Count the steps of a rollout, ``(members, ...)`` raw rewards, among those it was used for."""
+        if outputs.numel() == 0:
+            return
+        std, mean = (float(value) for value in torch.std_mean(self._combined(outputs), correction=0))
+        if self._steps > 0:
+            # As in Chan, Golub, LeVeque (1979): the deviations of both parts, and that of their means.
+            old_std, shift = self._config.reward_std / self._scale, mean - self._center
+            share = outputs[0].numel() / (self._steps + outputs[0].numel())
+            std = math.sqrt((1 - share) * old_std**2 + share * std**2 + share * (1 - share) * shift**2)
+            mean = self._center + share * shift
+        self._steps += outputs[0].numel()
+        self._center, self._scale = mean, self._scale_for(std)
+
+    def __call__(self, outputs: Tensor) -> Tensor:
+        """``(members, *batch)`` raw rewards to ``(*batch,)``."""
+        return (self._combined(outputs) - self._center) * self._scale
+
+    def of_members(self, outputs: Tensor) -> Tensor:
+        """The same of each member, ``(members, *batch)``: what the reward is the mean of, bonus left out."""
+        return (self._normalised(outputs) - self._center) * self._scale
+
+    def _combined(self, outputs: Tensor) -> Tensor:
+        normalised = self._normalised(outputs)
+        mean = normalised.mean(dim=0)
+        bonus = self._config.uncertainty_bonus
+        return mean if bonus == 0 or mean.numel() == 0 else mean + bonus * normalised.std(dim=0)
+
+    def _normalised(self, outputs: Tensor) -> Tensor:
+        per_member = (-1, *[1] * (outputs.ndim - 1))
+        return (outputs - self._mean.view(per_member)) / self._std.view(per_member)
+
+    def _scale_for(self, std: float) -> float:
+        return self._config.reward_std / max(std, _SMALLEST_STD)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that :meth:`load_state_dict` needs."""
+        return {
+            "output_mean": self._mean,
+            "output_std": self._std,
+            "center": self._center,
+            "scale": self._scale,
+            "steps": self._steps,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Read back :meth:`state_dict`, also of versions without ``center`` and ``steps``."""
+        self._mean = torch.as_tensor(state["output_mean"]).to(self._mean).reshape_as(self._mean)
+        self._std = torch.as_tensor(state["output_std"]).to(self._std).reshape_as(self._std)
+        self._scale = float(state["scale"])
+        self._center, self._steps = float(state.get("center", 0.0)), int(state.get("steps", 0))

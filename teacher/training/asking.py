@@ -1,0 +1,50 @@
+"""What a run asks of its labelers during training, and how it learns from what they say."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from teacher.data.segments import SegmentPair
+from teacher.queries.judges import value_of
+from teacher.queries.messages import few_segments
+from teacher.reward.report import SETTLED
+from teacher.training.run import Run, Teaching
+
+EXPLORATIONS = 10  # attempts before episodes are taken to be too short for segments
+
+
+def ask(run: Run, teaching: Teaching) -> Sequence[SegmentPair]:
+    """Submit as many comparisons as are due and labelers have room for; returns their pairs."""
+    missing = teaching.missing(run.step)
+    if run.config.predictor == "human":
+        missing = min(missing, teaching.open_limit - teaching.ledger.open("training"))
+    if missing > 0:
+        explore(run, teaching, missing)
+    submitted = teaching.submit(missing, run.step, predictor=teaching.predictor)
+    if submitted:
+        teaching.submit_checks(teaching.pool, run.config.gold, value_of(run.config.error_model), run.step)
+    if submitted.repeats_segments:
+        remedy = "shorter ones (--segment_steps) help, or labels later in training (--schedule)"
+        run.console.warn_once(few_segments(submitted, remedy), about="few segments")
+    return submitted.pairs
+
+
+def explore(run: Run, teaching: Teaching, count: int) -> None:
+    """Make the steps that ``count`` comparisons should be mixed with, if any; none is trained on."""
+    queries, pool = run.config.queries, teaching.pool
+    missing = math.ceil(queries.exploration_frac * 2 * count * (queries.oversampling or 1))
+    for _ in range(EXPLORATIONS):
+        if missing <= 0 or run.explorer is None:
+            break
+        trajectories = run.explorer.explore(run.act, missing * pool.length)
+        missing -= pool.extend(trajectories, explored=True)
+
+
+def fit(run: Run, teaching: Teaching, **limits: Any) -> dict[str, float]:
+    """Fit the predictor to the labels so far and warn of what went wrong; returns its TensorBoard scalars."""
+    report = teaching.fit(**limits)
+    for about, problem in report.problems("--reward.learning_rate").items():
+        run.console.warn_once(problem, about)
+    if report.settled:
+        run.console.print(SETTLED)
+    return report.scalars

@@ -1,0 +1,237 @@
+"""From settings to a run: which parts it consists of is decided here and nowhere else."""
+
+import contextlib
+import dataclasses
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from teacher.data.checkpoint import CHECKPOINT_NAME
+from teacher.data.ledger import LEDGER_NAME, Ledger
+from teacher.data.preferences import PreferenceDataset
+from teacher.data.segment_pool import SegmentPool
+from teacher.envs.exploration import Explorer
+from teacher.errors import ConfigError
+from teacher.files import locked_folder, remove_held
+from teacher.labeling.client import ExperimentSettings
+from teacher.labeling.people import (
+    SiteOptions,
+    about_lost,
+    about_rendering,
+    ask_people,
+    open_site,
+    reopen_experiment,
+)
+from teacher.queries.collector import Collector
+from teacher.queries.judges import Judge, ScriptedTeacher, value_of
+from teacher.queries.learning import PreferenceLearning
+from teacher.queries.synthetic import SyntheticTeacher
+from teacher.settings.config import RunSettings, TeachConfig, load_config, refuse_existing, save_config
+from teacher.settings.teachers import RETURNS_REMEMBERED
+from teacher.training.multiprocess import Followers
+from teacher.training.parts import make_predictor, schedule_of
+from teacher.training.plan import RunPlan
+from teacher.training.run import Run, Teaching
+from teacher.training.start import check, warm_start_of
+from teacher.training.warmstart import PLOT_NAME
+
+POOL_BYTES = 2**30  # reached by segments of images, and hardly ever by those of numbers
+
+
+@contextlib.contextmanager
+def open_run(source: TeachConfig | str | Path, console: Console | None = None) -> Iterator[Run]:
+    """A new run from its settings, or an earlier one from its directory; saved and closed at the end.
+
+    ::
+
+        with open_run(TeachConfig(env_id="ShortHopper-v1", predictor="synth", name="a", n_labels=300)) as run:
+            train(run)
+
+    Raises:
+        ConfigError, EnvironmentUnsuitableError, DataError, BehaviourError: in one line, what to change.
+    """
+    console = console or Console(soft_wrap=True)
+    if isinstance(source, TeachConfig):
+        settings = RunSettings(source, uuid.uuid4())
+        refuse_existing(source)
+    else:
+        settings = RunSettings(*load_config(Path(source)), resumed=True)
+    plan = check(settings, console)
+    with prepared_directory(plan.settings), build_run(plan, console) as run:
+        yield run
+        run.save()
+
+
+@contextlib.contextmanager
+def prepared_directory(settings: RunSettings) -> Iterator[None]:
+    """The run directory with its configuration, held so that no second process writes into it.
+
+    A new one goes again where the run fails before anything was asked or learned, so that a setting that
+    turned out not to work can be mended and the same command given again.
+
+    Raises:
+        ConfigError: another process runs in it, it cannot be made, or it is to be resumed and is no run's.
+    """
+    config = settings.config
+    missing = [folder for folder in (config.run_dir, *config.run_dir.parents) if not folder.exists()]
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(locked_folder(config.run_dir))
+        except BlockingIOError as error:
+            raise ConfigError(f"{config.run_dir} is in use by another teach; stop that one first") from error
+        except OSError as error:
+            raise ConfigError(f"cannot make the run directory {config.run_dir}: {error.strerror}") from error
+        if not settings.resumed:
+            refuse_existing(config)  # again: now nobody else can make one
+            save_config(config, settings.run_id)
+        try:
+            # Again: a run that is resumed may have gone, with what it failed at.
+            if settings.resumed and load_config(config.run_dir)[0] != config:  # it is extended
+                save_config(config, settings.run_id)
+            yield
+        except BaseException:
+            if config.run_dir in missing and not _has_begun(config):
+                remove_held(config.run_dir)
+                with contextlib.suppress(OSError):  # another run may be in one of them
+                    for folder in missing[1:]:
+                        folder.rmdir()
+            raise
+
+
+def _has_begun(config: TeachConfig) -> bool:
+    """Whether the run directory holds anything that a new run would not have at once."""
+    if (config.run_dir / CHECKPOINT_NAME).exists():
+        return True
+    path = config.run_dir / LEDGER_NAME
+    if not path.exists():
+        return False
+    with contextlib.closing(Ledger(path, read_only=True)) as ledger:
+        return ledger.total() > 0
+
+
+def build_run(plan: RunPlan, console: Console, followers: Followers | None = None) -> Run:
+    """Put the run together; it closes what is opened here.
+
+    Where it has a checkpoint it goes on from that, else it begins from what its settings name. Without
+    ``followers`` this process is alone.
+    """
+    followers = followers or Followers()
+    torch.set_num_threads(1)  # networks this small only lose by more
+    config = plan.config
+    start = warm_start_of(config)
+    here = dataclasses.replace(config, device=followers.ranks.device(config.device))
+    plan = dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, config=here))
+    with contextlib.ExitStack() as parts:
+        if config.predictor == "rl":
+            run = Run(plan, console, parts, followers)
+        else:
+            run = _taught_run(plan, console, parts, followers)
+        if start is not None:
+            start.give(run.agent, console, config.seed, config.run_dir / PLOT_NAME)
+            run.save()  # so that a resumed run does not do it again
+        followers.begin(config, run.env_seed, run.agent)
+        run.own(parts.pop_all())
+    return run
+
+
+def _taught_run(plan: RunPlan, console: Console, parts: contextlib.ExitStack, followers: Followers) -> Run:
+    """Put together a run that learns from labels."""
+    config = plan.config
+    ledger = parts.enter_context(
+        contextlib.closing(Ledger(config.run_dir / LEDGER_NAME, hard_labels=config.hard_labels))
+    )
+    site = None
+    if config.predictor == "synth":
+        collector: Collector = SyntheticTeacher(ledger, config.seed, _judge(config, ledger))
+    else:
+        collector, site = _people(plan, ledger, parts)
+    teaching = _learning(plan, ledger, collector)
+    explorer = _explorer(plan, ledger)
+    parts.callback(explorer.close)
+    run = Run(plan, console, parts, followers, teaching)
+    run.explorer = explorer
+    if site is not None:
+        run.address, run.welcome = site
+    return run
+
+
+def _learning(plan: RunPlan, ledger: Ledger, collector: Collector) -> Teaching:
+    config = plan.config
+    dataset = PreferenceDataset(config.reward.max_preferences)
+    dataset.upsert(ledger.targets())
+    return PreferenceLearning(
+        ledger,
+        collector,
+        dataset,
+        SegmentPool(plan.segment_length, seed=config.seed, max_bytes=POOL_BYTES),
+        schedule_of(config),
+        make_predictor(plan),
+        queries=config.queries,
+    )
+
+
+def _people(
+    plan: RunPlan, ledger: Ledger, parts: contextlib.ExitStack
+) -> tuple[Collector, tuple[str, list[str]]]:
+    """Open the site for people; returns also the address where they label, and lines to print."""
+    config, settings = plan.config, plan.settings
+    site = open_site(_site_options(config), ledger, parts)
+    experiment = _experiment(config, settings.run_id, plan.task.fps)
+    if settings.reopen:
+        reopen_experiment(site, ledger, experiment)
+    collector = ask_people(site, ledger, experiment, parts, value_of(config.error_model))
+    address = collector.experiment.invite_url
+    welcome = [
+        f"Label here: {address}",
+        f"Watch, pause and finish it here: {collector.experiment.page_url}",
+        *_about_prompt(collector.experiment.prompt, config.prompt),
+        *(*site.welcome, *about_lost(collector), *about_rendering(site)),
+    ]
+    return collector, (address, welcome)
+
+
+def _judge(config: TeachConfig, ledger: Ledger) -> Judge:
+    """The scripted teacher, with what it remembers of an earlier process of this run."""
+    error_model = config.error_model
+    seen = ledger.decided_pairs(RETURNS_REMEMBERED // 2) if error_model.has_thresholds else ()
+    return ScriptedTeacher(error_model, config.seed, seen)
+
+
+def _explorer(plan: RunPlan, ledger: Ledger) -> Explorer:
+    """Steps for questions only; a resumed run makes them in other episodes than before."""
+    queries = plan.config.queries
+    return Explorer(plan.task, (plan.config.seed, ledger.total()), queries.switch_prob, queries.random_prob)
+
+
+def _site_options(config: TeachConfig) -> SiteOptions:
+    return SiteOptions(
+        name=config.experiment,
+        prompt=config.prompt,
+        site_url=config.site_url,
+        storage=config.storage,
+        state_dir=config.state_dir,
+        bind=config.bind,
+        public_url=config.public_url,
+    )
+
+
+def _experiment(config: TeachConfig, run_id: uuid.UUID, fps: int) -> ExperimentSettings:
+    return ExperimentSettings(
+        name=config.experiment,
+        run_id=run_id,
+        env_id=config.env_id,
+        prompt=config.prompt,
+        n_labels=config.n_labels,
+        fps=fps,
+        has_true_reward=True,
+        gold_rate=config.gold or None,
+        pretrain_labels=config.num_pretrain_labels,
+    )
+
+
+def _about_prompt(shown: str, configured: str) -> list[str]:
+    """What people are asked, where that was changed on the site."""
+    return [] if shown == configured else [f"The prompt was changed on the site and stays so: {shown}"]

@@ -1,0 +1,106 @@
+"""Training on several processes: what rank 0 sends the others, and what they do.
+
+Labels, the predictor's fits, checkpoints and everything that people see belong to rank 0. The other ranks
+step environments of their own and take part in every update of the agent.
+"""
+
+import contextlib
+import dataclasses
+import signal
+import sys
+import uuid
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from agents.base import Agent
+from agents.distributed import ALONE, Ranks
+from agents.errors import AgentError, RankLostError
+from teacher.data.checkpoint import State, dump_state, parse_state
+from teacher.errors import TeacherError
+from teacher.reward.predictor import RewardPredictor
+from teacher.settings.config import RunSettings, TeachConfig, from_fields
+from teacher.training.parts import make_agent, make_envs, make_predictor, predicted_rewards
+from teacher.training.plan import RunPlan, task_of
+
+
+class Followers:
+    """The other ranks of a run, as rank 0 leads them; does nothing where there are none.
+
+    Every method raises :class:`RankLostError` where one of them is gone.
+    """
+
+    def __init__(self, ranks: Ranks = ALONE) -> None:
+        self.ranks = ranks
+        self._listening = True
+
+    def begin(self, config: TeachConfig, env_seed: int | Sequence[int], agent: Agent) -> None:
+        """Have them make environments and an agent like rank 0's."""
+        self._send({"config": dataclasses.asdict(config), "env_seed": env_seed, "agent": agent.state_dict()})
+
+    @contextlib.contextmanager
+    def round(self) -> Iterator[None]:
+        """Have them take part in one round of training."""
+        self._listening = False
+        self._send({})
+        yield
+        self._listening = True
+
+    def share(self, predictor: RewardPredictor, critic_epochs: int) -> None:
+        """Send them the predictor of this round, and for how many epochs its critic is trained alone."""
+        if self.ranks.size > 1:
+            self._send({"predictor": predictor.state_dict(), "critic_epochs": critic_epochs})
+
+    def stop(self, status: int) -> None:
+        """End them with this exit status; those that are left in a round end by themselves."""
+        if self._listening:
+            with contextlib.suppress(RankLostError):
+                self._send({"status": status})
+
+    def _send(self, message: State) -> None:
+        if self.ranks.size > 1:
+            self.ranks.broadcast(dump_state(message))
+
+
+def follow(ranks: Ranks) -> int:
+    """Take part in the run that rank 0 leads, until it says stop or is gone; returns the exit status."""
+    # Ctrl-C reaches all processes of a terminal: rank 0 saves, and that ends the others too.
+    interrupts: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Python's own handlers wait for collectives to end
+    try:
+        message = _receive(ranks)
+        return int(message["status"]) if "status" in message else _take_part(ranks, message)
+    except (TeacherError, AgentError, OSError) as error:
+        if not (interrupts and isinstance(error, RankLostError)):
+            print(f"teach: rank {ranks.rank}: {error}", file=sys.stderr)
+        return 1
+
+
+def _receive(ranks: Ranks) -> State:
+    """Wait for the next message of rank 0, however long."""
+    return parse_state(ranks.broadcast())
+
+
+def _take_part(ranks: Ranks, beginning: State) -> int:
+    """Run rank 0's loop without what only rank 0 does."""
+    torch.set_num_threads(1)
+    config = from_fields(beginning["config"])
+    config = dataclasses.replace(config, device=ranks.device(config.device))
+    task = dataclasses.replace(task_of(config), captures=False)  # only rank 0 has anything to show
+    plan = RunPlan(RunSettings(config, uuid.UUID(int=0)), task)
+    predictor = None if config.predictor == "rl" else make_predictor(plan)
+    with contextlib.closing(make_envs(plan, beginning["env_seed"], ranks)) as envs:
+        agent = make_agent(config, envs)
+        agent.ranks = ranks
+        agent.load_state_dict(beginning["agent"])
+        while "status" not in (message := _receive(ranks)):
+            rollout = agent.collect()
+            envs.drain()
+            rewards, critic_epochs = rollout.rewards, 0
+            if predictor is not None:
+                shared = _receive(ranks)
+                predictor.load_state_dict(shared["predictor"])
+                rewards, critic_epochs = predicted_rewards(predictor, rollout), shared["critic_epochs"]
+            agent.update(rollout, rewards, critic_epochs=critic_epochs)
+    return int(message["status"])

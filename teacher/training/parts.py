@@ -1,0 +1,86 @@
+"""The parts of a run that every process of it makes: environments, agent, predictor."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import EllipsisType
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.base import Agent
+from agents.defaults import TaskDefaults, defaults_for
+from agents.distributed import Ranks
+from agents.ppo import PPO
+from agents.rollout import Rollout
+from agents.trpo import TRPO
+from teacher.data.steps import Steps, StepsBatch
+from teacher.envs.episodes import EpisodeRecorder
+from teacher.envs.families import base_env_id
+from teacher.envs.tasks import make_vector_env
+from teacher.queries.schedules import LabelSchedule, make_schedule
+from teacher.reward.predictor import RewardPredictor
+from teacher.settings.config import TeachConfig
+from teacher.settings.functions import named_function
+from teacher.training.plan import RunPlan
+
+
+def make_envs(plan: RunPlan, seed: int | Sequence[int], ranks: Ranks) -> EpisodeRecorder:
+    """Make the environments of one rank, as many as suit the task."""
+    task, part = plan.task, (ranks.rank, ranks.size)
+    num_envs = _defaults(task.env_id, task.observation_space).num_envs
+    return make_vector_env(task, num_envs, seed, plan.config.workers, part=part)
+
+
+def make_predictor(plan: RunPlan) -> RewardPredictor:
+    """Make the untrained predictor of a run.
+
+    Raises:
+        ConfigError: the function of ``--network`` cannot be used.
+    """
+    config, task = plan.config, plan.task
+    network = None if config.network is None else named_function(config.network, "--network")
+    spaces = task.observation_space, task.action_space
+    return RewardPredictor(*spaces, config.reward, config.seed, config.device, network)
+
+
+def schedule_of(config: TeachConfig) -> LabelSchedule:
+    """Return the label schedule that the settings ask for."""
+    ends = [(stage.num_timesteps, stage.n_labels) for stage in config.stages]
+    return make_schedule(
+        config.schedule,
+        config.num_pretrain_labels,
+        [*ends, (config.num_timesteps, config.n_labels)],
+        [stage.step for stage in config.stages],
+    )
+
+
+def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> Agent:
+    """Make the agent with the task's defaults; of rewards, only true ones are normalized."""
+    row, is_true = _defaults(envs.env_id, envs.single_observation_space), config.predictor == "rl"
+    own: dict[str, Any] = {} if config.ent_coef is None else {"ent_coef": config.ent_coef}
+    if config.agent == "trpo":
+        trpo = row.trpo_for(envs.single_action_space, normalize_rewards=is_true)
+        return TRPO(envs, replace(trpo, **own), config.seed, config.device)
+    ppo = row.ppo_for(config.num_timesteps, normalize_rewards=is_true)
+    return PPO(envs, replace(ppo, **own), config.seed, config.device)
+
+
+def predicted_rewards(predictor: RewardPredictor, rollout: Rollout) -> NDArray[np.float64]:
+    """Return the predicted rewards of a rollout, ``(num_steps, num_envs)``."""
+    return predictor.step_rewards(steps_of(rollout, predictor))
+
+
+def steps_of(
+    rollout: Rollout, predictor: RewardPredictor, which: NDArray[np.bool_] | EllipsisType = ...
+) -> Steps:
+    """Return a rollout's steps, all or those of a mask, with only the inputs that the predictor reads."""
+    after = rollout.next_observations[which] if "next_state" in predictor.inputs else None
+    observations, actions = rollout.observations[which], rollout.executed_actions[which]
+    return StepsBatch(observations, actions, after, rollout.terminated[which])
+
+
+def _defaults(env_id: str, observation_space: gym.Space[Any]) -> TaskDefaults:
+    """Return the hyperparameters of a task; rl-teacher's tasks have those of what they are made of."""
+    return defaults_for(base_env_id(env_id), observation_space)

@@ -1,0 +1,118 @@
+"""Pretraining: the first comparisons, of random behavior, and the first fit of the predictor."""
+
+import time
+
+from teacher import interrupts
+from teacher.data.segment_pool import SegmentPool
+from teacher.data.segments import SegmentPair
+from teacher.envs.random_episodes import policy_trajectories, random_trajectories
+from teacher.envs.trial import TRIAL_EPISODES
+from teacher.errors import pluralize
+from teacher.queries.judges import value_of
+from teacher.queries.messages import only_cant_tell
+from teacher.settings.config import TeachConfig
+from teacher.training.asking import fit
+from teacher.training.run import SLOW_SECONDS, Run, Teaching
+from teacher.training.terminal import progress, waiting
+
+POLL_SECONDS = 0.5
+SPARE_SHARE, FEWEST_SPARE = 0.25, 3  # of pairs before training, beside those whose labels it waits for
+
+
+def pretrain(run: Run, teaching: Teaching) -> bool:
+    """Ask about first behavior, wait for the labels, and fit the predictor to them.
+
+    Returns False where the site finished the experiment before.
+    """
+    needed = run.config.num_pretrain_labels
+    ledger, collector = teaching.ledger, teaching.collector
+    title = f"pretraining answers  {run.address}".rstrip()
+    with progress(run.console.rich, title, needed) as show, run.timer.waiting():
+        while (answered := ledger.usable("pretraining")) < needed:
+            interrupts.check()
+            if collector.status.state == "finished":
+                return False
+            submit_first(run, teaching, needed + spare_pairs(run.config) - ledger.asked("pretraining"))
+            received = teaching.receive()
+            if not received:
+                time.sleep(POLL_SECONDS)
+            elif received.only_cant_tell:
+                run.console.warn_once(only_cant_tell(received, collector.status), about="can't tell")
+            run.tell_waiting(needed - answered)
+            run.console.show_trouble(collector.status)
+            run.console.show_pause(collector.status)
+            show(answered)
+        show(answered)
+    run.tell_waiting(None)
+    teaching.receive()
+    with progress(run.console.rich, "training the predictor", run.config.pretrain_iters) as show:
+        fit(run, teaching, **first_limits(run.config), progress=show)
+    teaching.pretrained = True
+    return True
+
+
+def submit_first(run: Run, teaching: Teaching, count: int) -> None:
+    """Submit ``count`` comparisons of first behavior, and the attention checks that go with them."""
+    if count < 1:
+        return
+    pairs = first_pairs(run, count)
+    teaching.collector.submit(pairs, "pretraining", 0)
+    pool = SegmentPool(run.segment_length, seed=run.config.seed)
+    pool.add([segment for pair in pairs for segment in pair])
+    pool.remember(pairs)
+    teaching.submit_checks(pool, run.config.gold, value_of(run.config.error_model), run.step)
+
+
+def first_limits(config: TeachConfig) -> dict[str, int]:
+    """Return how far the first fit goes."""
+    epochs = config.reward.initial_epochs
+    return {"max_updates": config.pretrain_iters} if epochs is None else {"max_epochs": epochs}
+
+
+def spare_pairs(config: TeachConfig) -> int:
+    """Return how many comparisons to ask people beyond the labels that training waits for.
+
+    So it does not wait for the one pair that is on the screen of somebody who has gone. They count among the
+    labels in all.
+    """
+    if config.predictor != "human":
+        return 0
+    needed = config.num_pretrain_labels
+    spare = max(FEWEST_SPARE, round(SPARE_SHARE * needed))
+    return spare if config.n_labels is None else min(spare, config.n_labels - needed)
+
+
+def first_pairs(run: Run, count: int) -> list[SegmentPair]:
+    """Return ``count`` pairs of different segments, none of them used twice, of random episodes.
+
+    Half of the segments of a run that begins from a policy are this policy's, its actions sampled.
+    """
+    seed = seed_of_new_segments(run)
+    shown = policy_segments(run, count, seed) if run.config.warm else None
+    missing = 2 * count - (len(shown) if shown else 0)
+    pool = SegmentPool(run.segment_length, capacity=missing, seed=seed)
+    with waiting(run.console.rich, after=SLOW_SECONDS) as show:
+        for trajectory in random_trajectories(run.task, seed):
+            pool.extend([trajectory])
+            if len(pool) >= missing:
+                break
+            show(f"random actions: {len(pool)} of {pluralize(missing, 'segment')}")
+    if shown:
+        pool.absorb(shown)
+    return pool.sample_pairs(count)
+
+
+def seed_of_new_segments(run: Run) -> int:
+    """Return a seed that no comparison in the ledger came from, so that a replacement is a new segment."""
+    return (run.config.seed + (run.teaching.ledger.total() if run.teaching else 0)) % 2**32
+
+
+def policy_segments(run: Run, count: int, seed: int) -> SegmentPool:
+    """Return ``count`` segments of the current policy; fewer where its episodes are too short to be cut."""
+    pool = SegmentPool(run.segment_length, capacity=count, seed=seed)
+    too_short = 0
+    for trajectory in policy_trajectories(run.task, seed, run.act):
+        too_short = 0 if pool.extend([trajectory]) else too_short + 1
+        if len(pool) >= count or too_short >= TRIAL_EPISODES:
+            break
+    return pool

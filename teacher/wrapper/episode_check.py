@@ -1,0 +1,208 @@
+"""What the wrapper finds out of its environment: how long segments may be, and whether episodes end early.
+
+The rule is that of ``teach``, in :mod:`teacher.envs.trial`. An environment is tried in a second one of its
+kind; where none can be made, the agent's own first episodes are the trial.
+"""
+
+import contextlib
+import dataclasses
+import logging
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+from teacher.data.ledger import LEDGER_NAME, Ledger
+from teacher.datasets.preference_files import saved_length
+from teacher.envs.early_ends import LEAKS, WithoutEnds, fillings, told_early, without_ends
+from teacher.envs.horizon import limit_of
+from teacher.envs.make import make_again
+from teacher.envs.trial import (
+    LIMIT,
+    TRIAL_EPISODES,
+    Trial,
+    never_terminates,
+    of_fixed_length,
+    try_episodes,
+    usual_length,
+)
+from teacher.errors import DataError, EnvironmentUnsuitableError, TeacherError, join_errors
+from teacher.wrapper.builder import PREFERENCES_NAME
+from teacher.wrapper.once import WarnOnce
+from teacher.wrapper.settings import WrapperConfig
+
+_PATIENCE_SECONDS = 5.0
+_log = logging.getLogger("teacher.wrapper")
+
+
+class EpisodeWatcher:
+    """Watches how long episodes are: refuses what no label can teach, at first, and warns of it later.
+
+    Args:
+        config: with a segment length.
+        env_id: of the environment.
+        trial: what random episodes told; None where the first ones of the agent are to tell.
+
+    Attributes:
+        config: the same.
+    """
+
+    def __init__(self, config: WrapperConfig, env_id: str, trial: Trial | None) -> None:
+        self.config = config
+        self._env_id, self._trial = env_id, trial
+        self._first: list[int] = []
+        self._terminates = False
+        self._warn_once = WarnOnce()
+
+    def note(self, length: int, *, terminated: bool) -> None:
+        """Take note of an episode of the agent's that ended.
+
+        Raises:
+            EnvironmentUnsuitableError: it is one of the first, and they end early, or are too short.
+        """
+        if self._trial is None and self.config.collect_prefs:
+            self._note_first(length, terminated)
+        elif terminated and not self.config.allow_variable_horizon and self._is_early(length):
+            self._warn_once(
+                _log,
+                "early end",
+                f"{self._env_id} ended an episode early, and the length of episodes leaks the reward; "
+                "allow_variable_horizon=True says that this is meant",
+            )
+
+    def _is_early(self, length: int) -> bool:
+        trial = self._trial
+        return trial is None or length < (trial.horizon or max(trial.lengths))
+
+    def _note_first(self, length: int, terminated: bool) -> None:
+        self._first.append(length)
+        self._terminates |= terminated
+        trial = Trial(self._first, None)
+        if self._terminates and trial.early and not self.config.allow_variable_horizon:
+            raise EnvironmentUnsuitableError(
+                f"episodes of {self._env_id} take {min(self._first)} to {max(self._first)} steps, and "
+                f"{LEAKS}: {_ways(self.config, trial)}"
+            )
+        if len(self._first) == TRIAL_EPISODES:
+            self._trial = trial
+            if not trial.fits(self.config.segment_steps):
+                raise _misfit(trial, self.config.segment_steps)
+
+
+def _ways(config: WrapperConfig, trial: Trial) -> str:
+    first, second = fillings(trial, people=not config.synthetic_prefs)
+    return (
+        f'teacher.FixedHorizon(env, "{first}") (or "{second}") around the environment fills what is missing; '
+        "allow_variable_horizon=True accepts it"
+    )
+
+
+def fit_to_environment(config: WrapperConfig, env: Any, env_id: str, fps: int) -> EpisodeWatcher:
+    """Fit the settings to an environment, and say so.
+
+    Args:
+        config: as given.
+        env: one environment, or a vector environment.
+        env_id: its name.
+        fps: frames a second of its clips.
+
+    Returns:
+        What watches the episodes to come, and holds the settings with a segment length: as given, else of the
+        pairs that are gone on with, else as episodes allow.
+
+    Raises:
+        EnvironmentUnsuitableError: episodes end early, or are shorter than a given length.
+    """
+    length = config.segment_length or _length_of_pairs(config)
+    usual = usual_length(None, fps)
+    tried = _trial(config, env, env_id, length or usual) if config.collect_prefs else None
+    if tried is not None:
+        length = _checked(config, *tried, env_id, length, usual)
+    config = dataclasses.replace(config, segment_length=length or usual)
+    return EpisodeWatcher(config, env_id, None if tried is None else tried[0])
+
+
+def _checked(
+    config: WrapperConfig, trial: Trial, instead: WithoutEnds, env_id: str, given: int | None, usual: int
+) -> int:
+    """Find the length of segments; refuse at once all that does not do."""
+    problems: list[TeacherError] = []
+    filled = trial
+    if trial.early and not config.allow_variable_horizon:
+        problems.append(_early(config, env_id, trial, instead))
+        filled = of_fixed_length(trial.limit)
+    if given is not None and not filled.fits(given):
+        problems.append(_misfit(filled, given))
+    if problems:
+        raise join_errors(problems)
+    length = given or filled.fitted(usual)
+    if length < usual and given is None:
+        _log.warning("%s; segment_length says another", filled.told(usual))
+    else:
+        _log.info("Segments of %d steps", length)
+    return length
+
+
+def _misfit(trial: Trial, length: int) -> EnvironmentUnsuitableError:
+    return EnvironmentUnsuitableError(
+        f"{trial.told_misfit(length)}: pass segment_length={trial.median} or less",
+        {"segment_length": trial.median},
+    )
+
+
+def _early(
+    config: WrapperConfig, env_id: str, trial: Trial, instead: WithoutEnds
+) -> EnvironmentUnsuitableError:
+    ways = [f"made with {name}={value} none does" for name, value in instead.arguments.items()]
+    if instead.env_id is not None:
+        ways.append(f"{instead.env_id} never ends early")
+    ways.append(_ways(config, trial))
+    return EnvironmentUnsuitableError(f"{told_early(env_id, trial)} {LEAKS}: {'; '.join(ways)}")
+
+
+def _trial(config: WrapperConfig, env: Any, env_id: str, wanted: int) -> tuple[Trial, WithoutEnds] | None:
+    """Try random episodes in a second environment; None where there is none that can be tried."""
+    try:
+        other = make_again(env) if config.env_fn is None else config.env_fn()
+        if other is None:
+            return None
+        with contextlib.closing(other):
+            horizon = limit_of(other)
+            instead = without_ends(env_id, other)
+            if never_terminates(other) and horizon is not None:
+                return of_fixed_length(horizon), instead
+            most = wanted if config.allow_variable_horizon else horizon or LIMIT
+            return try_episodes(other, horizon, config.seed, most, _Patience()), instead
+    except (Exception, SystemExit) as error:  # an environment may raise anything
+        _log.info("no random episodes were tried: %s", error)
+        return None
+
+
+class _Patience:
+    """Says once that trying takes long, as where each step draws a picture."""
+
+    def __init__(self) -> None:
+        self._until = time.monotonic() + _PATIENCE_SECONDS
+
+    def __call__(self, tried: int) -> None:
+        if time.monotonic() > self._until:
+            self._until = math.inf
+            _log.warning(
+                "trying random episodes, %d of %d so far; allow_variable_horizon=True tries each no further "
+                "than a segment",
+                tried,
+                TRIAL_EPISODES,
+            )
+
+
+def _length_of_pairs(config: WrapperConfig) -> int | None:
+    """The length of segments in ``prefs_dir``, else of pairs in ``log_dir``; None where there are none."""
+    if config.prefs_dir is not None:
+        path = Path(config.prefs_dir)
+        return saved_length(path / PREFERENCES_NAME if path.is_dir() else path)
+    path = config.logs / LEDGER_NAME
+    if not path.exists():
+        return None
+    with contextlib.suppress(DataError), contextlib.closing(Ledger(path, read_only=True)) as ledger:
+        return ledger.segment_length()
+    return None

@@ -1,0 +1,281 @@
+"""What the wrapper finds out of its environment at first, by the rule of ``teach``."""
+
+import contextlib
+import logging
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import SyncVectorEnv
+from gymnasium.wrappers import RenderCollection
+from stable_baselines3.common.monitor import Monitor
+
+from teacher import FixedHorizon
+from teacher.data.ledger import LEDGER_NAME, Comparison, Ledger
+from teacher.envs.make import make_again
+from teacher.envs.trial import usual_length
+from teacher.errors import EnvironmentUnsuitableError
+from teacher.wrapper import episode_check
+from teacher.wrapper.episode_check import fit_to_environment
+from teacher.wrapper.settings import WrapperConfig
+from tests.teacher.wrapper.conftest import Line, Wrap, WrapVector, play
+
+
+class Falls(Line):
+    """Ends early after a number of steps that is drawn, from some episode on."""
+
+    def __init__(self, first: int = 0, steps: int = 23) -> None:
+        super().__init__(steps=steps)
+        self._first, self.episodes = first, -1
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.episodes += 1
+        self._end = self._steps
+        observation = super().reset(seed=seed)
+        if self.episodes >= self._first:
+            self._end = int(self.np_random.integers(5, self._steps))
+        return observation
+
+    def step(self, action: Any) -> Any:
+        observation, reward, _, truncated, info = super().step(action)
+        return observation, reward, self._time == self._end, truncated, info
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> str:
+    spec = gym.envs.registration.EnvSpec(
+        "Falls-v0", lambda **_: Falls(), max_episode_steps=100, disable_env_checker=True
+    )
+    monkeypatch.setitem(gym.registry, "Falls-v0", spec)
+    return "Falls-v0"
+
+
+@pytest.mark.parametrize("env_id", ["Hopper-v5", "InvertedPendulum-v5", "FrozenLake-v1", "Blackjack-v1"])
+def test_segments_are_as_long_as_episodes_allow(
+    wrap: Wrap, env_id: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"segment_length": None, "allow_variable_horizon": True, "total_timesteps": 500}
+    env = wrap(gym.make(env_id), **settings)
+    length = env.trainer.config.segment_steps
+    assert 1 <= length <= 10
+    assert f"Segments of {length} step" in caplog.text
+    shortened = length < usual_length(None, env.trainer.source.fps)
+    assert ("half of a random episode's median length" in caplog.text) == shortened
+    play(env, 520)
+    assert env.trainer.answers == 24, "where there were none at all"
+
+
+def test_a_usual_segment_takes_as_long_as_in_teach(wrap: Wrap) -> None:
+    assert wrap(gym.make("Pendulum-v1"), segment_length=None).trainer.config.segment_length == 45
+
+
+def test_answers_that_are_there_decide_the_length(wrap: Wrap, tmp_path: Path) -> None:
+    env = wrap(segment_length=4)
+    play(env, 300)
+    env.save_prefs()
+    env.close()
+    again = wrap(segment_length=None)
+    assert again.trainer.config.segment_length == 4
+    again.close()
+    assert (
+        wrap(segment_length=None, prefs_dir=tmp_path / "logs", log_dir=tmp_path / "new").trainer.answers >= 12
+    )
+
+
+def test_pairs_that_wait_for_an_answer_decide_the_length(wrap: Wrap, tmp_path: Path) -> None:
+    env = wrap(segment_length=4)
+    play(env, 300)
+    env.close()
+    with contextlib.closing(Ledger(tmp_path / "logs" / LEDGER_NAME)) as ledger:
+        pairs = ledger.decided_pairs(3)
+    (tmp_path / "asked").mkdir()
+    with contextlib.closing(Ledger(tmp_path / "asked" / LEDGER_NAME)) as ledger:
+        ledger.write([Comparison(uuid4(), *pair, "pretraining", 0) for pair in pairs])
+    assert wrap(segment_length=None, log_dir=tmp_path / "asked").trainer.config.segment_length == 4
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_what_teach_refuses_is_refused_in_one_line(
+    wrap: Wrap, wrap_vector: WrapVector, registered: str, vector: bool
+) -> None:
+    env: Any = SyncVectorEnv([lambda: gym.make(registered)] * 2) if vector else gym.make(registered)
+    make: Any = wrap_vector if vector else wrap
+    with pytest.raises(EnvironmentUnsuitableError) as refused:
+        make(env, segment_length=101)
+    said = str(refused.value)
+    for part in (
+        "50 of 50 random episodes of",
+        "the length of an episode leaks the reward",
+        'teacher.FixedHorizon(env, "restart") (or "absorb")',
+        "allow_variable_horizon=True accepts it",
+        "a segment of 101 steps fits into 0 of 50",
+        "pass segment_length=100 or less",
+    ):
+        assert part in said
+    assert "\n" not in said
+
+
+def test_what_never_ends_early_is_named(wrap: Wrap) -> None:
+    with pytest.raises(
+        EnvironmentUnsuitableError,
+        match="made with terminate_when_unhealthy=False none does; teacher/Walker-v1 never ends early",
+    ):
+        wrap(gym.make("Walker2d-v5"))
+    wrap(gym.make("Walker2d-v5", terminate_when_unhealthy=False, max_episode_steps=50)).close()
+
+
+@pytest.mark.parametrize("filling", ["absorb", "restart"])
+def test_a_fixed_horizon_is_taken(wrap: Wrap, filling: Any, registered: str) -> None:
+    made: list[FixedHorizon] = []
+
+    def make() -> FixedHorizon:
+        made.append(FixedHorizon(gym.make(registered), filling, 30))
+        return made[-1]
+
+    env = wrap(make(), segment_length=None, env_fn=make)
+    assert env.trainer.config.segment_length == 15
+    play(env, 600)
+    assert env.trainer.answers >= 12
+
+
+def test_agents_own_environments_are_not_touched(wrap: Wrap, tmp_path: Path, registered: str) -> None:
+    inner = Monitor(gym.make(registered), str(tmp_path / "true"))
+    env = wrap(inner, allow_variable_horizon=True)
+    assert not inner.get_episode_lengths()
+    assert env.trainer.config.segment_length == 5
+    env.close()
+    collection = RenderCollection(gym.make("Pendulum-v1", render_mode="rgb_array"))
+    again = make_again(collection)
+    assert again is not None
+    assert "RenderCollection" in str(collection)
+    assert "RenderCollection" not in str(again), "nor RecordVideo, which writes files"
+
+
+def test_an_environment_in_use_is_not_tried(wrap_vector: WrapVector) -> None:
+    inner = Falls()
+    wrap_vector(SyncVectorEnv([lambda: inner]))
+    assert inner.episodes == -1
+
+
+def test_where_none_can_be_made_the_first_episodes_are_the_trial(wrap: Wrap) -> None:
+    env = wrap(Falls())
+    with pytest.raises(
+        EnvironmentUnsuitableError, match=r"episodes of Falls take \d+ to \d+ steps, and the le"
+    ):
+        play(env, 100)
+    play(wrap(Falls(), allow_variable_horizon=True, log_dir=env.trainer.config.logs / "allowed"), 200)
+
+
+def test_short_episodes_end_the_run_that_would_have_no_segment(wrap: Wrap) -> None:
+    env = wrap(Line(steps=4))
+    play(env, 4 * 49)
+    with pytest.raises(EnvironmentUnsuitableError, match=r"0 of 50 .* is 4: pass segment_length=4 or"):
+        play(env, 4)
+
+
+@pytest.mark.parametrize(("allowed", "warnings"), [(False, 1), (True, 0)])
+def test_an_early_end_later_is_warned_of_once(
+    wrap: Wrap, caplog: pytest.LogCaptureFixture, allowed: bool, warnings: int
+) -> None:
+    env = wrap(Falls(first=50), allow_variable_horizon=allowed)
+    play(env, 23 * 55)
+    told = [record for record in caplog.records if "leaks the reward" in record.getMessage()]
+    assert [record.levelname for record in told] == ["WARNING"] * warnings
+
+
+def test_an_end_at_the_same_step_each_time_is_none(wrap: Wrap, caplog: pytest.LogCaptureFixture) -> None:
+    play(wrap(Line(steps=22)), 22 * 55)  # which terminates, and tells nothing by that
+    assert "leaks the reward" not in caplog.text
+
+
+class Parts(gym.Env[Any, Any]):
+    """With observations of several parts; the first number is to be large."""
+
+    spec = None
+
+    def __init__(self, space: gym.Space[Any]) -> None:
+        self.observation_space = space
+        self.action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self._time = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        self._time += 1
+        observation = self.observation_space.sample()
+        numbers: Any = gym.spaces.flatten(self.observation_space, observation)
+        return observation, float(numbers[0]), False, self._time == 20, {}
+
+
+BOX = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("space", "numbers"),
+    [
+        (gym.spaces.Dict({"what": BOX, "where": gym.spaces.Discrete(3)}), 5),
+        (gym.spaces.Tuple([BOX, gym.spaces.Discrete(3)]), 5),
+        (gym.spaces.MultiBinary(4), 4),
+        (gym.spaces.Discrete(3), None),
+        (gym.spaces.MultiDiscrete([2, 3]), None),
+    ],
+)
+def test_observations_of_parts_are_flattened_for_the_predictor_alone(
+    wrap: Wrap, space: gym.Space[Any], numbers: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = wrap(Parts(space))
+    play(env, 600)
+    observation, _ = env.reset()
+    assert space.contains(observation), "the agent's own"
+    assert env.using_reward_from_predictor
+    kept = env.trainer.pool.segments[0].observations.shape
+    assert kept == (5, *((numbers,) if numbers else space.shape or ()))
+    assert caplog.text.count(f"are flattened into {numbers} numbers") == (numbers is not None)
+    path = env.save_reward_predictor()
+    env.close()
+    used = wrap(
+        Parts(space), collect_prefs=False, train_reward=False, pretrained_reward_predictor_dir=path.parent
+    )
+    assert play(used, 3)[-1][0] != 0
+
+
+@pytest.mark.parametrize(
+    "space", [gym.spaces.Text(4), gym.spaces.Dict({"where": BOX, "says": gym.spaces.Sequence(BOX)})]
+)
+def test_texts_and_the_like_are_refused(wrap: Wrap, space: gym.Space[Any]) -> None:
+    with pytest.raises(EnvironmentUnsuitableError, match="expected numbers: pass obs_transform_func"):
+        wrap(Parts(space))
+
+
+def test_nothing_is_tried_where_nothing_is_asked(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "teacher.wrapper")
+    config = WrapperConfig(collect_prefs=False, train_reward=False)
+    assert fit_to_environment(config, gym.make("CartPole-v1"), "CartPole-v1", 50).config.segment_length == 75
+    assert not caplog.text
+
+
+def test_a_trial_that_takes_long_is_told_of_once(
+    wrap: Wrap, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(episode_check, "_PATIENCE_SECONDS", -1.0)
+    wrap(gym.make("Pendulum-v1", max_episode_steps=20))
+    assert caplog.text.count("trying random episodes, 0 of 50 so far") == 1
+
+
+def test_all_that_is_refused_is_refused_at_once(wrap: Wrap) -> None:
+    env = gym.make("minigrid:MiniGrid-Empty-5x5-v0")
+    with pytest.raises(EnvironmentUnsuitableError) as refused:
+        wrap(env, segment_length=101)
+    for part in (
+        "observations are Dict('direction'",
+        "pass obs_transform_func=teacher.envs.minigrid.cells, which makes",
+        "leaks the reward",
+        "a segment of 101 steps fits into 0 of 50",
+    ):
+        assert part in str(refused.value)
