@@ -45,7 +45,8 @@ from rich.table import Table
 from teacher.clips import ClipJob, ClipRenderer, ClipSpec
 from teacher.clips.encode import HOLD_SECONDS, Frame
 from teacher.clips.render import ReplayRenderer
-from teacher.data.segments import Segment, SegmentPair, SegmentPool
+from teacher.data.segment_pool import SegmentPool
+from teacher.data.segments import Segment, SegmentPair
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import TaskInfo, describe_task
 from teacher.storage import S3Storage

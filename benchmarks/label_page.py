@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from teacher.clips import ClipJob, ClipRenderer, ClipSpec
-from teacher.data.segments import SegmentPool
+from teacher.data.segment_pool import SegmentPool
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
 from teacher.labeling.client import (

@@ -42,7 +42,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.results import append, load
-from teacher.data.segments import SegmentPool
+from teacher.data.segment_pool import SegmentPool
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
 from teacher.envs.tasks import describe_task
 from teacher.envs.trajectory import Trajectory

@@ -41,7 +41,8 @@ from benchmarks.imitation_client import Imitation  # noqa: E402
 from benchmarks.teaching_points import Point  # noqa: E402
 from benchmarks.teaching_run import built  # noqa: E402
 from teacher.data.preferences import Preference, PreferenceDataset  # noqa: E402
-from teacher.data.segments import Segment, SegmentPair, SegmentPool  # noqa: E402
+from teacher.data.segment_pool import SegmentPool  # noqa: E402
+from teacher.data.segments import Segment, SegmentPair  # noqa: E402
 from teacher.envs.random_episodes import random_trajectories  # noqa: E402
 from teacher.envs.tasks import TaskInfo, describe_task  # noqa: E402
 from teacher.reward.predictor import RewardPredictor  # noqa: E402

@@ -32,7 +32,8 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from benchmarks.results import append, load
 from teacher.data.decisions import Decision
-from teacher.data.segments import Segment, SegmentPool
+from teacher.data.segment_pool import SegmentPool
+from teacher.data.segments import Segment
 from teacher.envs.families import resolve_env_id
 from teacher.envs.trajectory import Trajectory
 from teacher.queries.synthetic import SyntheticTeacher

@@ -27,7 +27,8 @@ from rich.console import Console
 from benchmarks.imitation_client import Imitation
 from benchmarks.results import Curve
 from benchmarks.teaching_points import TASKS, Point
-from teacher.data.segments import Segment, SegmentPool
+from teacher.data.segment_pool import SegmentPool
+from teacher.data.segments import Segment
 from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.envs.trajectory import Trajectory
 from teacher.reward.correlation import correlation, rank_correlation

@@ -57,7 +57,9 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "answers": (
         "Segments, answers, and who gives them",
         {
+            "teacher.envs.trajectory": "",
             "teacher.data.segments": "",
+            "teacher.data.segment_pool": "",
             "teacher.data.steps": "",
             "teacher.queries.judges": "",
             "teacher.settings.teachers": "",

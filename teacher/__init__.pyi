@@ -3,7 +3,8 @@
 from .clips.render import ClipSpec, ReplayRenderer
 from .data.demonstrations import draw_returns, load_demonstrations, record_demonstrations, save_demonstrations
 from .data.preferences import Preference, PreferenceDataset
-from .data.segments import Segment, SegmentPool
+from .data.segment_pool import SegmentPool
+from .data.segments import Segment
 from .data.steps import Steps
 from .datasets.predictor_files import load_predictor, save_predictor
 from .datasets.preference_files import load_preferences, save_preferences, saved_spaces

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from teacher.errors import ConfigError
+from teacher.errors import ConfigError, DataError, StorageError, one_line
 
 DAMAGED_ARCHIVE = (
     ValueError, KeyError, TypeError, EOFError, MemoryError, OverflowError, NotImplementedError, RuntimeError,
@@ -52,6 +52,36 @@ def atomic_write(path: Path, *, new: bool = False) -> Iterator[IO[bytes]]:
         os.fsync(folder)  # the name, too
     finally:
         os.close(folder)
+
+
+@contextlib.contextmanager
+def saved(path: Path, what: str, *, new: bool = False) -> Iterator[IO[bytes]]:
+    """Open a file to write into as :func:`atomic_write`.
+
+    Raises:
+        ConfigError: with ``new``, the name is taken.
+        StorageError: it cannot be written; the message names ``what``.
+    """
+    try:
+        with atomic_write(path, new=new) as file:
+            yield file
+    except OSError as error:
+        raise StorageError(f"cannot write {what}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def refusing_damage(message: str, *also: type[Exception]) -> Iterator[None]:
+    """Raise :class:`DataError`, ``message`` and the reason, for what reading a damaged file may raise.
+
+    Args:
+        message: which file, and what is wrong with it.
+        also: further exceptions that it may raise.
+    """
+    damage: tuple[type[Exception], ...] = (OSError, *DAMAGED_ARCHIVE, *also)
+    try:
+        yield
+    except damage as error:
+        raise DataError(f"{message}: {one_line(error)}") from error
 
 
 @contextlib.contextmanager

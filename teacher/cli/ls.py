@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from teacher.data.checkpoint import CHECKPOINT_NAME, load_outline
+from teacher.data.checkpoint import CHECKPOINT_NAME, load_state
 from teacher.data.ledger import LEDGER_NAME, Ledger
 from teacher.errors import ConfigError, TeacherError
 from teacher.settings.arguments import OneLineParser, report_errors
@@ -50,7 +50,7 @@ def summarise(folder: Path) -> RunSummary:
     """
     config, _ = load_config(folder)
     checkpoint = folder / CHECKPOINT_NAME
-    outline = load_outline(checkpoint) if checkpoint.exists() else None
+    outline = load_state(checkpoint, with_arrays=False) if checkpoint.exists() else None
     steps, left = int(outline["agent"]["total_steps"]) if outline else 0, None
     labels = 0
     if (folder / LEDGER_NAME).exists():

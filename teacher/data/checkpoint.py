@@ -50,36 +50,26 @@ def save_state(path: Path, state: State, *, new: bool = False) -> None:
         ) from error
 
 
-def load_state(path: Path, kind: str = "checkpoint", expected: str = "a checkpoint.npz") -> State:
+def load_state(
+    path: Path, kind: str = "checkpoint", expected: str = "a checkpoint.npz", *, with_arrays: bool = True
+) -> State:
     """Read back :func:`save_state`; tensors come back as arrays.
 
     Args:
         path: the file.
         kind: what it is to be.
         expected: the same for the end of a refusal.
+        with_arrays: without it no array is read, and each is None: quick, whatever the size.
 
     Raises:
         DataError: the file is missing, damaged, of something else or of another version.
     """
     try:
         with path.open("rb") as file:
-            return _read(file, str(path), kind, expected)
+            return _read(file, str(path), kind, expected, with_arrays=with_arrays)
     except (OSError, AttributeError, RecursionError, *DAMAGED_ARCHIVE) as error:
         reason = getattr(error, "strerror", None) or one_line(error)
         raise DataError(f"{path} is not a readable {kind}: {reason}; expected {expected}") from error
-
-
-def load_outline(path: Path) -> State:
-    """The same with None for every array, which are not read: quick, whatever the size.
-
-    Raises:
-        DataError: as :func:`load_state`.
-    """
-    try:
-        with path.open("rb") as file:
-            return _read(file, str(path), with_arrays=False)
-    except (OSError, AttributeError, RecursionError, *DAMAGED_ARCHIVE) as error:
-        raise DataError(f"{path} is not a readable checkpoint: {one_line(error)}") from error
 
 
 @contextlib.contextmanager
@@ -94,7 +84,7 @@ def restoring(path: Path) -> Iterator[None]:
 
 
 def dump_state(state: State) -> bytes:
-    """What :func:`save_state` writes, for another process of this run."""
+    """Return a state as the bytes that :func:`save_state` writes, for another process of this run."""
     buffer = io.BytesIO()
     _write(buffer, state)
     return buffer.getvalue()

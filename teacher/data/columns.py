@@ -46,7 +46,7 @@ class Column:
 
     @classmethod
     def of_file(cls, file: IO[bytes], offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> "Column":
-        """The array that a file holds from ``offset`` on, mapped; changes go into a copy, never into it."""
+        """Map the array that a file holds from ``offset`` on; changes go into a copy, never into the file."""
         column = cls(shape[1:], dtype)
         column._mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         column._room = np.ndarray(shape, dtype, column._mapping, offset)
@@ -58,36 +58,36 @@ class Column:
 
     @property
     def rows(self) -> NDArray[Any]:
-        """All of them, as a view."""
+        """All rows, as a view."""
         return self._room[: self._length]
 
     @property
     def row_bytes(self) -> int:
-        """Of one row."""
+        """Bytes of one row."""
         return self._room.itemsize * int(np.prod(self._room.shape[1:]))
 
     @property
     def rows_at_once(self) -> int:
-        """How many may be in memory."""
+        """How many rows may be in memory at once."""
         return max(1, self.MAX_AT_WORK // max(1, self.row_bytes))
 
     def take(self, rows: NDArray[np.integer[Any]]) -> NDArray[Any]:
-        """Copies of these rows, ``(*rows.shape, *row_shape)``."""
+        """Return copies of these rows, ``(*rows.shape, *row_shape)``."""
         taken: NDArray[Any] = self.rows[rows]
         self._worked_on(taken.nbytes)
         return taken
 
     def parts(self, rows: NDArray[np.integer[Any]]) -> Iterator[NDArray[Any]]:
-        """Copies of these rows, in turn, of so many of them at once as may be in memory."""
+        """Yield copies of these rows in turn, as many at once as may be in memory."""
         for start in range(0, len(rows), self.rows_at_once):
             yield self.take(rows[start : start + self.rows_at_once])
 
     def all_parts(self) -> Iterator[NDArray[Any]]:
-        """Copies of all rows, in turn, as :meth:`parts`."""
+        """Yield copies of all rows in turn, as many at once as may be in memory."""
         return self.parts(np.arange(len(self)))
 
     def as_type(self, dtype: np.dtype[Any]) -> "Column":
-        """The same rows as numbers of another type."""
+        """Return a column of the same rows as numbers of another type."""
         column = Column(self.rows.shape[1:], dtype)
         for part in self.all_parts():
             column.extend(part)
@@ -155,12 +155,12 @@ class Column:
 
 
 def ids_of(uuids: Iterable[UUID]) -> NDArray[np.uint64]:
-    """UUIDs as rows of their upper and lower halves, ``(n, 2)``."""
+    """Return UUIDs as rows of their upper and lower halves, ``(n, 2)``."""
     return np.array([(uuid.int >> 64, uuid.int & (2**64 - 1)) for uuid in uuids], np.uint64)
 
 
 def uuids_of(ids: NDArray[np.uint64]) -> list[UUID]:
-    """The reverse."""
+    """Return the UUIDs of rows of :func:`ids_of`."""
     return [UUID(int=(high << 64) | low) for high, low in ids.tolist()]
 
 

@@ -26,13 +26,13 @@ _MODES = ("L", "RGB", "RGBA")
 
 
 def are_images(observations: NDArray[Any]) -> bool:
-    """Whether observations ``(n, *shape)`` can be written by :func:`write_images`."""
+    """Return whether observations ``(n, *shape)`` can be written by :func:`write_images`."""
     low, high = _DIMENSIONS
     return observations.dtype == np.uint8 and low < observations.ndim <= high + 1
 
 
 def write_images(folder: Path, images: NDArray[np.uint8]) -> list[str]:
-    """Write images ``(n, *shape)`` into a new folder, all or none; their names in it.
+    """Write images ``(n, *shape)`` into a new folder, all or none, and return their names in it.
 
     Raises:
         ConfigError: the folder exists.
@@ -75,7 +75,7 @@ def read_images(folder: Path, names: Sequence[str]) -> NDArray[np.uint8]:
 
 
 def _plane(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The image in a shape that a PNG file has."""
+    """Return the image in a shape that a PNG file has."""
     if image.ndim == 3 and image.shape[-1] in _CHANNELS:
         return image[..., 0] if image.shape[-1] == 1 else image
     return np.ascontiguousarray(image.reshape(-1, image.shape[-1]))
@@ -102,7 +102,7 @@ def _read(root: Path, name: str) -> NDArray[np.uint8]:
 
 
 def _parsed(text: Any, size: int) -> tuple[int, ...]:
-    """The shape that a file says it has. Raises ValueError where its image has another size."""
+    """Return the shape that a file says it has. Raises ValueError where its image has another size."""
     shape = json.loads(str(text))
     low, high = _DIMENSIONS
     fits = (

@@ -130,42 +130,42 @@ class Ledger:
         return self._number("SELECT cursor FROM feed")
 
     def outcomes(self, after: int) -> dict[int, tuple[UUID, str | None]]:
-        """Comparison and decision of each feed item after ``after`` that no newer one has replaced."""
+        """Return comparison and decision of each feed item after ``after`` that no newer one has replaced."""
         query = "SELECT seq, uuid, decision FROM comparison WHERE seq > ? ORDER BY seq"
         return {seq: (UUID(bytes=uuid), decision) for seq, uuid, decision in self._rows(query, (after,))}
 
     def total(self) -> int:
-        """Comparisons ever written, whatever became of them."""
+        """Count the comparisons ever written, whatever became of them."""
         return self._number("SELECT count(*) FROM comparison")
 
     def asked(self, phase: Phase | None = None) -> int:
-        """Comparisons that use up the budget: open or usable, so neither failed, cancelled nor cant_tell."""
+        """Count what uses up the budget: open or usable, so neither failed, cancelled nor cant_tell."""
         return self._count(f"({_OPEN} OR {_USABLE})", phase)
 
     def usable(self, phase: Phase | None = None) -> int:
-        """Comparisons decided as first, second or equal."""
+        """Count the comparisons decided as first, second or equal."""
         return self._count(_USABLE, phase)
 
     def cant_tell(self) -> int:
-        """Comparisons that nobody can tell apart."""
+        """Count the comparisons that nobody can tell apart."""
         return self._count("(decision = 'cant_tell')", None)
 
     def open(self, phase: Phase | None = None) -> int:
-        """Comparisons asked and not decided yet."""
+        """Count the comparisons asked and not decided yet."""
         return self._count(_OPEN, phase)
 
     def gold(self) -> int:
-        """Pairs whose answer is known, on their way to labelers or there."""
+        """Count the pairs whose answer is known, on their way to labelers or there."""
         return self._number(
             "SELECT count(*) FROM comparison WHERE phase = 'gold' AND status IN ('written', 'registered')"
         )
 
     def on_their_way(self) -> int:
-        """Comparisons asked that people cannot see yet."""
+        """Count the comparisons asked that people cannot see yet."""
         return self._count("(decision IS NULL AND status = 'written')", None)
 
     def preferences(self, uuids: Iterable[UUID] | None = None) -> list[Preference]:
-        """The present decisions as training targets.
+        """Return the present decisions as training targets.
 
         Args:
             uuids: these comparisons, in this order, also where they have no target (value None). Without it:
@@ -178,7 +178,7 @@ class Ledger:
         return [self._preference(row) for row in rows]
 
     def targets(self) -> Iterator[Preference]:
-        """All decisions that give a target, in the order they were made; a few at a time are in memory."""
+        """Yield all decisions that give a target, in the order they were made, with few of them in memory."""
         after = -1
         while rows := self._rows(
             f"{_TARGETS} WHERE {_USABLE} AND seq > ? ORDER BY seq LIMIT {_TARGETS_AT_ONCE}", (after,)
@@ -192,7 +192,7 @@ class Ledger:
         return Preference(UUID(bytes=uuid), *self._segments(first, second), target)
 
     def decided_pairs(self, count: int) -> list[SegmentPair]:
-        """The last ``count`` pairs that were decided, also those nobody can tell apart; oldest first."""
+        """Return the last ``count`` pairs that were decided, also as cant_tell; oldest first."""
         rows = self._rows(
             "SELECT first, second FROM comparison JOIN pair ON pair.comparison = id "
             "WHERE decision IS NOT NULL ORDER BY id DESC LIMIT ?",
@@ -201,12 +201,12 @@ class Ledger:
         return [self._segments(first, second) for first, second in reversed(rows)]
 
     def segment_length(self) -> int | None:
-        """Steps of the segments of its pairs, decided or not; None where it has no pair."""
+        """Return the steps of its segments, of pairs decided or not; None where it has no pair."""
         rows = self._rows("SELECT first, second FROM comparison JOIN pair ON pair.comparison = id LIMIT 1")
         return len(self._segments(*rows[0])[0]) if rows else None
 
     def unfinished(self, status: Status = "written") -> list[Comparison]:
-        """Undecided comparisons that came this far; a killed run left those only written on their way."""
+        """Return the undecided comparisons of a status; a killed run left those written on their way."""
         rows = self._rows(
             "SELECT uuid, phase, step, first, second FROM comparison JOIN pair ON pair.comparison = id "
             "WHERE status = ? AND decision IS NULL AND seq IS NULL ORDER BY id",
@@ -239,7 +239,7 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing, on the disk when it ends."""
+        """Change all or nothing; what was changed is on the disk when this ends."""
         if self._read_only:
             raise DataError(f"{self.path} was opened to be read only; nothing can be written into it")
         with self._lock, explained(self.path):
@@ -249,7 +249,7 @@ class Ledger:
 
 
 def _probability(item: FeedItem) -> float | None:
-    """The training target of a decision, None where it gives none."""
+    """Return the training target of a decision, None where it gives none."""
     has_target = item.decision in ("first", "second", "equal")
     if has_target != (item.probability is not None) or not 0 <= (item.probability or 0) <= 1:
         raise DataError(

@@ -85,7 +85,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """SQLite's errors as one line that names the file."""
+    """Raise SQLite's errors as :class:`DataError`, one line that names the file."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -103,7 +103,7 @@ def _connect(address: str) -> sqlite3.Connection:
 
 
 def _reading(path: Path, mode: str) -> sqlite3.Connection:
-    """A connection that changes nothing; to an empty ledger in memory where the file has no tables yet."""
+    """Connect without changing anything; to an empty ledger in memory where there are no tables yet."""
     connection = _connect(f"{path.absolute().as_uri()}?{mode}")
     try:
         connection.execute("PRAGMA query_only = ON")
@@ -121,7 +121,7 @@ def _reading(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _is_empty(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether there are no tables yet. Raises :class:`DataError` for what is not a ledger of this version."""
+    """Return whether there are no tables yet. Raises :class:`DataError` for another file or version."""
     application_id, version, tables = (
         connection.execute(query).fetchone()[0]
         for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
@@ -158,7 +158,7 @@ def _log_ahead(connection: sqlite3.Connection) -> None:
 
 
 def _size(path: Path, ending: str) -> int:
-    """Bytes of a file that SQLite keeps beside its own; 0 where there is none."""
+    """Return the bytes of a file that SQLite keeps beside its own; 0 where there is none."""
     try:
         return path.with_name(path.name + ending).stat().st_size
     except FileNotFoundError:

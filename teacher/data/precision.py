@@ -64,14 +64,14 @@ class Spread:
         self.mean = self.mean + share * shift
 
     def spacing(self, dtype: np.dtype[Any], center: NDArray[np.float64] | float = 0.0) -> NDArray[np.float64]:
-        """``(*shape,)``: how far apart a type's numbers are around the mean less ``center``."""
+        """Return how far apart a type's numbers are around the mean less ``center``, ``(*shape,)``."""
         spacing: NDArray[np.float64] = np.abs(self.mean - center) * float(np.finfo(dtype).eps)
         return spacing
 
     def is_coarse(
         self, dtype: np.dtype[Any], levels: float = FINE, center: NDArray[np.float64] | float = 0.0
     ) -> NDArray[np.bool_]:
-        """``(*shape,)``: which numbers, less ``center``, a floating-point type can hardly tell apart.
+        """Return which numbers, less ``center``, a type can hardly tell apart, ``(*shape,)``.
 
         They have fewer than ``levels`` of its numbers within a standard deviation, or are constant where its
         numbers are more than 1 apart, so that it cannot be known whether they are.

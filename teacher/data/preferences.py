@@ -64,7 +64,7 @@ class Preference:
 
 
 def bootstrap_weights(ids: NDArray[np.uint64], members: int) -> NDArray[np.float32]:
-    """How often each preference counts in each member's bootstrap sample: Poisson(1), fixed by its UUID.
+    """Return how often each preference counts in a member's bootstrap sample: Poisson(1), by its UUID.
 
     A weight of 0 (probability 1/e) holds the preference out of that member for good. Since nothing but the
     UUID and the member's index decides, neither a later fit nor another process turns a held-out preference
@@ -122,7 +122,7 @@ class PreferenceDataset:
 
     @classmethod
     def of_columns(cls, env_id: str | None, columns: Mapping[str, Column]) -> "PreferenceDataset":
-        """A dataset of :attr:`columns`, in the order of decision, without copying them."""
+        """Make a dataset of :attr:`columns`, in the order of decision, without copying them."""
         dataset = cls()
         dataset.env_id = env_id
         dataset._columns = dict(columns)
@@ -215,7 +215,7 @@ class PreferenceDataset:
         )
 
     def sample(self, size: int) -> "PreferenceDataset":
-        """So many preferences, spread evenly from the oldest decision to the newest; itself if no more.
+        """Return so many preferences, evenly from the oldest decision to the newest; itself if no more.
 
         Raises:
             ConfigError: ``size`` is no whole number of 0 or more.
@@ -333,7 +333,7 @@ class PreferenceDataset:
 
 
 def _no_probability(preference: Preference) -> DataError:
-    """What to raise for its value."""
+    """Return what to raise for the value of a preference."""
     return DataError(
         f"comparison {preference.uuid}: expected a value from 0 to 1, the probability that its first segment "
         f"is the better one, or None, got {_shown(preference.value)}"
@@ -355,7 +355,7 @@ def _alike(first: Segment, second: Segment) -> tuple[Segment, Segment]:
 
 
 def _states(segment: Segment) -> NDArray[Any]:
-    """Its observations and the one after; where that is not known, the last one again."""
+    """Return all observations of a segment; where the final one is not known, the one before again."""
     last = segment.observations[-1] if segment.final_observation is None else segment.final_observation
     return np.concatenate([segment.observations, last[None]])
 

@@ -92,6 +92,16 @@ def readable_steps(episode: Trajectory) -> int:
     return len(episode) - int(episode.finished and not led_to_numbers)
 
 
+def readable_part(episode: Trajectory) -> Trajectory:
+    """Return the episode without steps that cannot be learned from, as :func:`readable_steps` says."""
+    steps = readable_steps(episode)
+    if steps == len(episode):
+        return episode
+    return Trajectory.from_arrays(
+        episode.all_observations[: steps + 1], episode.actions[:steps], episode.true_rewards[:steps]
+    )
+
+
 def require_finite(episode: Trajectory) -> None:
     """Raise :class:`DataError`, which names the step, unless all :func:`readable_steps` are of numbers."""
     steps = readable_steps(episode)

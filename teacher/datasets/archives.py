@@ -33,7 +33,7 @@ def write(file: IO[bytes], description: str, columns: Mapping[str, Column], rows
 
 
 def read_description(file: IO[bytes]) -> str:
-    """What :func:`write` was told."""
+    """Return the description that :func:`write` was given."""
     with _opened(file) as archive:
         if _DESCRIPTION not in archive.namelist():
             raise DataError("it is an .npz file of something else")
@@ -42,7 +42,7 @@ def read_description(file: IO[bytes]) -> str:
 
 
 def read_columns(file: IO[bytes], names: Mapping[str, Any]) -> dict[str, Column]:
-    """The columns of these names, looked through for damage and for what is no number."""
+    """Read the columns of these names, and look through them for damage and for what is no number."""
     with _opened(file) as archive:
         if missing := {f"{name}.npy" for name in names}.difference(archive.namelist()):
             raise DataError(f"{', '.join(sorted(missing))} is missing; export it again with this version")
@@ -77,7 +77,7 @@ def _read_column(file: IO[bytes], archive: zipfile.ZipFile, info: zipfile.ZipInf
 
 
 def _parts(member: IO[bytes], like: Column, count: int) -> Iterator[NDArray[Any]]:
-    """The rows of an array that is read on; at the end, zipfile compares their checksum."""
+    """Yield the rows of an array that is read on; at the end, zipfile compares their checksum."""
     for start in range(0, count, like.rows_at_once):
         data = member.read(min(like.rows_at_once, count - start) * like.row_bytes)
         yield np.frombuffer(data, like.rows.dtype).reshape(-1, *like.rows.shape[1:])

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from teacher.data.preferences import PreferenceDataset
-from teacher.errors import ConfigError, StorageError, pluralize
-from teacher.files import atomic_write, require_new
+from teacher.errors import ConfigError, pluralize
+from teacher.files import require_new, saved
 
 FILE_NAME, CARD_NAME = "train.parquet", "README.md"
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (10**9, "100K<n<1M"))
@@ -102,8 +102,5 @@ def write_card(
         question=question,
         clips=_CLIPS if with_clips else "",
     )
-    try:
-        with atomic_write(folder / CARD_NAME, new=new) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise StorageError(f"cannot write {folder / CARD_NAME}: {error.strerror}") from error
+    with saved(folder / CARD_NAME, str(folder / CARD_NAME), new=new) as file:
+        file.write(text.encode())

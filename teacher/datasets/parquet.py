@@ -7,6 +7,7 @@ hold mp4 files as Hugging Face's ``datasets`` keeps videos, and the file says so
 Needs pyarrow, which is installed with ``rl-teacher[parquet]``.
 """
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -48,23 +49,20 @@ def write(
     Raises:
         ConfigError: pyarrow is not installed.
     """
-    arrow = _arrow()
-    schema = _schema(columns, clips is not None).with_metadata({_DESCRIPTION: description})
-    if clips is not None:
-        schema = schema.with_metadata({**schema.metadata, b"huggingface": json.dumps(_features(schema))})
     step = min(column.rows_at_once for column in columns.values())
-    with arrow.parquet.ParquetWriter(file, schema, write_page_checksum=True) as writer:
-        for start in range(0, len(rows), step):
-            taken = {name: column.take(rows[start : start + step]) for name, column in columns.items()}
-            uuids = uuids_of(taken[_IDS])
-            arrays = {_UUID: arrow.array(map(str, uuids)), **_numbers(taken)}
-            if clips is not None:
-                arrays |= _films(uuids, clips)
-            writer.write_batch(arrow.record_batch([arrays[name] for name in schema.names], schema=schema))
+    batches = (_batch(columns, rows[start : start + step], clips) for start in range(0, len(rows), step))
+    first = next(batches)  # which has the types of all
+    metadata = {_DESCRIPTION: description}
+    if clips is not None:
+        metadata[b"huggingface"] = json.dumps(_features(first.schema))
+    schema = first.schema.with_metadata(metadata)
+    with _arrow().parquet.ParquetWriter(file, schema, write_page_checksum=True) as writer:
+        for batch in itertools.chain([first], batches):
+            writer.write_batch(batch)
 
 
 def read_description(file: IO[bytes]) -> str:
-    """What :func:`write` was told.
+    """Return the description that :func:`write` was given.
 
     Raises:
         ConfigError: pyarrow is not installed.
@@ -79,7 +77,7 @@ def read_description(file: IO[bytes]) -> str:
 
 
 def read_columns(file: IO[bytes], names: Mapping[str, Any]) -> dict[str, Column]:
-    """The columns of these names, with the row shapes and types that go with them; clips are passed over."""
+    """Read the columns of these names, of the row shapes and types that go with them; pass over clips."""
     columns = {name: Column(tuple(said["shape"]), np.dtype(said["dtype"])) for name, said in names.items()}
     step = min(column.rows_at_once for column in columns.values())
     wanted = [_UUID, *_PLAIN.values(), *(f"{side}_{name}" for name in _SIDED.values() for side in SIDES)]
@@ -103,35 +101,28 @@ def _arrow() -> Any:
     return require_extra("pyarrow", purpose, "parquet")
 
 
-def _schema(columns: Mapping[str, Column], with_clips: bool) -> Any:
+def _batch(columns: Mapping[str, Column], rows: NDArray[np.intp], clips: Clips | None) -> Any:
+    """Return these rows as Arrow has them."""
     arrow = _arrow()
-    fields = [(_UUID, arrow.string())]
-    fields += [(there, _type(columns[here].rows)) for here, there in _PLAIN.items()]
-    if with_clips:
-        clip = arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())])
-        fields += [(f"{side}_clip", clip) for side in SIDES]
+    taken = {name: column.take(rows) for name, column in columns.items()}
+    uuids = uuids_of(taken[_IDS])
+    arrays = {_UUID: arrow.array(map(str, uuids))}
+    arrays |= {there: _to_arrow(taken[here]) for here, there in _PLAIN.items()}
+    if clips is not None:
+        arrays |= _films(uuids, clips)
     for here, there in _SIDED.items():
-        fields += [(f"{side}_{there}", _type(columns[here].rows[:, 0])) for side in SIDES]
-    return arrow.schema(fields)
-
-
-def _type(rows: NDArray[Any]) -> Any:
-    """Of one row: a number, a list of numbers, or a list of lists of them."""
-    arrow = _arrow()
-    kind = arrow.from_numpy_dtype(rows.dtype)
-    for size in reversed(_sizes(rows)):
-        kind = arrow.list_(kind, size)
-    return kind
+        arrays |= {f"{side}_{there}": _to_arrow(taken[here][:, index]) for index, side in enumerate(SIDES)}
+    return arrow.record_batch(arrays)
 
 
 def _sizes(rows: NDArray[Any]) -> Sequence[int]:
-    """Steps, and the numbers of each step where it has its own shape."""
+    """Return the steps of a row, and the numbers of each step where it has its own shape."""
     steps, numbers = rows.shape[1:2], rows.shape[2:]
     return [*steps, *([math.prod(numbers)] if numbers else [])]
 
 
 def _features(schema: Any) -> dict[str, Any]:
-    """All types in the words of Hugging Face's datasets, which cannot tell a video by itself."""
+    """Return all types in the words of Hugging Face's datasets, which cannot tell a video by itself."""
     return {"info": {"features": {field.name: _feature(field.type) for field in schema}}}
 
 
@@ -142,13 +133,6 @@ def _feature(kind: Any) -> dict[str, Any]:
     if types.is_fixed_size_list(kind):
         return {"feature": _feature(kind.value_type), "length": kind.list_size, "_type": "Sequence"}
     return {"dtype": {"float": "float32", "double": "float64"}.get(str(kind), str(kind)), "_type": "Value"}
-
-
-def _numbers(taken: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    arrays = {there: _to_arrow(taken[here]) for here, there in _PLAIN.items()}
-    for here, there in _SIDED.items():
-        arrays |= {f"{side}_{there}": _to_arrow(taken[here][:, index]) for index, side in enumerate(SIDES)}
-    return arrays
 
 
 def _films(uuids: Sequence[UUID], clips: Clips) -> dict[str, Any]:

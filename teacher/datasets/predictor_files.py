@@ -115,14 +115,14 @@ def load_predictor(
 
 
 def _version_of(predictor: RewardPredictor) -> int:
-    """The first version that can read it."""
+    """Return the first version of the format that can hold the predictor."""
     if predictor.averages_images:
         return _VERSION
     return _CENTERED if predictor.is_centered else 1
 
 
 def _read(path: Path) -> State:
-    """What the file holds, with all its parts. Raises :class:`DataError` where it is of something else."""
+    """Read a file with all parts of a predictor. Raises :class:`DataError` for any other file."""
     state = load_state(path, "predictor", _EXPECTED)
     about = state.get("about") if isinstance(state, dict) else None
     if not isinstance(about, dict) or about.get("format") != _FORMAT:
@@ -138,7 +138,7 @@ def _read(path: Path) -> State:
 
 
 def _reward_config(path: Path, settings: Any) -> RewardConfig:
-    """The settings that a file says."""
+    """Return the settings that a file says."""
     with _restoring(path):
         names = list(settings)
     refuse_newer(path, RewardConfig, names, "reward.")

@@ -20,15 +20,8 @@ from teacher.data.columns import Column
 from teacher.data.preferences import PreferenceDataset
 from teacher.datasets import archives, parquet
 from teacher.envs.families import same_environment
-from teacher.errors import (
-    ConfigError,
-    DataError,
-    EnvironmentUnsuitableError,
-    StorageError,
-    one_line,
-    pluralize,
-)
-from teacher.files import DAMAGED_ARCHIVE, atomic_write
+from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, one_line, pluralize
+from teacher.files import DAMAGED_ARCHIVE, saved
 
 Space = spaces.Space[Any]
 
@@ -85,11 +78,8 @@ def save_preferences(
         require_room_for_clips(path)
         write = partial(parquet.write, clips=clips)
     about = json.dumps(_description(dataset, observation_space, action_space))
-    try:
-        with atomic_write(path, new=new) as file:
-            write(file, about, dataset.columns, dataset.by_decision)
-    except OSError as error:
-        raise StorageError(f"cannot write the preferences {path}: {error.strerror or error}") from error
+    with saved(path, f"the preferences {path}", new=new) as file:
+        write(file, about, dataset.columns, dataset.by_decision)
 
 
 def require_room_for_clips(path: Path) -> None:
@@ -112,7 +102,7 @@ def load_preferences(
         env_id: refuse preferences of another environment; see
             :func:`~teacher.envs.families.same_environment`.
         observation_space: refuse those of another space.
-        action_space: the same.
+        action_space: refuse those of another space.
 
     Raises:
         ConfigError: as :func:`save_preferences`.
@@ -120,10 +110,8 @@ def load_preferences(
             what nobody can learn from.
     """
     path = Path(path)
-    file_type = _type_of_existing(path)
-    with _explained(path), path.open("rb") as file:
-        about = _checked_description(file_type.read_description(file))
-        columns = file_type.read_columns(file, {name: about["columns"][name] for name in _COLUMNS})
+    with _opened(path) as (file, about):
+        columns = _file_type(path).read_columns(file, {name: about["columns"][name] for name in _COLUMNS})
         _check_columns(columns, about)
     wanted = {
         "observation_space": observation_space and describe_space(observation_space),
@@ -150,51 +138,44 @@ def require_environment(path: Path, found: Any, expected: str | None) -> None:
 
 
 def saved_length(path: str | Path) -> int:
-    """How many steps the segments in a file of preferences have.
+    """Return how many steps the segments in a file of preferences have.
 
     Raises:
         ConfigError, DataError: as :func:`load_preferences`.
     """
-    path = Path(path)
-    file_type = _type_of_existing(path)
-    with _explained(path), path.open("rb") as file:
-        return int(_checked_description(file_type.read_description(file))["segment_length"])
+    with _opened(Path(path)) as (_, about):
+        return int(about["segment_length"])
 
 
 def saved_spaces(path: str | Path) -> tuple[Space, Space]:
-    """Of which observations and actions the preferences in a file are.
+    """Return the spaces of observations and actions that the preferences in a file are of.
 
     Raises:
         ConfigError, DataError: as :func:`load_preferences`.
     """
-    path = Path(path)
-    file_type = _type_of_existing(path)
-    with _explained(path), path.open("rb") as file:
-        about = _checked_description(file_type.read_description(file))
+    with _opened(Path(path)) as (_, about):
         return space_of(about["observation_space"]), space_of(about["action_space"])
 
 
 @contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """What reading a file that is none raises, as one line that names it."""
-    try:
-        yield
-    except DataError as error:
-        raise DataError(f"{path} cannot be read as preferences: {error}") from error
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or one_line(error)}") from error
-    except DAMAGED_ARCHIVE as error:
-        raise DataError(f"{path} is damaged, or no file of preferences: {one_line(error)}") from error
-
-
-def _type_of_existing(path: Path) -> _FileType:
+def _opened(path: Path) -> Iterator[tuple[IO[bytes], dict[str, Any]]]:
+    """Open a file and read its description; raise what is wrong with it as one line that names it."""
     with contextlib.suppress(OSError):  # opening it says what is wrong
         if not path.exists():
             raise DataError(
                 f"{path} does not exist; expected a file of preferences, as teach export and save_prefs() "
                 "write it"
             )
-    return _file_type(path)
+    file_type = _file_type(path)
+    try:
+        with path.open("rb") as file:
+            yield file, _checked_description(file_type.read_description(file))
+    except DataError as error:
+        raise DataError(f"{path} cannot be read as preferences: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or one_line(error)}") from error
+    except DAMAGED_ARCHIVE as error:
+        raise DataError(f"{path} is damaged, or no file of preferences: {one_line(error)}") from error
 
 
 def _file_type(path: Path) -> _FileType:
@@ -204,7 +185,7 @@ def _file_type(path: Path) -> _FileType:
 
 
 def _description(dataset: PreferenceDataset, observation_space: Space, action_space: Space) -> dict[str, Any]:
-    """Where the preferences come from, and what their arrays look like."""
+    """Return where the preferences come from, and what their arrays look like."""
     rows = {name: column.rows for name, column in dataset.columns.items()}
     for name, space in (("observations", observation_space), ("actions", action_space)):
         if rows[name].shape[3:] != (space.shape or ()):
@@ -229,7 +210,7 @@ def _description(dataset: PreferenceDataset, observation_space: Space, action_sp
 
 
 def describe_space(space: Space) -> dict[str, Any]:
-    """What of a space decides how its values are read, as JSON values.
+    """Return what of a space decides how its values are read, as JSON values.
 
     Raises:
         EnvironmentUnsuitableError: it is of another kind.
@@ -247,7 +228,7 @@ def describe_space(space: Space) -> dict[str, Any]:
 
 
 def space_of(about: Mapping[str, Any]) -> Space:
-    """The reverse of :func:`describe_space`; a Box has no bounds but those of its numbers.
+    """Make the space that :func:`describe_space` described; a Box has the bounds of its numbers.
 
     Raises:
         DataError: it describes no space.

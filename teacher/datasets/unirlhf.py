@@ -1,6 +1,6 @@
 """Labels of people as the Uni-RLHF platform and its datasets keep them (Yuan et al. 2024).
 
-Labels are about stretches of ``len`` steps of one large table of transitions, such as D4RL's, named by the
+Labels are about segments of ``len`` steps of one large table of transitions, such as D4RL's, named by the
 rows where they begin. Two forms are read. The platform exports a table (``.csv``) with the columns
 ``start_indices_1``, ``start_indices_2`` and ``label``, which is 0 for the left, 1 for equal and 2 for the
 right, and ``.json`` beside it. The published datasets have three files, ``indices_1_*``, ``indices_2_*``
@@ -25,9 +25,9 @@ from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.data.segments import Segment
 from teacher.data.steps import fits_float32
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.errors import DataError, one_line, pluralize
+from teacher.errors import DataError, pluralize
 from teacher.extras import require_extra
-from teacher.files import DAMAGED_ARCHIVE, opened_archive
+from teacher.files import opened_archive, refusing_damage
 
 _TABLE_VALUES = {0: 1.0, 1: 0.5, 2: 0.0}
 _FILE_VALUES = {0: 1.0, 1: 0.0, -1: 0.5}
@@ -38,11 +38,11 @@ _NAMES = ("observations", "actions", "rewards", _AFTER, "terminals")
 
 @dataclass(frozen=True, eq=False)
 class CrowdLabels:
-    """Answers about pairs of stretches of a table.
+    """Labels of pairs of segments of a table.
 
     Attributes:
         env_id: as the labels name it, such as ``hopper-medium-v2``.
-        length: steps of each stretch.
+        length: steps of each segment.
         starts: ``(n, 2)``, the rows where the first and the second begin.
         values: ``(n,)``, the probability that the first is the better one.
     """
@@ -54,7 +54,7 @@ class CrowdLabels:
 
 
 def is_crowd_labels(path: str | Path) -> bool:
-    """Whether this is a folder of such labels."""
+    """Return whether this is a folder of labels of Uni-RLHF."""
     path = Path(path)
     return path.is_dir() and bool([*path.glob("indices_1*"), *path.glob("*.csv")])
 
@@ -67,10 +67,8 @@ def load_crowd_labels(folder: str | Path) -> CrowdLabels:
     """
     folder = Path(folder)
     tables = sorted(folder.glob("*.csv"))
-    try:
+    with refusing_damage(f"{folder} holds no labels of Uni-RLHF"):
         labels = _of_table(folder, tables[0]) if tables else _of_files(folder)
-    except (OSError, *DAMAGED_ARCHIVE) as error:
-        raise DataError(f"{folder} holds no labels of Uni-RLHF: {one_line(error)}") from error
     if len(labels.starts) == 0:
         raise DataError(f"{folder} holds no label")
     return labels
@@ -91,7 +89,7 @@ def _of_table(folder: Path, path: Path) -> CrowdLabels:
 
 
 def _first_answer(text: str) -> int:
-    """A number, or what the platform writes of the first question: ``{'1': {'0': 2}}``."""
+    """Read a number, or what the platform writes of the first question: ``{'1': {'0': 2}}``."""
     if text.strip().lstrip("-").isdigit():
         return int(text)
     return int(json.loads(text.replace("'", '"'))["1"]["0"])
@@ -133,7 +131,7 @@ def _only(folder: Path, stem: str) -> Path:
 
 
 def crowd_preferences(labels: CrowdLabels, table: str | Path, env_id: str | None = None) -> PreferenceDataset:
-    """The labels with the segments they are about.
+    """Return the labels with the segments they are about.
 
     Args:
         labels: from :func:`load_crowd_labels`.
@@ -194,14 +192,12 @@ def _segment(columns: Mapping[str, NDArray[Any]], env_id: str, start: int, lengt
 
 
 def _table(path: Path) -> dict[str, NDArray[Any]]:
-    try:
+    with refusing_damage(f"{path} is no readable table of transitions"):
         if path.suffix == ".npz":
             with path.open("rb") as file, opened_archive(file) as archive:
                 columns = {name: archive[name] for name in _NAMES if name in archive.files}
         else:
             columns = _d4rl(path)
-    except (OSError, *DAMAGED_ARCHIVE) as error:
-        raise DataError(f"{path} is no readable table of transitions: {one_line(error)}") from error
     columns.setdefault("terminals", np.zeros(len(columns.get("rewards", ())), np.bool_))
     missing = [name for name in _NAMES[:3] if name not in columns]
     lengths = {len(column) for column in columns.values()}
@@ -214,7 +210,7 @@ def _table(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _d4rl(path: Path) -> dict[str, NDArray[Any]]:
-    """A file of D4RL as its ``qlearning_dataset`` gives it: the steps at time limits are left out.
+    """Read a file of D4RL as its ``qlearning_dataset`` does: without the steps at time limits.
 
     What came after them is not in the file, where the next episode follows. Double precision is kept.
     """

@@ -30,7 +30,7 @@ _BLOCK = 64  # steps of all environments that are kept before they are dealt out
 
 
 def episode_seeds(entropy: Sequence[int], env_index: int, num_envs: int) -> Iterator[int]:
-    """The endless sequence of one environment's episode seeds; no other environment draws any of them.
+    """Yield one environment's episode seeds, without end; no other environment draws any of them.
 
     Args:
         entropy: the run's randomness, from which each environment spawns its own.
@@ -186,7 +186,7 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         return observations, rewards, terminated, truncated, infos
 
     def drain(self) -> list[Trajectory]:
-        """The trajectories that grew since the last call, finished or not, in the order they began.
+        """Return the trajectories that grew since the last call, finished or not, in the order they began.
 
         A trajectory that grows on comes again, as the same object. Call this regularly: finished trajectories
         are kept until then.

@@ -19,7 +19,7 @@ _DISTRIBUTIONS = ("gymnasium", "mujoco", "numpy")
 
 @functools.cache
 def library_versions() -> Mapping[str, str]:
-    """Versions of the libraries that decide whether a replay is bit-exact."""
+    """Return the versions of the libraries that decide whether a replay is bit-exact."""
     return MappingProxyType({name: metadata.version(name) for name in _DISTRIBUTIONS})
 
 
@@ -42,7 +42,7 @@ class EpisodeRecipe:
     versions: Mapping[str, str] = field(default_factory=library_versions)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values; the actions as base64 of their little-endian bytes."""
+        """Return the recipe as JSON values; the actions as base64 of their little-endian bytes."""
         actions = np.ascontiguousarray(self.actions)
         actions = actions.astype(actions.dtype.newbyteorder("<"))
         return {
@@ -80,7 +80,7 @@ class EpisodeRecipe:
             ) from error
 
     def to_json(self) -> str:
-        """:meth:`to_dict` as one JSON object."""
+        """Return :meth:`to_dict` as one JSON object."""
         return json.dumps(self.to_dict())
 
     @classmethod

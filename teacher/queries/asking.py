@@ -8,7 +8,8 @@ from typing import Generic, Protocol, TypeVar
 
 from teacher.data.decisions import Phase
 from teacher.data.preferences import Preference, PreferenceDataset
-from teacher.data.segments import Segment, SegmentPair, SegmentPool
+from teacher.data.segment_pool import SegmentPool
+from teacher.data.segments import Segment, SegmentPair
 from teacher.errors import UndecidedError
 from teacher.queries.collector import Collector
 from teacher.queries.schedules import LabelSchedule

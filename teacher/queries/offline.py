@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from gymnasium import spaces
 
 from teacher.data.preferences import PreferenceDataset
-from teacher.data.segments import SegmentPool
+from teacher.data.segment_pool import SegmentPool
 from teacher.data.steps import require_finite
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import ConfigError, DataError, pluralize

@@ -13,7 +13,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.data.segments import Segment, SegmentPair, SegmentPool
+from teacher.data.segment_pool import SegmentPool
+from teacher.data.segments import Segment, SegmentPair
 from teacher.settings.options import QueryConfig, Uncertainty
 
 AT_RANDOM = QueryConfig(selection="random", recency=math.inf)

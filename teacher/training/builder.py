@@ -12,7 +12,7 @@ from rich.console import Console
 from teacher.data.checkpoint import CHECKPOINT_NAME
 from teacher.data.ledger import LEDGER_NAME, Ledger
 from teacher.data.preferences import PreferenceDataset
-from teacher.data.segments import SegmentPool
+from teacher.data.segment_pool import SegmentPool
 from teacher.envs.exploration import Explorer
 from teacher.errors import ConfigError
 from teacher.files import locked_folder, remove_held

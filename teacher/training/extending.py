@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from teacher.data.checkpoint import CHECKPOINT_NAME, load_outline, restoring
+from teacher.data.checkpoint import CHECKPOINT_NAME, load_state, restoring
 from teacher.errors import ConfigError
 from teacher.settings.config import TeachConfig, load_config
 from teacher.settings.options import RunStage
@@ -73,4 +73,4 @@ def steps_made(config: TeachConfig) -> int:
     if not checkpoint.exists():
         return 0
     with restoring(checkpoint):
-        return int(load_outline(checkpoint)["agent"]["total_steps"])
+        return int(load_state(checkpoint, with_arrays=False)["agent"]["total_steps"])

@@ -3,7 +3,8 @@
 import time
 
 from teacher import interrupts
-from teacher.data.segments import SegmentPair, SegmentPool
+from teacher.data.segment_pool import SegmentPool
+from teacher.data.segments import SegmentPair
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
 from teacher.envs.trial import TRIAL_EPISODES
 from teacher.errors import pluralize

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from teacher.clips.trial import check_drawing
 from teacher.data.checkpoint import CHECKPOINT_NAME
-from teacher.data.segments import SegmentPool
+from teacher.data.segment_pool import SegmentPool
 from teacher.envs.early_ends import LEAKS, fillings, told_early
 from teacher.envs.make import make_env
 from teacher.envs.random_episodes import check_replay, random_trajectories

@@ -7,7 +7,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from teacher.data.segments import Segment, first_start
+from teacher.data.cutting import SegmentCutter
+from teacher.data.segments import Segment
 from teacher.envs.recipe import EpisodeRecipe
 
 Space = spaces.Space[Any]
@@ -51,12 +52,11 @@ class Step:
     frame: bytes | None = None
 
 
-class EpisodeCutter:
-    """Cuts the episodes of one environment into segments as they grow.
+class SegmentRecorder:
+    """Records the steps of one environment, and gives them as segments while its episodes grow.
 
     It holds the steps of two segments at most, however long an episode is, and of one that can be played
-    again its actions. As in a :class:`~teacher.data.segments.SegmentPool`, segments follow one another from a
-    random offset on.
+    again its actions. See :class:`SegmentCutter` for where segments begin.
     """
 
     def __init__(self, source: Source, length: int, random: np.random.Generator) -> None:
@@ -66,20 +66,20 @@ class EpisodeCutter:
         self._seed = 0
         self._began = False
         self._collecting = True
+        self._cutter = SegmentCutter(length, random)
         self._actions: list[Any] = []  # of the whole episode, where that can be played again
         self._rewards: list[float] = []
         self._states: list[NDArray[Any]] = []
         self._frames: list[bytes | None] = []
         self._first = 0  # index in the episode of the first step held
-        self._aligned = False  # whether a segment begins with that step
         self.steps = 0
         """Of the episode so far."""
 
     def begin(self, observation: Any, seed: int | None = None) -> None:
-        """An episode begins, reset with ``seed``."""
+        """Begin an episode, reset with ``seed``."""
         self._seed, self._began, self.steps = seed or 0, True, 0
         self._actions = []
-        self._hold_from(0, observation)
+        self._hold_from(observation)
 
     def leave(self) -> None:
         """Take no note of the rest of the episode, of which something is not known."""
@@ -94,7 +94,7 @@ class EpisodeCutter:
         self._collecting = True
 
     def add(self, step: Step) -> list[Segment]:
-        """Take note of a step; the segments that are complete with it."""
+        """Take note of a step, and return the segments that are complete with it."""
         self.steps += 1
         if not self._began:
             return []
@@ -103,63 +103,47 @@ class EpisodeCutter:
         self._rewards.append(step.reward)
         self._frames.append(step.frame)
         finished = step.terminated or step.truncated
-        if not self._collecting:
-            self._hold_from(self._first + len(self._rewards), step.observation)
-        segments = self._cut(finished, step.terminated) if self._collecting else []
         self._began = not finished
-        return segments
-
-    def _cut(self, finished: bool, terminated: bool) -> list[Segment]:
-        steps = len(self._rewards)
-        start: int | None = 0
-        if not self._aligned:
-            start = first_start(self._length, steps, finished, self._random)
-        if start is None:
+        if not self._collecting:
+            self._hold_from(step.observation)
             return []
-        segments = []
-        while start + self._length <= steps:
-            stop = start + self._length
-            segments.append(self._slice(start, stop, terminated and stop == steps))
-            start = stop
-        self._drop(start)
+        parts = self._cutter.cut(self.steps, finished=finished)
+        segments = [self._segment(part, step.terminated and part.stop == self.steps) for part in parts]
+        self._drop(self._cutter.next_start - self._first)
         return segments
 
-    def _slice(self, start: int, stop: int, terminated: bool) -> Segment:
-        """Of the steps held, those from ``start`` to ``stop``; with pictures where all were taken."""
-        frames = tuple(frame for frame in self._frames[start:stop] if frame is not None)
+    def _segment(self, part: slice, terminated: bool) -> Segment:
+        """Return these steps of the episode; with pictures where all were taken."""
+        held = slice(part.start - self._first, part.stop - self._first)
+        replayable = self._source.replayable  # else the recipe is of the segment's actions alone
+        actions = np.stack(self._actions[: part.stop] if replayable else self._actions[held])
+        frames = tuple(frame for frame in self._frames[held] if frame is not None)
         return Segment(
-            self._recipe(start, stop),
-            self._first + start if self._source.replayable else 0,
-            np.stack(self._states[start:stop]),
-            np.stack(self._actions[-len(self._rewards) :][start:stop]),
-            np.array(self._rewards[start:stop], np.float64),
-            self._states[stop],
+            EpisodeRecipe(self._source.env_id, {}, self._seed, actions),
+            part.start if replayable else 0,
+            np.stack(self._states[held]),
+            actions[-self._length :],
+            np.array(self._rewards[held], np.float64),
+            self._states[held.stop],
             terminated,
-            frames if len(frames) == stop - start else None,
+            frames if len(frames) == self._length else None,
         )
 
-    def _recipe(self, start: int, stop: int) -> EpisodeRecipe:
-        """What plays the episode up to the end of a segment; else the segment's actions alone."""
-        actions = (
-            self._actions[: self._first + stop] if self._source.replayable else self._actions[start:stop]
-        )
-        return EpisodeRecipe(self._source.env_id, {}, self._seed, np.stack(actions))
-
-    def _hold_from(self, step: int, observation: Any) -> None:
-        """Forget all steps before ``step``, before which ``observation`` came."""
-        self._first, self._aligned = step, False
+    def _hold_from(self, observation: Any) -> None:
+        """Forget all steps so far, after which ``observation`` came, and begin to cut anew."""
+        self._first, self._cutter = self.steps, SegmentCutter(self._length, self._random, self.steps)
         self._rewards, self._frames = [], []
         self._states = [self._array(observation)]
         if not self._source.replayable:
             self._actions = []
 
     def _drop(self, count: int) -> None:
-        """Forget the first steps held; a segment begins with the next one."""
-        self._first, self._aligned = self._first + count, True
+        """Forget the first steps held."""
+        self._first += count
         del self._rewards[:count], self._frames[:count], self._states[:count]
         if not self._source.replayable:
             del self._actions[:count]
 
     def _array(self, observation: Any) -> NDArray[Any]:
-        """A copy: some environments write into the array they returned before."""
+        """Return a copy: some environments write into the array they returned before."""
         return np.array(observation, self._source.observation_space.dtype)

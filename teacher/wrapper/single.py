@@ -19,7 +19,7 @@ from teacher.wrapper.controls import (
     reward_before_predictor,
 )
 from teacher.wrapper.processes import find_open
-from teacher.wrapper.recording import EpisodeCutter, Step
+from teacher.wrapper.recording import SegmentRecorder, Step
 from teacher.wrapper.trainer import PreferenceTrainer
 
 SAME_AS = "same_as"
@@ -94,7 +94,7 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
         self._wants_prediction = trainer.config.predicts
         self._closed = False
         entropy = [trainer.config.seed, number]
-        self._cutter = EpisodeCutter(
+        self._recorder = SegmentRecorder(
             trainer.source, trainer.config.segment_steps, np.random.default_rng(entropy)
         )
         self._seeds: Iterator[int] = episode_seeds([trainer.config.seed], number, _MAX_BESIDE)
@@ -108,9 +108,9 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
             seed = next(self._seeds)
         observation, info = self.env.reset(seed=seed, options=options)
         self._observation = self._trainer.transform(observation)
-        self._cutter.begin(self._observation, seed)
+        self._recorder.begin(self._observation, seed)
         if options and self._trainer.source.replayable:
-            self._cutter.leave()  # how it began could not be repeated
+            self._recorder.leave()  # how it began could not be repeated
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
@@ -127,9 +127,9 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
         frame = jpeg(drawn(self.env)) if trainer.wants_frames else None
         true = float(reward)
         step = Step(executed, self._observation, true, terminated, truncated, frame)
-        trainer.give(self._cutter.add(step))
+        trainer.give(self._recorder.add(step))
         if terminated or truncated:
-            trainer.episodes.note(self._cutter.steps, terminated=terminated)
+            trainer.episodes.note(self._recorder.steps, terminated=terminated)
         predictor = trainer.predictor
         if not self._wants_prediction:
             reward = true
@@ -142,11 +142,11 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
 
     def start_segment_collection(self) -> None:
         """Ask about what is done from now on."""
-        self._cutter.resume()
+        self._recorder.resume()
 
     def stop_segment_collection(self) -> None:
         """Ask about nothing that is done from now on, as while the agent is tried."""
-        self._cutter.pause()
+        self._recorder.pause()
 
     def close(self) -> None:
         """Close the environment, and end asking and learning with the last of those beside each other.

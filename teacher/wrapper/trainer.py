@@ -18,7 +18,8 @@ from typing import Any
 from torch.utils.tensorboard import SummaryWriter
 
 from teacher.data.ledger import LEDGER_NAME, Ledger
-from teacher.data.segments import Segment, SegmentPool
+from teacher.data.segment_pool import SegmentPool
+from teacher.data.segments import Segment
 from teacher.datasets.predictor_files import save_predictor
 from teacher.datasets.preference_files import save_preferences
 from teacher.errors import (

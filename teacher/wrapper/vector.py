@@ -22,7 +22,7 @@ from teacher.wrapper.controls import (
     predict,
     reward_before_predictor,
 )
-from teacher.wrapper.recording import EpisodeCutter, Step
+from teacher.wrapper.recording import SegmentRecorder, Step
 
 
 def replayable(
@@ -64,8 +64,8 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
         trainer.join()
         self._wants_prediction = trainer.config.predicts
         self._released = False
-        self._cutters = [
-            EpisodeCutter(
+        self._recorders = [
+            SegmentRecorder(
                 trainer.source,
                 trainer.config.segment_steps,
                 np.random.default_rng([trainer.config.seed, index]),
@@ -106,9 +106,9 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
             flags = bool(terminated[index]), bool(truncated[index])
             frame = None if frames is None else jpeg(frames[index])
             step = Step(executed[index], after[index], float(true[index]), *flags, frame)
-            segments += self._cutters[index].add(step)
+            segments += self._recorders[index].add(step)
             if ended[index]:
-                trainer.episodes.note(self._cutters[index].steps, terminated=bool(terminated[index]))
+                trainer.episodes.note(self._recorders[index].steps, terminated=bool(terminated[index]))
         trainer.give(segments)
         self._observations = first
         if self._mode is not AutoresetMode.DISABLED:
@@ -139,7 +139,7 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
                         "teacher.wrapper.replayable(env_fn, num_envs)"
                     )
                 seed = int(infos[SEED_KEY][index])
-            self._cutters[index].begin(self._observations[index], seed)
+            self._recorders[index].begin(self._observations[index], seed)
 
     def _each(self, observations: Any) -> list[Any]:
         """One for each environment, as segments hold them."""
@@ -148,13 +148,13 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
 
     def start_segment_collection(self) -> None:
         """Ask about what is done from now on."""
-        for cutter in self._cutters:
-            cutter.resume()
+        for recorder in self._recorders:
+            recorder.resume()
 
     def stop_segment_collection(self) -> None:
         """Ask about nothing that is done from now on, as while the agent is tried."""
-        for cutter in self._cutters:
-            cutter.pause()
+        for recorder in self._recorders:
+            recorder.pause()
 
     def close(self, **kwargs: Any) -> None:
         """Close the environments, and end asking and learning.

@@ -14,7 +14,7 @@ from benchmarks.teaching_plots import LABELS_NAME, RETURNS_NAME, draw, spread
 from benchmarks.teaching_points import SIDES, TASKS, Point, Selection, Task, line_of, parse_variant, point_of
 from benchmarks.teaching_report import as_markdown, rows
 from benchmarks.teaching_run import accuracy_by_margin, held_out, make
-from teacher.data.segments import SegmentPool
+from teacher.data.segment_pool import SegmentPool
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
 from teacher.queries.selection import AT_RANDOM

@@ -16,7 +16,8 @@ from PIL import Image
 
 from teacher.clips import ClipJob, ClipRenderer, ClipSpec
 from teacher.clips.render import captured
-from teacher.data.segments import Segment, SegmentPool
+from teacher.data.segment_pool import SegmentPool
+from teacher.data.segments import Segment
 from teacher.envs.capture import jpeg
 from teacher.envs.random_episodes import check_replay, random_trajectories
 from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env

@@ -9,7 +9,7 @@ from gymnasium.spaces import Box
 
 from teacher.data.demonstrations import Demonstrations
 from teacher.data.preferences import Preference, PreferenceDataset
-from teacher.data.segments import SegmentPool
+from teacher.data.segment_pool import SegmentPool
 from teacher.datasets.predictor_files import save_predictor
 from teacher.datasets.preference_files import load_preferences, save_preferences
 from teacher.envs.trajectory import Trajectory

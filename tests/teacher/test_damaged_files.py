@@ -25,7 +25,7 @@ from PIL import Image
 from pyarrow import ipc, parquet
 
 from teacher.clips.render import captured
-from teacher.data.checkpoint import load_outline, load_state, save_state
+from teacher.data.checkpoint import load_state, save_state
 from teacher.data.demonstrations import Demonstrations, load_demonstrations, save_demonstrations
 from teacher.data.ledger import Comparison, Ledger
 from teacher.data.preferences import Preference, PreferenceDataset
@@ -243,7 +243,7 @@ def folder_of(path: Path) -> Path:
 
 
 KINDS = [
-    Kind("checkpoint", checkpoint, lambda path: (load_state(path), load_outline(path))),
+    Kind("checkpoint", checkpoint, lambda path: (load_state(path), load_state(path, with_arrays=False))),
     Kind("saved policy", checkpoint, read_policy),
     Kind("configuration", settings, lambda path: load_config(path.parent)),
     Kind("run id of a wrapper", run_id, lambda path: run_id_in(path.parent)),

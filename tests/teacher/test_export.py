@@ -12,7 +12,7 @@ import yaml
 from pyarrow import parquet
 
 from teacher.data.ledger import LEDGER_NAME, Ledger
-from teacher.data.segments import SegmentPool
+from teacher.data.segment_pool import SegmentPool
 from teacher.datasets.predictor_files import load_predictor
 from teacher.datasets.preference_files import load_preferences
 from teacher.envs.random_episodes import random_trajectories

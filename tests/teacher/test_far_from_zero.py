@@ -21,7 +21,8 @@ from teacher import HumanPreferencesEnvWrapper, HumanPreferencesVectorWrapper
 from teacher.cli import fit
 from teacher.data.checkpoint import dump_state, load_state, parse_state
 from teacher.data.preferences import Preference, PreferenceDataset
-from teacher.data.segments import Segment, SegmentPool
+from teacher.data.segment_pool import SegmentPool
+from teacher.data.segments import Segment
 from teacher.datasets.predictor_files import load_predictor, save_predictor
 from teacher.datasets.preference_files import load_preferences, save_preferences
 from teacher.envs.recipe import EpisodeRecipe

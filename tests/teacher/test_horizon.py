@@ -12,7 +12,7 @@ from rich.console import Console
 
 from teacher import FixedHorizon
 from teacher.clips.render import ClipSpec, ReplayRenderer
-from teacher.data.segments import SegmentPool
+from teacher.data.segment_pool import SegmentPool
 from teacher.envs.episodes import replay
 from teacher.envs.make import make_env
 from teacher.envs.random_episodes import check_replay, random_trajectories

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box
 
 from teacher.data.ledger import Ledger
 from teacher.data.preferences import Preference, PreferenceDataset
-from teacher.data.segments import SegmentPool
+from teacher.data.segment_pool import SegmentPool
 from teacher.queries.learning import PreferenceLearning
 from teacher.queries.schedules import AllAtOnce
 from teacher.reward.predictor import RewardPredictor

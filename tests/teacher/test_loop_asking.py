@@ -17,7 +17,8 @@ from rich.console import Console
 
 from agents.rollout import Rollout
 from teacher.data.decisions import Phase
-from teacher.data.segments import Segment, SegmentPair, SegmentPool
+from teacher.data.segment_pool import SegmentPool
+from teacher.data.segments import Segment, SegmentPair
 from teacher.envs.episodes import replay
 from teacher.errors import UndecidedError
 from teacher.queries.schedules import RateSchedule

@@ -14,7 +14,8 @@ import pytest
 from gymnasium.spaces import Box
 
 from teacher.data.demonstrations import demonstrated_episodes, record_demonstrations
-from teacher.data.segments import Segment, SegmentPool
+from teacher.data.segment_pool import SegmentPool
+from teacher.data.segments import Segment
 from teacher.data.steps import readable_steps
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env

@@ -9,7 +9,7 @@ import pytest
 from gymnasium.spaces import Box
 
 from teacher.data.demonstrations import Demonstrations, draw_returns, load_demonstrations, save_demonstrations
-from teacher.data.segments import SegmentPool
+from teacher.data.segment_pool import SegmentPool
 from teacher.datasets.predictor_files import load_predictor, save_predictor
 from teacher.datasets.preference_files import load_preferences, save_preferences, saved_spaces
 from teacher.datasets.trajectories import load_trajectories, relabel

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from teacher.data.segments import Segment, SegmentPair, SegmentPool
+from teacher.data.segment_pool import SegmentPool
+from teacher.data.segments import Segment, SegmentPair
 from teacher.queries.selection import disagreement, select_pairs, sure_pairs
 from teacher.settings.options import QueryConfig, Uncertainty
 

@@ -14,7 +14,7 @@ from gymnasium.spaces import Box
 
 from teacher import HumanPreferencesEnvWrapper
 from teacher.data.demonstrations import Demonstrations, record_demonstrations
-from teacher.data.segments import SegmentPool
+from teacher.data.segment_pool import SegmentPool
 from teacher.errors import ConfigError
 from teacher.queries.judges import ScriptedTeacher, oracle
 from teacher.queries.offline import OfflineConfig, ask

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from teacher.data.segments import Segment, SegmentPool
+from teacher.data.segment_pool import SegmentPool
+from teacher.data.segments import Segment
 from teacher.envs.episodes import EpisodeRecorder, SeededResets, episode_seeds, replay
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.recipe import EpisodeRecipe

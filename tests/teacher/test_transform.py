@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from teacher.clips.render import ClipSpec, ReplayRenderer
-from teacher.data.segments import SegmentPool
+from teacher.data.segment_pool import SegmentPool
 from teacher.envs.collect import CollectGame, everyone
 from teacher.envs.make import make_env
 from teacher.envs.minigrid import cells

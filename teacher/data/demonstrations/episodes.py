@@ -1,7 +1,7 @@
 """Demonstrations in memory: whole episodes, and their division for behaviour cloning."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,11 +41,26 @@ class Demonstrations:
     final_obs: NDArray[Any] | None = None
     terminated: NDArray[np.bool_] | None = None
 
+    @classmethod
+    def of(cls, episodes: Sequence[Trajectory]) -> "Demonstrations":
+        """Return these episodes, each of a step or more, one after another."""
+        ended = [episode.terminated for episode in episodes]
+        starts = np.concatenate([np.arange(len(episode)) == 0 for episode in episodes])
+        return cls(
+            np.concatenate([episode.observations for episode in episodes]),
+            np.concatenate([episode.actions for episode in episodes]),
+            np.concatenate([episode.true_rewards for episode in episodes]),
+            np.array([episode.true_return for episode in episodes]),
+            starts,
+            np.stack([episode.final_observation for episode in episodes]),
+            None if None in ended else np.array(ended, np.bool_),
+        )
+
     def __len__(self) -> int:
         return len(self.obs)
 
     def summary(self) -> str:
-        """How much there is and how good it is, in one line."""
+        """Say in one line how many episodes there are and what they returned."""
         returns = self.episode_returns
         return (
             f"{pluralize(len(returns), 'episode')}, {pluralize(len(self), 'step')}, "
@@ -53,7 +68,7 @@ class Demonstrations:
         )
 
     def limited(self, episodes: int) -> "Demonstrations":
-        """The first so many episodes, exactly. Raises :class:`DataError` where there are fewer."""
+        """Return the first so many episodes, exactly. Raises :class:`DataError` where there are fewer."""
         if not 1 <= episodes <= len(self.episode_returns):
             raise DataError(
                 f"expected a traj_limitation of 1 to {len(self.episode_returns)}, the episodes there are, "
@@ -71,7 +86,7 @@ class Demonstrations:
         )
 
     def next_obs(self) -> NDArray[Any] | None:
-        """``(n, *S)``, each after its step; None where those after the last ones are not known."""
+        """Return the observations after each step, ``(n, *S)``; None where the final ones are not known."""
         if self.final_obs is None:
             return None
         following = np.roll(self.obs, -1, axis=0)
@@ -79,7 +94,7 @@ class Demonstrations:
         return following
 
     def terminations(self) -> NDArray[np.bool_] | None:
-        """``(n,)``, whether the environment ended the episode with that step; None where it is not known."""
+        """Return whether the environment ended the episode with each step, ``(n,)``; None where not known."""
         if self.terminated is None:
             return None
         ends = np.roll(self.episode_starts, -1)  # the last step of each
@@ -165,7 +180,7 @@ class Split:
         self._rng = rng
 
     def epoch(self) -> Iterator[NDArray[np.intp]]:
-        """Rows of ``train``, each once, in minibatches whose sizes differ by one at most."""
+        """Yield the rows of ``train``, each once, in minibatches whose sizes differ by one at most."""
         size = len(self.train[0])
         order = np.arange(size) if self._rng is None else self._rng.permutation(size)
         yield from np.array_split(order, max(1, size // self._batch_size))

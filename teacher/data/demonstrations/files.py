@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from teacher.data.demonstrations.episodes import Demonstrations
 from teacher.data.images import are_images, read_images, write_images
 from teacher.data.steps import fits_float32
-from teacher.errors import DataError, StorageError, one_line
-from teacher.files import DAMAGED_ARCHIVE, atomic_write, opened_archive
+from teacher.errors import DataError, one_line
+from teacher.files import DAMAGED_ARCHIVE, opened_archive, saved
 
 KEYS = ("obs", "actions", "rewards", "episode_returns", "episode_starts")
 """The arrays of a file."""
@@ -57,11 +57,8 @@ def save_demonstrations(path: str | Path, demonstrations: Demonstrations, *, new
             undo.callback(shutil.rmtree, folder)
             paths = np.array([f"{folder.name}/{name}" for name in names])
             arrays |= dict(zip(seen, np.split(paths, [len(demonstrations)]), strict=False))
-        try:
-            with atomic_write(path, new=new) as file:
-                np.savez(file, **arrays)
-        except OSError as error:
-            raise StorageError(f"cannot write the demonstrations {path}: {error.strerror}") from error
+        with saved(path, f"the demonstrations {path}", new=new) as file:
+            np.savez(file, **arrays)
         undo.pop_all()
 
 
@@ -120,7 +117,7 @@ def _require_finite(key: str, array: NDArray[Any], starts: NDArray[np.bool_]) ->
 
 
 def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
-    """The arrays in the dtypes and shapes promised. Raises :class:`DataError` without saying where from."""
+    """Return arrays in the dtypes and shapes promised, or raise :class:`DataError` that names no file."""
     missing = [key for key in KEYS if key not in arrays]
     if missing:
         raise DataError(f"expected the arrays {', '.join(KEYS)}, but {', '.join(missing)} is missing")

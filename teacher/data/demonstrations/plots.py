@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from teacher.data.demonstrations.episodes import Demonstrations
-from teacher.errors import StorageError
 from teacher.extras import require_extra
-from teacher.files import atomic_write
+from teacher.files import saved
 
 
 def draw_returns(demonstrations: Demonstrations, path: str | Path) -> None:
@@ -32,8 +31,5 @@ def draw_returns(demonstrations: Demonstrations, path: str | Path) -> None:
     axes.title.set_fontsize("medium")
     axes.yaxis.set_major_locator(locator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
-    try:
-        with atomic_write(path) as file:
-            figure.savefig(file, format="png")
-    except OSError as error:
-        raise StorageError(f"cannot write the picture {path}: {error.strerror}") from error
+    with saved(path, f"the picture {path}") as file:
+        figure.savefig(file, format="png")

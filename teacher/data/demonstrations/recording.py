@@ -9,8 +9,9 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
 from teacher.data.demonstrations.episodes import Demonstrations
-from teacher.data.steps import fits_float32
+from teacher.data.steps import fits_float32, readable_part
 from teacher.envs.episodes import episode_seeds
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, one_line
 from teacher.settings.checks import COUNT, SEED, whole_number
 
@@ -22,7 +23,7 @@ class Actor(Protocol):
     """Acts as an agent of this project (:class:`agents.base.Agent`) does."""
 
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
-        """Actions for a batch of raw observations."""
+        """Choose actions for a batch of raw observations."""
 
 
 class Model(Protocol):
@@ -31,7 +32,7 @@ class Model(Protocol):
     def predict(
         self, observation: Any, *, state: Any, episode_start: NDArray[np.bool_], deterministic: bool
     ) -> tuple[Any, Any]:
-        """The action for one observation, and the state."""
+        """Choose the action for one observation, and return it with the state."""
 
 
 def record_demonstrations(
@@ -69,11 +70,11 @@ def record_demonstrations(
         episodes.append(_play(_controller(expert), env, next(seeds)))
         if progress is not None:
             progress(count)
-    return Demonstrations(*(np.concatenate(columns) for columns in zip(*episodes, strict=True)))
+    return Demonstrations.of(episodes)
 
 
 def _controller(expert: Actor | Model | Controller) -> Controller:
-    """A function for one episode, with a memory of its own."""
+    """Return a function that acts in one episode, with a memory of its own."""
     act, predict = getattr(expert, "act", None), getattr(expert, "predict", None)
     if act is not None:
         return lambda observation: act(np.asarray(observation)[None], deterministic=True)[0]
@@ -104,8 +105,8 @@ class _ModelController:
         return action
 
 
-def _play(controller: Controller, env: gym.Env[Any, Any], seed: int) -> tuple[NDArray[Any], ...]:
-    """One episode, in the columns of :class:`Demonstrations`."""
+def _play(controller: Controller, env: gym.Env[Any, Any], seed: int) -> Trajectory:
+    """Play one episode, and leave out a last step that led to what is no number."""
     obs: list[NDArray[Any]] = []
     actions: list[NDArray[Any]] = []
     rewards: list[float] = []
@@ -123,25 +124,16 @@ def _play(controller: Controller, env: gym.Env[Any, Any], seed: int) -> tuple[ND
         if not ended:
             _require_finite("reward", rewards[-1], seed, len(rewards))
     last = np.array(observation, env.observation_space.dtype)
-    # An environment may end an episode because its state is no number any more.
-    if not fits_float32(last).all():
-        if len(obs) == 1:
-            _require_finite("observation", last, seed, 1)
-        last, terminated = obs.pop(), False
-        del actions[-1], rewards[-1]
-    else:
+    # An environment may end an episode because its state is no number any more: without that step, then.
+    if fits_float32(last).all():
         _require_finite("reward", rewards[-1], seed, len(rewards))
-    starts = np.zeros(len(rewards), bool)
-    starts[0] = True
-    return (
-        np.stack(obs).reshape(len(obs), *_shape(env.observation_space)),
-        np.stack(actions).reshape(len(actions), *_shape(env.action_space)),
-        np.array(rewards),
-        np.array([sum(rewards)]),
-        starts,
-        last.reshape(1, *_shape(env.observation_space)),
-        np.array([terminated], np.bool_),
+    elif len(obs) == 1:
+        _require_finite("observation", last, seed, 1)
+    observations, executed = (
+        np.stack(rows).reshape(len(rows), *((1,) if isinstance(space, Discrete) else space.shape or ()))
+        for rows, space in (([*obs, last], env.observation_space), (actions, env.action_space))
     )
+    return readable_part(Trajectory.from_arrays(observations, executed, np.array(rewards), terminated))
 
 
 def _require_finite(what: str, value: Any, seed: int, step: int) -> None:
@@ -153,7 +145,7 @@ def _require_finite(what: str, value: Any, seed: int, step: int) -> None:
 
 
 def _executable(action: Any, space: gym.Space[Any]) -> Any:
-    """The action as the environment takes it, clipped to a Box."""
+    """Return the action as the environment takes it, clipped to a Box."""
     array = np.asarray(action)
     if array.dtype.kind in "fiub" and array.size == np.prod(space.shape or ()) and np.isfinite(array).all():
         array = array.reshape(space.shape or ())
@@ -166,7 +158,3 @@ def _executable(action: Any, space: gym.Space[Any]) -> Any:
         elif int(array) == array and space.contains(int(array)):
             return int(array)
     raise DataError(f"expected an action of {one_line(space)}, got {one_line(action)} from the expert")
-
-
-def _shape(space: gym.Space[Any]) -> tuple[int, ...]:
-    return (1,) if isinstance(space, Discrete) else (space.shape or ())

@@ -6,20 +6,40 @@ import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
+from teacher.data.steps import Steps
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import DataError, StorageError, one_line
-from teacher.files import DAMAGED_ARCHIVE, atomic_folder
-from teacher.reward.predictor import RewardPredictor
+from teacher.errors import DataError, StorageError
+from teacher.files import atomic_folder, refusing_damage
+
+
+class StepRewards(Protocol):
+    """What gives steps rewards, such as a reward predictor."""
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        """Which of ``INPUTS`` it reads of steps."""
+
+    @property
+    def observation_space(self) -> spaces.Space[Any]:
+        """Of the steps."""
+
+    @property
+    def action_space(self) -> spaces.Space[Any]:
+        """Of the steps."""
+
+    def step_rewards(self, steps: Steps) -> NDArray[np.float64]:
+        """Return the reward of each step. Raises :class:`DataError` for steps of other spaces."""
 
 
 @contextlib.contextmanager
 def copied(source: Path, target: Path) -> Iterator[Path]:
-    """A copy of a folder to change, which takes the name ``target`` at the end, or goes again.
+    """Copy a folder, to be changed, which takes the name ``target`` at the end, or goes again.
 
     Raises:
         ConfigError: something has taken the name meanwhile.
@@ -44,12 +64,12 @@ def about_episode(number: int, source: Path | str) -> Iterator[None]:
 
 
 def predicted(
-    predictor: RewardPredictor, episodes: Iterable[Trajectory], source: Path, first: int = 0
+    model: StepRewards, episodes: Iterable[Trajectory], source: Path, first: int = 0
 ) -> list[NDArray[np.float64]]:
-    """The rewards of each episode by a predictor.
+    """Return other rewards of each episode.
 
     Args:
-        predictor: predicts them.
+        model: gives them.
         episodes: in the order of the file.
         source: where they are from, to be named.
         first: number of the first of them there.
@@ -60,12 +80,12 @@ def predicted(
     rewards = []
     for number, episode in enumerate(episodes, first):
         with about_episode(number, source):
-            rewards.append(predictor.step_rewards(episode))
+            rewards.append(model.step_rewards(episode))
     return rewards
 
 
 def changed_json(path: Path, change: Callable[[Any], None]) -> str:
-    """What a file of JSON is to say in the copy.
+    """Return what a file of JSON is to say in the copy.
 
     Args:
         path: the file as it is.
@@ -74,16 +94,14 @@ def changed_json(path: Path, change: Callable[[Any], None]) -> str:
     Raises:
         DataError: it is damaged, or lacks what is to be changed.
     """
-    try:
+    with refusing_damage(f"{path} cannot be read", AttributeError):
         content = json.loads(path.read_text())
         change(content)
         return json.dumps(content, indent=2)
-    except (OSError, AttributeError, *DAMAGED_ARCHIVE) as error:
-        raise DataError(f"{path} cannot be read: {one_line(error)}") from error
 
 
 def numbers_of(array: Any) -> NDArray[Any]:
-    """An Arrow array of numbers, or of lists of them as long as each other, as one of numpy.
+    """Return an Arrow array of numbers, or of lists of them of one length, as one of numpy.
 
     Raises:
         ValueError: the lists are not.

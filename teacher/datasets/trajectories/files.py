@@ -10,10 +10,10 @@ from teacher.data.demonstrations import demonstrated_episodes, load_demonstratio
 from teacher.data.steps import StepsBatch
 from teacher.datasets.preference_files import space_of
 from teacher.datasets.trajectories import imitation, minari
+from teacher.datasets.trajectories.copies import StepRewards
 from teacher.datasets.trajectories.recording import Recording
 from teacher.errors import ConfigError, DataError
 from teacher.files import DAMAGED_ARCHIVE, opened_archive, require_new
-from teacher.reward.predictor import RewardPredictor
 
 
 @dataclass(frozen=True)
@@ -23,16 +23,16 @@ class _Format:
     Attributes:
         wrote: whether it wrote this.
         read: the episodes.
-        relabel: write a copy with the rewards of a predictor.
+        relabel: write a copy with other rewards.
     """
 
     wrote: Callable[[Path], bool]
     read: Callable[[Path], Recording]
-    relabel: Callable[[Path, Path, RewardPredictor], None]
+    relabel: Callable[[Path, Path, StepRewards], None]
 
 
 def load_trajectories(path: str | Path) -> Recording:
-    """The episodes in a file or folder of this program, of Stable Baselines 2, imitation or Minari.
+    """Read the episodes in a file or folder of this program, Stable Baselines 2, imitation or Minari.
 
     Raises:
         ConfigError: a package that reads it is not installed.
@@ -42,7 +42,7 @@ def load_trajectories(path: str | Path) -> Recording:
     return _format_of(path).read(path)
 
 
-def relabel(predictor: RewardPredictor, source: str | Path, target: str | Path) -> None:
+def relabel(predictor: StepRewards, source: str | Path, target: str | Path) -> None:
     """Write a copy of trajectories in which the rewards are the predictor's.
 
     Raises:
@@ -69,9 +69,9 @@ def _read_demonstrations(path: Path) -> Recording:
     return Recording(list(demonstrated_episodes(demonstrations, *spaces)), source=str(path))
 
 
-def _relabel_demonstrations(source: Path, target: Path, predictor: RewardPredictor) -> None:
+def _relabel_demonstrations(source: Path, target: Path, model: StepRewards) -> None:
     old = load_demonstrations(source)
-    spaces = predictor.observation_space, predictor.action_space
+    spaces = model.observation_space, model.action_space
     try:
         obs, actions = (
             array.reshape(len(old), *(space.shape or ()))
@@ -83,19 +83,19 @@ def _relabel_demonstrations(source: Path, target: Path, predictor: RewardPredict
             f"{old.obs.shape[1:]} and {old.actions.shape[1:]}"
         ) from error
     after = old.next_obs()
-    if after is None and "next_state" in predictor.inputs:
+    if after is None and "next_state" in model.inputs:
         raise ConfigError(
             f"{source} does not hold what the last step of each episode led to, which this predictor reads; "
             "record it anew, or teach with --reward.inputs state"
         )
     ends = old.terminations()
-    if ends is None and "terminated" in predictor.inputs:
+    if ends is None and "terminated" in model.inputs:
         raise ConfigError(
             f"{source} does not hold whether the environment ended each episode, which this predictor reads; "
             "record it anew, or teach with --reward.inputs state"
         )
     steps = StepsBatch(obs, actions, None if after is None else after.reshape(obs.shape), ends)
-    rewards = predictor.step_rewards(steps)
+    rewards = model.step_rewards(steps)
     returns = np.add.reduceat(rewards, np.flatnonzero(old.episode_starts))
     save_demonstrations(target, replace(old, rewards=rewards, episode_returns=returns), new=True)
 
@@ -104,7 +104,7 @@ def _is_old_imitation(path: Path) -> bool:
     return {"obs", "acts", "indices"} <= _archived(path)
 
 
-def _refuse_old_imitation(source: Path, target: Path, _: RewardPredictor) -> None:
+def _refuse_old_imitation(source: Path, target: Path, _: StepRewards) -> None:
     raise ConfigError(
         f"{source} could be written only with a pickle in it: teach import {source} FILE.npz, then relabel "
         "that"
@@ -112,7 +112,7 @@ def _refuse_old_imitation(source: Path, target: Path, _: RewardPredictor) -> Non
 
 
 def _archived(path: Path) -> set[str]:
-    """The names of the arrays in an ``.npz`` file; none where it is something else."""
+    """Return the names of the arrays in an ``.npz`` file; none where it is something else."""
     try:
         with path.open("rb") as file, opened_archive(file) as archive:
             return set(archive.files)

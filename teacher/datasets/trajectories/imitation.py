@@ -14,13 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.datasets.trajectories.copies import about_episode, changed_json, copied, numbers_of, predicted
+from teacher.datasets.trajectories.copies import (
+    StepRewards,
+    about_episode,
+    changed_json,
+    copied,
+    numbers_of,
+    predicted,
+)
 from teacher.datasets.trajectories.recording import Recording
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import DataError, one_line
+from teacher.errors import DataError
 from teacher.extras import require_extra
-from teacher.files import DAMAGED_ARCHIVE, opened_archive
-from teacher.reward.predictor import RewardPredictor
+from teacher.files import opened_archive, refusing_damage
 
 _STATE, _INFO = "state.json", "dataset_info.json"
 _TIME_LIMIT = "TimeLimit.truncated"
@@ -28,12 +34,12 @@ _PURPOSE = "trajectories of imitation"
 
 
 def wrote(path: Path) -> bool:
-    """Whether this is a folder of imitation, or of anything that saves datasets as it does."""
+    """Return whether this is a folder of imitation, or of anything that saves datasets as it does."""
     return (path / _STATE).is_file() and (path / _INFO).is_file()
 
 
 def read(folder: Path) -> Recording:
-    """The episodes of a folder; an end by a time limit is told apart where the infos tell of it.
+    """Read the episodes of a folder; an end by a time limit is told apart where the infos tell of it.
 
     Raises:
         ConfigError: pyarrow is not installed.
@@ -46,40 +52,35 @@ def read(folder: Path) -> Recording:
 
 
 def read_archive(path: Path) -> Recording:
-    """The episodes of an older ``.npz``; which of them the environment ended is not known.
+    """Read the episodes of an older ``.npz``; which of them the environment ended is not known.
 
     Raises:
         DataError: it is damaged.
     """
-    try:
-        with path.open("rb") as file, opened_archive(file) as archive:
-            cuts = np.asarray(archive["indices"])
-            obs = np.split(archive["obs"], cuts + np.arange(len(cuts)) + 1)  # one more than steps, each
-            acts = np.split(archive["acts"], cuts)
-            rews = (
-                np.split(archive["rews"], cuts) if "rews" in archive.files else map(np.zeros, map(len, acts))
-            )
-            episodes = []
-            for number, (states, actions, rewards) in enumerate(zip(obs, acts, rews, strict=True)):
-                with about_episode(number, path):
-                    given = np.asarray(rewards, np.float64)
-                    episodes.append(Trajectory.from_arrays(states, actions, given, None))
-            return Recording(episodes, source=str(path))
-    except (OSError, *DAMAGED_ARCHIVE) as error:
-        raise DataError(f"{path} is damaged: {one_line(error)}") from error
+    with refusing_damage(f"{path} is damaged"), path.open("rb") as file, opened_archive(file) as archive:
+        cuts = np.asarray(archive["indices"])
+        obs = np.split(archive["obs"], cuts + np.arange(len(cuts)) + 1)  # one more than steps, each
+        acts = np.split(archive["acts"], cuts)
+        rews = np.split(archive["rews"], cuts) if "rews" in archive.files else map(np.zeros, map(len, acts))
+        episodes = []
+        for number, (states, actions, rewards) in enumerate(zip(obs, acts, rews, strict=True)):
+            with about_episode(number, path):
+                given = np.asarray(rewards, np.float64)
+                episodes.append(Trajectory.from_arrays(states, actions, given, None))
+        return Recording(episodes, source=str(path))
 
 
-def relabel(source: Path, target: Path, predictor: RewardPredictor) -> None:
+def relabel(source: Path, target: Path, model: StepRewards) -> None:
     """Write a copy of a folder with other ``rews``.
 
     Raises:
-        ConfigError, DataError: as :func:`read`, or the steps are not of the predictor's spaces.
+        ConfigError, DataError: as :func:`read`, or the steps are not of the model's spaces.
         StorageError: the copy cannot be written.
     """
     info = changed_json(source / _INFO, lambda info: _declare_rewards(info["features"]))
     files, rewards, known = _data_files(source), [], 0
     for path in files:
-        rewards.append(predicted(predictor, _episodes(_table(path), source, known), source, known))
+        rewards.append(predicted(model, _episodes(_table(path), source, known), source, known))
         known += len(rewards[-1])
     with copied(source, target) as folder:
         for file, changed in zip(files, rewards, strict=True):
@@ -93,10 +94,8 @@ def _arrow() -> Any:
 
 
 def _data_files(folder: Path) -> list[Path]:
-    try:
+    with refusing_damage(f"{folder / _STATE} does not name files of data"):
         names = [str(file["filename"]) for file in json.loads((folder / _STATE).read_text())["_data_files"]]
-    except (OSError, *DAMAGED_ARCHIVE) as error:
-        raise DataError(f"{folder / _STATE} does not name files of data: {one_line(error)}") from error
     if any(Path(name).name != name for name in names):
         raise DataError(f"{folder / _STATE} names files outside of its folder")
     return [folder / name for name in names]
@@ -104,13 +103,11 @@ def _data_files(folder: Path) -> list[Path]:
 
 def _table(path: Path) -> Any:
     arrow = _arrow()
-    try:
+    with refusing_damage(f"{path} cannot be read", arrow.ArrowException):
         with path.open("rb") as file, arrow.ipc.open_stream(file) as stream:
             table = stream.read_all()
         table.validate(full=True)  # reading at offsets that are wrong would end the process
         missing = {"obs", "acts", "terminal"} - set(table.column_names)
-    except (OSError, *DAMAGED_ARCHIVE, arrow.ArrowException) as error:
-        raise DataError(f"{path} cannot be read: {one_line(error)}") from error
     if missing:
         raise DataError(f"{path} holds no trajectories of imitation: {', '.join(sorted(missing))} is missing")
     return table
@@ -123,18 +120,15 @@ def _write(path: Path, table: Any) -> None:
 
 
 def _episodes(table: Any, folder: Path, first: int) -> Iterator[Trajectory]:
-    """The episodes of one table, the first of which is number ``first`` of the folder."""
+    """Yield the episodes of one table, the first of which is number ``first`` of the folder."""
     names = table.column_names
     for row in range(table.num_rows):
-        try:
+        told = f"episode {first + row} of {folder} is none of arrays of numbers"
+        with refusing_damage(told, AttributeError, _arrow().ArrowException):
             states, actions = numbers_of(table["obs"][row].values), numbers_of(table["acts"][row].values)
             rewards = numbers_of(table["rews"][row].values) if "rews" in names else np.zeros(len(actions))
             ended = bool(table["terminal"][row].as_py())
             timed_out = _timed_out(table["infos"][row].values) if "infos" in names else None
-        except (AttributeError, *DAMAGED_ARCHIVE, _arrow().ArrowException) as error:
-            raise DataError(
-                f"episode {first + row} of {folder} is none of arrays of numbers: {one_line(error)}"
-            ) from error
         terminated = None if ended and timed_out is None else ended and not timed_out
         with about_episode(first + row, folder):
             episode = Trajectory.from_arrays(states, actions, rewards.astype(np.float64), terminated)
@@ -142,7 +136,7 @@ def _episodes(table: Any, folder: Path, first: int) -> Iterator[Trajectory]:
 
 
 def _timed_out(infos: Any) -> bool | None:
-    """Whether the last info says so; None where it says nothing."""
+    """Return whether the last info tells of a time limit; None where it says nothing."""
     try:
         return bool(json.loads(infos[-1].as_py())[_TIME_LIMIT])
     except (IndexError, ValueError, KeyError, TypeError):
@@ -158,12 +152,10 @@ def _with_rewards(table: Any, rewards: Sequence[NDArray[np.float64]], path: Path
         table = table.append_column("rews", column)
     metadata = dict(table.schema.metadata or {})
     if b"huggingface" in metadata:
-        try:
+        with refusing_damage(f"{path} says nothing of its columns"):
             said = json.loads(metadata[b"huggingface"])
             _declare_rewards(said["info"]["features"])
             metadata[b"huggingface"] = json.dumps(said).encode()
-        except DAMAGED_ARCHIVE as error:
-            raise DataError(f"{path} says nothing of its columns: {one_line(error)}") from error
     return table.replace_schema_metadata(metadata)
 
 

@@ -7,7 +7,7 @@ tables have a row more than steps, of the last observation. The ``minari`` packa
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,33 +15,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.datasets.trajectories.copies import about_episode, changed_json, copied, numbers_of, predicted
+from teacher.datasets.trajectories.copies import (
+    StepRewards,
+    about_episode,
+    changed_json,
+    copied,
+    numbers_of,
+    predicted,
+)
 from teacher.datasets.trajectories.recording import Recording
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import DataError, one_line
+from teacher.errors import DataError
 from teacher.extras import require_extra
-from teacher.files import DAMAGED_ARCHIVE
-from teacher.reward.predictor import RewardPredictor
+from teacher.files import refusing_damage
 
 _METADATA = Path("data", "metadata.json")
 _HDF5 = "hdf5"
 _NAMES = ("observations", "actions", "rewards", "terminations")
-_STATISTICS: Mapping[str, Callable[[NDArray[np.float64]], float]] = {
-    "sum": np.sum,
-    "mean": np.mean,
-    "std": np.std,
-    "max": np.max,
-    "min": np.min,
-}
+_STATISTICS = ("sum", "mean", "std", "max", "min")
 
 
 def wrote(path: Path) -> bool:
-    """Whether this is the folder of a dataset."""
+    """Return whether this is the folder of a dataset of Minari."""
     return (path / _METADATA).is_file()
 
 
 def read(folder: Path) -> Recording:
-    """The episodes of a dataset.
+    """Read the episodes of a dataset.
 
     Raises:
         ConfigError: h5py or pyarrow, as the dataset needs it, is not installed.
@@ -51,15 +51,15 @@ def read(folder: Path) -> Recording:
     return Recording(list(_episodes(folder, about)), _env_id(about), str(folder))
 
 
-def relabel(source: Path, target: Path, predictor: RewardPredictor) -> None:
+def relabel(source: Path, target: Path, model: StepRewards) -> None:
     """Write a copy of a dataset with other rewards.
 
     Raises:
-        ConfigError, DataError: as :func:`read`, or the steps are not of the predictor's spaces.
+        ConfigError, DataError: as :func:`read`, or the steps are not of the model's spaces.
         StorageError: the copy cannot be written.
     """
     about = _metadata(source)
-    rewards = predicted(predictor, _episodes(source, about), source)
+    rewards = predicted(model, _episodes(source, about), source)
     texts = {_METADATA: changed_json(source / _METADATA, lambda said: _rename(said, target.name))}
     if about["data_format"] != _HDF5:
         for episode, changed in enumerate(rewards):
@@ -85,14 +85,12 @@ def _tell(about: dict[str, Any], rewards: NDArray[np.float64]) -> None:
 
 def _metadata(folder: Path) -> dict[str, Any]:
     path = folder / _METADATA
-    try:
+    with refusing_damage(f"{path} does not describe a dataset of Minari"):
         about = json.loads(path.read_text())
         spaces = [json.loads(about[f"{name}_space"]) for name in ("observation", "action")]
         kinds = [str(space["type"]) for space in spaces]
         about = {"data_format": _HDF5, **about, "total_episodes": int(about["total_episodes"])}
         _env_id(about)
-    except (OSError, *DAMAGED_ARCHIVE) as error:
-        raise DataError(f"{path} does not describe a dataset of Minari: {one_line(error)}") from error
     if not set(kinds) <= {"Box", "Discrete"}:
         raise DataError(
             f"expected a dataset with Box or Discrete spaces, got {' and '.join(kinds)} in {folder}; read it "
@@ -132,24 +130,19 @@ def _hdf5_arrays(folder: Path, about: Mapping[str, Any]) -> Iterator[list[NDArra
 def _opened(folder: Path, mode: str) -> Iterator[Any]:
     path = folder / "data" / "main_data.hdf5"
     h5py = require_extra("h5py", "a dataset of Minari in HDF5", "minari")
-    try:
-        with h5py.File(path, mode) as file:
-            yield file
-    except (OSError, *DAMAGED_ARCHIVE) as error:
-        raise DataError(f"{path} is damaged: {one_line(error)}") from error
+    with refusing_damage(f"{path} is damaged"), h5py.File(path, mode) as file:
+        yield file
 
 
 def _table_arrays(folder: Path, about: Mapping[str, Any]) -> Iterator[list[NDArray[Any]]]:
     arrow = require_extra("pyarrow", "a dataset of Minari in Arrow", "parquet")
     for episode in range(about["total_episodes"]):
         path = folder / "data" / str(episode)
-        try:
+        with refusing_damage(f"{path} is damaged", AttributeError, arrow.ArrowException):
             table = _read_table(path, about["data_format"])
             table.validate(full=True)  # reading at offsets that are wrong would end the process
             columns = {name: table[name] for name in table.column_names}  # all names: a copy repeats them
             states, *others = (numbers_of(columns[name].combine_chunks()) for name in _NAMES)
-        except (OSError, AttributeError, *DAMAGED_ARCHIVE, arrow.ArrowException) as error:
-            raise DataError(f"{path} is damaged: {one_line(error)}") from error
         yield [states, *(column[:-1] for column in others)]
 
 
@@ -181,4 +174,4 @@ def _rewrite_table(folder: Path, data_format: str, rewards: NDArray[np.float64])
 def _statistics(rewards: NDArray[np.float64]) -> dict[str, float]:
     if not len(rewards):  # of which there is no largest
         return {}
-    return {f"rewards_{name}": float(of(rewards)) for name, of in _STATISTICS.items()}
+    return {f"rewards_{name}": float(getattr(rewards, name)()) for name in _STATISTICS}

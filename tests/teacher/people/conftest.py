@@ -15,15 +15,15 @@ from uuid import uuid4
 import pytest
 import requests
 
-from teacher.labeling import bots
 from teacher.clips import ClipJob, ClipRenderer, backoff
 from teacher.clips.gl import select_gl
 from teacher.data.ledger import Ledger
 from teacher.data.preferences import Preference
-from teacher.data.segments import Segment, SegmentPool
+from teacher.data.segment_pool import SegmentPool
+from teacher.data.segments import Segment
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
-from teacher.labeling import human, publisher
+from teacher.labeling import bots, human, publisher
 from teacher.labeling.bots import Bot
 from teacher.labeling.client import ExperimentSettings, FeedbackClient
 from teacher.labeling.embedded_site import SiteHandle, ensure_site

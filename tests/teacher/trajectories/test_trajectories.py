@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pyarrow import ipc
 
 from teacher.data.demonstrations import load_demonstrations, save_demonstrations
-from teacher.data.steps import StepsBatch
+from teacher.data.steps import Steps, StepsBatch
 from teacher.datasets.trajectories import Recording, as_demonstrations, load_trajectories, relabel
 from teacher.envs.make import make_env
 from teacher.envs.trajectory import Trajectory
@@ -353,3 +353,19 @@ def test_steps_are_read_as_they_were_recorded(predictor: RewardPredictor) -> Non
     flags[-1] = True
     steps = StepsBatch(ended.observations, ended.actions, ended.next_observations, flags)
     np.testing.assert_array_equal(predictor.step_rewards(ended), predictor.step_rewards(steps))
+
+
+class Constant:
+    """Gives every step the same reward."""
+
+    inputs = frozenset({"state"})
+    observation_space, action_space = SPACES
+
+    def step_rewards(self, steps: Steps) -> NDArray[np.float64]:
+        return np.full(len(steps.observations), 0.5)
+
+
+@pytest.mark.parametrize("name", ["imitation", "minari-hdf5", "minari-arrow"])
+def test_any_function_of_steps_relabels(name: str, tmp_path: Path) -> None:
+    relabel(Constant(), DATA / name, tmp_path / "taught-v1")
+    assert {float(reward) for rewards in rewards_of(tmp_path / "taught-v1") for reward in rewards} == {0.5}

@@ -1,0 +1,42 @@
+"""Where the segments of an episode begin and end."""
+
+import numpy as np
+
+
+class SegmentCutter:
+    """Divides one episode into segments while it grows.
+
+    They follow one another from a random offset on, so that none overlaps another and no phase of the episode
+    is always a segment's beginning. Any offset below ``length`` is possible that leaves room for a segment.
+
+    Args:
+        length: steps of a segment.
+        random: draws the offset, once the episode is long enough.
+        first: index of the first step that may be in a segment.
+
+    Attributes:
+        next_start: index of the first step that may be in a later segment.
+    """
+
+    def __init__(self, length: int, random: np.random.Generator, first: int = 0) -> None:
+        self.next_start = first
+        self._length = length
+        self._random = random
+        self._began = False
+
+    def cut(self, steps: int, *, finished: bool) -> list[slice]:
+        """Return which steps are in the segments that are complete by now and were not before.
+
+        Args:
+            steps: of the episode so far.
+            finished: whether it has ended.
+        """
+        length, left = self._length, steps - self.next_start
+        if not self._began:
+            if left < length or (not finished and left < 2 * length - 1):
+                return []
+            self.next_start += int(self._random.integers(min(length, left - length + 1)))
+            self._began = True
+        stops = range(self.next_start + length, steps + 1, length)
+        self.next_start += length * len(stops)
+        return [slice(stop - length, stop) for stop in stops]

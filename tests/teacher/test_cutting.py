@@ -1,0 +1,52 @@
+"""Segments lie in the same places of an episode, whoever holds its steps."""
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+
+from teacher.data.cutting import SegmentCutter
+from teacher.data.segment_pool import SegmentPool
+from teacher.envs.trajectory import Trajectory
+from teacher.wrapper.recording import SegmentRecorder, Source, Step
+
+SPACE = Box(-np.inf, np.inf, (1,), np.float64)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("at_once", [1, 3, 100])
+def test_segments_follow_one_another_however_an_episode_grows(seed: int, at_once: int) -> None:
+    cutter = SegmentCutter(7, np.random.default_rng(seed))
+    steps = [*range(0, 60, at_once), 60]
+    parts = [part for count in steps for part in cutter.cut(count, finished=count == 60)]
+    first = parts[0].start
+    assert 0 <= first < 7
+    assert parts == [slice(start, start + 7) for start in range(first, 60 - 6, 7)]
+    assert cutter.next_start == parts[-1].stop
+
+
+def test_an_episode_that_is_too_short_gives_none_and_draws_nothing() -> None:
+    random = np.random.default_rng(1)
+    assert SegmentCutter(7, random).cut(6, finished=True) == []
+    assert SegmentCutter(7, random).cut(12, finished=False) == []  # an offset of 6 would leave no room
+    assert random.bit_generator.state == np.random.default_rng(1).bit_generator.state
+    assert len(SegmentCutter(7, random, first=3).cut(10, finished=True)) == 1
+
+
+@pytest.mark.parametrize("terminated", [True, False])
+def test_the_pool_and_the_wrapper_cut_the_same_segments(terminated: bool) -> None:
+    observations = np.arange(61.0)[:, None]
+    actions, rewards = -observations[1:], np.arange(60.0)
+    pool = SegmentPool(7, seed=4)
+    pool.extend([Trajectory.from_arrays(observations, actions, rewards, terminated)])
+    recorder = SegmentRecorder(Source("any", SPACE, SPACE, True, 30), 7, np.random.default_rng(4))
+    recorder.begin(observations[0], seed=1)
+    segments = []
+    for step in range(60):
+        ends = (step == 59 and terminated, step == 59 and not terminated)
+        segments += recorder.add(Step(actions[step], observations[step + 1], rewards[step], *ends))
+    assert len(segments) == len(pool.segments) >= 7
+    for found, expected in zip(segments, pool.segments, strict=True):
+        assert (found.start, found.terminated) == (expected.start, expected.terminated)
+        for name in ("observations", "actions", "true_rewards", "final_observation"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+        np.testing.assert_array_equal(found.recipe.actions, expected.recipe.actions)
