@@ -45,7 +45,7 @@ from teacher.training.warmstart import read_policy
 from teacher.wrapper.people import run_id_in
 
 MakeSegment = Callable[..., Segment]
-DATA = Path(__file__).parent / "trajectories" / "data"
+DATA = Path(__file__).parent / "datasets" / "trajectories" / "data"
 SPACES = Box(-np.inf, np.inf, (3,)), Box(-1, 1, (2,), np.float32)
 MOST_MEMORY = 2**29  # bytes that reading a damaged file may take
 

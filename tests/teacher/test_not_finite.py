@@ -30,7 +30,7 @@ from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
 from teacher.teach import main
 
-DATA = Path(__file__).parent / "trajectories" / "data"
+DATA = Path(__file__).parent / "datasets" / "trajectories" / "data"
 SPACES = Box(-np.inf, np.inf, (4,)), Discrete(2)
 
 Broken = Callable[[str, int, Any], Path]

@@ -11,7 +11,7 @@ from teacher.reward.correlation import rank_correlation
 from teacher.teach import main
 from teacher.training.builder import open_run
 
-PAGE = (Path(__file__).parents[2] / "docs" / "own-network.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "own-network.md").read_text()
 
 
 def write_module(folder: Path) -> list[str]:

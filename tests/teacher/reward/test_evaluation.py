@@ -280,7 +280,7 @@ def test_trajectories_are_imported_and_relabelled_by_command(
 
     from teacher.datasets.predictor_files import save_predictor
 
-    source = Path(__file__).parent / "trajectories" / "data" / "imitation"
+    source = Path(__file__).parents[1] / "datasets" / "trajectories" / "data" / "imitation"
     spaces = Box(-np.inf, np.inf, (4,)), Discrete(2)
     save_predictor(tmp_path / "p.npz", RewardPredictor(*spaces, RewardConfig(), seed=1), *spaces)
     assert main(["import", str(source), str(tmp_path / "a.npz")]) == 0

@@ -19,7 +19,7 @@ from teacher.errors import DataError
 
 MakeSegment = Callable[..., Segment]
 BOTH_WAYS = pytest.mark.parametrize("read_only", [False, True], ids=["to be written", "to be read"])
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WRITER = """
 import resource
 import sys

@@ -20,7 +20,7 @@ from teacher.teach import main
 from teacher.training.builder import open_run
 from teacher.training.saved_run import SavedRun
 
-IMITATION = Path(__file__).parent / "trajectories" / "data" / "imitation"
+IMITATION = Path(__file__).parents[1] / "datasets" / "trajectories" / "data" / "imitation"
 SPACES = Box(-np.inf, np.inf, (4,)), Discrete(2)  # of what is there
 THEIRS = "theirs"
 

@@ -32,7 +32,7 @@ from teacher.labeling.publisher import PublishTarget
 from teacher.queries.judges import Value, true_return
 from teacher.settings.teachers import ErrorModel
 from teacher.storage import Storage, open_storage
-from tests.teacher.people.sites import is_held, kill_site
+from tests.teacher.labeling.sites import is_held, kill_site
 
 Pair = tuple[Segment, Segment]
 SEGMENT_STEPS = 8

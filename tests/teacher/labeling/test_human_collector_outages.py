@@ -17,7 +17,7 @@ from teacher.labeling import publisher
 from teacher.labeling.client import ExperimentSettings
 from teacher.labeling.embedded_site import ensure_site
 from teacher.storage import FolderStorage
-from tests.teacher.people.sites import announced, kill_site
+from tests.teacher.labeling.sites import announced, kill_site
 
 Pairs = list[tuple[Segment, Segment]]
 TARGETS = {"first": 1.0, "second": 0.0}

@@ -21,8 +21,8 @@ from teacher.errors import ConfigError, SiteUnreachableError
 from teacher.labeling.client import ExperimentSettings, FeedbackClient
 from teacher.labeling.embedded_site import SiteHandle, ensure_site
 from tests.reverse_proxy import reverse_proxy
-from tests.teacher.people.conftest import MakeState
-from tests.teacher.people.sites import announced, is_held, kill_site
+from tests.teacher.labeling.conftest import MakeState
+from tests.teacher.labeling.sites import announced, is_held, kill_site
 
 HASTY_SITE = """
 import sys

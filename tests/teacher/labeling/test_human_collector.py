@@ -26,7 +26,7 @@ from teacher.labeling.client import ExperimentSettings, FeedbackClient
 from teacher.labeling.embedded_site import SiteHandle
 from teacher.labeling.people import Site, SiteOptions, about_lost, open_site, reopen_experiment
 from teacher.storage import FolderStorage
-from tests.teacher.people.conftest import CLIP_SIZE
+from tests.teacher.labeling.conftest import CLIP_SIZE
 
 Pairs = list[tuple[Segment, Segment]]
 

@@ -17,7 +17,7 @@ from teacher.data.segments import Segment
 from teacher.errors import DataError
 
 MakeSegment = Callable[..., Segment]
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 OPENERS = """
 import multiprocessing, sys, threading
 from contextlib import closing
