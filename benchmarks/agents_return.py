@@ -1,7 +1,7 @@
 """What do the agents reach? PPO beside Stable-Baselines3's, TRPO beside sb3-contrib's, step for step.
 
 Both sides train with the hyperparameters of ``agents/defaults.py``, on as many environments for as many
-steps, with networks of 64-64 tanh and one thread. Ours normalises rewards, and observations but for Pendulum;
+steps, with networks of 64-64 tanh and one thread. Ours normalizes rewards, and observations but for Pendulum;
 theirs both (by VecNormalize) where RL Baselines3 Zoo does: neither on Pendulum nor on CartPole. The policy
 that a run ends with plays 20 episodes, seeded apart from training, its actions sampled. The score of a side
 is the interquartile mean (IQM) of their mean returns over the seeds, with a 95 % bootstrap interval (Agarwal

@@ -57,12 +57,12 @@ _MAX_FAILURES = 20  # in a row: it may be killed whenever it is back, and what i
 
 
 @dataclass(frozen=True)
-class Blow:
+class Fault:
     """One thing that happens: ``kill`` a program, ``cut`` or ``slow`` a link, ``fill`` the store's disk, or
     ``roll`` the site on to another version.
 
     Attributes:
-        pause: seconds after the blow before.
+        pause: seconds after the fault before.
         lasts: seconds, for what is mended again.
     """
 
@@ -75,18 +75,18 @@ class Blow:
         return f"{self.kind} {self.target}"
 
 
-def drawn_blows(seed: int, count: int, every: float) -> Iterator[Blow]:
+def drawn_faults(seed: int, count: int, every: float) -> Iterator[Fault]:
     """Seven of ten are kills; ``every`` is the mean of the pauses in seconds."""
     rng = random.Random(seed)
     for _ in range(count):
         pause = rng.expovariate(1 / every)
         if rng.random() < 0.7:
-            yield Blow("kill", rng.choice(PROGRAMS), pause)
+            yield Fault("kill", rng.choice(PROGRAMS), pause)
         else:
             kind, target = rng.choice(
                 [*((kind, to) for kind in ("cut", "slow") for to in LINKS), ("fill", "s3"), ("roll", "site")]
             )
-            yield Blow(kind, target, pause, rng.uniform(1.0, 6.0))
+            yield Fault(kind, target, pause, rng.uniform(1.0, 6.0))
 
 
 class Store:
@@ -117,17 +117,17 @@ class Store:
         (self._folder / _FILLER).unlink(missing_ok=True)
 
 
-class Storm(Supervisor):
-    """A supervisor that gives blows to what it keeps running.
+class FaultInjector(Supervisor):
+    """A supervisor that gives faults to what it keeps running.
 
     Attributes:
-        given: how often each blow was given, a roll once it is over.
+        given: how often each fault was given, a roll once it is over.
     """
 
     def __init__(self, logs: Path, keep_open: int, display: Display) -> None:
         super().__init__(logs, keep_open, display)
         self.given: Counter[str] = Counter()
-        self._blows: Iterator[Blow] = iter(())
+        self._faults: Iterator[Fault] = iter(())
         self._links: Mapping[str, Link] = {}
         self._mends: list[tuple[float, Callable[[], None]]] = []
         self._roll: Iterator[None] | None = None
@@ -135,13 +135,13 @@ class Storm(Supervisor):
 
     def begin(
         self,
-        blows: Iterator[Blow],
+        faults: Iterator[Fault],
         links: Mapping[str, Link],
         store: Store,
         roll: Callable[[], Iterator[None]],
     ) -> None:
         """Strike from now on, whenever everything is looked at."""
-        self._blows, self._links, self._store, self._new_roll = blows, links, store, roll
+        self._faults, self._links, self._store, self._new_roll = faults, links, store, roll
         self._wait_for_next()
 
     def start(self, *services: Service) -> list[Process]:
@@ -167,7 +167,7 @@ class Storm(Supervisor):
         self._mends = [(at, mend) for at, mend in self._mends if at > now]
         if self._roll is not None and not is_over:
             self._go_on_rolling(self._roll)
-        if self._next is not None and not is_over and now >= self._due and self._strike(self._next):
+        if self._next is not None and not is_over and now >= self._due and self._inject(self._next):
             self._display.say(f"chaos: {self._next}")
             if self._next.kind != "roll":
                 self.given[str(self._next)] += 1
@@ -182,27 +182,27 @@ class Storm(Supervisor):
             self._display.say("chaos: the new version is everywhere")
 
     def _wait_for_next(self) -> None:
-        self._next = next(self._blows, None)
+        self._next = next(self._faults, None)
         self._due = time.monotonic() + (self._next.pause if self._next else 0.0)
 
-    def _strike(self, blow: Blow) -> bool:
+    def _inject(self, fault: Fault) -> bool:
         """False where it has to wait until the program is there to be killed, or the last roll is over."""
-        match blow.kind:
+        match fault.kind:
             case "kill":
-                return self._kill(blow.target)
+                return self._kill(fault.target)
             case "roll":
                 if self._roll is not None:
                     return False
                 self._roll = self._new_roll()
                 return True
             case "cut":
-                self._links[blow.target].cut()
+                self._links[fault.target].cut()
             case "slow":
-                self._links[blow.target].slow(_DELAY_SECONDS)
+                self._links[fault.target].slow(_DELAY_SECONDS)
             case _:
                 self._store.fill()
-        mend = self._store.empty if blow.kind == "fill" else self._links[blow.target].mend
-        self._mends.append((time.monotonic() + blow.lasts, mend))
+        mend = self._store.empty if fault.kind == "fill" else self._links[fault.target].mend
+        self._mends.append((time.monotonic() + fault.lasts, mend))
         return True
 
     def _kill(self, name: str) -> bool:
@@ -233,9 +233,9 @@ def fast_clock(folder: Path) -> dict[str, str]:
 
 
 def run_batch(
-    folder: Folder, options: ExperimentOptions, blows: Iterator[Blow], console: Console
+    folder: Folder, options: ExperimentOptions, faults: Iterator[Fault], console: Console
 ) -> dict[str, Any]:
-    """Run an experiment under blows; what was done to it, and what became of its labels."""
+    """Run an experiment under faults; what was done to it, and what became of its labels."""
     with contextlib.ExitStack() as parts:
         held = parts.enter_context(folder.held())
         display = parts.enter_context(Display(console))
@@ -248,11 +248,11 @@ def run_batch(
         store = parts.enter_context(Store(folder.path / "s3"))
         servers = Site.of(folder, {name: 10_000 + ports[name] for name in ports})
         site = FastSite.of(folder, ports)
-        storm = parts.enter_context(Storm(folder.logs, held, display))
+        injector = parts.enter_context(FaultInjector(folder.logs, held, display))
         for server in (servers.postgres, servers.redis, servers.s3):
-            storm.start(server.service())
-        storm.start(replace(site.set_up(), folder=versions.current))
-        storm.start(
+            injector.start(server.service())
+        injector.start(replace(site.set_up(), folder=versions.current))
+        injector.start(
             *(_web(site, name, port, versions) for name, port in zip(ROLLED, behind["site"], strict=False)),
             replace(site.chores(), folder=versions.current),
             *site.render_workers(1),
@@ -260,21 +260,21 @@ def run_batch(
         for missing, has in (("a small disk", store.is_small), ("a fast clock", fast_clock(folder.path))):
             if not has:
                 display.say(f"chaos: without {missing}")
-        fillable = (blow for blow in blows if store.is_small or blow.kind != "fill")
+        fillable = (fault for fault in faults if store.is_small or fault.kind != "fill")
         migrating = replace(site.set_up(), max_failures=_MAX_FAILURES, environment=_impatient(site))
 
         def new_roll() -> Iterator[None]:
             def set_up(version: Path) -> Process:
-                return storm.process(replace(migrating, folder=version))
+                return injector.process(replace(migrating, folder=version))
 
-            return roll(versions, storm.processes, set_up, ROLLED)
+            return roll(versions, injector.processes, set_up, ROLLED)
 
-        storm.begin(fillable, links, store, new_roll)
-        audit = Experiment(site, options).run(storm, display)
+        injector.begin(fillable, links, store, new_roll)
+        audit = Experiment(site, options).run(injector, display)
         new_labels = versions.new_labels(servers.postgres.url)
     console.print(audit.table())
     return {
-        "blows": dict(storm.given),
+        "blows": dict(injector.given),
         "clock": FAST_SECONDS if fast_clock(folder.path) else 0,
         "new_labels": new_labels,
         "holds": audit.holds,
@@ -305,16 +305,16 @@ def _impatient(site: Site) -> dict[str, str]:
 
 def report(results: Sequence[Mapping[str, Any]]) -> str:
     """What was done, to how many labels, and what came of it."""
-    blows: Counter[str] = Counter()
+    injected: Counter[str] = Counter()
     for result in results:
-        blows.update(result["blows"])
+        injected.update(result["blows"])
     kills = kills_of(results)
     total = {name: sum(result[name] for result in results) for name in ("asked", "acknowledged", "late")}
     faults = {name: sum(result[name] for result in results) for name in FAULTS}
     return "\n".join(
         [
-            f"{len(results)} batches, {kills} kills, {sum(blows.values()) - kills} other blows",
-            ", ".join(f"{blow} {count}" for blow, count in sorted(blows.items())),
+            f"{len(results)} batches, {kills} kills, {sum(injected.values()) - kills} other faults",
+            ", ".join(f"{fault} {count}" for fault, count in sorted(injected.items())),
             ", ".join(f"{name} {count}" for name, count in (total | faults).items()),
         ]
     )
@@ -323,7 +323,7 @@ def report(results: Sequence[Mapping[str, Any]]) -> str:
 def kills_of(results: Sequence[Mapping[str, Any]]) -> int:
     """How many programs were killed."""
     return sum(
-        count for result in results for blow, count in result["blows"].items() if blow.startswith("kill ")
+        count for result in results for fault, count in result["blows"].items() if fault.startswith("kill ")
     )
 
 
@@ -334,7 +334,7 @@ def main() -> int:
     )
     parser.add_argument("--kills", type=int, default=1000, help="in all, those of earlier calls among them")
     parser.add_argument("--blows", type=int, default=60, help="in each batch")
-    parser.add_argument("--every", type=float, default=2.0, help="mean seconds between two blows")
+    parser.add_argument("--every", type=float, default=2.0, help="mean seconds between two faults")
     parser.add_argument("--seed", type=int, default=1, help="of the first batch, for calls beside each other")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--dir", type=Path, default=Path("state/chaos"), help="the stack's folder")
@@ -346,8 +346,8 @@ def main() -> int:
         with contextlib.chdir(given.dir):
             while not given.show and kills_of(results) < given.kills:
                 seed = max([given.seed - 1, *(result["seed"] for result in results)]) + 1
-                blows = drawn_blows(seed, given.blows, given.every)
-                result = {"seed": seed, **run_batch(Folder(Path("stack")), EXPERIMENT, blows, console)}
+                faults = drawn_faults(seed, given.blows, given.every)
+                result = {"seed": seed, **run_batch(Folder(Path("stack")), EXPERIMENT, faults, console)}
                 append(given.results, result)
                 results.append(result)
                 if not result["holds"]:

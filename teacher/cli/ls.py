@@ -42,7 +42,7 @@ class RunSummary:
     seconds_left: float | None = None
 
 
-def summarise(folder: Path) -> RunSummary:
+def summarize(folder: Path) -> RunSummary:
     """Look at the folder of a run.
 
     Raises:
@@ -148,7 +148,7 @@ def main(arguments: Sequence[str]) -> int:
         runs, damaged = [], []
         for folder in folders:
             try:
-                runs.append(summarise(folder))
+                runs.append(summarize(folder))
             except TeacherError as error:
                 if (folder / CONFIG_NAME).exists():  # no longer where the run has just come to nothing
                     damaged.append(str(error))

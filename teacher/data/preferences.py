@@ -68,7 +68,7 @@ def bootstrap_weights(ids: NDArray[np.uint64], members: int) -> NDArray[np.float
 
     A weight of 0 (probability 1/e) holds the preference out of that member for good. Since nothing but the
     UUID and the member's index decides, neither a later fit nor another process turns a held-out preference
-    into a training one. The hash is the finaliser of SplitMix64 (Steele, Lea, Flood 2014).
+    into a training one. The hash is the finalizer of SplitMix64 (Steele, Lea, Flood 2014).
 
     Args:
         ids: ``(n, 2)``, the upper and lower halves of the UUIDs.

@@ -26,7 +26,7 @@ _BLURRED = 4  # numbers of a type within a standard deviation below which hardly
 
 
 class Reader(Protocol):
-    """Turns steps into what a network's ``standardise`` takes.
+    """Turns steps into what a network's ``standardize`` takes.
 
     Attributes:
         doubt: what keeps a predictor from telling the steps of the last answers apart, in words; or empty.

@@ -77,7 +77,7 @@ class Fitter:
         self._optimizer = FlatOptimizer(self._parameters)
         by_default = PENALTIES.get(config.regularisation, network.strength)
         strength = by_default if config.strength is None else config.strength
-        self._regulariser = Regularizer(config, strength, self._parameters)
+        self._regularizer = Regularizer(config, strength, self._parameters)
         self._add_gradient: Callable[[PairBatch], None] = (
             partial(add_gradient_by_hand, network, noise=config.label_noise)
             if isinstance(network, RewardEnsemble) and network.dropout == 0
@@ -117,14 +117,14 @@ class Fitter:
             self._parameters.gradient.zero_()
             for batch in self.minibatches(pairs, rows):
                 self._add_gradient(batch)
-            self._regulariser.apply(self._learning_rate, len(pairs))
+            self._regularizer.apply(self._learning_rate, len(pairs))
             self._optimizer.step(self._learning_rate)
             if progress is not None:
                 progress(made)
         self._network.eval()
         if self._config.adapt and batches:
             evaluation = self.evaluate(pairs)
-            self._regulariser.adapt(evaluation.training, evaluation.validation)
+            self._regularizer.adapt(evaluation.training, evaluation.validation)
         return before + len(batches)
 
     def minibatches(self, pairs: Pairs, rows: Tensor) -> Sequence[PairBatch]:
@@ -254,14 +254,14 @@ class Fitter:
         """Moments and step counts of the optimizer, one entry per parameter, and strengths that adapt."""
         state: dict[str, Any] = {"optimizer": self._optimizer.state_dict()}
         if self._config.adapt:
-            state["regulariser"] = self._regulariser.state_dict()
+            state["regulariser"] = self._regularizer.state_dict()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Read back :meth:`state_dict`; arrays will do for tensors."""
         self._optimizer.load_state_dict(state["optimizer"])
         if self._config.adapt:
-            self._regulariser.load_state_dict(state["regulariser"])
+            self._regularizer.load_state_dict(state["regulariser"])
 
 
 def _keep_freed_memory() -> None:

@@ -116,7 +116,7 @@ class ImageEnsemble(ModuleEnsemble):
     """``members`` convolutional networks, their parameters side by side.
 
     They are evaluated one after the other: as one network of grouped convolutions they would take twice the
-    time on a CPU. In training each normalises by its own minibatch.
+    time on a CPU. In training each normalizes by its own minibatch.
 
     Args:
         shape: of an image, ``(channels, height, width)``.
@@ -143,7 +143,7 @@ class ImageEnsemble(ModuleEnsemble):
         seen = [channels, *(-(-side // self.averaged) for side in sides)]
         super().__init__(lambda: _network(seen, config), config.members, generator, len(shape))
 
-    def standardise(self, features: Tensor) -> Tensor:
+    def standardize(self, features: Tensor) -> Tensor:
         """Bytes ``(*batch, channels, height, width)``; large images are averaged down by a whole factor."""
         if self.averaged == 1:
             return features

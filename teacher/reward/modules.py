@@ -69,7 +69,7 @@ class ModuleEnsemble(RewardNetwork):
 
     @abstractmethod
     def numbers(self, inputs: Tensor) -> Tensor:
-        """What a module is given, of rows of what :meth:`standardise` made."""
+        """What a module is given, of rows of what :meth:`standardize` made."""
 
     def train(self, mode: bool = True) -> Self:
         """Turn on what modules do only in training, such as dropout; ``False`` turns it off."""
@@ -117,7 +117,7 @@ class ModuleEnsemble(RewardNetwork):
 class OwnEnsemble(ModuleEnsemble):
     """Networks that a user's function makes, of images (bytes, given as 0 to 1) or of vectors.
 
-    Parameters that ask for no gradient stay as they are. Vectors are standardised with the statistics of the
+    Parameters that ask for no gradient stay as they are. Vectors are standardized with the statistics of the
     first preferences, because nothing is known of the layers that could take up a change.
 
     Args:
@@ -160,7 +160,7 @@ class OwnEnsemble(ModuleEnsemble):
         """See :class:`ModuleEnsemble`."""
         return inputs.float().div_(255) if self._reads_images else inputs
 
-    def standardise(self, features: Tensor) -> Tensor:
+    def standardize(self, features: Tensor) -> Tensor:
         """Vectors in deviations from their mean; images as they are."""
         return features if self._reads_images else (features - self.input_mean) / self.input_std
 

@@ -21,7 +21,7 @@ _SMALLEST_SQUARE = 1e-2  # of a feature in deviations, below which its logarithm
 class RewardNetwork(nn.Module, ABC):
     """What fitting and predicting need of an ensemble; every parameter's first dimension goes by member.
 
-    Inputs are what :meth:`standardise` makes of features, so that this is done once for many uses.
+    Inputs are what :meth:`standardize` makes of features, so that this is done once for many uses.
 
     Attributes:
         LEARNING_RATE: of its fits, where none is wanted in particular.
@@ -32,7 +32,7 @@ class RewardNetwork(nn.Module, ABC):
     strength = 3.0
 
     @abstractmethod
-    def standardise(self, features: Tensor) -> Tensor:
+    def standardize(self, features: Tensor) -> Tensor:
         """Features of any batch as the network reads them."""
 
     @abstractmethod
@@ -71,7 +71,7 @@ class RewardNetwork(nn.Module, ABC):
 class RewardEnsemble(RewardNetwork):
     """``members`` MLPs (input -> hidden -> hidden -> 1, leaky ReLU), evaluated together.
 
-    Inputs are standardised with statistics that are part of the network, and limited to ten standard
+    Inputs are standardized with statistics that are part of the network, and limited to ten standard
     deviations, so that a feature that hardly varied in training cannot shout. With ``even`` they are read
     twice more, limited likewise: as the square of that, and as the logarithm of the square of the feature as
     it is. Distances and efforts are nearly sums of squares, so few answers tell them from whatever went along
@@ -87,7 +87,7 @@ class RewardEnsemble(RewardNetwork):
         even: whether squares and logarithms are read.
 
     Attributes:
-        size: of what :meth:`standardise` makes of the features of a step.
+        size: of what :meth:`standardize` makes of the features of a step.
     """
 
     input_mean: Tensor
@@ -119,13 +119,13 @@ class RewardEnsemble(RewardNetwork):
         self.register_buffer("input_mean", torch.zeros(inputs))
         self.register_buffer("input_std", torch.ones(inputs))
 
-    def standardise(self, features: Tensor) -> Tensor:
+    def standardize(self, features: Tensor) -> Tensor:
         """``(*batch, inputs)`` to ``(*batch, size)``, all limited to ten."""
-        standardised = (features - self.input_mean) / self.input_std
+        standardized = (features - self.input_mean) / self.input_std
         if self._even:
             logarithms = torch.log((features / self.input_std).square() + _SMALLEST_SQUARE)
-            standardised = torch.cat([standardised, standardised.square(), logarithms], dim=-1)
-        return standardised.clamp_(-_INPUT_LIMIT, _INPUT_LIMIT)
+            standardized = torch.cat([standardized, standardized.square(), logarithms], dim=-1)
+        return standardized.clamp_(-_INPUT_LIMIT, _INPUT_LIMIT)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Raw reward of each step by each member.
@@ -188,7 +188,7 @@ class RewardEnsemble(RewardNetwork):
     def adapt(self, features: Iterable[Tensor]) -> None:
         """Standardise inputs with the statistics of these features."""
         mean, std = mean_and_std(features)
-        self.restandardise(mean, torch.where(std > SMALLEST_STD, std, 1.0))
+        self.restandardize(mean, torch.where(std > SMALLEST_STD, std, 1.0))
 
     @torch.no_grad()
     def recenter(self, moved: Tensor) -> None:
@@ -198,7 +198,7 @@ class RewardEnsemble(RewardNetwork):
         self.input_mean.copy_(self.input_mean.double() - moved)
 
     @torch.no_grad()
-    def restandardise(self, mean: Tensor, std: Tensor) -> None:
+    def restandardize(self, mean: Tensor, std: Tensor) -> None:
         """Standardise inputs with new statistics and compute the same function as before.
 
         The first layer takes up the change of coordinates, so what was learned stays learned (up to the limit

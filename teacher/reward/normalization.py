@@ -12,7 +12,7 @@ _SMALLEST_STD = 1e-6
 
 
 class RewardNormalizer:
-    """Averages members, each normalised, and scales the result; that is what preferences leave open.
+    """Averages members, each normalized, and scales the result; that is what preferences leave open.
 
     By ``preferences`` (Christiano et al. 2017, section 2.2.3) each member has mean 0 and deviation 1 over the
     steps that labels are about, and the reward mean 0 and deviation ``reward_std``. ``running`` sets mean and
@@ -37,7 +37,7 @@ class RewardNormalizer:
         std, mean = torch.std_mean(outputs.flatten(1), dim=1, correction=0)
         self._mean, self._std = mean, std.clamp(min=_SMALLEST_STD)
         if self._steps == 0:
-            self._scale = self._scale_for(float(self._normalised(outputs).mean(dim=0).std(correction=0)))
+            self._scale = self._scale_for(float(self._normalized(outputs).mean(dim=0).std(correction=0)))
 
     def follow(self, outputs: Tensor) -> None:
         """Count the steps of a rollout, ``(members, ...)`` raw rewards, among those it was used for."""
@@ -59,15 +59,15 @@ class RewardNormalizer:
 
     def of_members(self, outputs: Tensor) -> Tensor:
         """The same of each member, ``(members, *batch)``: what the reward is the mean of, bonus left out."""
-        return (self._normalised(outputs) - self._center) * self._scale
+        return (self._normalized(outputs) - self._center) * self._scale
 
     def _combined(self, outputs: Tensor) -> Tensor:
-        normalised = self._normalised(outputs)
-        mean = normalised.mean(dim=0)
+        normalized = self._normalized(outputs)
+        mean = normalized.mean(dim=0)
         bonus = self._config.uncertainty_bonus
-        return mean if bonus == 0 or mean.numel() == 0 else mean + bonus * normalised.std(dim=0)
+        return mean if bonus == 0 or mean.numel() == 0 else mean + bonus * normalized.std(dim=0)
 
-    def _normalised(self, outputs: Tensor) -> Tensor:
+    def _normalized(self, outputs: Tensor) -> Tensor:
         per_member = (-1, *[1] * (outputs.ndim - 1))
         return (outputs - self._mean.view(per_member)) / self._std.view(per_member)
 

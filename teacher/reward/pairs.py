@@ -36,28 +36,28 @@ class Pairs:
         self.length = dataset.segment_length
         self._chunk = max(1, BYTES_AT_ONCE // (2 * self.length * read.bytes_per_step))
         self._kept = read(dataset.steps()).to(device) if len(self) <= self._chunk else None
-        self._standardise: Standardise | None = None
+        self._standardize: Standardise | None = None
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def standardise(self, standardise: Standardise) -> None:
+    def standardize(self, standardize: Standardise) -> None:
         """Make inputs of the network of features in this way from now on."""
-        self._standardise = standardise
+        self._standardize = standardize
         if self._kept is not None:  # once for the whole fit
-            self._kept = standardise(self._kept)
+            self._kept = standardize(self._kept)
 
     def inputs(self, rows: Tensor, steps: slice = slice(None)) -> Tensor:
         """What the network reads of some steps of the pairs in some rows, ``(*rows.shape, 2, steps, ...)``.
 
-        Before :meth:`standardise`, features.
+        Before :meth:`standardize`, features.
         """
         if self._kept is not None:
             kept = self._kept[:, :, steps]
             return kept.index_select(0, rows.flatten()).view(*rows.shape, *kept.shape[1:])
         features = self._read(self._dataset.steps(rows.cpu().numpy()))
         features = features[(*[slice(None)] * (rows.ndim + 1), steps)].to(self._device)
-        return features if self._standardise is None else self._standardise(features)
+        return features if self._standardize is None else self._standardize(features)
 
     def chunks(self) -> Iterator[Tensor]:
         """What the network reads of all pairs in parts that fit into memory, ``(rows, 2, length, ...)``."""

@@ -1,4 +1,4 @@
-"""The reward predictor: an ensemble fitted to preferences, its outputs normalised and averaged."""
+"""The reward predictor: an ensemble fitted to preferences, its outputs normalized and averaged."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -83,7 +83,7 @@ class RewardPredictor:
             self.features = "plain"
         self._full_size = False
         self._begin()
-        self._normalise = RewardNormalizer(config, self._device)
+        self._normalize = RewardNormalizer(config, self._device)
 
     def _begin(self) -> None:
         """An untrained network, and what fits it."""
@@ -167,7 +167,7 @@ class RewardPredictor:
         start = chosen if is_asked_for else self._untrained(self.features)
         self._network, self._fitter, self._generator = start._network, start._fitter, start._generator
         self._read = start._read
-        self._normalise = start._normalise  # what was followed before was judged by another network
+        self._normalize = start._normalize  # what was followed before was judged by another network
         if not is_asked_for:
             report = self._fit(dataset, effort, _counting_from(made, progress))
         return replace(report, settled=is_even)
@@ -192,7 +192,7 @@ class RewardPredictor:
             self._network.load_state_dict(before["network"])
             self._read.load_state_dict(before.get(_CENTER, {}))
             return FitReport(updates, diverged=True, doubt=self._read.doubt)
-        self._normalise.fit(evaluation.outputs)
+        self._normalize.fit(evaluation.outputs)
         report = report_of(updates, evaluation, pairs, self.config.label_noise)
         return replace(report, diverged=not sound, doubt=self._read.doubt)
 
@@ -230,7 +230,7 @@ class RewardPredictor:
         next_observations: NDArray[Any] | None = None,
         terminated: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.float64]:
-        """Predicted reward of each step: members normalised, averaged, scaled; one batch.
+        """Predicted reward of each step: members normalized, averaged, scaled; one batch.
 
         Args:
             observations: ``(*batch, *observation_shape)``, raw, before the step.
@@ -260,14 +260,14 @@ class RewardPredictor:
 
     @property
     def follows(self) -> bool:
-        """Whether :meth:`follow` counts: rewards are normalised by the steps they are used for."""
+        """Whether :meth:`follow` counts: rewards are normalized by the steps they are used for."""
         return self.config.normalisation == "running"
 
     @torch.no_grad()
     def follow(self, steps: Steps) -> None:
-        """Take note of the steps of a rollout that is about to get rewards, where these are normalised so."""
+        """Take note of the steps of a rollout that is about to get rewards, where these are normalized so."""
         if self.follows:
-            self._normalise.follow(self._outputs(self._read(steps)))
+            self._normalize.follow(self._outputs(self._read(steps)))
 
     def segment_returns(self, segments: Sequence[Segment]) -> NDArray[np.float64]:
         """Sum of the predicted rewards of each segment: ``(len(segments),)``.
@@ -280,13 +280,13 @@ class RewardPredictor:
         """
         if not segments:
             return np.empty(0)
-        rewards = self._normalise(self._segment_outputs(segments)).cpu().numpy()
+        rewards = self._normalize(self._segment_outputs(segments)).cpu().numpy()
         returns: NDArray[np.float64] = rewards.astype(np.float64).sum(axis=1)
         return returns
 
     @torch.no_grad()
     def member_returns(self, segments: Sequence[Segment]) -> NDArray[np.float64]:
-        """What each member thinks of each segment: its return, discounted and not normalised.
+        """What each member thinks of each segment: its return, discounted and not normalized.
 
         The difference of a pair's returns is the logit of the member's preference.
 
@@ -308,14 +308,14 @@ class RewardPredictor:
     @torch.no_grad()
     def member_rewards(self, steps: Steps) -> NDArray[np.float64]:
         """What each member says of the steps, on the scale of :meth:`rewards`: ``(members, *batch)``."""
-        outputs = self._normalise.of_members(self._outputs(self._read(steps)))
+        outputs = self._normalize.of_members(self._outputs(self._read(steps)))
         return np.asarray(outputs.cpu().numpy(), np.float64)
 
     @torch.no_grad()
     def preference_logits(self, dataset: PreferenceDataset) -> NDArray[np.float64]:
         """By how much each member prefers the first segment of each pair: ``(members, len(dataset))``.
 
-        It is the difference of their returns, discounted and not normalised.
+        It is the difference of their returns, discounted and not normalized.
 
         Raises:
             DataError: the dataset is of another environment's spaces.
@@ -343,21 +343,21 @@ class RewardPredictor:
 
     @torch.no_grad()
     def _rewards(self, features: Tensor) -> NDArray[np.float64]:
-        return np.asarray(self._normalise(self._outputs(features)).cpu().numpy(), np.float64)
+        return np.asarray(self._normalize(self._outputs(features)).cpu().numpy(), np.float64)
 
     def _outputs(self, features: Tensor) -> Tensor:
         """``(members, *batch)`` raw rewards."""
-        outputs: Tensor = self._network(self._network.standardise(features.to(self._device)))
+        outputs: Tensor = self._network(self._network.standardize(features.to(self._device)))
         return outputs
 
     def _pairs(self, dataset: PreferenceDataset) -> Pairs:
-        """The dataset as tensors; inputs are standardised anew with its statistics."""
+        """The dataset as tensors; inputs are standardized anew with its statistics."""
         moved = self._read.center_on(dataset)
         if moved is not None:
             self._network.recenter(moved.to(self._device))
         pairs = Pairs(dataset, self._read, self.config.members, self._device)
         self._network.adapt(pairs.chunks())
-        pairs.standardise(self._network.standardise)
+        pairs.standardize(self._network.standardize)
         return pairs
 
     def state_dict(self) -> dict[str, Any]:
@@ -367,7 +367,7 @@ class RewardPredictor:
             "features": self.features,
             _FULL_SIZE: self._full_size,
             "generator": self._generator.get_state(),
-            **self._normalise.state_dict(),
+            **self._normalize.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -392,7 +392,7 @@ class RewardPredictor:
             self._network.load_state_dict(network)
             self._fitter.load_state_dict(state["fitter"])
             self._generator.set_state(torch.as_tensor(state["generator"]))
-            self._normalise.load_state_dict(state)
+            self._normalize.load_state_dict(state)
         except (RuntimeError, KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
             self.features, self._full_size, self._network, self._fitter = before
             self._generator.set_state(generator)

@@ -39,13 +39,13 @@ class ShapedEnsemble(RewardNetwork):
         with torch.no_grad():
             self.potential.biases[-1].zero_()  # logits leave it out, and so nothing moves it from there
 
-    def standardise(self, features: Tensor) -> Tensor:
+    def standardize(self, features: Tensor) -> Tensor:
         """What the reward, the potential before and that after read, and whether the episode has ended."""
         return torch.cat(
             [
-                self.reward.standardise(features),
-                self.potential.standardise(features[..., self._state]),
-                self.potential.standardise(features[..., self._next_state]),
+                self.reward.standardize(features),
+                self.potential.standardize(features[..., self._state]),
+                self.potential.standardize(features[..., self._next_state]),
                 features[..., -1:],
             ],
             dim=-1,
@@ -54,7 +54,7 @@ class ShapedEnsemble(RewardNetwork):
     def adapt(self, features: Iterable[Tensor]) -> None:
         """See :meth:`RewardNetwork.adapt`; the states after steps are taken to be as those before."""
         self.reward.adapt(features)
-        self.potential.restandardise(self.reward.input_mean[self._state], self.reward.input_std[self._state])
+        self.potential.restandardize(self.reward.input_mean[self._state], self.reward.input_std[self._state])
 
     def recenter(self, moved: Tensor) -> None:
         """See :meth:`RewardNetwork.recenter`."""

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from teacher.clips.encode import Frame, encode
 from teacher.data.segments import Segment
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import StorageError
 from teacher.extras import require_extra
-from teacher.files import atomic_write
+from teacher.files import saved
 from teacher.reward.correlation import rank_correlation
 from teacher.reward.predictor import RewardPredictor
 
@@ -125,11 +124,8 @@ def draw_rewards(path: str | Path, trace: RewardTrace, frames: Sequence[Frame], 
     )  # fmt: skip
     figure.text(0.08, 1 - 0.26 / (strip + 3.0), title, fontsize=12, color=_INK, weight="bold", va="center")
     figure.text(0.08, 1 - 0.48 / (strip + 3.0), trace.summary(), fontsize=9, color=_INK, va="center")
-    try:
-        with atomic_write(path) as file:
-            figure.savefig(file, format="png")
-    except OSError as error:
-        raise StorageError(f"cannot write the picture {path}: {error.strerror}") from error
+    with saved(path, f"the picture {path}") as file:
+        figure.savefig(file, format="png")
 
 
 def film_rewards(path: str | Path, trace: RewardTrace, frames: Iterable[Frame]) -> None:

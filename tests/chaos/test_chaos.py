@@ -26,10 +26,10 @@ from benchmarks.chaos import (
     FAULTS,
     LINKS,
     PROGRAMS,
-    Blow,
+    Fault,
+    FaultInjector,
     Store,
-    Storm,
-    drawn_blows,
+    drawn_faults,
     fast_clock,
     kills_of,
     report,
@@ -60,20 +60,20 @@ def test_no_label_is_lost_where_each_program_dies_and_each_link_breaks(
     folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    kills = [Blow("kill", name, 1.5) for name in PROGRAMS]
-    cuts = [Blow("cut", name, 0.5, 1.5) for name in LINKS]
-    others = [Blow("slow", "postgres", 0.2, 2.0), Blow("fill", "s3", 0.2, 2.0)]
-    blows = [blow for pair in zip(kills, [*cuts, *others], strict=False) for blow in pair] + kills[6:]
-    blows.insert(0, Blow("roll", "site", 1.0))
+    kills = [Fault("kill", name, 1.5) for name in PROGRAMS]
+    cuts = [Fault("cut", name, 0.5, 1.5) for name in LINKS]
+    others = [Fault("slow", "postgres", 0.2, 2.0), Fault("fill", "s3", 0.2, 2.0)]
+    faults = [fault for pair in zip(kills, [*cuts, *others], strict=False) for fault in pair] + kills[6:]
+    faults.insert(0, Fault("roll", "site", 1.0))
     console = Console(record=True, highlight=False, width=120)
-    result = run_batch(folder, SMALL, iter(blows), console)
+    result = run_batch(folder, SMALL, iter(faults), console)
     said = console.export_text()
     logs = "\n".join(f"{log.name}: {log.read_text()[-1500:]}" for log in sorted(folder.logs.glob("*.log")))
     assert [fault for fault in FAULTS if result[fault]] == [], f"faults: {said}{logs}"
     assert result["holds"], said + logs
     assert (result["asked"], result["reached"], result["unanswered"]) == (40, 40, 0)
     assert 0 <= result["stored"] - result["acknowledged"] <= 3, "the killed labelers' last answers"
-    given = {str(blow): 1 for blow in blows}
+    given = {str(fault): 1 for fault in faults}
     if "fill s3" not in result["blows"]:  # only root has a disk to fill
         del given["fill s3"]
     assert result["blows"] == given
@@ -87,11 +87,11 @@ def test_no_label_is_lost_where_each_program_dies_and_each_link_breaks(
 
 
 def test_blows_are_drawn_from_the_seed() -> None:
-    once, again, other = (list(drawn_blows(seed, 400, every=2.0)) for seed in (1, 1, 2))
+    once, again, other = (list(drawn_faults(seed, 400, every=2.0)) for seed in (1, 1, 2))
     assert once == again != other
-    assert {blow.target for blow in once if blow.kind == "kill"} == set(PROGRAMS)
-    assert {blow.kind for blow in once} == {"kill", "cut", "slow", "fill", "roll"}
-    assert sum(blow.pause for blow in once) / 400 == pytest.approx(2.0, rel=0.2)
+    assert {fault.target for fault in once if fault.kind == "kill"} == set(PROGRAMS)
+    assert {fault.kind for fault in once} == {"kill", "cut", "slow", "fill", "roll"}
+    assert sum(fault.pause for fault in once) / 400 == pytest.approx(2.0, rel=0.2)
 
 
 @pytest.fixture
@@ -257,12 +257,12 @@ def test_a_program_that_is_killed_whenever_it_is_back_is_started_again_after_a_m
     with (
         (tmp_path / "held").open("w") as held,
         Display(Console(file=said, width=200)) as display,
-        Storm(tmp_path, held.fileno(), display) as storm,
+        FaultInjector(tmp_path, held.fileno(), display) as injector,
     ):
-        [process] = storm.start(Service(name="sleeper", command=lambda: ["sleep", "600"]))
+        [process] = injector.start(Service(name="sleeper", command=lambda: ["sleep", "600"]))
         for restarts in range(stack.process.MAX_FAILURES + 1):
-            assert storm._kill("sleeper")
+            assert injector._kill("sleeper")
             while process.restarts == restarts or process.state is not State.READY:
-                storm.look()
+                injector.look()
     pauses = re.findall(r"it is started again in (\S+) s", said.getvalue())
     assert pauses == ["0.001", *["0.002"] * stack.process.MAX_FAILURES]

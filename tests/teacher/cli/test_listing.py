@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from teacher.cli.ls import summarise
+from teacher.cli.ls import summarize
 from teacher.settings.config import TeachConfig, load_config, save_config
 from teacher.teach import main
 from teacher.training.builder import open_run
@@ -42,7 +42,7 @@ def test_runs_are_listed_with_how_far_they_came(runs: Path, capsys: pytest.Captu
     assert said[0].split() == ["run", "rewards", "steps", "labels", "return", "saved", "state"]
     rows = {line.split()[0].rpartition("/")[2]: line.split() for line in said[1:]}
     assert list(rows) == ["new", "done", "stopped"]
-    done = summarise(runs / "Pendulum-v1" / "done")
+    done = summarize(runs / "Pendulum-v1" / "done")
     assert done.steps >= 256
     assert done.last_return is not None
     assert -2000 < done.last_return < -500  # 200 steps of hardly any skill
@@ -60,8 +60,8 @@ def test_a_run_that_is_held_is_running_and_can_still_begin(runs: Path) -> None:
     folder = runs / "Pendulum-v1" / "stopped"
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert summarise(folder).state == "running"
-    assert summarise(folder).state == "stopped"
+        assert summarize(folder).state == "running"
+    assert summarize(folder).state == "stopped"
     with open_run(folder):
         pass
 
@@ -71,7 +71,7 @@ def test_of_a_run_that_trains_the_step_it_has_now_is_listed(
 ) -> None:
     folder = runs / "Pendulum-v1" / "stopped"
     ProgressFile(folder).write(1_234_000, 7200.0)
-    assert summarise(folder).steps == 0
+    assert summarize(folder).steps == 0
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert main(["ls", str(runs)]) == 0

@@ -236,8 +236,8 @@ def test_large_images_are_averaged_down_to_about_the_papers_size(
     if factor == 2:  # those at the edge are made of fewer
         enlarged[..., rows - rows % 2 :, :] = pictures[..., -1:, :].repeat_interleave(2, -1)[..., :columns]
         enlarged[..., columns - columns % 2 :] = pictures[..., -1:].repeat_interleave(2, -2)[..., :rows, :]
-    assert torch.equal(large.standardise(enlarged), pictures)
-    assert torch.equal(large(large.standardise(enlarged)), small(pictures))
+    assert torch.equal(large.standardize(enlarged), pictures)
+    assert torch.equal(large(large.standardize(enlarged)), small(pictures))
 
 
 def test_a_predictor_from_before_large_images_were_averaged_goes_on_exactly(

@@ -63,7 +63,7 @@ def test_it_is_given_images_as_numbers_from_0_to_1() -> None:
 
     ensemble = OwnEnsemble(lambda _: Mean(), (3, 4, 5), 2, torch.Generator())
     images = torch.full((7, 2, 3, 4, 5), 51, dtype=torch.uint8)
-    assert torch.allclose(ensemble(ensemble.standardise(images)), torch.full((2, 7, 2), 0.2))
+    assert torch.allclose(ensemble(ensemble.standardize(images)), torch.full((2, 7, 2), 0.2))
 
 
 def test_members_begin_differently_and_alike_for_one_seed() -> None:

@@ -74,10 +74,10 @@ def test_logits_are_the_difference_of_weighted_sums_of_rewards_of_each_members_o
 
 def test_new_input_statistics_do_not_change_the_function(ensemble: RewardEnsemble) -> None:
     inputs = features(20)
-    before = ensemble(ensemble.standardise(inputs))
+    before = ensemble(ensemble.standardize(inputs))
     for mean, std in [(0.3, 2.0), (-1.0, 0.5)]:
-        ensemble.restandardise(inputs.mean(0) + mean, inputs.std(0) * std)
-        torch.testing.assert_close(ensemble(ensemble.standardise(inputs)), before)
+        ensemble.restandardize(inputs.mean(0) + mean, inputs.std(0) * std)
+        torch.testing.assert_close(ensemble(ensemble.standardize(inputs)), before)
 
 
 def test_an_untrained_network_sees_as_much_of_what_varies_far_from_0(ensemble: RewardEnsemble) -> None:
@@ -86,8 +86,8 @@ def test_an_untrained_network_sees_as_much_of_what_varies_far_from_0(ensemble: R
     offset = torch.tensor([1e6, 0.0, -1e6, 0.0, 0.0], dtype=torch.float64)
     near.adapt([steps + offset.clamp(-100, 100)])
     far.adapt([steps + offset])
-    expected = near(near.standardise(steps + offset.clamp(-100, 100)))
-    torch.testing.assert_close(far(far.standardise(steps + offset)), expected, rtol=1e-3, atol=1e-3)
+    expected = near(near.standardize(steps + offset.clamp(-100, 100)))
+    torch.testing.assert_close(far(far.standardize(steps + offset)), expected, rtol=1e-3, atol=1e-3)
 
 
 def test_statistics_of_parts_are_those_of_the_whole(ensemble: RewardEnsemble) -> None:
@@ -107,12 +107,12 @@ def even() -> RewardEnsemble:
 
 
 def test_squares_and_logarithms_are_read_beside_the_features(even: RewardEnsemble) -> None:
-    even.restandardise(torch.full((5,), 1.0), torch.full((5,), 2.0))
-    read = even.standardise(torch.tensor([1.0, 3.0, -3.0, 0.0, 1e30], dtype=torch.float64))
-    standardised = [0.0, 1.0, -2.0, -0.5, 10.0]
+    even.restandardize(torch.full((5,), 1.0), torch.full((5,), 2.0))
+    read = even.standardize(torch.tensor([1.0, 3.0, -3.0, 0.0, 1e30], dtype=torch.float64))
+    standardized = [0.0, 1.0, -2.0, -0.5, 10.0]
     squares = [0.0, 1.0, 4.0, 0.25, 10.0]
     logarithms = [math.log(size**2 + 0.01) for size in (0.5, 1.5, 1.5, 0.0)] + [10.0]
-    expected = torch.tensor([*standardised, *squares, *logarithms], dtype=torch.float64)
+    expected = torch.tensor([*standardized, *squares, *logarithms], dtype=torch.float64)
     torch.testing.assert_close(read, expected)
     assert len(read) == even.size
 
@@ -120,10 +120,10 @@ def test_squares_and_logarithms_are_read_beside_the_features(even: RewardEnsembl
 def test_new_statistics_do_not_change_a_function_of_squares_either(even: RewardEnsemble) -> None:
     inputs = features(20)
     even.weights[0].data[:, 10:] = 0  # of the logarithms
-    before = even(even.standardise(inputs))
+    before = even(even.standardize(inputs))
     for mean, std in [(0.3, 2.0), (-0.2, 1.5)]:
-        even.restandardise(inputs.mean(0) + mean, inputs.std(0) * std)
-        torch.testing.assert_close(even(even.standardise(inputs)), before)
+        even.restandardize(inputs.mean(0) + mean, inputs.std(0) * std)
+        torch.testing.assert_close(even(even.standardize(inputs)), before)
 
 
 def test_new_statistics_hardly_change_a_function_of_logarithms_of_what_is_not_nearly_0(
@@ -131,14 +131,14 @@ def test_new_statistics_hardly_change_a_function_of_logarithms_of_what_is_not_ne
 ) -> None:
     inputs = features(20).sign() * features(20, seed=1).abs().clamp(1, 2)
     even.weights[0].data[:, :10] = 0
-    before = even(even.standardise(inputs))
+    before = even(even.standardize(inputs))
     for mean, std in [(0.5, 1.4), (0.0, 0.8)]:
-        even.restandardise(torch.full((5,), mean), torch.full((5,), std))
-        torch.testing.assert_close(even(even.standardise(inputs)), before, rtol=0, atol=5e-3)
+        even.restandardize(torch.full((5,), mean), torch.full((5,), std))
+        torch.testing.assert_close(even(even.standardize(inputs)), before, rtol=0, atol=5e-3)
 
 
 def test_inputs_are_limited_to_ten_standard_deviations(ensemble: RewardEnsemble) -> None:
-    ensemble.restandardise(torch.full((5,), 2.0), torch.full((5,), 0.1))
+    ensemble.restandardize(torch.full((5,), 2.0), torch.full((5,), 0.1))
     at_limit, beyond = torch.full((5,), 3.0), torch.full((5,), 1e6)
-    torch.testing.assert_close(ensemble.standardise(beyond), ensemble.standardise(at_limit))
-    assert not torch.allclose(ensemble.standardise(at_limit), ensemble.standardise(torch.full((5,), 2.9)))
+    torch.testing.assert_close(ensemble.standardize(beyond), ensemble.standardize(at_limit))
+    assert not torch.allclose(ensemble.standardize(at_limit), ensemble.standardize(torch.full((5,), 2.9)))

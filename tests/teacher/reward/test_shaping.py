@@ -41,17 +41,17 @@ def features(*shape: int) -> Tensor:
 
 def expected_rewards(network: ShapedEnsemble, steps: Tensor) -> Tensor:
     before, after = (
-        network.potential(network.potential.standardise(states))
+        network.potential(network.potential.standardize(states))
         for states in (steps[..., :3], steps[..., 5:8])
     )
-    plain: Tensor = network.reward(network.reward.standardise(steps))
+    plain: Tensor = network.reward(network.reward.standardize(steps))
     shaped: Tensor = plain + 0.9 * after * (1 - steps[..., -1]) - before
     return shaped
 
 
 def test_the_reward_is_shaped_by_the_discounted_gain_in_potential(network: ShapedEnsemble) -> None:
     steps = features(*STEPS)
-    rewards = network(network.standardise(steps))
+    rewards = network(network.standardize(steps))
     assert rewards.shape == (3, *STEPS)
     torch.testing.assert_close(rewards, expected_rewards(network, steps))
 
@@ -59,7 +59,7 @@ def test_the_reward_is_shaped_by_the_discounted_gain_in_potential(network: Shape
 def test_logits_are_differences_of_its_returns(network: ShapedEnsemble) -> None:
     steps, weights = features(3, *STEPS), torch.rand(6, dtype=torch.float64)
     returns = torch.stack([expected_rewards(network, steps[member])[member] for member in range(3)]) @ weights
-    logits = network.logits(network.standardise(steps), weights)
+    logits = network.logits(network.standardize(steps), weights)
     torch.testing.assert_close(logits, returns[..., 0] - returns[..., 1])
 
 
@@ -67,9 +67,9 @@ def test_new_statistics_do_not_change_the_function(network: ShapedEnsemble) -> N
     steps = features(*STEPS).clamp(-3, 3)  # within the limit of squares
     for part in (network.reward, network.potential):  # but for logarithms, which only nearly keep it
         part.weights[0].data[:, 2 * len(part.input_mean) :] = 0
-    before = network(network.standardise(steps))
+    before = network(network.standardize(steps))
     network.adapt([3 * steps + 1])
-    torch.testing.assert_close(network(network.standardise(steps)), before)
+    torch.testing.assert_close(network(network.standardize(steps)), before)
     assert not (network.potential.input_mean == 0).any()
 
 
@@ -78,9 +78,9 @@ def test_without_discount_returns_keep_the_potential_of_both_ends_only(network: 
     steps = features(7)
     steps[:, -1] = 0
     steps[:-1, 5:8] = steps[1:, :3]
-    shaped = network(network.standardise(steps)).sum(dim=-1)
-    plain = network.reward(network.reward.standardise(steps)).sum(dim=-1)
-    ends = network.potential(network.potential.standardise(torch.stack([steps[0, :3], steps[-1, 5:8]])))
+    shaped = network(network.standardize(steps)).sum(dim=-1)
+    plain = network.reward(network.reward.standardize(steps)).sum(dim=-1)
+    ends = network.potential(network.potential.standardize(torch.stack([steps[0, :3], steps[-1, 5:8]])))
     torch.testing.assert_close(shaped - plain, ends[:, 1] - ends[:, 0])
 
 
