@@ -1,10 +1,11 @@
 """From a recipe to a clip: play the episode again, check it, draw it."""
 
 import base64
+import contextlib
 import hashlib
 import io
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -183,20 +184,28 @@ class ReplayRenderer:
 
 
 def render(job: ClipJob) -> None:
-    """Show a shot as an mp4 at ``job.path``, in this process.
+    """Encode a clip as an mp4 at ``job.path``, in this process.
 
     Raises:
         ReplayMismatchError: the replay differs from what was recorded.
         RenderError: the environment cannot be drawn, or the clip cannot be encoded or written.
     """
-    if job.shot.frames is not None:
-        encode(captured(job.shot.frames), job.path, job.fps, job.size)
+    with contextlib.closing(frames_of(job.shot, job.size)) as frames:
+        encode(frames, job.path, job.fps, job.size)
+
+
+def frames_of(shot: ClipSpec, size: int = CLIP_SIZE) -> Generator[Frame, None, None]:
+    """Yield a picture after each step of a shot: captured ones, else those of a replay.
+
+    Raises:
+        ReplayMismatchError: the replay differs from what was recorded.
+        RenderError: the environment cannot be drawn, or a captured picture is damaged.
+    """
+    if shot.frames is not None:
+        yield from captured(shot.frames)
         return
-    stage = ReplayRenderer(job.shot.recipe.env_id, job.shot.recipe.kwargs, job.size)
-    try:
-        encode(stage.frames(job.shot), job.path, job.fps, job.size)
-    finally:
-        stage.close()
+    with contextlib.closing(ReplayRenderer(shot.recipe.env_id, shot.recipe.kwargs, size)) as stage:
+        yield from stage.frames(shot)
 
 
 def captured(frames: Iterable[bytes]) -> Iterator[Frame]:

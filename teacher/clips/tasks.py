@@ -31,9 +31,9 @@ from celery.signals import celeryd_init
 from teacher.clips import ClipJob, ClipRenderer, ClipSpec
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.transform import FLATTEN, KWARG, SHIPPED
-from teacher.errors import ConfigError, DataError, StorageError, TeacherError
+from teacher.errors import ConfigError, DataError, TeacherError
 from teacher.settings.variables import REDIS_VARIABLE, read_redis_url
-from teacher.storage import Storage, open_storage
+from teacher.storage import Storage, open_storage, put_verified
 
 QUEUE = "render"
 TASK = "teacher.render_clip"
@@ -124,12 +124,7 @@ def _render(request: Mapping[str, Any]) -> int:
         store = _store(request["storage"])
         if size := store.size(job.key):
             return size
-        path = _renderer().submit(job).result()
-        store.put(job.key, path)
-        expected, stored = path.stat().st_size, store.size(job.key)
-    if stored != expected:
-        raise StorageError(f"the store holds {stored} bytes of {job.key}, expected {expected}")
-    return expected
+        return put_verified(store, job.key, _renderer().submit(job).result())
 
 
 def _remove_older_folders(new: Path) -> None:

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
+from itertools import islice
 from pathlib import Path
 from uuid import uuid4
 
@@ -242,7 +243,7 @@ class HumanCollector:
     def _post_points(self) -> None:
         while True:
             with self._lock:
-                points = [self._points[index] for index in range(min(len(self._points), _MAX_POINTS))]
+                points = list(islice(self._points, _MAX_POINTS))
                 waiting_for = self._waiting_for
             if not points and waiting_for == self._told_waiting_for:
                 return

@@ -123,9 +123,9 @@ def _open_renderer(site: Site, storage: Storage, parts: contextlib.ExitStack) ->
     redis_url = read_redis_url()
     if not redis_url or not site.has_bucket:
         return renderer
-    from teacher.clips.queue import RenderQueue, WorkersStore  # noqa: PLC0415 (it brings Celery)
+    from teacher.clips.queue import RenderQueue  # noqa: PLC0415 (it brings Celery)
 
-    queue = RenderQueue(redis_url, WorkersStore(storage, site.storage), renderer)
+    queue = RenderQueue(redis_url, storage, site.storage, renderer)
     return parts.enter_context(contextlib.closing(queue))
 
 
