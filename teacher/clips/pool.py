@@ -180,7 +180,7 @@ class _Process:
     def ask(self, job: ClipJob, timeout: float) -> dict[str, str]:
         """One request and its answer; :class:`RenderError` where none comes, and the process is spent."""
         name, path = job.path.name, str(job.path.absolute())
-        request = {"shot": job.shot.to_dict(), "path": path, "fps": job.fps, "size": job.size}
+        request = {"shot": job.spec.to_dict(), "path": path, "fps": job.fps, "size": job.size}
         try:
             if not self._is_ready:
                 self._receive(START_SECONDS, "starting a rendering process")

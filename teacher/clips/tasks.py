@@ -101,8 +101,8 @@ def _check_settings(**_: Any) -> None:
 
 def clip_request(job: ClipJob, storage_url: str) -> dict[str, Any]:
     """A job as JSON values; ``storage_url`` is where ``job.key`` lies."""
-    shot = job.shot.to_dict()
-    return {"shot": shot, "fps": job.fps, "size": job.size, "key": job.key, "storage": storage_url}
+    spec = job.spec.to_dict()
+    return {"shot": spec, "fps": job.fps, "size": job.size, "key": job.key, "storage": storage_url}
 
 
 @app.task(name=TASK, shared=False)
@@ -143,18 +143,18 @@ def _remove_older_folders(new: Path) -> None:
 def _checked(request: Mapping[str, Any], path: Path) -> ClipJob:
     """The job in a message. Raises :class:`DataError` for what this worker should not do."""
     try:
-        shot = ClipSpec.from_dict(request["shot"])
+        spec = ClipSpec.from_dict(request["shot"])
         fps, size, key = int(request["fps"]), int(request["size"]), str(request["key"])
         storage = str(request["storage"])
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"not a request for a clip: {error!r}") from error
-    frames = len(shot.recipe.actions) - shot.start
+    frames = len(spec.recipe.actions) - spec.start
     if frames > _MAX_FRAMES or not 1 <= fps <= _MAX_FPS or not 2 <= size <= _MAX_SIZE:
         raise DataError(
             f"expected at most {_MAX_FRAMES} frames, {_MAX_FPS} a second and {_MAX_SIZE} pixels, "
             f"got {frames}, {fps} and {size}"
         )
-    for name, module in _imported(shot.recipe):
+    for name, module in _imported(spec.recipe):
         if module not in _allowed_modules():
             raise DataError(
                 f"{name} would import {module}, which TEACHER_RENDER_MODULES of this render worker does not "
@@ -165,7 +165,7 @@ def _checked(request: Mapping[str, Any], path: Path) -> ClipJob:
         raise DataError(
             f"expected clips for {own}, the TEACHER_STORAGE of this render worker, got {storage!r}"
         )
-    return ClipJob(shot, path, fps, key, size)
+    return ClipJob(spec, path, fps, key, size)
 
 
 def _imported(recipe: EpisodeRecipe) -> Iterator[tuple[str, str]]:

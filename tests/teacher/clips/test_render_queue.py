@@ -361,9 +361,9 @@ def test_what_neither_a_worker_nor_the_trainer_can_make_is_given_up(scene: Scene
     with pytest.raises(RenderError, match="the robot fell apart"):
         scene.makes(scene.job(trouble="fail", at=9))
     job = scene.job()
-    different = replace(job.shot, digests=("0" * 16,) * len(job.shot.digests or ()))
+    different = replace(job.spec, digests=("0" * 16,) * len(job.spec.digests or ()))
     with pytest.raises(ReplayMismatchError, match="differs from the recorded"):
-        scene.makes(replace(job, shot=different))
+        scene.makes(replace(job, spec=different))
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 240.0, pause: float = 0.05) -> None:
