@@ -1,4 +1,4 @@
-"""Where clips lie so that the site can show them: a folder, or a bucket that speaks S3."""
+"""Store clips where the site can show them: in a folder, or in a bucket that speaks S3."""
 
 import contextlib
 import os
@@ -32,7 +32,7 @@ class Storage(Protocol):
         """
 
     def size(self, key: str) -> int | None:
-        """Bytes stored under ``key``, or None where there is nothing.
+        """Return the bytes stored under ``key``, or None where there is nothing.
 
         Raises:
             StorageError: the key is malformed, or the store cannot be read.
@@ -60,7 +60,7 @@ def put_verified(storage: Storage, key: str, path: Path) -> int:
 
 
 def open_storage(url: str) -> Storage:
-    """The storage behind ``s3://bucket/prefix`` or a folder's path.
+    """Open the storage behind ``s3://bucket/prefix`` or a folder's path.
 
     S3 is set up by the environment: ``S3_ENDPOINT_URL`` (Amazon's where it is not set),
     ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY`` and ``AWS_DEFAULT_REGION``. Nothing is contacted or
@@ -175,7 +175,7 @@ class S3Storage:
 
 
 def _checked(key: str) -> str:
-    """Relative, without dots at the beginning of a part: it can lead nowhere but below the root."""
+    """Return a key that can lead nowhere but below the root: relative, no part beginning with a dot."""
     if not _KEY.fullmatch(key):
         raise StorageError(f"expected a key such as hopper/1b4e28ba/first.mp4, got {key!r}")
     return key

@@ -37,7 +37,7 @@ class ClipRenderer:
     """
 
     def __init__(self, workers: int | None = None, timeout: float = 120.0) -> None:
-        """``workers``: how many processes, by default one for every two processors."""
+        """Start no process yet; ``workers`` is their number, by default one for every two processors."""
         count = workers or max(1, (os.cpu_count() or 1) // 2)
         self._closed = False
         self._lock = threading.Lock()  # no job is queued once the queue was emptied for good
@@ -118,7 +118,7 @@ class _Worker:
         self._process: _Process | None = None
 
     def render(self, job: ClipJob) -> None:
-        """Raises :class:`RenderError` and :class:`ReplayMismatchError`."""
+        """Render one clip. Raises :class:`RenderError` and :class:`ReplayMismatchError`."""
         process = self._running()
         try:
             answer = process.ask(job, self._timeout)
@@ -156,7 +156,7 @@ class _Worker:
 
 
 class _Process:
-    """The operating system's side of a worker: a process group, a socket, and what it last said."""
+    """The operating system's side of a worker: a process group, a pipe, and its standard error."""
 
     def __init__(self) -> None:
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed in release
@@ -178,7 +178,7 @@ class _Process:
         self._is_ready = False
 
     def ask(self, job: ClipJob, timeout: float) -> dict[str, str]:
-        """One request and its answer; :class:`RenderError` where none comes, and the process is spent."""
+        """Request a clip; raises :class:`RenderError` where no answer comes, and the process is spent."""
         name, path = job.path.name, str(job.path.absolute())
         request = {"shot": job.spec.to_dict(), "path": path, "fps": job.fps, "size": job.size}
         try:

@@ -90,7 +90,7 @@ class RenderQueue:
         return clip.future
 
     def close(self) -> None:
-        """Ask for no more; what is on its way is cancelled, though workers may still finish it."""
+        """Request no more clips, and cancel those on their way, though workers may still finish them."""
         with self._lock:
             self._closed = True
         self._wake.set()

@@ -55,7 +55,7 @@ class QuietRedisBackend(RedisBackend):
 
 
 def celery_app(redis_url: str | None, **settings: Any) -> Celery:
-    """The Celery application of both sides; ``settings`` are further ones of Celery."""
+    """Make the Celery application of both sides; ``settings`` are further ones of Celery."""
     app = Celery("teacher.render_tasks", fixups=[])  # Django is none of a worker's business
     app.conf.update(
         broker_url=redis_url,
@@ -100,7 +100,7 @@ def _check_settings(**_: Any) -> None:
 
 
 def clip_request(job: ClipJob, storage_url: str) -> dict[str, Any]:
-    """A job as JSON values; ``storage_url`` is where ``job.key`` lies."""
+    """Return a job as JSON values; ``storage_url`` is where ``job.key`` lies."""
     spec = job.spec.to_dict()
     return {"shot": spec, "fps": job.fps, "size": job.size, "key": job.key, "storage": storage_url}
 
@@ -141,7 +141,7 @@ def _remove_older_folders(new: Path) -> None:
 
 
 def _checked(request: Mapping[str, Any], path: Path) -> ClipJob:
-    """The job in a message. Raises :class:`DataError` for what this worker should not do."""
+    """Read the job in a message. Raises :class:`DataError` for what this worker should not do."""
     try:
         spec = ClipSpec.from_dict(request["shot"])
         fps, size, key = int(request["fps"]), int(request["size"]), str(request["key"])
@@ -169,7 +169,7 @@ def _checked(request: Mapping[str, Any], path: Path) -> ClipJob:
 
 
 def _imported(recipe: EpisodeRecipe) -> Iterator[tuple[str, str]]:
-    """What in a recipe names a module to be imported, and the module."""
+    """Yield what in a recipe names a module to be imported, and the module."""
     if ":" in recipe.env_id:
         yield recipe.env_id, recipe.env_id.rpartition(":")[0]
     transform = recipe.kwargs.get(KWARG)
@@ -192,5 +192,5 @@ def _store(url: str) -> Storage:
 
 @cache
 def _renderer() -> ClipRenderer:
-    """One rendering process for each process of the worker's pool; it dies with it, however that ends."""
+    """Return the one rendering process of this process of the worker's pool, which dies with it."""
     return ClipRenderer(workers=1, timeout=_RENDER_SECONDS)

@@ -191,12 +191,12 @@ class FeedbackClient:
         )
 
     def decisions(self, experiment: str, after: int, limit: int = _PAGE) -> Feed:
-        """The feed items with a number above ``after``, oldest first, at most ``limit``."""
+        """Read the feed items with a number above ``after``, oldest first, at most ``limit``."""
         path = _path(experiment, f"decisions?after={after}&limit={limit}")
         return self._call(lambda data: convert(data, Feed), "GET", path)
 
     def statuses(self, experiment: str) -> dict[UUID, str]:
-        """Status of each comparison the site knows (open, answered, cancelled); reads the whole list."""
+        """Read the status of each comparison the site knows: open, answered or cancelled."""
         statuses: dict[UUID, str] = {}
         after = 0
         while True:
@@ -218,7 +218,7 @@ class FeedbackClient:
         return self._call(lambda data: int(data["stored"]), "POST", _path(experiment, "points"), body)
 
     def add_episode(self, experiment: str, step: int, key: str) -> None:
-        """Show labelers the film of a whole episode that is in the media store.
+        """Show labelers the video of a whole episode that is in the media store.
 
         Raises:
             SiteRefusedError: status 422 where the site cannot read it.
@@ -278,7 +278,7 @@ class FeedbackClient:
 
 
 def _read_statuses(data: Mapping[str, Any]) -> list[tuple[int, UUID, str]]:
-    """Number, UUID and status of each comparison on a page of the list."""
+    """Read number, UUID and status of each comparison on a page of the list."""
     return [(int(item["id"]), UUID(item["uuid"]), str(item["status"])) for item in data["items"]]
 
 
@@ -288,7 +288,7 @@ def _path(experiment: str, rest: str | None = None) -> str:
 
 
 def _detail(response: requests.Response) -> str:
-    """What an RFC 9457 problem says, in one line; the bare status where the body is something else."""
+    """Return an RFC 9457 problem in one line; the bare status where the body is something else."""
     status = f"{response.status_code} {response.reason}"
     try:
         problem = response.json()
@@ -300,7 +300,7 @@ def _detail(response: requests.Response) -> str:
 
 
 def _reason(error: requests.RequestException) -> str:
-    """The innermost cause: "[Errno 111] Connection refused" instead of a chain of wrapped exceptions."""
+    """Return the innermost cause, such as "[Errno 111] Connection refused", of wrapped exceptions."""
     if isinstance(error, requests.Timeout):
         return "timed out"
     cause: BaseException = error

@@ -58,7 +58,7 @@ class PublishTarget:
     value: Value = true_return
 
     def key(self, comparison: Comparison, side: str) -> str:
-        """The name of one clip in the store."""
+        """Return the name of one clip in the store."""
         return f"{self.settings.name}/{comparison.uuid}/{side}.mp4"
 
 
@@ -97,7 +97,7 @@ class Publisher:
         folder.mkdir(parents=True)
 
     def __len__(self) -> int:
-        """Comparisons on their way."""
+        """Return how many comparisons are on their way."""
         return len(self._unchecked) + len(self._waiting) + len(self._rendering) + len(self._uploaded)
 
     def add(self, comparisons: Iterable[Comparison]) -> None:
@@ -185,7 +185,7 @@ class Publisher:
             raise error
 
     def _refused(self, error: SiteRefusedError, batch: Iterable[Comparison]) -> NoReturn:
-        """Where the site cannot read clips, look after them and try again, but not for ever."""
+        """Check clips that the site cannot read, and try again, but not for ever."""
         if error.status != _UNPROCESSABLE:
             raise error
         self._refusals_in_a_row += 1
