@@ -13,7 +13,7 @@ import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, get_args
 
 from teacher import interrupts
 from teacher.cli.help_text import ENVIRONMENTS, HELP, SECTIONS
@@ -40,7 +40,7 @@ COMMANDS: Mapping[str, str] = {
 
 
 def build_parser() -> OneLineParser:
-    """One option per field of :class:`TeachConfig` and its parts, ``--preset`` and ``--resume``."""
+    """Make a parser with an option for each field of :class:`TeachConfig` and its parts."""
     parser = OneLineParser(
         prog="teach",
         usage="teach -p {human,synth,rl} -e ENV -n NAME [options]",
@@ -51,7 +51,8 @@ def build_parser() -> OneLineParser:
         add_help=False,
         all_settings="--help-all",
     )
-    parser.add_argument("-h", "--help", action=_ShortHelp, nargs=0, help="how to begin")
+    # Not "help", which prints all options.
+    parser.add_argument("-h", "--help", action="version", version=HELP, help="how to begin")
     parser.add_argument("--help-all", action="help", help="print this")
     parser.add_argument(
         "--resume", metavar="RUN", help="go on with the run in this directory, with -t or -l for longer"
@@ -73,14 +74,6 @@ def build_parser() -> OneLineParser:
     for name, kind in PARTS.items():
         add_options(parser.add_argument_group(name, kind.__doc__), kind, prefix=f"{name}.")
     return parser
-
-
-class _ShortHelp(argparse.Action):
-    """Print how to begin, and end."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        print(HELP, end="")
-        parser.exit()
 
 
 def parse_arguments(arguments: Sequence[str]) -> RunSettings:
@@ -116,7 +109,7 @@ def read_arguments(arguments: Sequence[str]) -> RunSettings:
 
 
 def _resumed(run_dir: Path, given: Mapping[str, Any], *, reopen: bool) -> RunSettings:
-    """The settings of an earlier run, which may be given more steps and labels."""
+    """Return the settings of an earlier run, which may be given more steps and labels."""
     others = [f"--{name}" for name in given if name not in GROWING]
     if others:
         raise ConfigError(
