@@ -10,10 +10,11 @@ from uuid import UUID, uuid4
 from django.contrib.auth.models import User
 from django.db.models.functions import Now
 
-from human_feedback_site.feedback.labeling import side_of
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Labeler, Lease, Outcome
-from human_feedback_site.feedback.services import accounts, answers, claims, experiments, settling
-from human_feedback_site.feedback.services.leases import LeaseGrant, LeaseRequest
+from human_feedback_site.feedback.queue import claims
+from human_feedback_site.feedback.queue.leases import LeaseGrant, LeaseRequest
+from human_feedback_site.feedback.selectors.labeling import side_of
+from human_feedback_site.feedback.services import accounts, answers, experiments, settling
 
 
 def begin(owner: User, pairs: int, labelers: int) -> tuple[Experiment, list[Comparison], list[Labeler]]:

@@ -16,7 +16,6 @@ from django.db.models import Count
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.models import (
     Comparison,
     Decision,
@@ -28,10 +27,11 @@ from human_feedback_site.feedback.models import (
     Participation,
     Undo,
 )
+from human_feedback_site.feedback.queue.claims import claim_of
+from human_feedback_site.feedback.queue.leases import live
+from human_feedback_site.feedback.selectors.experiments import decisions_after
 from human_feedback_site.feedback.services.answers import Answer, record_answer
-from human_feedback_site.feedback.services.claims import claim_of
 from human_feedback_site.feedback.services.experiments import set_overlap
-from human_feedback_site.feedback.services.leases import live
 from human_feedback_site.feedback.services.revisions import Revision, revise_answer
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def test_the_feed_waits_for_a_transaction_that_is_still_open(
         overtaking = start(quick.answer, quick_lease)
         with pytest.raises(TimeoutError):
             overtaking.result(timeout=0.5)
-        seen = start(selectors.decisions_after, trainer.experiment, 0, 1000).result()
+        seen = start(decisions_after, trainer.experiment, 0, 1000).result()
         assert (seen.last_seq, list(seen.items)) == (0, [])
     assert overtaking.result()["status"] == "counted"
     items = trainer.decisions()["items"]

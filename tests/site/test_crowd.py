@@ -29,11 +29,12 @@ from human_feedback_site.feedback.models import (
     Outcome,
     Participation,
 )
-from human_feedback_site.feedback.services import claims, leases, quality
-from human_feedback_site.feedback.services.checks import REPEAT_AFTER, check_pair, falls_due
-from human_feedback_site.feedback.services.claims import Participant, participant
-from human_feedback_site.feedback.services.leases import live
-from human_feedback_site.feedback.services.sql import rows, uuid_of
+from human_feedback_site.feedback.queue import claims, leases
+from human_feedback_site.feedback.queue.checks import REPEAT_AFTER, check_pair, falls_due
+from human_feedback_site.feedback.queue.claims import Participant, participant
+from human_feedback_site.feedback.queue.leases import live
+from human_feedback_site.feedback.queue.sql import rows, uuid_of
+from human_feedback_site.feedback.services import quality
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer

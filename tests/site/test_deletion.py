@@ -19,9 +19,10 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from human_feedback_site.feedback import media, models
+from human_feedback_site.feedback import models
 from human_feedback_site.feedback.errors import MediaStoreError
-from human_feedback_site.feedback.media import FolderMedia, media_store
+from human_feedback_site.feedback.media import store as media
+from human_feedback_site.feedback.media.store import FolderMedia, media_store
 from human_feedback_site.feedback.services import chores, consent, deletion, invites
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from human_feedback_site.feedback.management.commands import import_labels
-from human_feedback_site.feedback.media import FolderMedia, media_store
+from human_feedback_site.feedback.media.store import FolderMedia, media_store
 from human_feedback_site.feedback.models import (
     Comparison,
     Decision,
@@ -32,8 +32,8 @@ from human_feedback_site.feedback.models import (
 from human_feedback_site.feedback.services import moderation, quality
 from human_feedback_site.feedback.services.clip_store import clips_named
 from human_feedback_site.feedback.services.experiments import set_overlap
-from human_feedback_site.feedback.table_files import write_csv, write_parquet
-from human_feedback_site.feedback.tables import TABLES
+from human_feedback_site.feedback.tables.columns import TABLES
+from human_feedback_site.feedback.tables.files import write_csv, write_parquet
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer

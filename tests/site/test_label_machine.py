@@ -29,7 +29,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from human_feedback_site.feedback.aggregation import majority, total, vote
 from human_feedback_site.feedback.errors import ConflictError
 from human_feedback_site.feedback.models import (
     Comparison,
@@ -43,8 +42,9 @@ from human_feedback_site.feedback.models import (
     Outcome,
     Participation,
 )
+from human_feedback_site.feedback.quality.aggregation import majority, total, vote
+from human_feedback_site.feedback.queue.leases import live
 from human_feedback_site.feedback.services import chores, experiments, moderation, parts, quality, settling
-from human_feedback_site.feedback.services.leases import live
 from human_feedback_site.feedback.services.revisions import Revision, revise_answer
 from tests.site import people_at_work as work
 

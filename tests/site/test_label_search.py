@@ -16,8 +16,8 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from human_feedback_site.feedback.models import Comparison, Decision, Label, Lease, Outcome, Participation
+from human_feedback_site.feedback.queue.leases import live, unanswered
 from human_feedback_site.feedback.services import experiments, moderation, quality, settling
-from human_feedback_site.feedback.services.leases import live, unanswered
 from tests.site import label_model as model
 from tests.site import people_at_work as work
 from tests.site.label_model import LABELERS, PAIRS, Pair, Step, World

@@ -15,8 +15,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from human_feedback_site.environment import POSTGRESQL_OPTIONS
-from human_feedback_site.feedback.browse import Filters, Matching
 from human_feedback_site.feedback.models import Comparison, Labeler, Lease, Participation
+from human_feedback_site.feedback.selectors.browse import Filters, Matching
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer

@@ -10,7 +10,6 @@ import pytest
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from human_feedback_site.feedback import crowd, labeling, monitoring
 from human_feedback_site.feedback.models import (
     Comparison,
     Experiment,
@@ -19,6 +18,7 @@ from human_feedback_site.feedback.models import (
     Lease,
     Outcome,
 )
+from human_feedback_site.feedback.selectors import crowd, labeling, monitoring
 from human_feedback_site.feedback.services import quality
 from tests.site.test_waiting_labels import decided, labels_of, own
 

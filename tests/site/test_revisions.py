@@ -10,7 +10,7 @@ import pytest
 
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Undo
-from human_feedback_site.feedback.services.leases import live
+from human_feedback_site.feedback.queue.leases import live
 from human_feedback_site.feedback.services.revisions import Revision, revise_answer
 
 if TYPE_CHECKING:

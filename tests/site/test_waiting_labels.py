@@ -16,8 +16,8 @@ from human_feedback_site.feedback.models import (
     Lease,
     Participation,
 )
+from human_feedback_site.feedback.queue.leases import live
 from human_feedback_site.feedback.services import answers, chores, experiments, moderation, quality, settling
-from human_feedback_site.feedback.services.leases import live
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer

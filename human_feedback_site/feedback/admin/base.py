@@ -12,7 +12,7 @@ from django.forms import ModelForm as _ModelForm
 from django.forms import MultipleHiddenInput, Textarea, TextInput, model_to_dict
 from django.http import HttpRequest
 
-from human_feedback_site.feedback import browse
+from human_feedback_site.feedback.selectors import browse
 
 if TYPE_CHECKING:  # they are generic for type checkers alone
     _ModelAdmin: TypeAlias = admin.ModelAdmin[Any]

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from human_feedback_site.feedback import models
 from human_feedback_site.feedback.admin.base import Audited, DeletedOnlyUnused, ModelAdmin, ReadOnly
-from human_feedback_site.feedback.selectors import notice_for
+from human_feedback_site.feedback.selectors.experiments import notice_for
 from human_feedback_site.feedback.services import accounts, moderation, quality
 
 

@@ -13,13 +13,15 @@ from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from human_feedback_site.feedback import labeling, selectors
 from human_feedback_site.feedback.api import serializers as s
 from human_feedback_site.feedback.api.schema import endpoint
 from human_feedback_site.feedback.api.views import LabelerView, user_of, valid
-from human_feedback_site.feedback.media import media_store
-from human_feedback_site.feedback.services import accounts, answers, claims, leases, settling
-from human_feedback_site.feedback.services.places import Offer
+from human_feedback_site.feedback.media.store import media_store
+from human_feedback_site.feedback.queue import claims, leases
+from human_feedback_site.feedback.queue.places import Offer
+from human_feedback_site.feedback.selectors import labeling
+from human_feedback_site.feedback.selectors.experiments import answers_given
+from human_feedback_site.feedback.services import accounts, answers, settling
 
 
 def _lease(offer: Offer) -> dict[str, Any]:
@@ -116,7 +118,7 @@ class UndoView(LabelerView):
         answer = {
             "uuid": undo.uuid,
             "lease": None if lease is None else _lease(Offer.of(lease)),
-            "answered": selectors.answers_given(labeler, undo.label.comparison.experiment),
+            "answered": answers_given(labeler, undo.label.comparison.experiment),
         }
         return Response(s.UndoSerializer(answer).data, status=201 if created else 200)
 

@@ -7,9 +7,9 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from human_feedback_site.feedback import monitoring
 from human_feedback_site.feedback.models import Participation
 from human_feedback_site.feedback.pages.views import managed, signed_in
+from human_feedback_site.feedback.selectors import monitoring
 from human_feedback_site.feedback.services import moderation, quality
 
 

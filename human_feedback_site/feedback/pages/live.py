@@ -10,11 +10,12 @@ from django.utils.functional import Promise
 from django.utils.translation import get_language
 from django.utils.translation import gettext_lazy as _
 
-from human_feedback_site.feedback import monitoring, selectors
-from human_feedback_site.feedback.agreement import Rate
-from human_feedback_site.feedback.crowd import LabelerQuality
 from human_feedback_site.feedback.models import Experiment
 from human_feedback_site.feedback.pages.chart import Chart, line_chart
+from human_feedback_site.feedback.quality.agreement import Rate
+from human_feedback_site.feedback.selectors import monitoring
+from human_feedback_site.feedback.selectors.crowd import LabelerQuality
+from human_feedback_site.feedback.selectors.experiments import Point
 
 # In the order in which they are shown; the first that has points is drawn large.
 CURVE_TITLES: Mapping[str, str | Promise] = {
@@ -219,6 +220,6 @@ def _share(rate: Rate, note: str) -> Share:
     return Share(NONE, "") if rate.value is None else Share(f"{rate.value:.0%}", note)
 
 
-def _curves(points: Mapping[str, Sequence[selectors.Point]], tags: Sequence[str]) -> Sequence[Curve]:
+def _curves(points: Mapping[str, Sequence[Point]], tags: Sequence[str]) -> Sequence[Curve]:
     charts = {tag: line_chart([(point["step"], point["value"]) for point in points[tag]]) for tag in tags}
     return [Curve(tag, str(_TITLES.get(tag, tag)), chart) for tag, chart in charts.items() if chart]

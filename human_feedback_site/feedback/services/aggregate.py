@@ -8,7 +8,6 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F
 
-from human_feedback_site.feedback.aggregation import Verdict, dawid_skene
 from human_feedback_site.feedback.models import (
     Comparison,
     Experiment,
@@ -17,7 +16,9 @@ from human_feedback_site.feedback.models import (
     SequenceCounter,
     verdict_of,
 )
-from human_feedback_site.feedback.selectors import with_decisions
+from human_feedback_site.feedback.quality.aggregation import Verdict, dawid_skene
+from human_feedback_site.feedback.queue.leases import lock, standing
+from human_feedback_site.feedback.selectors.experiments import with_decisions
 from human_feedback_site.feedback.services.decisions import (
     COUNTED_FIELDS,
     announce_all,
@@ -25,7 +26,6 @@ from human_feedback_site.feedback.services.decisions import (
     count_anew,
     labels_of,
 )
-from human_feedback_site.feedback.services.leases import lock, standing
 
 VOTES = 50_000  # the newest; older decisions stay as they are
 ITERATIONS = 40

@@ -13,7 +13,6 @@ from uuid import UUID
 from django.db import IntegrityError, transaction
 from django.utils.translation import gettext as _
 
-from human_feedback_site.feedback.aggregation import Triple
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError
 from human_feedback_site.feedback.models import (
     Comparison,
@@ -25,13 +24,14 @@ from human_feedback_site.feedback.models import (
     Undo,
     verdict_of,
 )
+from human_feedback_site.feedback.quality.aggregation import Triple
+from human_feedback_site.feedback.queue.claims import Claim
+from human_feedback_site.feedback.queue.leases import grant_again, live
+from human_feedback_site.feedback.queue.sql import key, rows, run
 from human_feedback_site.feedback.services import parts
 from human_feedback_site.feedback.services.accounts import participation_of
-from human_feedback_site.feedback.services.claims import Claim
 from human_feedback_site.feedback.services.decisions import announce, score_of, verdict_on
-from human_feedback_site.feedback.services.leases import grant_again, live
 from human_feedback_site.feedback.services.settling import fill
-from human_feedback_site.feedback.services.sql import key, rows, run
 
 
 @dataclass(frozen=True)

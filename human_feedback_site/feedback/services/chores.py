@@ -18,12 +18,12 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from human_feedback_site.feedback.errors import MediaStoreError
-from human_feedback_site.feedback.media import media_store
+from human_feedback_site.feedback.media.store import media_store
 from human_feedback_site.feedback.models import Comparison, Experiment, Lease, Undo
+from human_feedback_site.feedback.queue.leases import lock
 from human_feedback_site.feedback.services import aggregate, deletion, limits, settling
 from human_feedback_site.feedback.services.clip_store import delete_clips, refuse_another_store
 from human_feedback_site.feedback.services.experiments import trainer_away
-from human_feedback_site.feedback.services.leases import lock
 
 WORK_SECONDS = 20.0
 _LEASES_AT_ONCE = 500

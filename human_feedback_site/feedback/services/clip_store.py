@@ -8,9 +8,9 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from human_feedback_site.feedback.errors import ClipsElsewhereError
-from human_feedback_site.feedback.media import media_store, name_of
+from human_feedback_site.feedback.media.store import media_store, name_of
 from human_feedback_site.feedback.models import Comparison, Episode, Experiment
-from human_feedback_site.feedback.services.leases import lock
+from human_feedback_site.feedback.queue.leases import lock
 
 _CONNECTIONS = 8
 

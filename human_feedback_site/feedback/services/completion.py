@@ -14,8 +14,8 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from human_feedback_site.feedback.models import Arrival, Experiment, Invite, InvitePart, Participation
-from human_feedback_site.feedback.services.claims import participant
-from human_feedback_site.feedback.services.leases import has_work
+from human_feedback_site.feedback.queue.claims import participant
+from human_feedback_site.feedback.queue.leases import has_work
 
 EMPTY_FOR = timedelta(seconds=170)  # the page offers to finish after three minutes, by its own clock
 

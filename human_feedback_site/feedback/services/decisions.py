@@ -10,15 +10,6 @@ from typing import Any
 
 from django.db.models import F
 
-from human_feedback_site.feedback.aggregation import (
-    Triple,
-    Verdict,
-    evidence,
-    majority,
-    total,
-    vote,
-    weighed,
-)
 from human_feedback_site.feedback.models import (
     Comparison,
     Decision,
@@ -27,7 +18,16 @@ from human_feedback_site.feedback.models import (
     Participation,
     SequenceCounter,
 )
-from human_feedback_site.feedback.services.sql import rows, run
+from human_feedback_site.feedback.quality.aggregation import (
+    Triple,
+    Verdict,
+    evidence,
+    majority,
+    total,
+    vote,
+    weighed,
+)
+from human_feedback_site.feedback.queue.sql import rows, run
 
 Confusions = Mapping[int, Any]
 """Matrices by labeler, where there are any."""

@@ -15,10 +15,10 @@ from human_feedback_site.feedback.models import (
     Undo,
     verdict_of,
 )
+from human_feedback_site.feedback.queue.leases import live, lock, standing
 from human_feedback_site.feedback.services import parts
 from human_feedback_site.feedback.services.accounts import labeler_named, participation_of
-from human_feedback_site.feedback.services.leases import live, lock, standing
-from human_feedback_site.feedback.table_reader import ADVICE, Problems, Row
+from human_feedback_site.feedback.tables.reader import ADVICE, Problems, Row
 
 _AS_TOLD = ("choice", "swapped", "prompt_version", "response_ms", "shown_ms", "created_at")
 _JUDGED = {Comparison.Status.OPEN, Comparison.Status.ANSWERED}

@@ -10,8 +10,9 @@ from uuid import UUID
 
 from django.db import transaction
 
-from human_feedback_site.feedback.media import is_key_of
+from human_feedback_site.feedback.media.store import is_key_of
 from human_feedback_site.feedback.models import Comparison, Decision, Experiment
+from human_feedback_site.feedback.queue.leases import lock
 from human_feedback_site.feedback.services.clip_store import note_clips, unreadable
 from human_feedback_site.feedback.services.decisions import (
     COUNTED_FIELDS,
@@ -22,9 +23,8 @@ from human_feedback_site.feedback.services.decisions import (
     next_numbers,
 )
 from human_feedback_site.feedback.services.imported_labels import AddedLabels
-from human_feedback_site.feedback.services.leases import lock
-from human_feedback_site.feedback.table_reader import ADVICE, Problems, Row, is_same_number, read_table
-from human_feedback_site.feedback.tables import COMPARISONS, LABELS
+from human_feedback_site.feedback.tables.columns import COMPARISONS, LABELS
+from human_feedback_site.feedback.tables.reader import ADVICE, Problems, Row, is_same_number, read_table
 
 _AT_ONCE = 500
 # What has to be the same where a comparison is known already; the rest is how it went on.

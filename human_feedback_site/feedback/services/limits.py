@@ -18,7 +18,7 @@ from django.utils.crypto import salted_hmac
 
 from human_feedback_site.feedback.errors import TooManyAttemptsError
 from human_feedback_site.feedback.models import Attempts
-from human_feedback_site.feedback.services.sql import rows, seconds
+from human_feedback_site.feedback.queue.sql import rows, seconds
 
 WINDOW = timedelta(minutes=10)
 MOST_OF_NAME = 5  # at one address

@@ -12,8 +12,8 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from human_feedback_site.feedback.models import Comparison, Label, Lease, Participation, Undo
+from human_feedback_site.feedback.queue.leases import live, lock, standing
 from human_feedback_site.feedback.services import parts, quality
-from human_feedback_site.feedback.services.leases import live, lock, standing
 from human_feedback_site.feedback.services.settling import fill, settle_all
 
 _AT_ONCE = 200

@@ -4,10 +4,10 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from human_feedback_site.feedback.aggregation import Verdict, majority, vote
 from human_feedback_site.feedback.models import Comparison, Outcome, Participation
+from human_feedback_site.feedback.quality.aggregation import Verdict, majority, vote
+from human_feedback_site.feedback.queue.leases import expire_leases, lock
 from human_feedback_site.feedback.services.decisions import announce
-from human_feedback_site.feedback.services.leases import expire_leases, lock
 from human_feedback_site.feedback.services.settling import fill, settle_all
 
 

@@ -8,8 +8,8 @@ from django.utils.translation import gettext as _
 
 from human_feedback_site.feedback.errors import NotFoundError
 from human_feedback_site.feedback.models import Label, Labeler, Lease
+from human_feedback_site.feedback.queue.claims import claim_of
 from human_feedback_site.feedback.services.answers import Answer, record_answer, record_undo
-from human_feedback_site.feedback.services.claims import claim_of
 
 _WITHDRAWAL = UUID("6f6a2c07-4c0f-4f0c-9b0a-0b1f6a8f1d3e")
 

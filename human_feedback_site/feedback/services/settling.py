@@ -14,10 +14,10 @@ from uuid import UUID
 from django.db import transaction
 
 from human_feedback_site.feedback.models import Comparison, Experiment
-from human_feedback_site.feedback.services.claims import Participant
+from human_feedback_site.feedback.queue.claims import Participant
+from human_feedback_site.feedback.queue.leases import LeaseGrant, LeaseRequest, lease_comparisons, lock
+from human_feedback_site.feedback.queue.sql import rows, uuid_of
 from human_feedback_site.feedback.services.decisions import decide_anew
-from human_feedback_site.feedback.services.leases import LeaseGrant, LeaseRequest, lease_comparisons, lock
-from human_feedback_site.feedback.services.sql import rows, uuid_of
 
 _AT_ONCE = 200
 _OPEN_WITH_WAITING = """

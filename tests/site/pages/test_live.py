@@ -16,9 +16,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils.translation import override
 
-from human_feedback_site.feedback import monitoring
 from human_feedback_site.feedback.models import Comparison, Experiment, Label
 from human_feedback_site.feedback.pages import live
+from human_feedback_site.feedback.selectors import monitoring
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer

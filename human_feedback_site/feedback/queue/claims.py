@@ -18,11 +18,11 @@ from django.db import IntegrityError, transaction
 from django.utils.crypto import constant_time_compare
 from django.utils.translation import gettext as _
 
-from human_feedback_site.feedback.aggregation import Matrix, Triple
 from human_feedback_site.feedback.errors import NotFoundError
 from human_feedback_site.feedback.models import Experiment, Labeler, Participation
+from human_feedback_site.feedback.quality.aggregation import Matrix, Triple
+from human_feedback_site.feedback.queue.sql import first_rows, key, rows
 from human_feedback_site.feedback.services.accounts import participation_in
-from human_feedback_site.feedback.services.sql import first_rows, key, rows
 
 
 @dataclass(frozen=True)

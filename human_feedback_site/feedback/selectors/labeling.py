@@ -8,7 +8,7 @@ from uuid import UUID
 from django.core.cache import cache
 from django.db.models import OuterRef, QuerySet, Subquery
 
-from human_feedback_site.feedback.media import media_store
+from human_feedback_site.feedback.media.store import media_store
 from human_feedback_site.feedback.models import (
     Comparison,
     Decision,
@@ -19,8 +19,8 @@ from human_feedback_site.feedback.models import (
     Labeler,
     Outcome,
 )
+from human_feedback_site.feedback.queue.leases import standing
 from human_feedback_site.feedback.services.clip_store import watchable_episodes
-from human_feedback_site.feedback.services.leases import standing
 
 UNDO_DEPTH = 20
 EPISODES = 6

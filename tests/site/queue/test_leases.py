@@ -15,8 +15,8 @@ from pytest_django import DjangoAssertNumQueries
 
 from human_feedback_site.feedback import models
 from human_feedback_site.feedback.models import Comparison, Labeler, Lease, Participation
-from human_feedback_site.feedback.services import claims, leases
-from human_feedback_site.feedback.services.claims import Participant
+from human_feedback_site.feedback.queue import claims, leases
+from human_feedback_site.feedback.queue.claims import Participant
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -77,7 +77,7 @@ def test_the_links_follow_the_sides(trainer: Trainer, browser: Browser, side_of:
         trainer.upload(comparison["first"]["key"])
         store = trainer.post(f"{trainer.path}/comparisons", {"comparisons": [comparison]})
         assert store["registered"] == 1
-    from human_feedback_site.feedback.media import FolderMedia, media_store
+    from human_feedback_site.feedback.media.store import FolderMedia, media_store
 
     media = media_store()
     assert isinstance(media, FolderMedia)

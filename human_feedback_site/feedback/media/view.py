@@ -7,8 +7,8 @@ from django.core import signing
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
-from human_feedback_site.feedback.media import FolderMedia, media_store
-from human_feedback_site.feedback.media_faults import media_errors
+from human_feedback_site.feedback.media.faults import media_errors
+from human_feedback_site.feedback.media.store import FolderMedia, media_store
 
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 

@@ -10,9 +10,9 @@ from typing import Any
 from uuid import UUID
 
 from human_feedback_site.feedback.models import Lease
-from human_feedback_site.feedback.services.checks import Check, check_pair, due_check
-from human_feedback_site.feedback.services.claims import Participant
-from human_feedback_site.feedback.services.sql import key, rows, seconds, uuid_of
+from human_feedback_site.feedback.queue.checks import Check, check_pair, due_check
+from human_feedback_site.feedback.queue.claims import Participant
+from human_feedback_site.feedback.queue.sql import key, rows, seconds, uuid_of
 
 # A lease this close to its end is brought back as an expired one is: it may be over before the commit.
 NEARLY_OVER_SECONDS = 10.0

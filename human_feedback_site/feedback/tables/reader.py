@@ -13,8 +13,8 @@ from typing import Any, TextIO
 from uuid import UUID
 
 from human_feedback_site.feedback.errors import BadFileError
-from human_feedback_site.feedback.table_files import CHANGED, is_quoted, read_parquet
-from human_feedback_site.feedback.tables import Column, Kind, Table
+from human_feedback_site.feedback.tables.columns import Column, Kind, Table
+from human_feedback_site.feedback.tables.files import CHANGED, is_quoted, read_parquet
 
 _MOST_PROBLEMS = 20
 _WHOLE = re.compile(r"-?[0-9]{1,19}")

@@ -23,9 +23,9 @@ from human_feedback_site.feedback.models import (
     Participation,
     SequenceCounter,
 )
-from human_feedback_site.feedback.services.claims import notice_of
-from human_feedback_site.feedback.services.leases import live
-from human_feedback_site.feedback.services.sql import rows
+from human_feedback_site.feedback.queue.claims import notice_of
+from human_feedback_site.feedback.queue.leases import live
+from human_feedback_site.feedback.queue.sql import rows
 
 
 class Point(TypedDict):
@@ -101,7 +101,7 @@ def decisions_after(experiment: Experiment, after: int, limit: int) -> Feed:
     return Feed(newest, list(items.select_related("comparison").order_by("seq")[:limit]))
 
 
-def progress(experiment: Experiment) -> Progress:
+def progress_of(experiment: Experiment) -> Progress:
     """Count the experiment's comparisons by what became of them."""
     is_open = Q(status=Comparison.Status.OPEN)
     counts = experiment.comparisons.exclude(status=Comparison.Status.GOLD).aggregate(
@@ -115,7 +115,7 @@ def progress(experiment: Experiment) -> Progress:
     return Progress(asked=counts.pop("total") - counts["cancelled"], **counts)
 
 
-def waiting(experiment: Experiment) -> tuple[int, int]:
+def count_open(experiment: Experiment) -> tuple[int, int]:
     """Count open comparisons, and those of them that were asked in training.
 
     Trainers ask every few seconds: all others, which may be a million, are left alone.

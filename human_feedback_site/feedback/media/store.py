@@ -21,8 +21,8 @@ from django.core import signing
 from django.urls import reverse
 
 from human_feedback_site.feedback.errors import MediaStoreError
-from human_feedback_site.feedback.media_faults import media_errors, status_of
-from human_feedback_site.feedback.media_links import LinkSigner
+from human_feedback_site.feedback.media.faults import media_errors, status_of
+from human_feedback_site.feedback.media.links import LinkSigner
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from django.utils.crypto import salted_hmac
 
 from human_feedback_site.feedback.models import Lease
-from human_feedback_site.feedback.services.claims import Participant
+from human_feedback_site.feedback.queue.claims import Participant
 
 _ROUNDING = 1e-9
 REPEAT_AFTER = 10  # other answers at least, so that it is not simply remembered

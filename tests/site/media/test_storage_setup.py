@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError
 from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
-from human_feedback_site.feedback.media import S3Media, media_store
+from human_feedback_site.feedback.media.store import S3Media, media_store
 
 if TYPE_CHECKING:
     from tests.conftest import S3Server

@@ -10,9 +10,16 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from human_feedback_site.feedback import crowd, labeling, selectors
 from human_feedback_site.feedback.models import Experiment, Label
-from human_feedback_site.feedback.services.leases import standing
+from human_feedback_site.feedback.queue.leases import standing
+from human_feedback_site.feedback.selectors import crowd, labeling
+from human_feedback_site.feedback.selectors.experiments import (
+    Point,
+    Progress,
+    active_labelers,
+    learning_curves,
+    progress_of,
+)
 
 RATE_MINUTES = 10
 POINTS = 600  # of a curve: more than a screen can show
@@ -41,11 +48,11 @@ class Moment:
         films: steps at which whole episodes were filmed, the newest first.
     """
 
-    progress: selectors.Progress
+    progress: Progress
     rate: float
     minutes_left: float | None
     queue_minutes: float | None
-    points: Mapping[str, Sequence[selectors.Point]]
+    points: Mapping[str, Sequence[Point]]
     crowd: Crowd
     active: frozenset[int]
     films: Sequence[int]
@@ -57,16 +64,16 @@ class Moment:
 
 def look_at(experiment: Experiment) -> Moment:
     """Return how the experiment goes."""
-    progress = selectors.progress(experiment)
+    progress = progress_of(experiment)
     rate = _rate(experiment)
     return Moment(
         progress=progress,
         rate=rate,
         minutes_left=_minutes_left(experiment, progress, rate),
         queue_minutes=None if progress.waiting_since is None else _minutes_since(progress.waiting_since),
-        points=selectors.learning_curves(experiment, POINTS),
+        points=learning_curves(experiment, POINTS),
         crowd=_crowd(experiment),
-        active=frozenset(selectors.active_labelers(experiment).values_list("labeler", flat=True)),
+        active=frozenset(active_labelers(experiment).values_list("labeler", flat=True)),
         films=[each.step for each in reversed(labeling.episodes(experiment))],
     )
 
@@ -87,7 +94,7 @@ def _minutes_since(moment: datetime) -> float:
     return (timezone.now() - moment).total_seconds() / 60
 
 
-def _minutes_left(experiment: Experiment, progress: selectors.Progress, rate: float) -> float | None:
+def _minutes_left(experiment: Experiment, progress: Progress, rate: float) -> float | None:
     if experiment.n_labels is None or not rate or experiment.state == Experiment.State.FINISHED:
         return None
     pairs = max(0, experiment.n_labels - progress.answered)

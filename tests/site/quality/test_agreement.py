@@ -13,9 +13,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from human_feedback_site.feedback import crowd
-from human_feedback_site.feedback.agreement import Rate, krippendorff_alpha, wilson_interval
 from human_feedback_site.feedback.models import Comparison, Experiment, Label
+from human_feedback_site.feedback.quality.agreement import Rate, krippendorff_alpha, wilson_interval
+from human_feedback_site.feedback.selectors import crowd
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer

@@ -3,8 +3,8 @@
 from django.http import StreamingHttpResponse
 
 from human_feedback_site.feedback.models import Experiment
-from human_feedback_site.feedback.table_files import FILE_TYPES
-from human_feedback_site.feedback.tables import TABLES
+from human_feedback_site.feedback.tables.columns import TABLES
+from human_feedback_site.feedback.tables.files import FILE_TYPES
 
 
 def download(experiment: Experiment, table: str, extension: str) -> StreamingHttpResponse:

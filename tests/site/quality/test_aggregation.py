@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from human_feedback_site.feedback import aggregation
-from human_feedback_site.feedback.aggregation import (
+from human_feedback_site.feedback.quality import aggregation
+from human_feedback_site.feedback.quality.aggregation import (
     CLASSES,
     PSEUDO_COUNTS,
     UNKNOWN_LABELER,

@@ -19,7 +19,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from human_feedback_site.feedback.errors import MediaStoreError
-from human_feedback_site.feedback.media import (
+from human_feedback_site.feedback.media.store import (
     MAX_CLIP_BYTES,
     FolderMedia,
     S3Media,

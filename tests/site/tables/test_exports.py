@@ -18,8 +18,8 @@ from django.test.utils import CaptureQueriesContext
 
 from human_feedback_site.feedback.api.examples import COMPARISONS_CSV, LABELS_CSV
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Labeler
-from human_feedback_site.feedback.table_files import write_csv
-from human_feedback_site.feedback.tables import LABELS, TABLES, Column, Kind
+from human_feedback_site.feedback.tables.columns import LABELS, TABLES, Column, Kind
+from human_feedback_site.feedback.tables.files import write_csv
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer

@@ -28,8 +28,8 @@ from human_feedback_site.feedback.models import (
     Lease,
     Participation,
 )
-from human_feedback_site.feedback.services.claims import Participant
-from human_feedback_site.feedback.services.places import (
+from human_feedback_site.feedback.queue.claims import Participant
+from human_feedback_site.feedback.queue.places import (
     NEARLY_OVER_SECONDS,
     Found,
     Offer,
@@ -37,7 +37,7 @@ from human_feedback_site.feedback.services.places import (
     is_waiting,
     look,
 )
-from human_feedback_site.feedback.services.sql import key, rows, run, seconds
+from human_feedback_site.feedback.queue.sql import key, rows, run, seconds
 
 _random = random.SystemRandom()
 # Statements that are left to a request for work when two have said who asks: six at most, and one more on

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from human_feedback_site.feedback.errors import BadFileError, NotInstalledError
-from human_feedback_site.feedback.tables import Column, Kind
+from human_feedback_site.feedback.tables.columns import Column, Kind
 
 _CSV_ROWS_AT_ONCE = 500
 _PARQUET_ROWS_AT_ONCE = 20_000

@@ -20,8 +20,8 @@ from human_feedback_site.feedback.models import (
     Lease,
     Outcome,
 )
-from human_feedback_site.feedback.selectors import outcome_said
-from human_feedback_site.feedback.services.leases import live, standing
+from human_feedback_site.feedback.queue.leases import live, standing
+from human_feedback_site.feedback.selectors.experiments import outcome_said
 
 MOST_COUNTED = 10_000
 """Matching comparisons are counted up to here, and no more are listed: who looks for one, filters more."""

@@ -7,10 +7,10 @@ for each labeler. Withdrawn and void answers are left out.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from human_feedback_site.feedback.agreement import Rate, krippendorff_alpha
 from human_feedback_site.feedback.models import Experiment
-from human_feedback_site.feedback.selectors import notice_for
-from human_feedback_site.feedback.services.sql import rows
+from human_feedback_site.feedback.quality.agreement import Rate, krippendorff_alpha
+from human_feedback_site.feedback.queue.sql import rows
+from human_feedback_site.feedback.selectors.experiments import notice_for
 
 _NONE = Rate(0, 0)
 

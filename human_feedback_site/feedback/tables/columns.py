@@ -13,7 +13,7 @@ from django.db.models import F, OuterRef, QuerySet, Subquery
 from django.db.models.expressions import Combinable
 
 from human_feedback_site.feedback.models import Comparison, Decision, Experiment, Label, Lease, Outcome
-from human_feedback_site.feedback.selectors import outcome_said
+from human_feedback_site.feedback.selectors.experiments import outcome_said
 
 _ROWS_AT_ONCE = 2000  # that the database hands over
 

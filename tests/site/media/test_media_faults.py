@@ -20,7 +20,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from human_feedback_site.feedback.errors import MediaStoreError
-from human_feedback_site.feedback.media import media_store
+from human_feedback_site.feedback.media.store import media_store
 
 if TYPE_CHECKING:
     from django.http import HttpResponse
@@ -104,7 +104,7 @@ def test_a_clock_that_is_wrong_is_told(
             return now(tz)
 
     monkeypatch.setattr("botocore.auth.get_current_datetime", lambda: now(UTC).replace(tzinfo=None))
-    monkeypatch.setattr("human_feedback_site.feedback.media_faults.datetime", Clock)
+    monkeypatch.setattr("human_feedback_site.feedback.media.faults.datetime", Clock)
     detail = f"s3://clips at {s3.endpoint_url} cannot be used: {words}, set it by NTP"
     assert_told(register(trainer), caplog, detail)
 
