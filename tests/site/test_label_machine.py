@@ -42,8 +42,8 @@ from human_feedback_site.feedback.models import (
     Outcome,
     Participation,
 )
+from human_feedback_site.feedback.models.querysets import live_leases
 from human_feedback_site.feedback.quality.aggregation import majority, total, vote
-from human_feedback_site.feedback.queue.leases import live
 from human_feedback_site.feedback.services import chores, experiments, moderation, parts, quality, settling
 from human_feedback_site.feedback.services.revisions import Revision, revise_answer
 from tests.site import people_at_work as work
@@ -167,7 +167,7 @@ class Story(RuleBasedStateMachine):
 
     @rule(which=ANY)
     def a_lease_expires(self, which: int) -> None:
-        found = list(Lease.objects.filter(live()).order_by("pk"))
+        found = list(Lease.objects.filter(live_leases()).order_by("pk"))
         if found:
             work.expire(pk=found[which % len(found)].pk)
 
@@ -222,7 +222,9 @@ class Story(RuleBasedStateMachine):
         assert set(standing.values()) <= {1}
         newest = {row.comparison_id: row for row in Decision.objects.order_by("seq")}
         held = Counter(
-            Lease.objects.filter(live(), purpose="judge").values_list("comparison", flat=True).order_by()
+            Lease.objects.filter(live_leases(), purpose="judge")
+            .values_list("comparison", flat=True)
+            .order_by()
         )
         for row in Comparison.objects.all():
             outcomes = said[row.pk]

@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from human_feedback_site.feedback.models import Comparison, Decision, Label, Lease, Outcome, Participation
-from human_feedback_site.feedback.queue.leases import live, unanswered
+from human_feedback_site.feedback.models.querysets import live_leases, unanswered_leases
 from human_feedback_site.feedback.services import experiments, moderation, quality, settling
 from tests.site import label_model as model
 from tests.site import people_at_work as work
@@ -154,8 +154,8 @@ class Site:
         return next((self.SAYS[labeler] for labeler in pair.counted), None)
 
     def _newest_leases(self) -> Mapping[tuple[int, int], model.Lease]:
-        unanswered_ones = set(Lease.objects.filter(unanswered()).values_list("pk", flat=True))
-        live_ones = set(Lease.objects.filter(live()).values_list("pk", flat=True))
+        unanswered_ones = set(Lease.objects.filter(unanswered_leases()).values_list("pk", flat=True))
+        live_ones = set(Lease.objects.filter(live_leases()).values_list("pk", flat=True))
         newest = {}
         for lease in Lease.objects.order_by("pk"):
             state = model.Lease.LIVE if lease.pk in live_ones else model.Lease.EXPIRED

@@ -16,7 +16,7 @@ from human_feedback_site.feedback.models import (
     Lease,
     Participation,
 )
-from human_feedback_site.feedback.queue.leases import live
+from human_feedback_site.feedback.models.querysets import live_leases
 from human_feedback_site.feedback.services import answers, chores, experiments, moderation, quality, settling
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def test_a_pair_fetched_ahead_is_not_taken_over_while_a_label_waits_for_its_plac
     for lease in leases:
         late.answer(lease)
     assert invite("newcomer").lease() == []
-    assert Lease.objects.filter(live(), labeler__name="other").count() == 2
+    assert Lease.objects.filter(live_leases(), labeler__name="other").count() == 2
 
 
 def test_of_labels_that_wait_the_oldest_counts_first(
@@ -304,7 +304,7 @@ def test_who_changes_an_answer_after_the_end_keeps_the_place(
     assert revise(label, "equal").status == "counted"
     assert decided(trainer) == [("equal", 1)]
     assert labels_of("late") == ["surplus"]
-    assert not Lease.objects.filter(live()).exists()
+    assert not Lease.objects.filter(live_leases()).exists()
 
 
 def test_many_labels_that_wait_are_settled_in_batches(

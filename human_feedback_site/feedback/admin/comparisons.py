@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 
 from human_feedback_site.feedback import models
 from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly, TabularInline
-from human_feedback_site.feedback.selectors.experiments import with_decisions
+from human_feedback_site.feedback.models.querysets import with_decisions
 from human_feedback_site.feedback.services import moderation, quality
 
 

@@ -13,7 +13,6 @@ from django.utils import timezone
 
 from human_feedback_site.feedback import models
 from human_feedback_site.feedback.admin.base import Audited, DeletedOnlyUnused, ModelAdmin, ReadOnly
-from human_feedback_site.feedback.selectors.experiments import notice_for
 from human_feedback_site.feedback.services import accounts, moderation, quality
 
 
@@ -93,7 +92,7 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
     @admin.display(description="standing")
     def standing(self, participation: models.Participation) -> str:
         """Return what the labeler is told about its checks."""
-        return notice_for(participation) or "good"
+        return participation.notice or "good"
 
     @admin.display(description="worth")
     def worth(self, participation: models.Participation) -> str | None:

@@ -10,11 +10,8 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Outcome
-from human_feedback_site.feedback.selectors.experiments import (
-    experiments_to_label,
-    experiments_to_manage,
-    with_decisions,
-)
+from human_feedback_site.feedback.models.querysets import with_decisions
+from human_feedback_site.feedback.selectors.experiments import experiments_to_label, experiments_to_manage
 
 VERDICTS: Mapping[str, Promise] = {
     Outcome.FIRST: _("First is better"),

@@ -1,4 +1,4 @@
-"""Who may judge what, for how long: claims on comparisons that expire.
+"""Who may judge what, for how long: leases of comparisons, which expire.
 
 Labels that count plus live leases of a comparison never exceed the labels it wants, and a free place belongs
 to a label that waits for one before it is leased. Whoever adds a lease, brings an expired one back or counts
@@ -9,16 +9,16 @@ Nor does a labeler hold more than it may because it asks many times at once: its
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from django.conf import settings
-from django.db import connection, transaction
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db import transaction
+from django.db.models import Case, Count, Exists, F, OuterRef, Q, QuerySet, Subquery, Sum, Value, When
 from django.db.models.expressions import Combinable
-from django.db.models.functions import Now
+from django.db.models.functions import Coalesce, Now
 
 from human_feedback_site.feedback.errors import NoConsentError
 from human_feedback_site.feedback.models import (
@@ -28,25 +28,24 @@ from human_feedback_site.feedback.models import (
     Lease,
     Participation,
 )
-from human_feedback_site.feedback.queue.claims import Participant
-from human_feedback_site.feedback.queue.places import (
-    NEARLY_OVER_SECONDS,
-    Found,
-    Offer,
-    Pair,
-    is_waiting,
-    look,
+from human_feedback_site.feedback.models.querysets import (
+    judgments,
+    live_leases,
+    unanswered_leases,
+    waiting_labels,
 )
-from human_feedback_site.feedback.queue.sql import key, rows, run, seconds
+from human_feedback_site.feedback.queue.candidates import Candidate, find_candidates
+from human_feedback_site.feedback.queue.participants import Participant
+from human_feedback_site.feedback.queue.sql import Places, count_places, leases_held, lock_free, wait_for_turn
 
 _random = random.SystemRandom()
-# Statements that are left to a request for work when two have said who asks: six at most, and one more on
-# PostgreSQL, by which it waits for its turn.
-_STATEMENTS = 4
-_A_ROUND = 2  # one that finds and locks, and one that takes
 _NO_LEASE = UUID(int=0)
+# A lease this close to its end is brought back as an expired one is: it may be over before the commit.
+_NEARLY_OVER = timedelta(seconds=10)
+_MORE_ROUNDS = 2  # for somebody who has nothing in hand, because others were faster
 TAKEN_OVER = 3
 """Pairs at most that a labeler without any is given of what others have fetched ahead."""
+_Purpose = Lease.Purpose
 
 
 @dataclass(frozen=True)
@@ -60,51 +59,21 @@ class LeaseRequest:
 
 @dataclass(frozen=True)
 class LeaseGrant:
-    """``new`` leases to fetch, ``renewed`` ones to keep, and those that were ``lost``.
+    """``new`` leases to fetch, ``renewed`` ones to keep, and those that were ``lost``."""
 
-    ``settle``: nothing was given, and within the bound on statements there is one left to look for labels
-    that wait.
-    """
-
-    new: Sequence[Offer] = ()
+    new: Sequence[Lease] = ()
     renewed: Sequence[UUID] = ()
     lost: Sequence[UUID] = ()
-    settle: bool = False
 
-
-def live() -> Q:
-    """Leases that are neither answered nor expired; only a lease to judge takes a place."""
-    return unanswered() & Q(expires_at__gt=Now())
-
-
-def unanswered() -> Q:
-    """Leases without an answer; one under an older lease of the same pair ends the newer one, unless void."""
-    answers = Label.objects.filter(
-        Q(lease=OuterRef("pk")) | Q(created_at__gte=OuterRef("created_at")) & ~Q(status=Label.Status.VOID),
-        comparison=OuterRef("comparison"),
-        labeler=OuterRef("labeler"),
-    )
-    return ~Q(Exists(answers))
-
-
-def standing() -> Q:
-    """Labels that were not undone."""
-    return Q(undo=None)
-
-
-def fresh_expiry() -> Combinable:
-    """The moment, on the database's clock, when a lease given or renewed now ends."""
-    return Now() + timedelta(seconds=settings.LEASE_SECONDS)
-
-
-def lock(comparisons: QuerySet[Comparison]) -> list[Comparison]:
-    """Lock rows in the order of their ids, as everybody does who waits for locks, and return them."""
-    return list(comparisons.select_for_update(no_key=True).order_by("id"))
+    @property
+    def is_empty(self) -> bool:
+        """Whether the labeler has nothing to judge."""
+        return not self.new and not self.renewed
 
 
 @transaction.atomic
 def lease_comparisons(who: Participant, request: LeaseRequest) -> LeaseGrant:
-    """Renew what the labeler holds and claim more until there are ``request.count``.
+    """Renew what the labeler holds and lease more until there are ``request.count``.
 
     Live leases of the labeler that the page does not hold (it was reloaded, or the answer to its request got
     lost) are given to it again before anything new. An expired lease is renewed if nobody took its place.
@@ -113,35 +82,48 @@ def lease_comparisons(who: Participant, request: LeaseRequest) -> LeaseGrant:
     """
     if not who.consented:
         raise NoConsentError("Agree to the experiment's consent text first, on its page: it is shown there.")
-    if who.notice in {"stopped", "done"}:
+    if who.notice in {Participation.Notice.STOPPED, Participation.Notice.DONE}:
         expire_leases(who.labeler, who.experiment)
-        return LeaseGrant(lost=list(request.held), settle=True)
+        return LeaseGrant(lost=list(request.held))
     if who.wanted is not None:
         request = replace(request, count=min(request.count, who.wanted - who.answered))
-    left = _STATEMENTS - who.is_new
+    grant = LeaseGrant(lost=list(request.held))
     if who.state == Experiment.State.RUNNING:
-        given, left = _give(who, request, left)
-    else:
-        given = LeaseGrant(lost=list(request.held))
-    empty = not given.new and not given.renewed
-    if empty != who.empty and left > 0:
-        since = Now() if empty else None
+        grant = _grant_work(who, request)
+    if grant.is_empty != who.empty:
+        since = Now() if grant.is_empty else None
         Participation.objects.filter(pk=who.participation).update(empty_since=since)
-        left -= 1
-    return replace(given, settle=empty and left > 0)
+    return grant
 
 
-def wait_for_turn(participation: int) -> None:
-    """Let one request of a labeler after the other count what it holds, and take more.
-
-    This is a statement of its own, for only the next one sees what the request before took. Whoever waits
-    here holds no other lock, and nothing else takes this one, so no circle of waiting can close. Answers and
-    undos need none: they make an answer of a lease or a lease of an answer, and what is counted is the sum
-    of both in one moment. They lock the participation's row, but after the comparison's; taken first here,
-    its lock would close such a circle, and be written to the disk for each look into an empty queue.
-    """
-    if connection.vendor == "postgresql":  # on SQLite every transaction is alone
-        run("SELECT pg_advisory_xact_lock(CAST(%s AS bigint))", [participation])
+def _grant_work(who: Participant, request: LeaseRequest) -> LeaseGrant:
+    """Renew and lease for a labeler who may have work."""
+    wait_for_turn(who.participation)
+    held = list(dict.fromkeys(request.held))
+    promised = _promised(who)
+    live = _live_of(who, held)
+    missing = set(held) - {lease.uuid for lease in live}
+    expired = _lock_expired(who, missing, request.shown) if missing else []
+    found = find_candidates(
+        who, request.count - len(held), holds=len(held), but=[lease.comparison_id for lease in expired]
+    )
+    kept = _renew(who, request, live, expired[: _room(who, request.count - len(live), promised)])
+    renewed = [uuid for uuid in held if uuid in kept]
+    new = [lease for uuid, lease in kept.items() if uuid not in renewed]
+    new = new[: max(0, request.count - len(renewed))]
+    promised += sum(lease.uuid in kept for lease in expired)
+    room = _room(who, request.count, promised)
+    new += _grant_all(who, found.choose(min(request.count - len(renewed) - len(new), room)))
+    for _ in range(_MORE_ROUNDS):
+        if renewed or new or not room:
+            break
+        if found.is_all:
+            new = _take_prefetched(who, min(room, TAKEN_OVER))
+            break
+        found = find_candidates(who, request.count)
+        room = _room(who, request.count, _promised(who))
+        new = _grant_all(who, found.choose(room))
+    return LeaseGrant(new, renewed, lost=[uuid for uuid in request.held if uuid not in renewed])
 
 
 def _room(who: Participant, count: int, promised: int) -> int:
@@ -149,146 +131,165 @@ def _room(who: Participant, count: int, promised: int) -> int:
     return max(0, count if who.wanted is None else min(count, who.wanted - promised))
 
 
-def _give(who: Participant, request: LeaseRequest, left: int) -> tuple[LeaseGrant, int]:
-    """Return what is given, and how many statements of those that were ``left`` still are."""
-    wait_for_turn(who.participation)
-    held = list(dict.fromkeys(request.held))
-    found = look(who, held, max(0, request.count - len(held)))
-    kept = _renew(who, request, found)
-    renewed = [uuid for uuid in held if uuid in kept]
-    new = [offer for uuid, offer in kept.items() if uuid not in renewed]
-    new = new[: max(0, request.count - len(renewed))]
-    came_back = sum(offer.uuid in kept for offer in found.expired.values())
-    room = _room(who, request.count, found.promised + came_back)
-    chosen = found.choose(min(request.count - len(renewed) - len(new), room))
-    new += _grant_all(who, chosen)
-    left -= 1 + bool(found.live or found.expired) + bool(chosen)
-    # Somebody who has nothing in hand gets a second chance; that this is so no longer is to be noted, too.
-    while room and not renewed and not new and left - who.empty >= _A_ROUND:
-        if found.is_all:
-            new = _take_prefetched(who, min(room, TAKEN_OVER))
-            left -= 1 + bool(new)
-            break
-        found = look(who, (), request.count)
-        chosen = found.choose(_room(who, request.count, found.promised))
-        new = _grant_all(who, chosen)
-        left -= 1 + bool(chosen)
-    return LeaseGrant(new, renewed, lost=[uuid for uuid in request.held if uuid not in renewed]), left
+def _promised(who: Participant) -> int:
+    """Return how many answers of the labeler's part there are, and live leases, in one moment.
 
-
-_RENEW = """
-    UPDATE feedback_lease AS l
-    SET expires_at = {after}, shown = (shown OR uuid = %s), prompt_version = %s, invite_id = %s
-    WHERE l.id IN ({leases}) AND {unanswered} AND (l.expires_at > {after} OR {comes_back})
-    RETURNING id"""
-# The pairs of these are locked.
-_COMES_BACK = """l.id IN ({expired}) AND 0 < (
-        SELECT COUNT(*) FROM feedback_comparison c WHERE c.id = l.comparison_id AND {has_place})"""
-
-
-def _renew(who: Participant, request: LeaseRequest, found: Found) -> dict[UUID, Offer]:
-    """Extend live leases, those that the page holds and some that it lost sight of.
-
-    Expired ones come back where the labeler holds fewer than it asks for, what is on its screen first.
-
-    The margin is asked for again: what somebody else ended since it was found may, by the clock of this
-    statement, which began earlier, still last a moment.
+    It matters only where an invitation asks for a number of answers.
     """
-    most = max(request.count, len(set(request.held)))
-    room = _room(who, request.count - len(found.live), found.promised)
-    back_first = sorted(found.expired.items(), key=lambda expired: expired[1].uuid != request.shown)
-    expired = dict(back_first[:room])
-    leases = dict([*found.live.items()][:most]) | expired
-    if not leases:
-        return {}
-    values = [seconds(settings.LEASE_SECONDS), key(request.shown or _NO_LEASE)]
-    values += [who.prompt_version, who.invite, *leases, seconds(NEARLY_OVER_SECONDS)]
-    if expired:
-        values += [*expired, who.labeler, who.labeler]
-    back = rows(
-        _RENEW,
-        values,
-        comes_back=_COMES_BACK if expired else "1 = 0",
-        leases=", ".join(["%s"] * len(leases)),
-        expired=", ".join(["%s"] * len(expired)),
+    if who.wanted is None:
+        return 0
+    live = _held_by(who).filter(_live_for_a_while()).order_by().values("labeler")
+    counted = live.annotate(count=Count("pk")).values("count")
+    own = Participation.objects.filter(pk=who.participation)
+    answered = F("answers") - F("undone") - Coalesce("elsewhere", 0)
+    return int(own.values_list(answered + Coalesce(Subquery(counted), 0), flat=True).get())
+
+
+def _live_for_a_while() -> Q:
+    """Select leases that are not answered, and not nearly over."""
+    return unanswered_leases() & Q(expires_at__gt=Now() + _NEARLY_OVER)
+
+
+def _held_by(who: Participant) -> QuerySet[Lease]:
+    """Return leases of a labeler whose comparisons are still asked, live or not."""
+    is_asked = (
+        Q(purpose=_Purpose.JUDGE, comparison__status=Comparison.Status.OPEN)
+        | Q(purpose=_Purpose.GOLD, comparison__status=Comparison.Status.GOLD)
+        | Q(purpose=_Purpose.REPEAT) & ~Q(comparison__status=Comparison.Status.CANCELLED)
     )
-    return {leases[lease].uuid: leases[lease] for (lease,) in sorted(back)}
+    return Lease.objects.filter(is_asked, labeler=who.labeler, comparison__experiment=who.experiment)
 
 
-# The queue was read before its rows were locked: a place may have gone in between. Only now is it certain.
-_GRANT = """
-    SELECT %s, c.id, %s, %s, {false}, %s, %s, CAST(%s AS bigint), {after}, {now} FROM feedback_comparison c
-    WHERE c.id = %s AND NOT {held_by}"""
-_GRANT_JUDGE = _GRANT + " AND NOT {judged_by} AND c.status = 'open' AND {is_free}"
-_INSERT = """
-    INSERT INTO feedback_lease
-        (uuid, comparison_id, labeler_id, swapped, shown, purpose, prompt_version, invite_id,
-         expires_at, created_at)
-"""
+def _live_of(who: Participant, held: Sequence[UUID]) -> list[Lease]:
+    """Return the live leases of a labeler in the order in which they should be kept.
+
+    First are those that its page holds, then what is on screen, then the oldest.
+    """
+    found = leases_held(who.labeler, who.experiment, _NEARLY_OVER.total_seconds())
+    return sorted(found, key=lambda lease: (lease.uuid not in held, not lease.shown, lease.pk))
 
 
-def _grant_all(who: Participant, pairs: Sequence[Pair]) -> list[Offer]:
-    """Give the labeler a place on each of these locked pairs that has one; the sides are drawn."""
-    if not pairs:
+def _lock_expired(who: Participant, uuids: Iterable[UUID], shown: UUID | None) -> list[Lease]:
+    """Return expired leases of a labeler, one of each pair, whose places nobody has taken.
+
+    Their comparisons are locked, in the order of their ids, as everybody does who waits.
+    """
+    expired = _held_by(who).filter(unanswered_leases(), uuid__in=uuids, expires_at__lte=Now() + _NEARLY_OVER)
+    locked = expired.select_related("comparison").select_for_update(of=("comparison",), no_key=True)
+    newest = {lease.comparison_id: lease for lease in sorted(locked.order_by("comparison"), key=_number)}
+    if not newest:
         return []
-    offers = {
-        pair.comparison: Offer(
-            uuid4(), pair.uuid, pair.first_key, pair.second_key, bool(_random.getrandbits(1))
+    places = count_places(list(newest), who.labeler)
+    return [
+        lease
+        for lease in sorted(newest.values(), key=lambda lease: (lease.uuid != shown, lease.pk))
+        if lease.purpose != _Purpose.JUDGE or places[lease.comparison_id].has_free(lease.comparison)
+    ]
+
+
+def _number(lease: Lease) -> int:
+    return lease.pk
+
+
+def _renew(
+    who: Participant, request: LeaseRequest, live: Sequence[Lease], expired: Sequence[Lease]
+) -> dict[UUID, Lease]:
+    """Extend live leases, and bring back expired ones whose comparisons are locked; return them by UUID.
+
+    Those of the live ones that the page lost sight of are among them, up to the number it asks for.
+    """
+    live = live[: max(request.count, len(set(request.held)))]
+    chosen = [*live, *expired]
+    if not chosen:
+        return {}
+    # Somebody else may have ended a live one since it was found.
+    may_end = Q(pk__in=[lease.pk for lease in live], expires_at__gt=Now() + _NEARLY_OVER)
+    leases = Lease.objects.filter(may_end | Q(pk__in=[lease.pk for lease in expired]), unanswered_leases())
+    is_shown = Case(When(uuid=request.shown or _NO_LEASE, then=Value(True)), default="shown")
+    extended = leases.update(
+        expires_at=fresh_expiry(), shown=is_shown, prompt_version=who.prompt_version, invite=who.invite
+    )
+    kept = {lease.pk: lease for lease in chosen}
+    if extended < len(chosen):
+        still = Lease.objects.filter(_live_for_a_while(), pk__in=kept)
+        kept = {pk: kept[pk] for pk in still.values_list("pk", flat=True)}
+    return {lease.uuid: lease for _, lease in sorted(kept.items())}
+
+
+def _grant_all(who: Participant, candidates: Sequence[Candidate]) -> list[Lease]:
+    """Lease to the labeler each of these that still has a place for it; the sides are drawn.
+
+    The queue was read before its rows were locked: a place may have gone in between. Only now is it certain.
+    """
+    if not candidates:
+        return []
+    places = count_places([each.comparison.pk for each in candidates], who.labeler)
+    granted = [each for each in candidates if _may_have(each, places[each.comparison.pk])]
+    leases = [
+        Lease(
+            comparison=each.comparison,
+            labeler_id=who.labeler,
+            swapped=bool(_random.getrandbits(1)),
+            purpose=each.purpose,
+            prompt_version=who.prompt_version,
+            invite_id=who.invite,
+            expires_at=fresh_expiry(),
         )
-        for pair in pairs
-    }
-    grants: list[str] = []
-    values: list[object] = []
-    for pair in pairs:
-        offer = offers[pair.comparison]
-        judges = pair.purpose == Lease.Purpose.JUDGE
-        grants.append(_GRANT_JUDGE if judges else _GRANT)
-        values += [key(offer.uuid), who.labeler, offer.swapped, pair.purpose, who.prompt_version, who.invite]
-        values += [seconds(settings.LEASE_SECONDS), pair.comparison]
-        values += [who.labeler] * (2 if judges else 1)
-    given = rows(_INSERT + " UNION ALL ".join(grants) + " RETURNING comparison_id", values)
-    granted = {comparison for (comparison,) in given}
-    return [offer for comparison, offer in offers.items() if comparison in granted]
+        for each in granted
+    ]
+    return Lease.objects.bulk_create(leases)
 
 
-_YIELD = """
-    UPDATE feedback_lease SET expires_at = {now}
-    WHERE id IN (
-        SELECT l.id
-        FROM feedback_participation p
-        JOIN feedback_lease l ON l.labeler_id = p.labeler_id
-        JOIN feedback_comparison c ON c.id = l.comparison_id AND c.experiment_id = p.experiment_id
-        WHERE p.experiment_id = %s AND c.status = 'open' AND l.purpose = 'judge' AND NOT l.shown AND {live}
-          AND NOT {judged_by} AND NOT {held_by} AND c.n_labels + {places_taken} + {waiting} <= c.wanted
-          AND 0 <= (
-            SELECT SUM(CASE WHEN o.id < l.id THEN 1 ELSE -1 END)
-            FROM feedback_lease o JOIN feedback_comparison d ON d.id = o.comparison_id
-            WHERE o.labeler_id = l.labeler_id AND o.expires_at > {now} AND d.status = 'open'
-              AND d.experiment_id = p.experiment_id
-              AND 0 = (SELECT COUNT(*) FROM feedback_label a WHERE a.lease_id = o.id))
-        ORDER BY l.id DESC
-        LIMIT %s {lock})
-      AND NOT shown AND expires_at > {now}
-    RETURNING comparison_id,
-        (SELECT c.uuid FROM feedback_comparison c WHERE c.id = comparison_id),
-        (SELECT c.first_key FROM feedback_comparison c WHERE c.id = comparison_id),
-        (SELECT c.second_key FROM feedback_comparison c WHERE c.id = comparison_id)"""
+def _may_have(candidate: Candidate, places: Places) -> bool:
+    """Say whether a labeler may be given a pair: only to judge it takes one of its places."""
+    if candidate.purpose == _Purpose.JUDGE:
+        return places.has_free(candidate.comparison)
+    return not places.is_held
 
 
-def _take_prefetched(who: Participant, most: int) -> list[Offer]:
+def _take_prefetched(who: Participant, most: int) -> list[Lease]:
     """Take over what other labelers have only fetched ahead: at most the newer half of what each holds."""
-    found = rows(_YIELD, [who.experiment, who.labeler, who.labeler, most])
-    pairs = {pair.comparison: pair for pair in map(Pair.of, found)}  # two may have given up the same one
-    return _grant_all(who, list(pairs.values()))
+    comparison = {"comparison": OuterRef("comparison")}
+    judged = judgments().filter(labeler=who.labeler, **comparison)
+    held = Lease.objects.filter(live_leases(), labeler=who.labeler, **comparison)
+    same_holder = Lease.objects.filter(
+        ~Q(Exists(Label.objects.filter(lease=OuterRef("pk")))),
+        labeler=OuterRef("labeler"),
+        expires_at__gt=Now(),
+        comparison__status=Comparison.Status.OPEN,
+        comparison__experiment=who.experiment,
+    ).order_by()
+    older_or_newer = Case(When(pk__lt=OuterRef("pk"), then=Value(1)), default=Value(-1))
+    balance = same_holder.values("labeler").annotate(sum=Sum(older_or_newer)).values("sum")
+    prefetched = Lease.objects.select_related("comparison").filter(
+        live_leases(),
+        ~Exists(judged),
+        ~Exists(held),
+        ~Exists(waiting_labels().filter(**comparison)),
+        shown=False,
+        purpose=_Purpose.JUDGE,
+        comparison__status=Comparison.Status.OPEN,
+        comparison__experiment=who.experiment,
+    )
+    newer_half = prefetched.annotate(balance=Subquery(balance)).filter(balance__gte=0).order_by("-pk")
+    taken = list(newer_half.select_for_update(of=("comparison",), no_key=True, skip_locked=True)[:most])
+    still_unseen = Lease.objects.filter(pk__in=[lease.pk for lease in taken], shown=False)
+    still_unseen.filter(expires_at__gt=Now()).update(expires_at=Now())
+    # Two may have given up the same pair.
+    pairs = {lease.comparison_id: lease.comparison for lease in taken}
+    return _grant_all(who, [Candidate(pair) for pair in pairs.values()])
 
 
 @transaction.atomic
 def has_work(who: Participant) -> bool:
     """Say whether there is a pair that the labeler holds or could have."""
     held = Lease.objects.filter(
-        live(), labeler=who.labeler, comparison__experiment=who.experiment, purpose=Lease.Purpose.JUDGE
+        live_leases(),
+        labeler=who.labeler,
+        comparison__experiment=who.experiment,
+        purpose=_Purpose.JUDGE,
     )
-    return held.exists() or is_waiting(who)
+    return held.exists() or bool(lock_free(who.experiment, who.labeler, 1))
 
 
 def grant_again(comparison: Comparison, label: Label, invite: int | None) -> Lease:
@@ -305,12 +306,12 @@ def grant_again(comparison: Comparison, label: Label, invite: int | None) -> Lea
     )
 
 
+def fresh_expiry() -> Combinable:
+    """Return the moment, on the database's clock, when a lease given or renewed now ends."""
+    return Now() + timedelta(seconds=settings.LEASE_SECONDS)
+
+
 def expire_leases(labeler: int, experiment: int) -> None:
     """Give what a labeler holds in an experiment to others."""
-    run(
-        """
-        UPDATE feedback_lease SET expires_at = {now}
-        WHERE labeler_id = %s AND expires_at > {now}
-          AND comparison_id IN (SELECT c.id FROM feedback_comparison c WHERE c.experiment_id = %s)""",
-        [labeler, experiment],
-    )
+    own = Lease.objects.filter(labeler=labeler, comparison__experiment=experiment, expires_at__gt=Now())
+    own.update(expires_at=Now())

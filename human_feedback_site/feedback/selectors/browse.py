@@ -20,8 +20,12 @@ from human_feedback_site.feedback.models import (
     Lease,
     Outcome,
 )
-from human_feedback_site.feedback.queue.leases import live, standing
-from human_feedback_site.feedback.selectors.experiments import outcome_said
+from human_feedback_site.feedback.models.querysets import (
+    label_outcome,
+    live_leases,
+    newest_decision,
+    not_undone,
+)
 
 MOST_COUNTED = 10_000
 """Matching comparisons are counted up to here, and no more are listed: who looks for one, filters more."""
@@ -106,9 +110,9 @@ def _filtered(experiment: Experiment, filters: Filters) -> QuerySet[Comparison]:
         comparisons = _in_state(comparisons, filters.state)
     if filters.decision == NOTHING:
         # Nothing is decided without a label, but for what is known; and no label is without a decision.
-        comparisons = comparisons.alias(now=_decision_now()).filter(now__isnull=True, n_labels=0)
+        comparisons = comparisons.alias(now=newest_decision("decision")).filter(now__isnull=True, n_labels=0)
     elif filters.decision:
-        comparisons = comparisons.alias(now=_decision_now()).filter(now=filters.decision)
+        comparisons = comparisons.alias(now=newest_decision("decision")).filter(now=filters.decision)
     if filters.disagreement:
         comparisons = comparisons.alias(opinions=_opinions()).filter(n_labels__gt=1, opinions__gt=1)
     if filters.labeler is not None:
@@ -123,10 +127,10 @@ def _filtered(experiment: Experiment, filters: Filters) -> QuerySet[Comparison]:
 
 def _in_state(comparisons: QuerySet[Comparison], state: str) -> QuerySet[Comparison]:
     if state == "decided":
-        return comparisons.alias(now=_decision_now()).filter(now__isnull=False)
+        return comparisons.alias(now=newest_decision("decision")).filter(now__isnull=False)
     if state not in {"waiting", "leased"}:
         return comparisons.filter(status=state)
-    claims = Lease.objects.filter(live(), comparison=OuterRef("pk"), purpose=Lease.Purpose.JUDGE)
+    claims = Lease.objects.filter(live_leases(), comparison=OuterRef("pk"), purpose=Lease.Purpose.JUDGE)
     is_leased = Exists(claims)
     return comparisons.filter(is_leased if state == "leased" else ~is_leased, status=Comparison.Status.OPEN)
 
@@ -158,16 +162,10 @@ def _ever_decided(experiment: Experiment, filters: Filters) -> list[int]:
     return list(found[: MOST_NAMED + 1])
 
 
-def _decision_now() -> Subquery:
-    return Subquery(
-        Decision.objects.filter(comparison=OuterRef("pk")).order_by("-seq").values("decision")[:1]
-    )
-
-
 def _opinions() -> Subquery:
     """How many different things the labels of a comparison say that count."""
-    said = Label.objects.filter(standing(), comparison=OuterRef("pk"), status=Label.Status.COUNTED)
-    counted = said.order_by().values("comparison").annotate(opinions=Count(outcome_said(), distinct=True))
+    said = Label.objects.filter(not_undone(), comparison=OuterRef("pk"), status=Label.Status.COUNTED)
+    counted = said.order_by().values("comparison").annotate(opinions=Count(label_outcome(), distinct=True))
     return Subquery(counted.values("opinions"))
 
 
@@ -194,7 +192,7 @@ def history(comparison: Comparison) -> list[Event]:
     """
     labels = list(comparison.labels.all())
     undone = [(label.undo, label) for label in labels if hasattr(label, "undo")]
-    claims = comparison.leases.filter(live()).select_related("labeler")
+    claims = comparison.leases.filter(live_leases()).select_related("labeler")
     events = [
         *(Event("label", label.created_at, label, label.verdict) for label in labels),
         *(Event("undo", undo.created_at, label, label.verdict) for undo, label in undone),

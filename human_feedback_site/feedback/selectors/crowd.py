@@ -4,13 +4,19 @@ Each number is one statement over the experiment's labels, counted by the databa
 for each labeler. Withdrawn and void answers are left out.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import mean
+from typing import Any
 
-from human_feedback_site.feedback.models import Experiment
+from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Window
+from django.db.models.functions import RowNumber
+
+from human_feedback_site.feedback.models import Experiment, Label
+from human_feedback_site.feedback.models.querysets import label_outcome, not_undone
 from human_feedback_site.feedback.quality.agreement import Rate, krippendorff_alpha
-from human_feedback_site.feedback.queue.sql import rows
-from human_feedback_site.feedback.selectors.experiments import notice_for
+from human_feedback_site.feedback.queue.sql_agreement import count_consensus, count_units
 
 _NONE = Rate(0, 0)
 
@@ -54,36 +60,9 @@ class LabelerQuality:
     confusion: Sequence[Sequence[float]] | None
 
 
-# ``said`` is empty for cant_tell.
-_SAID = """
-    said AS (
-        SELECT a.id, a.comparison_id, a.labeler_id, a.status, a.choice, a.response_ms, c.gold,
-               CASE WHEN a.choice = 'cant_tell' THEN NULL
-                    WHEN a.choice = 'equal' THEN 'equal'
-                    WHEN (a.choice = 'left') <> a.swapped THEN 'first'
-                    ELSE 'second' END AS outcome
-        FROM feedback_comparison c
-        JOIN feedback_label a ON a.comparison_id = c.id
-        LEFT JOIN feedback_undo u ON u.label_id = a.id
-        WHERE c.experiment_id = %s AND u.id IS NULL AND a.status <> 'void')"""
-_VOTES = """
-    votes AS (
-        SELECT comparison_id, labeler_id, CASE WHEN outcome = 'first' THEN 1 ELSE 0 END AS f,
-               CASE WHEN outcome = 'equal' THEN 1 ELSE 0 END AS e,
-               CASE WHEN outcome = 'second' THEN 1 ELSE 0 END AS s
-        FROM said WHERE status = 'counted' AND outcome IS NOT NULL)"""
-
-
 def agreement(experiment: Experiment) -> Agreement:
     """Return how far labelers agree."""
-    found = rows(
-        f"""
-        WITH {_SAID}, {_VOTES},
-             units AS (SELECT SUM(f) AS f, SUM(e) AS e, SUM(s) AS s FROM votes GROUP BY comparison_id)
-        SELECT f, e, s, COUNT(*) FROM units GROUP BY f, e, s""",  # noqa: S608 (parts written above)
-        [experiment.pk],
-    )
-    units: dict[Sequence[int], int] = {(int(f), int(e), int(s)): int(number) for f, e, s, number in found}
+    units = count_units(experiment.pk)
     pairs = sum(number for counts, number in units.items() if sum(counts) > 1)
     return Agreement(krippendorff_alpha(units), pairs)
 
@@ -103,83 +82,55 @@ def labelers(experiment: Experiment) -> list[LabelerQuality]:
             left=left.get(each.labeler_id, _NONE),
             consistency=consistency.get(each.labeler_id, _NONE),
             seconds=seconds.get(each.labeler_id),
-            notice=notice_for(each),
+            notice=each.notice,
             confusion=each.confusion,
         )
         for each in taking_part
     ]
 
 
-def _rates(statement: str, experiment: Experiment) -> Mapping[int, Rate]:
-    """``statement`` gives labeler, hits and total."""
-    found = rows(statement, [experiment.pk])
-    return {labeler: Rate(int(hits), int(total)) for labeler, hits, total in found}
+def _labels(experiment: Experiment) -> QuerySet[Any]:
+    """Return labels that were not withdrawn and are not void, with the ``outcome`` that each names."""
+    labels = Label.objects.filter(not_undone(), comparison__experiment=experiment)
+    return labels.exclude(status=Label.Status.VOID).annotate(outcome=label_outcome())
+
+
+def _rates(labels: QuerySet[Any], hit: Q) -> Mapping[int, Rate]:
+    """Return how many of the labels of each labeler are hits."""
+    counted = labels.order_by().values("labeler").annotate(hits=Count("pk", filter=hit), total=Count("pk"))
+    return {each["labeler"]: Rate(each["hits"], each["total"]) for each in counted}
 
 
 def _gold(experiment: Experiment) -> Mapping[int, Rate]:
-    return _rates(
-        f"""
-        WITH {_SAID}
-        SELECT labeler_id, SUM(CASE WHEN outcome = gold THEN 1 ELSE 0 END), COUNT(*)
-        FROM said WHERE status = 'gold' AND gold IS NOT NULL GROUP BY labeler_id""",  # noqa: S608
-        experiment,
-    )
+    answers = _labels(experiment).filter(status=Label.Status.GOLD, comparison__gold__isnull=False)
+    return _rates(answers, Q(outcome=F("comparison__gold")))
 
 
 def _consensus(experiment: Experiment) -> Mapping[int, Rate]:
-    return _rates(
-        f"""
-        WITH {_SAID}, {_VOTES},
-             others AS (
-                SELECT labeler_id, f, e, s, SUM(f) OVER pair - f AS ofirst, SUM(e) OVER pair - e AS oe,
-                       SUM(s) OVER pair - s AS os
-                FROM votes WINDOW pair AS (PARTITION BY comparison_id))
-        SELECT labeler_id,
-               SUM(CASE WHEN f = 1 AND ofirst > oe AND ofirst > os OR e = 1 AND oe > ofirst AND oe > os
-                             OR s = 1 AND os > ofirst AND os > oe THEN 1 ELSE 0 END),
-               COUNT(*)
-        FROM others
-        WHERE ofirst > oe AND ofirst > os OR oe > ofirst AND oe > os OR os > ofirst AND os > oe
-        GROUP BY labeler_id""",  # noqa: S608
-        experiment,
-    )
+    return {labeler: Rate(*counts) for labeler, counts in count_consensus(experiment.pk).items()}
 
 
 def _left(experiment: Experiment) -> Mapping[int, Rate]:
-    return _rates(
-        f"""
-        WITH {_SAID}
-        SELECT labeler_id, SUM(CASE WHEN choice = 'left' THEN 1 ELSE 0 END), COUNT(*)
-        FROM said WHERE choice IN ('left', 'right') GROUP BY labeler_id""",  # noqa: S608
-        experiment,
-    )
+    sides = (Label.Choice.LEFT, Label.Choice.RIGHT)
+    return _rates(_labels(experiment).filter(choice__in=sides), Q(choice=Label.Choice.LEFT))
 
 
 def _consistency(experiment: Experiment) -> Mapping[int, Rate]:
-    return _rates(
-        f"""
-        WITH {_SAID}
-        SELECT again.labeler_id,
-               SUM(CASE WHEN COALESCE(again.outcome, '') = COALESCE(before.outcome, '') THEN 1 ELSE 0 END),
-               COUNT(*)
-        FROM said again
-        JOIN said before ON before.comparison_id = again.comparison_id
-             AND before.labeler_id = again.labeler_id AND before.status = 'counted'
-        WHERE again.status = 'repeat' GROUP BY again.labeler_id""",  # noqa: S608
-        experiment,
-    )
+    own = _labels(experiment).filter(comparison=OuterRef("comparison"), labeler=OuterRef("labeler"))
+    before = Subquery(own.filter(status=Label.Status.COUNTED).values("outcome")[:1])
+    again = _labels(experiment).filter(status=Label.Status.REPEAT).annotate(before=before)
+    return _rates(again.filter(before__isnull=False), Q(outcome=F("before")))
 
 
 def _seconds(experiment: Experiment) -> Mapping[int, float]:
-    found = rows(
-        f"""
-        WITH {_SAID},
-             ordered AS (
-                SELECT labeler_id, response_ms, COUNT(*) OVER (PARTITION BY labeler_id) AS n,
-                       ROW_NUMBER() OVER (PARTITION BY labeler_id ORDER BY response_ms) AS place
-                FROM said WHERE response_ms IS NOT NULL)
-        SELECT labeler_id, AVG(response_ms) FROM ordered WHERE place IN ((n + 1) / 2, (n + 2) / 2)
-        GROUP BY labeler_id""",  # noqa: S608
-        [experiment.pk],
+    """Return the median time of each labeler's answers: the mean of the one or two in the middle."""
+    timed = _labels(experiment).filter(response_ms__isnull=False)
+    placed = timed.annotate(
+        count=Window(Count("pk"), partition_by="labeler"),
+        place=Window(RowNumber(), partition_by="labeler", order_by="response_ms"),
     )
-    return {labeler: float(ms) / 1000 for labeler, ms in found}
+    middle = placed.filter(Q(place=(F("count") + 1) / 2) | Q(place=(F("count") + 2) / 2))
+    found: dict[int, list[int]] = defaultdict(list)
+    for labeler, milliseconds in middle.values_list("labeler", "response_ms"):
+        found[labeler].append(milliseconds)
+    return {labeler: mean(times) / 1000 for labeler, times in found.items()}

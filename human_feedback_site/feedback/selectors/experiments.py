@@ -8,8 +8,18 @@ from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser, User
-from django.db.models import Case, CharField, Count, Exists, Min, OuterRef, Q, QuerySet, Subquery, Value, When
-from django.db.models.functions import Now
+from django.db.models import (
+    Count,
+    Exists,
+    F,
+    Min,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Window,
+)
+from django.db.models.functions import Mod, Now, RowNumber
 
 from human_feedback_site.feedback.errors import NotFoundError
 from human_feedback_site.feedback.models import (
@@ -19,13 +29,11 @@ from human_feedback_site.feedback.models import (
     Label,
     Labeler,
     Lease,
-    Outcome,
     Participation,
     SequenceCounter,
+    TrainingPoint,
 )
-from human_feedback_site.feedback.queue.claims import notice_of
-from human_feedback_site.feedback.queue.leases import live
-from human_feedback_site.feedback.queue.sql import rows
+from human_feedback_site.feedback.models.querysets import live_leases, with_decisions
 
 
 class Point(TypedDict):
@@ -130,7 +138,7 @@ def active_labelers(experiment: Experiment) -> QuerySet[Participation]:
     """Return those of an experiment who hold a live lease or answered a short while ago."""
     since = Now() - timedelta(seconds=settings.ACTIVE_LABELER_SECONDS)
     own = Q(labeler=OuterRef("labeler"), comparison__experiment=experiment)
-    holding = Lease.objects.filter(live(), own)
+    holding = Lease.objects.filter(live_leases(), own)
     answering = Label.objects.filter(own, created_at__gt=since)
     return experiment.participations.filter(Exists(holding) | Exists(answering))
 
@@ -141,36 +149,9 @@ def answers_given(labeler: Labeler, experiment: Experiment) -> int:
     return known.part_answered if known else 0
 
 
-def notice_for(participation: Participation) -> str | None:
-    """Return what a labeler is told about its checks: ``stopped``, ``warned``, or nothing."""
-    stopped = participation.stopped_at is not None
-    return notice_of(participation.failures, participation.experiment.warn_failures, stopped=stopped)
-
-
 def comparisons_with_decisions(experiment: Experiment) -> QuerySet[Comparison]:
     """Return comparisons annotated with their current ``decision`` and ``probability``."""
     return with_decisions(experiment.comparisons.all())
-
-
-def with_decisions(comparisons: QuerySet[Comparison]) -> QuerySet[Comparison]:
-    """Annotate comparisons with their current ``decision`` and ``probability``."""
-    newest = Decision.objects.filter(comparison=OuterRef("pk")).order_by("-seq")
-    return comparisons.annotate(
-        decision=Subquery(newest.values("decision")[:1]),
-        probability=Subquery(newest.values("probability")[:1]),
-    )
-
-
-def outcome_said() -> Case:
-    """What a label says, the screen taken out of it, as :func:`verdict_of` does for one."""
-    first = Q(choice=Label.Choice.LEFT, swapped=False) | Q(choice=Label.Choice.RIGHT, swapped=True)
-    aside = (Label.Choice.EQUAL, Label.Choice.CANT_TELL)
-    return Case(
-        When(first, then=Value(Outcome.FIRST)),
-        When(choice__in=aside, then="choice"),
-        default=Value(Outcome.SECOND),
-        output_field=CharField(),
-    )
 
 
 def learning_curves(experiment: Experiment, most: int) -> dict[str, list[Point]]:
@@ -178,16 +159,13 @@ def learning_curves(experiment: Experiment, most: int) -> dict[str, list[Point]]
 
     Of more than ``most`` about that many are returned, evenly chosen; the first and the last are among them.
     """
-    found = rows(
-        """
-        SELECT tag, step, value FROM (
-            SELECT tag, step, value, ROW_NUMBER() OVER (PARTITION BY tag ORDER BY step) - 1 AS place,
-                   COUNT(*) OVER (PARTITION BY tag) AS n
-            FROM feedback_trainingpoint WHERE experiment_id = %s) AS points
-        WHERE place %% ((n + %s) / %s) = 0 OR place = n - 1
-        ORDER BY tag, step""",
-        [experiment.pk, most - 1, most],
+    points = TrainingPoint.objects.filter(experiment=experiment).annotate(
+        place=Window(RowNumber(), partition_by="tag", order_by="step") - 1,
+        count=Window(Count("pk"), partition_by="tag"),
     )
+    every = (F("count") + (most - 1)) / most
+    chosen = points.annotate(beside=Mod("place", every)).filter(Q(beside=0) | Q(place=F("count") - 1))
+    found = chosen.order_by("tag", "step").values_list("tag", "step", "value")
     curves: dict[str, list[Point]] = {}
     for tag, step, value in found:
         curves.setdefault(tag, []).append({"step": step, "value": value})

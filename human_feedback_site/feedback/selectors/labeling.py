@@ -6,12 +6,11 @@ from typing import TypedDict
 from uuid import UUID
 
 from django.core.cache import cache
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import QuerySet
 
 from human_feedback_site.feedback.media.store import media_store
 from human_feedback_site.feedback.models import (
     Comparison,
-    Decision,
     Episode,
     Example,
     Experiment,
@@ -19,8 +18,7 @@ from human_feedback_site.feedback.models import (
     Labeler,
     Outcome,
 )
-from human_feedback_site.feedback.queue.leases import standing
-from human_feedback_site.feedback.services.clip_store import watchable_episodes
+from human_feedback_site.feedback.models.querysets import newest_decision, not_undone, watchable_episodes
 
 UNDO_DEPTH = 20
 EPISODES = 6
@@ -94,11 +92,9 @@ def counts(experiment: Experiment) -> Counts:
     def count() -> Counts:
         real = Comparison.objects.filter(experiment=experiment).exclude(status=Comparison.Status.GOLD)
         answered = real.filter(n_labels__gt=0)
-        decisions = Decision.objects.filter(comparison=OuterRef("pk")).order_by("-seq")
-        before = answered.filter(phase=Comparison.Phase.PRETRAINING).annotate(
-            said=Subquery(decisions.values("decision")[:1])
-        )
-        usable = before.exclude(said=None).exclude(said=Outcome.CANT_TELL)
+        before = answered.filter(phase=Comparison.Phase.PRETRAINING)
+        decided = before.annotate(outcome=newest_decision("decision"))
+        usable = decided.exclude(outcome=None).exclude(outcome=Outcome.CANT_TELL)
         training = real.filter(phase=Comparison.Phase.TRAINING).exists()
         waits = experiment.pretrain_labels is not None and not training
         return Counts(answered.count(), usable.count() if waits else 0, training)
@@ -109,7 +105,7 @@ def counts(experiment: Experiment) -> Counts:
 
 def answers_of(labeler: Labeler, experiment: Experiment) -> QuerySet[Label]:
     """Return the labeler's answers that stand, newest first; a changed one keeps its place."""
-    own = Label.objects.filter(standing(), labeler=labeler, comparison__experiment=experiment)
+    own = Label.objects.filter(not_undone(), labeler=labeler, comparison__experiment=experiment)
     return own.exclude(status=Label.Status.VOID).order_by("-lease", "-pk")
 
 

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from human_feedback_site.feedback.models import Experiment, Label
-from human_feedback_site.feedback.queue.leases import standing
+from human_feedback_site.feedback.models.querysets import not_undone
 from human_feedback_site.feedback.selectors import crowd, labeling
 from human_feedback_site.feedback.selectors.experiments import (
     Point,
@@ -81,7 +81,7 @@ def look_at(experiment: Experiment) -> Moment:
 def _rate(experiment: Experiment) -> float:
     """Look only at the labelers of the experiment: labels are found by labeler and time."""
     given = Label.objects.filter(
-        standing(),
+        not_undone(),
         ~Q(status=Label.Status.VOID),
         comparison__experiment=experiment,
         labeler__participations__experiment=experiment,

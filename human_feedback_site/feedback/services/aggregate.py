@@ -16,9 +16,8 @@ from human_feedback_site.feedback.models import (
     SequenceCounter,
     verdict_of,
 )
+from human_feedback_site.feedback.models.querysets import lock_comparisons, not_undone, with_decisions
 from human_feedback_site.feedback.quality.aggregation import Verdict, dawid_skene
-from human_feedback_site.feedback.queue.leases import lock, standing
-from human_feedback_site.feedback.selectors.experiments import with_decisions
 from human_feedback_site.feedback.services.decisions import (
     COUNTED_FIELDS,
     announce_all,
@@ -69,7 +68,7 @@ def weigh_labelers(experiment: Experiment) -> int:
 def _votes(experiment: Experiment) -> tuple[list[tuple[int, int, str]], dict[int, str]]:
     """Return the newest votes (comparison, labeler, outcome), and the answers that are known."""
     statuses = (Label.Status.COUNTED, Label.Status.GOLD)
-    labels = Label.objects.filter(standing(), comparison__experiment=experiment, status__in=statuses)
+    labels = Label.objects.filter(not_undone(), comparison__experiment=experiment, status__in=statuses)
     found = labels.order_by("-pk").values_list(
         "comparison", "labeler", "choice", "swapped", "comparison__gold"
     )[:VOTES]
@@ -94,7 +93,7 @@ def revise(experiment: Experiment, comparisons: Iterable[int]) -> int:
     revised = 0
     while batch := list(islice(ids, _AT_ONCE)):
         with transaction.atomic():
-            rows = lock(experiment.comparisons.filter(pk__in=batch, n_labels__gt=0, gold=None))
+            rows = lock_comparisons(experiment.comparisons.filter(pk__in=batch, n_labels__gt=0, gold=None))
             labels = labels_of(rows)
             verdicts = [(row, count_anew(experiment, row, labels[row.pk], confusions)) for row in rows]
             Comparison.objects.bulk_update(rows, COUNTED_FIELDS)

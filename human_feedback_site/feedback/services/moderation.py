@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from human_feedback_site.feedback.models import Comparison, Label, Lease, Participation, Undo
-from human_feedback_site.feedback.queue.leases import live, lock, standing
+from human_feedback_site.feedback.models.querysets import live_leases, lock_comparisons, not_undone
 from human_feedback_site.feedback.services import parts, quality
 from human_feedback_site.feedback.services.settling import fill, settle_all
 
@@ -27,7 +27,9 @@ def request_label(chosen: QuerySet[Comparison]) -> int:
     Who judged it is not asked again. The label revises the decision like any later one.
     """
     rows = [
-        row for row in lock(chosen.filter(status__in=(_Status.OPEN, _Status.ANSWERED))) if not row.clips_gone
+        row
+        for row in lock_comparisons(chosen.filter(status__in=(_Status.OPEN, _Status.ANSWERED)))
+        if not row.clips_gone
     ]
     for row in rows:
         row.wanted = max(row.wanted, row.n_labels) + 1
@@ -40,8 +42,8 @@ def request_label(chosen: QuerySet[Comparison]) -> int:
 @transaction.atomic
 def close(chosen: QuerySet[Comparison]) -> int:
     """Want no more labels of open comparisons; the labels that there are have to do. Returns how many."""
-    chosen_open = [row.pk for row in lock(chosen.filter(status=_Status.OPEN))]
-    Lease.objects.filter(live(), comparison__in=chosen_open).update(expires_at=Now())
+    chosen_open = [row.pk for row in lock_comparisons(chosen.filter(status=_Status.OPEN))]
+    Lease.objects.filter(live_leases(), comparison__in=chosen_open).update(expires_at=Now())
     fill(chosen_open)
     rows = list(Comparison.objects.filter(pk__in=chosen_open))
     for row in rows:
@@ -54,7 +56,7 @@ def close(chosen: QuerySet[Comparison]) -> int:
 @transaction.atomic
 def reopen(chosen: QuerySet[Comparison]) -> int:
     """Let cancelled comparisons be judged after all, where their clips are still there; return how many."""
-    rows = [row for row in lock(chosen.filter(status=_Status.CANCELLED)) if not row.clips_gone]
+    rows = [row for row in lock_comparisons(chosen.filter(status=_Status.CANCELLED)) if not row.clips_gone]
     for row in rows:
         row.status = _Status.OPEN if row.gold is None else _Status.GOLD
     Comparison.objects.bulk_update(rows, ["status"])
@@ -65,7 +67,7 @@ def reopen(chosen: QuerySet[Comparison]) -> int:
 def end_claims(chosen: QuerySet[Lease]) -> int:
     """Give to others what these labelers hold; return how many claims ended."""
     found = dict(chosen.order_by().values_list("pk", "comparison__experiment"))
-    ended = Lease.objects.filter(live(), pk__in=list(found)).update(expires_at=Now())
+    ended = Lease.objects.filter(live_leases(), pk__in=list(found)).update(expires_at=Now())
     settle_all(found.values())
     return ended
 
@@ -83,13 +85,13 @@ def block(chosen: QuerySet[Participation], researcher: User) -> int:
 
 def _retract(participation: Participation, researcher: User) -> int:
     labels = Label.objects.filter(
-        standing(), labeler=participation.labeler_id, comparison__experiment=participation.experiment_id
+        not_undone(), labeler=participation.labeler_id, comparison__experiment=participation.experiment_id
     )
     comparisons = sorted(set(labels.values_list("comparison", flat=True)))
     retracted = 0
     for start in range(0, len(comparisons), _AT_ONCE):
         with transaction.atomic():
-            rows = lock(Comparison.objects.filter(pk__in=comparisons[start : start + _AT_ONCE]))
+            rows = lock_comparisons(Comparison.objects.filter(pk__in=comparisons[start : start + _AT_ONCE]))
             found = list(labels.filter(comparison__in=rows).select_related("lease"))
             Undo.objects.bulk_create(
                 Undo(uuid=uuid4(), label=label, retracted_by=researcher) for label in found

@@ -5,8 +5,9 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from human_feedback_site.feedback.models import Comparison, Outcome, Participation
+from human_feedback_site.feedback.models.querysets import lock_comparisons
 from human_feedback_site.feedback.quality.aggregation import Verdict, majority, vote
-from human_feedback_site.feedback.queue.leases import expire_leases, lock
+from human_feedback_site.feedback.queue.leases import expire_leases
 from human_feedback_site.feedback.services.decisions import announce
 from human_feedback_site.feedback.services.settling import fill, settle_all
 
@@ -18,7 +19,7 @@ def make_gold(chosen: QuerySet[Comparison], answer: Outcome) -> int:
     A trainer that asked about one is told the answer, because no label will tell it. Cancelled ones stay so,
     and those whose clips are gone stay as they are.
     """
-    found = lock(chosen.exclude(status=Comparison.Status.CANCELLED).order_by())
+    found = lock_comparisons(chosen.exclude(status=Comparison.Status.CANCELLED).order_by())
     rows = [row for row in found if not row.clips_gone]
     for comparison in rows:
         trainer_asked = comparison.status != Comparison.Status.GOLD or comparison.decisions.exists()
@@ -40,7 +41,7 @@ def make_ordinary(chosen: QuerySet[Comparison]) -> int:
 
     So is what nobody can judge because its clips are gone.
     """
-    rows = lock(chosen.filter(status=Comparison.Status.GOLD).order_by())
+    rows = lock_comparisons(chosen.filter(status=Comparison.Status.GOLD).order_by())
     asked = []
     for comparison in rows:
         comparison.gold, comparison.status = None, Comparison.Status.CANCELLED

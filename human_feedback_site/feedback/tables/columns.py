@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from django.db.models import F, OuterRef, QuerySet, Subquery
+from django.db.models import F, QuerySet
 from django.db.models.expressions import Combinable
 
-from human_feedback_site.feedback.models import Comparison, Decision, Experiment, Label, Lease, Outcome
-from human_feedback_site.feedback.selectors.experiments import outcome_said
+from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Outcome
+from human_feedback_site.feedback.models.querysets import label_outcome, newest_decision
 
 _ROWS_AT_ONCE = 2000  # that the database hands over
 
@@ -67,11 +67,6 @@ class Table:
         return iter(found.iterator(chunk_size=_ROWS_AT_ONCE))
 
 
-def _newest_decision(field: str) -> Subquery:
-    newest = Decision.objects.filter(comparison=OuterRef("pk")).order_by("-seq")
-    return Subquery(newest.values(field)[:1])
-
-
 _MOST_LABELS = 2**15 - 1  # of one comparison
 _OUTCOMES = frozenset(Outcome.values)
 
@@ -86,9 +81,9 @@ COMPARISONS = Table(
         Column("gold", Kind.TEXT, "gold", nullable=True, choices=_OUTCOMES - {Outcome.CANT_TELL}),
         Column("wanted", Kind.WHOLE, "wanted", least=1, most=_MOST_LABELS),
         Column("n_labels", Kind.WHOLE, "n_labels", most=_MOST_LABELS),
-        Column("decision", Kind.TEXT, _newest_decision("decision"), nullable=True, choices=_OUTCOMES),
-        Column("probability", Kind.NUMBER, _newest_decision("probability"), nullable=True),
-        Column("decided_at", Kind.TIME, _newest_decision("created_at"), nullable=True),
+        Column("decision", Kind.TEXT, newest_decision("decision"), nullable=True, choices=_OUTCOMES),
+        Column("probability", Kind.NUMBER, newest_decision("probability"), nullable=True),
+        Column("decided_at", Kind.TIME, newest_decision("created_at"), nullable=True),
         Column("first_key", Kind.TEXT, "first_key"),
         Column("second_key", Kind.TEXT, "second_key"),
         Column("first_return", Kind.NUMBER, "first_return", nullable=True),
@@ -105,7 +100,7 @@ LABELS = Table(
         Column("labeler", Kind.TEXT, "labeler__name"),
         Column("choice", Kind.TEXT, "choice", choices=frozenset(Label.Choice.values)),
         Column("swapped", Kind.YES_NO, "swapped"),
-        Column("meaning", Kind.TEXT, outcome_said(), choices=_OUTCOMES),
+        Column("meaning", Kind.TEXT, label_outcome(), choices=_OUTCOMES),
         Column("status", Kind.TEXT, "status", choices=frozenset(Label.Status.values)),
         Column("purpose", Kind.TEXT, "lease__purpose", choices=frozenset(Lease.Purpose.values)),
         Column("lease", Kind.UUID, "lease__uuid"),

@@ -15,8 +15,9 @@ from pytest_django import DjangoAssertNumQueries
 
 from human_feedback_site.feedback import models
 from human_feedback_site.feedback.models import Comparison, Labeler, Lease, Participation
-from human_feedback_site.feedback.queue import claims, leases
-from human_feedback_site.feedback.queue.claims import Participant
+from human_feedback_site.feedback.queue import leases
+from human_feedback_site.feedback.queue.participants import Participant, participant_of
+from human_feedback_site.feedback.services.accounts import participation_in
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -302,7 +303,9 @@ def test_a_place_that_goes_while_the_queue_is_read_is_not_given_twice(
 
     def overtaken(who: Participant, offered: Any) -> Any:
         for pair in offered:
-            if str(pair.uuid) == newest:  # as if committed between reading the queue and locking its rows
+            if (
+                str(pair.comparison.uuid) == newest
+            ):  # as if committed between reading the queue and locking its rows
                 certain(dataclasses.replace(who, labeler=quick.pk), [pair])
         return certain(who, offered)
 
@@ -326,7 +329,7 @@ def test_leases_that_come_back_are_no_more_than_answers_are_still_wanted(
     invite = models.Invite.objects.create(experiment=trainer.experiment, answers_wanted=2, expires_at=day)
     Participation.objects.update(invite=invite)
     participation = Participation.objects.get()
-    who = claims.participant(participation.labeler.user, trainer.name)
+    who = participant_of(participation_in(participation.labeler.user, trainer.name))
     browser.answer(held[2])
     request = leases.LeaseRequest(5, [UUID(lease["uuid"]) for lease in held[:2]])
     grant = leases.lease_comparisons(who, request)

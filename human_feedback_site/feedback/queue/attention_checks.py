@@ -7,10 +7,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django.db.models import Exists, F, Max, OuterRef, Value
 from django.utils.crypto import salted_hmac
 
-from human_feedback_site.feedback.models import Lease
-from human_feedback_site.feedback.queue.claims import Participant
+from human_feedback_site.feedback.models import Comparison, Label, Lease
+from human_feedback_site.feedback.models.querysets import live_leases
+from human_feedback_site.feedback.queue.participants import Participant
 
 _ROUNDING = 1e-9
 REPEAT_AFTER = 10  # other answers at least, so that it is not simply remembered
@@ -49,29 +51,20 @@ def _drawn(secret: str) -> float:
     return int.from_bytes(digest[:6], "big") / 2**48
 
 
-# In an order of its own for each labeler.
-_GOLD = """
-    SELECT 'gold' AS kind, {no_lease}, {pair} FROM feedback_comparison c
-    WHERE c.experiment_id = %s AND c.status = 'gold'
-      AND 0 = (SELECT COUNT(*) FROM feedback_label a WHERE a.comparison_id = c.id AND a.labeler_id = %s)
-      AND NOT {held_by}
-    ORDER BY (c.id * 7919 + CAST(%s AS bigint) * 104729) %% 1009, c.id
-    LIMIT 1"""
-_REPEAT = """
-    SELECT 'repeat' AS kind, {no_lease}, {pair}
-    FROM feedback_label b JOIN feedback_comparison c ON c.id = b.comparison_id
-    WHERE b.labeler_id = %s AND b.status = 'counted' AND c.experiment_id = %s AND c.status <> 'cancelled'
-      AND 0 = (SELECT COUNT(*) FROM feedback_undo u WHERE u.label_id = b.id)
-      AND 0 = (
-        SELECT COUNT(*) FROM feedback_label a
-        WHERE a.comparison_id = c.id AND a.labeler_id = b.labeler_id AND a.status = 'repeat')
-      AND NOT {held_by}
-    ORDER BY b.created_at DESC
-    LIMIT 1 OFFSET {skipped}""".replace("{skipped}", str(REPEAT_AFTER))
-
-
-def check_pair(who: Participant, purpose: str) -> tuple[str, Sequence[int]]:
-    """Return what finds a pair for a check, if there is one that would tell something, and its values."""
+def find_check_pair(who: Participant, purpose: str) -> Comparison | None:
+    """Return a pair for a check, if there is one that would tell something about the labeler."""
+    held = Lease.objects.filter(live_leases(), comparison=OuterRef("pk"), labeler=who.labeler)
+    own = Label.objects.filter(comparison=OuterRef("pk"), labeler=who.labeler)
+    of_experiment = Comparison.objects.filter(~Exists(held), experiment=who.experiment)
     if purpose == Lease.Purpose.GOLD:
-        return _GOLD, [who.experiment, who.labeler, who.labeler, who.labeler]
-    return _REPEAT, [who.labeler, who.experiment, who.labeler]
+        order = (F("pk") * 7919 + Value(who.labeler * 104729)) % 1009  # one of its own for each labeler
+        gold = of_experiment.filter(~Exists(own), status=Comparison.Status.GOLD)
+        return gold.order_by(order, "pk").first()
+    newest = Max("labels__created_at")
+    judged = of_experiment.filter(
+        ~Exists(own.filter(status=Label.Status.REPEAT)),
+        labels__labeler=who.labeler,
+        labels__status=Label.Status.COUNTED,
+        labels__undo=None,
+    ).exclude(status=Comparison.Status.CANCELLED)
+    return judged.annotate(answered_at=newest).order_by("-answered_at")[REPEAT_AFTER:].first()
