@@ -33,7 +33,7 @@ from human_feedback_site.feedback.models.querysets import live_leases
 from human_feedback_site.feedback.queue import leases
 from human_feedback_site.feedback.queue.attention_checks import REPEAT_AFTER, falls_due, find_check_pair
 from human_feedback_site.feedback.queue.participants import Participant, participant_of
-from human_feedback_site.feedback.services import accounts, quality
+from human_feedback_site.feedback.services import accounts, gold_pairs, moderation
 from human_feedback_site.feedback.services.accounts import participation_in
 
 if TYPE_CHECKING:
@@ -190,10 +190,10 @@ def test_a_stopped_labeler_can_be_readmitted(gold: list[str], browser: Browser, 
     [lease] = browser.lease()
     browser.answer(lease, side_of(lease, "second"))
     assert browser.lease() == []
-    assert quality.readmit(Participation.objects.all()) == 1
+    assert moderation.readmit(Participation.objects.all()) == 1
     reply = browser.ask()
     assert (len(reply["leases"]), reply["notice"]) == (1, None)
-    assert quality.stop(Participation.objects.all()) == 1
+    assert moderation.stop(Participation.objects.all()) == 1
     assert browser.ask()["notice"] == "stopped"
 
 
@@ -234,19 +234,19 @@ def test_labelers_with_large_numbers_are_given_gold_too(
 
 def test_a_pair_made_gold_is_decided_for_its_trainer(trainer: Trainer, browser: Browser) -> None:
     [uuid] = trainer.register()
-    assert quality.make_gold(Comparison.objects.all(), Outcome.SECOND) == 1
+    assert gold_pairs.make_gold(Comparison.objects.all(), Outcome.SECOND) == 1
     [item] = trainer.decisions()["items"]
     assert (item["comparison"], item["decision"], item["probability"]) == (uuid, "second", 0.0)
     assert trainer.decisions()["open"] == 0
     assert browser.lease() == []  # none is due
-    assert quality.make_ordinary(Comparison.objects.all()) == 1
+    assert gold_pairs.make_ordinary(Comparison.objects.all()) == 1
     assert trainer.decisions()["items"][-1]["decision"] is None
     assert pairs(browser.lease()) == [uuid]
 
 
 def test_a_registered_gold_pair_that_is_gold_no_longer_is_not_asked_about(trainer: Trainer) -> None:
     trainer.register(gold="equal")
-    quality.make_ordinary(Comparison.objects.all())
+    gold_pairs.make_ordinary(Comparison.objects.all())
     assert Comparison.objects.get().status == Comparison.Status.CANCELLED
     assert trainer.decisions()["last_seq"] == 0
 
@@ -254,7 +254,7 @@ def test_a_registered_gold_pair_that_is_gold_no_longer_is_not_asked_about(traine
 def test_what_is_registered_again_may_have_been_made_gold_meanwhile(trainer: Trainer) -> None:
     body = {"comparisons": [trainer.comparison()]}
     trainer.post(f"{trainer.path}/comparisons", body)
-    quality.make_gold(Comparison.objects.all(), Outcome.FIRST)
+    gold_pairs.make_gold(Comparison.objects.all(), Outcome.FIRST)
     assert trainer.post(f"{trainer.path}/comparisons", body) == {"registered": 0, "existing": 1}
     body["comparisons"][0]["gold"] = "second"
     assert trainer.send("POST", f"{trainer.path}/comparisons", body).status_code == 409

@@ -59,7 +59,7 @@ def fill(trainer: Trainer, browser: Browser) -> None:
     browser.answer(second)
     link = invites.invite_by_name(trainer.experiment, f"mia-{trainer.name}")
     sent = f"{trainer.experiment.pk:024x}"
-    invites.admit(link, invites.Participant(sent, "b" * 24, "c" * 24))
+    invites.admit(link, invites.PlatformParticipant(sent, "b" * 24, "c" * 24))
     mia = models.Participation.objects.get(labeler__name=f"mia-{trainer.name}")
     models.InvitePart.objects.create(participation=mia, invite=link, answered=1)
     text = consent.set_text(trainer.experiment, "1 sentence")

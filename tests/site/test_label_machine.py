@@ -44,7 +44,7 @@ from human_feedback_site.feedback.models import (
 )
 from human_feedback_site.feedback.models.querysets import live_leases
 from human_feedback_site.feedback.quality.aggregation import majority, total, vote
-from human_feedback_site.feedback.services import chores, experiments, moderation, parts, quality, settling
+from human_feedback_site.feedback.services import chores, experiments, gold_pairs, moderation, parts, settling
 from human_feedback_site.feedback.services.revisions import Revision, revise_answer
 from tests.site import people_at_work as work
 
@@ -65,8 +65,8 @@ COMPARISON_STEPS: dict[str, Callable[[Any], int]] = {
     "close": moderation.close,
     "reopen": moderation.reopen,
     "want one more": moderation.request_label,
-    "gold": lambda chosen: quality.make_gold(chosen, Outcome.FIRST),
-    "not gold": quality.make_ordinary,
+    "gold": lambda chosen: gold_pairs.make_gold(chosen, Outcome.FIRST),
+    "not gold": gold_pairs.make_ordinary,
 }
 
 
@@ -177,11 +177,11 @@ class Story(RuleBasedStateMachine):
     def judge_a_labeler(self, who: int, what: str) -> None:
         chosen = Participation.objects.filter(labeler=self.labelers[who])
         if what == "stop":
-            quality.stop(chosen)
+            moderation.stop(chosen)
         elif what == "block":
             moderation.block(chosen, self.owner)
         elif what == "readmit":
-            quality.readmit(chosen)
+            moderation.readmit(chosen)
         else:
             moderation.end_claims(Lease.objects.filter(labeler=self.labelers[who]))
 

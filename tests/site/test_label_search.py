@@ -17,7 +17,7 @@ from django.db.models import QuerySet
 
 from human_feedback_site.feedback.models import Comparison, Decision, Label, Lease, Outcome, Participation
 from human_feedback_site.feedback.models.querysets import live_leases, unanswered_leases
-from human_feedback_site.feedback.services import experiments, moderation, quality, settling
+from human_feedback_site.feedback.services import experiments, moderation, settling
 from tests.site import label_model as model
 from tests.site import people_at_work as work
 from tests.site.label_model import LABELERS, PAIRS, Pair, Step, World
@@ -108,7 +108,7 @@ class Site:
             case Step("block", int(labeler)):
                 moderation.block(self._participation(labeler), self.owner)
             case Step("readmit", int(labeler)):
-                quality.readmit(self._participation(labeler))
+                moderation.readmit(self._participation(labeler))
             case Step("close", pair=int(place)):
                 moderation.close(Comparison.objects.filter(pk=self.comparisons[place].pk))
             case Step("cancel", pair=int(place)):

@@ -17,7 +17,7 @@ from human_feedback_site.feedback.models import (
     Participation,
 )
 from human_feedback_site.feedback.models.querysets import live_leases
-from human_feedback_site.feedback.services import answers, chores, experiments, moderation, quality, settling
+from human_feedback_site.feedback.services import answers, chores, experiments, moderation, settling
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -148,7 +148,7 @@ def test_who_holds_the_pair_answers_it_though_another_label_waits(
 
 FREED: dict[str, Callable[[Trainer], object]] = {
     "the lease is ended": lambda trainer: moderation.end_claims(Lease.objects.all()),
-    "its holder is stopped": lambda trainer: quality.stop(own("other")),
+    "its holder is stopped": lambda trainer: moderation.stop(own("other")),
     "its holder is blocked": lambda trainer: moderation.block(own("other"), trainer.user),
     "more labelers are wanted": lambda trainer: trainer.overlap(2),
     "one label more is wanted": lambda trainer: moderation.request_label(Comparison.objects.all()),
@@ -256,10 +256,10 @@ def test_what_a_stopped_labeler_said_before_waits_until_it_is_given_work_again(
 ) -> None:
     trainer.register()
     _, taken = wait()
-    quality.stop(own("late"))
+    moderation.stop(own("late"))
     expire(taken)
     assert decided(trainer) == []
-    quality.readmit(own("late"))
+    moderation.readmit(own("late"))
     assert decided(trainer) == [("first", 1)]
 
 
@@ -268,12 +268,12 @@ def test_while_its_label_cannot_count_the_pair_goes_to_others(
 ) -> None:
     trainer.register()
     _, taken = wait()
-    quality.stop(own("late"))
+    moderation.stop(own("late"))
     expire(taken)
     newcomer = invite("newcomer")
     [lease] = newcomer.lease()
     assert newcomer.answer(lease)["status"] == "counted"
-    quality.readmit(own("late"))
+    moderation.readmit(own("late"))
     assert labels_of("late") == ["surplus"]
 
 

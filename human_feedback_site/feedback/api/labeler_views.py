@@ -152,7 +152,7 @@ class ProgressView(LabelerView):
     def get(self, request: Request, name: str) -> Response:
         """Read how far everybody's labeling is, and videos of what the policy did over time."""
         _, experiment = accounts.labeler_in(user_of(request), name)
-        counts, needed = labeling.counts(experiment), experiment.pretrain_labels or 0
+        counts, needed = labeling.count_answered(experiment), experiment.pretrain_labels or 0
         waits = counts.before_training < needed and not counts.training
         links = [
             {"step": each.step, "url": media_store().url(each.key)} for each in labeling.episodes(experiment)

@@ -129,14 +129,14 @@ def history(request: HttpRequest, name: str) -> HttpResponse:
     context = {
         "experiment": experiment,
         "page": page,
-        "rows": [Row(each, uuid.uuid4()) for each in page],
+        "rows": [HistoryRow(each, uuid.uuid4()) for each in page],
         "unsaved": sender_data(labeler.user),
     }
     return render(request, "pages/history.html", context)
 
 
 @dataclass(frozen=True)
-class Row:
+class HistoryRow:
     """An answer as it was given on the screen; ``next_uuid`` names the one that may take its place."""
 
     label: Label

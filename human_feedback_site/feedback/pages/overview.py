@@ -45,7 +45,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ShownLabel:
     """A label as it was given on the screen, and which clip that was, if it was one."""
 
     label: Label
@@ -70,7 +70,7 @@ class Card:
     first: Side
     second: Side
     verdict: Promise | None
-    answers: Sequence[Answer]
+    answers: Sequence[ShownLabel]
 
 
 def experiment_rows(user: User) -> QuerySet[Experiment]:
@@ -122,5 +122,5 @@ def comparison_card(experiment: Experiment, comparison: Comparison) -> Card:
         first=Side(first_url, comparison.first_return, decision == Outcome.FIRST, straight, swapped),
         second=Side(second_url, comparison.second_return, decision == Outcome.SECOND, swapped, straight),
         verdict=VERDICTS[decision] if decision else None,
-        answers=[Answer(each, hasattr(each, "undo")) for each in labels],
+        answers=[ShownLabel(each, hasattr(each, "undo")) for each in labels],
     )

@@ -72,7 +72,7 @@ def episodes(experiment: Experiment) -> Sequence[Episode]:
 
 
 @dataclass(frozen=True)
-class Counts:
+class AnsweredCounts:
     """Pairs with an answer.
 
     Attributes:
@@ -86,10 +86,10 @@ class Counts:
     training: bool
 
 
-def counts(experiment: Experiment) -> Counts:
+def count_answered(experiment: Experiment) -> AnsweredCounts:
     """Count pairs with an answer, a few seconds ago: every open page asks, and the count reads many rows."""
 
-    def count() -> Counts:
+    def count() -> AnsweredCounts:
         real = Comparison.objects.filter(experiment=experiment).exclude(status=Comparison.Status.GOLD)
         answered = real.filter(n_labels__gt=0)
         before = answered.filter(phase=Comparison.Phase.PRETRAINING)
@@ -97,9 +97,9 @@ def counts(experiment: Experiment) -> Counts:
         usable = decided.exclude(outcome=None).exclude(outcome=Outcome.CANT_TELL)
         training = real.filter(phase=Comparison.Phase.TRAINING).exists()
         waits = experiment.pretrain_labels is not None and not training
-        return Counts(answered.count(), usable.count() if waits else 0, training)
+        return AnsweredCounts(answered.count(), usable.count() if waits else 0, training)
 
-    found: Counts = cache.get_or_set(f"answered-{experiment.pk}", count, _COUNT_SECONDS)  # type: ignore[assignment]
+    found: AnsweredCounts = cache.get_or_set(f"answered-{experiment.pk}", count, _COUNT_SECONDS)  # type: ignore[assignment]
     return found
 
 

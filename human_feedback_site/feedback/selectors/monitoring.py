@@ -28,7 +28,7 @@ _CROWD_SHARE = 20  # times as long as reading how labelers do takes, it is not r
 
 
 @dataclass(frozen=True)
-class Crowd:
+class CrowdQuality:
     """How labelers agree, and how each of them does."""
 
     agreement: crowd.Agreement
@@ -36,7 +36,7 @@ class Crowd:
 
 
 @dataclass(frozen=True)
-class Moment:
+class ExperimentStatus:
     """An experiment just now.
 
     Attributes:
@@ -53,7 +53,7 @@ class Moment:
     minutes_left: float | None
     queue_minutes: float | None
     points: Mapping[str, Sequence[Point]]
-    crowd: Crowd
+    crowd: CrowdQuality
     active: frozenset[int]
     films: Sequence[int]
 
@@ -62,11 +62,11 @@ class Moment:
         return self.points[tag][-1]["value"] if tag in self.points else None
 
 
-def look_at(experiment: Experiment) -> Moment:
+def status_now(experiment: Experiment) -> ExperimentStatus:
     """Return how the experiment goes."""
     progress = progress_of(experiment)
     rate = _rate(experiment)
-    return Moment(
+    return ExperimentStatus(
         progress=progress,
         rate=rate,
         minutes_left=_minutes_left(experiment, progress, rate),
@@ -102,13 +102,13 @@ def _minutes_left(experiment: Experiment, progress: Progress, rate: float) -> fl
     return pairs * (experiment.overlap + more) / rate
 
 
-def _crowd(experiment: Experiment) -> Crowd:
+def _crowd(experiment: Experiment) -> CrowdQuality:
     """Read it anew now and then: it takes all labels, and every open page asks."""
     name = _crowd_key(experiment)
-    kept: Crowd | None = cache.get(name)
+    kept: CrowdQuality | None = cache.get(name)
     if kept is None:
         begun = time.perf_counter()
-        kept = Crowd(crowd.agreement(experiment), crowd.labelers(experiment))
+        kept = CrowdQuality(crowd.agreement(experiment), crowd.labelers(experiment))
         cache.set(name, kept, max(_CROWD_SECONDS, _CROWD_SHARE * (time.perf_counter() - begun)))
     return kept
 

@@ -97,21 +97,23 @@ def revise(experiment: Experiment, comparisons: Iterable[int]) -> int:
             labels = labels_of(rows)
             verdicts = [(row, count_anew(experiment, row, labels[row.pk], confusions)) for row in rows]
             Comparison.objects.bulk_update(rows, COUNTED_FIELDS)
-            told = _told(rows)
-            changed = [(row, verdict) for row, verdict in verdicts if _differs(verdict, told.get(row.pk))]
+            announced = _announced(rows)
+            changed = [
+                (row, verdict) for row, verdict in verdicts if _differs(verdict, announced.get(row.pk))
+            ]
             announce_all(experiment, changed)
         revised += len(changed)
     return revised
 
 
-def _told(rows: Sequence[Comparison]) -> dict[int, tuple[str | None, float | None]]:
+def _announced(rows: Sequence[Comparison]) -> dict[int, tuple[str | None, float | None]]:
     """Return the newest decision and probability of each comparison."""
-    told: Iterable[Any] = with_decisions(Comparison.objects.filter(pk__in=[row.pk for row in rows]))
-    return {row.pk: (row.decision, row.probability) for row in told}
+    announced: Iterable[Any] = with_decisions(Comparison.objects.filter(pk__in=[row.pk for row in rows]))
+    return {row.pk: (row.decision, row.probability) for row in announced}
 
 
-def _differs(verdict: Verdict, told: tuple[str | None, float | None] | None) -> bool:
-    decision, probability = told or (None, None)
+def _differs(verdict: Verdict, announced: tuple[str | None, float | None] | None) -> bool:
+    decision, probability = announced or (None, None)
     if verdict.decision != decision or verdict.probability is None or probability is None:
         return verdict.decision != decision
     return abs(verdict.probability - probability) > _SAME

@@ -34,7 +34,7 @@ from human_feedback_site.feedback.queue.sql import count_places
 from human_feedback_site.feedback.services import parts
 from human_feedback_site.feedback.services.accounts import participation_of
 from human_feedback_site.feedback.services.decisions import COUNTED_FIELDS, announce, score_of, verdict_on
-from human_feedback_site.feedback.services.settling import fill
+from human_feedback_site.feedback.services.settling import promote_waiting
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _record(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
         announce(lease.experiment, comparison.pk, verdict)
     # Others that wait for as many places go first; where there are more places, it takes one after them.
     waits = status == Label.Status.SURPLUS and _wants_labels(comparison)
-    if waits and answer.uuid in fill([comparison.pk]):
+    if waits and answer.uuid in promote_waiting([comparison.pk]):
         status = Label.Status.COUNTED
     return RecordedAnswer(answer.uuid, _status_shown(status), participation.part_answered, created=True)
 
@@ -237,7 +237,7 @@ def record_undo(
     if label.status != Label.Status.VOID:
         parts.add(participation.pk, label.lease.invite_id, undone=1)
     if label.status == Label.Status.COUNTED:
-        fill([comparison.pk], changed=[comparison.pk])
+        promote_waiting([comparison.pk], changed=[comparison.pk])
     return undo, lease, True
 
 

@@ -1,15 +1,13 @@
-"""What researchers do about quality: gold pairs, and labelers who are stopped or given work again."""
+"""Gold pairs: those whose answer researchers say, to find out who does not look."""
 
 from django.db import transaction
 from django.db.models import QuerySet
-from django.db.models.functions import Now
 
-from human_feedback_site.feedback.models import Comparison, Outcome, Participation
+from human_feedback_site.feedback.models import Comparison, Outcome
 from human_feedback_site.feedback.models.querysets import lock_comparisons
 from human_feedback_site.feedback.quality.aggregation import Verdict, majority, vote
-from human_feedback_site.feedback.queue.leases import expire_leases
 from human_feedback_site.feedback.services.decisions import announce
-from human_feedback_site.feedback.services.settling import fill, settle_all
+from human_feedback_site.feedback.services.settling import promote_waiting
 
 
 @transaction.atomic
@@ -49,33 +47,5 @@ def make_ordinary(chosen: QuerySet[Comparison]) -> int:
             comparison.status = Comparison.Status.OPEN
             asked.append(comparison.pk)
         comparison.save(update_fields=["gold", "status"])
-    fill(asked, changed=asked)
+    promote_waiting(asked, changed=asked)
     return len(rows)
-
-
-def stop(chosen: QuerySet[Participation]) -> int:
-    """Give these labelers nothing more; what they hold goes to others. Returns how many were stopped."""
-    experiments = _experiments_of(chosen)
-    stopped = _stop(chosen)
-    settle_all(experiments)
-    return stopped
-
-
-def _experiments_of(chosen: QuerySet[Participation]) -> list[int]:
-    return list(chosen.order_by().values_list("experiment", flat=True).distinct())
-
-
-@transaction.atomic
-def _stop(chosen: QuerySet[Participation]) -> int:
-    going_on = list(chosen.order_by("pk").filter(stopped_at=None))
-    for participation in going_on:
-        expire_leases(participation.labeler_id, participation.experiment_id)
-    return Participation.objects.filter(pk__in=[each.pk for each in going_on]).update(stopped_at=Now())
-
-
-def readmit(chosen: QuerySet[Participation]) -> int:
-    """Give stopped or warned labelers work again; their checks begin anew. Returns how many there are."""
-    experiments = _experiments_of(chosen)
-    readmitted = chosen.order_by().update(stopped_at=None, gold_checks="", watch_checks="")
-    settle_all(experiments)
-    return readmitted

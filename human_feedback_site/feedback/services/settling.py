@@ -82,7 +82,7 @@ def settle(experiment: int, until: float = float("inf")) -> int:
 @transaction.atomic
 def _settle(comparisons: Collection[int]) -> int:
     lock_comparisons(Comparison.objects.filter(pk__in=comparisons))
-    return len(fill(comparisons))
+    return len(promote_waiting(comparisons))
 
 
 def settle_all(experiments: Iterable[int]) -> None:
@@ -103,7 +103,7 @@ def with_waiting(experiment: int) -> set[int]:
     return set(own.values_list("comparison", flat=True))
 
 
-def fill(comparisons: Collection[int], changed: Collection[int] = ()) -> set[UUID]:
+def promote_waiting(comparisons: Collection[int], changed: Collection[int] = ()) -> set[UUID]:
     """Let labels that wait take the free places of these locked comparisons, the oldest first.
 
     What that changes, and what is ``changed`` already, is decided anew. Returns the labels that count now.
