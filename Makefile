@@ -39,11 +39,12 @@ suite: setup-dev
 	TMPDIR="$$folder" $(BIN)/pytest --maxprocesses 4 --dist worksteal \
 		--numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 2)')
 
-check: setup-dev weaknesses javascript ## Lint, types, import rules, documentation, known weaknesses of the dependencies
+check: setup-dev weaknesses javascript ## Lint, types, import rules, prose, documentation, known weaknesses of the dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/prose.py
 	$(BIN)/sphinx-build --builder dummy --fresh-env --quiet --fail-on-warning --keep-going docs docs/_build/check
 
 weaknesses: $(VENV)/.runtime
