@@ -28,9 +28,10 @@ Made from the site's OpenAPI schema; a running site serves the same at `/api/doc
 _ABOUT_SETTINGS = """\
 # All settings
 
-Options of `teach`, and fields of `TeachConfig` and its parts; `teach --help-all` prints them. A flag without
-a value turns something on. `teach --resume RUN` takes all of them from an earlier run: only
-`-t` and `-l` may be given, to extend it, and `--reopen`, where its experiment was finished on the site.
+Options of `teach`, and fields of `TeachConfig` and its parts; `teach --help-all` prints them, and
+`teach --version` the version. A flag without a value turns something on. `teach --resume RUN` takes all of
+them from an earlier run: only `-t` and `-l` may be given, to extend it, and `--reopen`, where its experiment
+was finished on the site.
 """
 
 PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {

@@ -13,10 +13,11 @@ import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NoReturn, get_args
 
 from teacher import interrupts
 from teacher.cli.help_text import ENVIRONMENTS, HELP, SECTIONS
+from teacher.cli.installation import DISTRIBUTION, check_agents, installed_version
 from teacher.errors import ConfigError, TeacherError, join_errors
 from teacher.loading import loading
 from teacher.settings.arguments import INTERRUPTED, OneLineParser, add_options
@@ -54,6 +55,7 @@ def build_parser() -> OneLineParser:
     # Not "help", which prints all options.
     parser.add_argument("-h", "--help", action="version", version=HELP, help="how to begin")
     parser.add_argument("--help-all", action="help", help="print this")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     parser.add_argument(
         "--resume", metavar="RUN", help="go on with the run in this directory, with -t or -l for longer"
     )
@@ -74,6 +76,14 @@ def build_parser() -> OneLineParser:
     for name, kind in PARTS.items():
         add_options(parser.add_argument_group(name, kind.__doc__), kind, prefix=f"{name}.")
     return parser
+
+
+class _Version(argparse.Action):
+    """Print the installed version, and end."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(f"{DISTRIBUTION} {installed_version()}")
+        parser.exit()
 
 
 def parse_arguments(arguments: Sequence[str]) -> RunSettings:
@@ -131,6 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, or one of the processes that ``torchrun`` starts; returns the exit status."""
     try:
         with interrupts.listening():
+            check_agents()
             return _dispatch(sys.argv[1:] if arguments is None else arguments)
     except TeacherError as error:
         print(f"teach: {error}", file=sys.stderr)

@@ -25,6 +25,7 @@ the options used most:
   -l N                  labels in all (-L N of them before training starts)
   -t N                  environment steps to train for, such as 3e5
   --help-all            all options, by section
+  --version             print the version
 
 commands (each says more with --help):
   teach doctor          say what is missing on this machine, and how to get it

@@ -25,6 +25,8 @@ from teacher.settings.addresses import require_own_address
 
 # What serves a state folder.
 COMMAND = (sys.executable, "-m", "human_feedback_site.embedded")
+PACKAGES = Path(__file__).resolve().parents[2]
+"""The folder that holds ``human_feedback_site``, installed or not; the site starts in it."""
 START_SECONDS = 180.0
 _POLL_SECONDS = 0.2
 _RETRY_SECONDS = 1.0
@@ -168,7 +170,7 @@ class _StateFolder:
         with self._log.open("ab") as log:
             child = subprocess.Popen(
                 [*COMMAND, f"--state-dir={self.state_dir}", *options],
-                cwd=Path(__file__).resolve().parents[1],  # where the packages are, installed or not
+                cwd=PACKAGES,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
