@@ -37,6 +37,7 @@ commands (each says more with --help):
   teach relabel PREDICTOR TRAJECTORIES COPY  give trajectories its rewards
   teach import SOURCE FILE                   read imitation, Minari, Uni-RLHF
   teach record RUN FILE                      demonstrations by a run's policy
+  teach defaults ENV                         the agent's hyperparameters there
 """
 
 ENVIRONMENTS = """\
@@ -54,7 +55,9 @@ SECTIONS = {
         "n_labels", "pretrain_labels", "schedule", "prompt", "teacher", "segment_seconds", "segment_steps",
         "gold", "pace", "hard_labels", "pretrain_iters",
     ),
-    "the agent": ("agent", "workers", "device", "ent_coef", "value_refit", "policy", "demonstrations"),
+    "the agent": (
+        "agent", "num_envs", "workers", "device", "ent_coef", "value_refit", "policy", "demonstrations",
+    ),
     "the predictor's networks": ("network",),
     "the environment": (
         "max_episode_steps", "fixed_horizon", "allow_variable_horizon", "env_kwargs", "obs_transform",

@@ -7,9 +7,9 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
-from teacher.errors import ConfigError
+from teacher.errors import ConfigError, one_line
 from teacher.files import atomic_write
 from teacher.settings.addresses import site_checks
 from teacher.settings.checks import (
@@ -30,6 +30,13 @@ from teacher.settings.checks import (
 from teacher.settings.options import REWARD_BEFORE, QueryConfig, RewardConfig, RunStage, with_preset
 from teacher.settings.teachers import ErrorModel
 
+
+class HasFields(Protocol):
+    """A dataclass, such as :class:`agents.PPOConfig`."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
 Predictor = Literal["rl", "synth", "human"]
 AgentName = Literal["ppo", "trpo"]
 Pace = Literal["labels", "free"]
@@ -40,7 +47,7 @@ ScheduleName = Literal["exponential", RateName]
 DEFAULT_PRETRAIN_LABELS = 175
 DEFAULT_PROMPT = "Choose the clip in which the agent does better."
 PARTS = {"reward": RewardConfig, "queries": QueryConfig}
-NO_OPTIONS = {*PARTS, "stages"}
+NO_OPTIONS = {*PARTS, "stages", "agent_settings"}
 """Fields of :class:`TeachConfig` that no option of the command line sets as a whole."""
 CONFIG_NAME = "config.json"
 _OWN_ARGUMENTS = {"max_episode_steps", "obs_transform", "fixed_horizon", "render_mode", "disable_env_checker"}
@@ -99,7 +106,16 @@ class TeachConfig:
     num_timesteps: Annotated[int, "environment steps to train for; 5e6 is understood", "-t", COUNT] = (
         5_000_000
     )
-    agent: Annotated[AgentName, "the learning algorithm", "-a"] = "ppo"
+    agent: Annotated[
+        AgentName | HasFields,
+        "the learning algorithm; in Python also its configuration, PPOConfig(...)",
+        "-a",
+    ] = "ppo"
+    agent_settings: Mapping[str, Any] = field(default_factory=dict)
+    """The hyperparameters that differ from the task's own, as ``--agent.*`` has them."""
+    num_envs: Annotated[
+        int | None, "environments stepped at once (the task's own without it)", COUNT, at_most("4096")
+    ] = None
     ent_coef: Annotated[
         float | None,
         "what a nat of the policy's entropy is worth beside advantages of deviation 1; more keeps an agent "
@@ -194,6 +210,10 @@ class TeachConfig:
     """What the run was to come to before each time that it was extended; of a resumed run alone."""
 
     def __post_init__(self) -> None:
+        if dataclasses.is_dataclass(self.agent):
+            name, settings = settings_of_agent(self.agent)
+            object.__setattr__(self, "agent", name)
+            object.__setattr__(self, "agent_settings", {**settings, **self.agent_settings})
         check_fields(self)
         refuse_all(self, self._checks())
         refuse_all(self, self._teacher_checks())
@@ -230,6 +250,11 @@ class TeachConfig:
                 "gold",
                 self.gold == 0 or self.predictor == "human",
                 "finds out labelers who do not look, so it needs -p human",
+            ),
+            (
+                "ent_coef",
+                self.ent_coef is None or "ent_coef" not in self.agent_settings,
+                "expected no --agent.ent_coef beside it, which is the same",
             ),
             (
                 "network",
@@ -335,6 +360,25 @@ class RunSettings:
     refused: ConfigError | None = None
 
 
+def settings_of_agent(config: HasFields) -> tuple[str, dict[str, Any]]:
+    """Return the name of an algorithm and its hyperparameters, from its configuration in Python.
+
+    Raises:
+        ConfigError: a network is no function of a module, so no configuration can be saved with it.
+    """
+    settings = {name: getattr(config, name) for name in config.__dataclass_fields__}
+    network = settings.get("network")
+    if callable(network):
+        name = f"{network.__module__}:{getattr(network, '__qualname__', '')}"
+        if "<" in name or network.__module__ == "__main__":
+            raise ConfigError(
+                "--agent.network: expected a function of a module, which can be imported again; got "
+                f"{one_line(repr(network))}"
+            )
+        settings["network"] = name
+    return type(config).__name__.removesuffix("Config").lower(), settings
+
+
 def slug(text: str) -> str:
     """A text as a folder name and as a part of an address."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")
@@ -351,6 +395,7 @@ def from_options(options: Mapping[str, Any]) -> TeachConfig:
     given: dict[str, Any] = {}
     for option, value in with_preset(options).items():
         part, dot, name = option.partition(".")
+        part = "agent_settings" if dot and part == "agent" else part
         if dot:
             given.setdefault(part, {})[name] = value
         else:

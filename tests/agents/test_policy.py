@@ -13,8 +13,8 @@ from agents.errors import UnsupportedSpaceError
 from agents.policy import (
     CategoricalHead,
     GaussianHead,
-    MultiCategoricalHead,
     MLPActorCritic,
+    MultiCategoricalHead,
     action_head,
 )
 
