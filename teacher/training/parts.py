@@ -14,6 +14,7 @@ from agents.base import Agent
 from agents.defaults import TaskDefaults, defaults_for
 from agents.distributed import Ranks
 from agents.errors import InvalidConfigError
+from agents.on_policy import OnPolicyAgent
 from agents.ppo import PPO, PPOConfig
 from agents.rollout import Rollout
 from agents.trpo import TRPO, TRPOConfig
@@ -92,6 +93,11 @@ def _own_hyperparameters(config: TeachConfig) -> dict[str, Any]:
     if own.get("network") is not None:
         own["network"] = named_function(own["network"], "--agent.network")
     return own
+
+
+def uses_numpy(agent: Agent) -> bool:
+    """Return whether an agent trains by hand-derived updates in NumPy."""
+    return isinstance(agent, OnPolicyAgent) and agent.uses_numpy
 
 
 def predicted_rewards(predictor: RewardPredictor, rollout: Rollout) -> NDArray[np.float64]:

@@ -1,5 +1,6 @@
 """The hyperparameters of the agent: from the command line or Python, saved, and what is refused."""
 
+import io
 import re
 import shlex
 from pathlib import Path
@@ -81,10 +82,13 @@ def test_a_configuration_in_python_is_kept_whole_and_saved(tmp_path: Path) -> No
 
 def test_a_changed_network_trains_by_the_fast_backend_where_it_can() -> None:
     for line, fast in (("--agent.hidden_sizes 32,32,32", True), ("--agent.activation relu", False)):
-        with open_run(config_of(f"{line} -n {fast}"), QUIET) as run:
+        said = Console(file=io.StringIO(), width=200)
+        with open_run(config_of(f"{line} -n {fast}"), said) as run:
             assert isinstance(run.agent, PPO)
             assert run.agent.uses_numpy == fast
             train(run)
+        told = "trains in torch" in said.file.getvalue()  # type: ignore[attr-defined]
+        assert told != fast
 
 
 def test_a_network_of_ones_own_is_trained_and_restored(
