@@ -15,12 +15,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from teacher.clips.render import ClipSpec
+from teacher.clips.render import ClipSpec, frames_of
 from teacher.envs.episodes import replay
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
 from teacher.envs.trajectory import Trajectory
 from teacher.queries.judges import Behaviour
-from teacher.training.play import frames_of
 from teacher.training.saved_run import SavedRun
 
 SIZE = 240  # pixels

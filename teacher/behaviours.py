@@ -14,7 +14,7 @@ _TARGET, _FINGERTIP_FROM_TARGET = slice(4, 6), slice(8, 10)  # of a reacher's
 
 
 def backflip(steps: Steps) -> float:
-    """Backward rotation of a hopper's torso, each bit of it times the torso's height; in radian metres.
+    """Measure a hopper's backward rotation, each bit of it times its torso's height; in radian meters.
 
     Forward rotation is negative. A flip in the air at a height of 1 m is worth 2 pi. If height did not count,
     rolling on the ground would do.
@@ -25,7 +25,7 @@ def backflip(steps: Steps) -> float:
 
 
 def counter_clockwise(steps: Steps) -> float:
-    """Angle in radians by which a reacher's fingertip goes round the centre, counter-clockwise positive.
+    """Measure radians by which a reacher's fingertip goes round the center, counter-clockwise positive.
 
     Seen from above, as its clips show it. The target does not matter.
     """
@@ -36,7 +36,7 @@ def counter_clockwise(steps: Steps) -> float:
 
 
 def headstand(steps: Steps) -> float:
-    """Steps for which a cheetah stands on its head, each counting by how upright it is then.
+    """Count the steps for which a cheetah stands on its head, each by how upright it is then.
 
     That is the sine of its forward pitch: 1 with its nose straight down, 0 on its feet or on its back, -1 on
     its hind legs.
@@ -45,5 +45,5 @@ def headstand(steps: Steps) -> float:
 
 
 def windmill(steps: Steps) -> float:
-    """Radians by which Gymnasium's pendulum turns counter-clockwise, as its clips show it."""
+    """Measure radians by which Gymnasium's pendulum turns counter-clockwise, as its clips show it."""
     return float(steps.next_observations[:, _SPIN].sum(dtype=np.float64) * _PENDULUM_STEP)

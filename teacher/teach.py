@@ -13,7 +13,7 @@ import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, get_args
 
 from teacher import interrupts
 from teacher.cli.help_text import ENVIRONMENTS, HELP, SECTIONS
@@ -56,7 +56,8 @@ def build_parser(*, of_agents: bool = True) -> OneLineParser:
         add_help=False,
         all_settings="--help-all",
     )
-    parser.add_argument("-h", "--help", action=_ShortHelp, nargs=0, help="how to begin")
+    # Not "help", which prints all options.
+    parser.add_argument("-h", "--help", action="version", version=HELP, help="how to begin")
     parser.add_argument("--help-all", action="help", help="print this")
     parser.add_argument(
         "--resume", metavar="RUN", help="go on with the run in this directory, with -t or -l for longer"
@@ -83,14 +84,6 @@ def build_parser(*, of_agents: bool = True) -> OneLineParser:
     for name, kind in PARTS.items():
         add_options(parser.add_argument_group(name, kind.__doc__), kind, prefix=f"{name}.")
     return parser
-
-
-class _ShortHelp(argparse.Action):
-    """Print how to begin, and end."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        print(HELP, end="")
-        parser.exit()
 
 
 def parse_arguments(arguments: Sequence[str]) -> RunSettings:
@@ -127,7 +120,7 @@ def read_arguments(arguments: Sequence[str]) -> RunSettings:
 
 
 def _resumed(run_dir: Path, given: Mapping[str, Any], *, reopen: bool) -> RunSettings:
-    """The settings of an earlier run, which may be given more steps and labels."""
+    """Return the settings of an earlier run, which may be given more steps and labels."""
     others = [f"--{name}" for name in given if name not in GROWING]
     if others:
         raise ConfigError(

@@ -13,10 +13,10 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from teacher.clips.render import ClipSpec
+from teacher.clips.render import ClipSpec, frames_of
 from teacher.errors import ConfigError
 from teacher.teach import main
-from teacher.training.play import cut, frames_of, play_episodes
+from teacher.training.play import cut, play_episodes
 from teacher.training.reward_plots import RewardTrace, draw_rewards, film_rewards
 from teacher.training.saved_run import SavedRun
 
