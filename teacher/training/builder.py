@@ -129,9 +129,7 @@ def build_run(plan: RunPlan, console: Console, followers: Followers | None = Non
         else:
             run = _taught_run(plan, console, parts, followers)
         if {"activation", "network"} & config.agent_settings.keys() and not uses_numpy(run.agent):
-            console.print(
-                "This policy network trains in torch, slower than the fast backend, which has tanh layers alone."
-            )
+            console.print("This policy network trains in torch, slower than tanh layers do.")
         if start is not None:
             start.give(run.agent, console, config.seed, config.run_dir / PLOT_NAME)
             run.save()  # so that a resumed run does not do it again
