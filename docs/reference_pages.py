@@ -64,7 +64,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "teacher.data.steps": "",
             "teacher.queries.judges": "",
             "teacher.settings.teachers": "",
-            "teacher.behaviours": "",
+            "teacher.behaviors": "",
             "teacher.data.preferences": "",
             "teacher.datasets.preference_files": "",
             "teacher.queries.selection": "",

@@ -5,7 +5,7 @@ usage: teach -p {human,synth,rl} -e ENV -n NAME [options]    train an agent
        teach --resume RUN                                    go on with a run
        teach COMMAND ...                                     see below
 
-Teach a reinforcement-learning agent a behaviour by choosing the better of two
+Teach a reinforcement-learning agent a behavior by choosing the better of two
 clips in a browser. No reward has to be written.
 
 to begin:

@@ -27,7 +27,14 @@ from teacher.settings.checks import (
     refuse_all,
     refuse_newer,
 )
-from teacher.settings.options import REWARD_BEFORE, QueryConfig, RewardConfig, RunStage, with_preset
+from teacher.settings.options import (
+    REWARD_BEFORE,
+    QueryConfig,
+    RewardConfig,
+    RunStage,
+    with_new_names,
+    with_preset,
+)
 from teacher.settings.teachers import ErrorModel
 
 
@@ -448,9 +455,10 @@ def load_config(run_dir: Path) -> tuple[TeachConfig, uuid.UUID]:
         # The folder may have been moved since it was written.
         data["runs_dir"] = str(run_dir.resolve().parent.parent)
         refuse_newer(path, TeachConfig, data)
+        data["reward"] = with_new_names(data.get("reward", {}))
         for part, kind in PARTS.items():
             refuse_newer(path, kind, data.get(part, ()), f"{part}.")
-        data["reward"] = {**REWARD_BEFORE, **data.get("reward", {})}
+        data["reward"] = REWARD_BEFORE | data["reward"]
         config = from_fields(data)
     except FileNotFoundError as error:
         raise ConfigError(f"expected a run directory with a config.json; {path} does not exist") from error

@@ -25,8 +25,8 @@ from teacher.settings.checks import (
     refuse_all,
 )
 
-Regularisation = Literal["weight_decay", "l1", "l2"]
-NormalisedBy = Literal["preferences", "running", "none"]
+Regularization = Literal["weight_decay", "l1", "l2"]
+NormalizedBy = Literal["preferences", "running", "none"]
 NumberFeatures = Literal["auto", "plain", "even"]
 
 MAX_UPDATES = 10_000
@@ -100,13 +100,13 @@ class RewardConfig:
         POSITIVE,
         at_most("1e30"),
     ] = None
-    regularisation: Annotated[
-        Regularisation,
+    regularization: Annotated[
+        Regularization,
         "AdamW's weight decay, or a penalty on absolute values (l1) or squares (l2) of parameters",
     ] = "weight_decay"
     strength: Annotated[
         float | None,
-        "of the regularisation with 100 labels; with four times as many it is half (without it 3 for weight "
+        "of the regularization with 100 labels; with four times as many it is half (without it 3 for weight "
         "decay, and 10 where squares and logarithms are read; 0.003 for l1, 0.02 for l2)",
         NOT_NEGATIVE,
     ] = None
@@ -151,8 +151,8 @@ class RewardConfig:
         "standard deviation that predicted rewards are scaled to",
         Fits("more than 0 and at most 1e6", lambda value: 0 < value <= 1e6),
     ] = 0.05
-    normalisation: Annotated[
-        NormalisedBy,
+    normalization: Annotated[
+        NormalizedBy,
         "steps over which rewards have mean 0 and a known deviation: those of the preferences, or those they "
         "were used for (running); none = whatever members say",
     ] = "preferences"
@@ -164,7 +164,7 @@ class RewardConfig:
     image_dropout: Annotated[
         float, "share of each convolution's outputs dropped in training on images", SHARE_OF_LESS
     ] = 0.5
-    no_image_batch_norm: Annotated[bool, "normalise no minibatches after the convolutions on images"] = False
+    no_image_batch_norm: Annotated[bool, "normalize no minibatches after the convolutions on images"] = False
     max_preferences: Annotated[int | None, "fit to this many labels at most, those given last", COUNT] = None
 
     def __post_init__(self) -> None:
@@ -194,6 +194,15 @@ class RewardConfig:
             ),
         ]
         refuse_all(self, checks, "--reward.")
+
+
+OLD_NAMES: Mapping[str, str] = {"regularisation": "regularization", "normalisation": "normalization"}
+"""What settings of the predictor are called in files of earlier versions."""
+
+
+def with_new_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return saved settings of the predictor under their present names."""
+    return {OLD_NAMES.get(name, name): value for name, value in settings.items()}
 
 
 REWARD_BEFORE: Mapping[str, Any] = {"inputs": None, "features": "plain"}
@@ -263,7 +272,7 @@ _PAPER: Mapping[str, Any] = {
     "reward.label_noise": 0.1,
     "reward.learning_rate": 1e-3,
     "reward.patience": 200,
-    "reward.regularisation": "l2",
+    "reward.regularization": "l2",
     "reward.strength": 0.02,
     "reward.adapt": True,
     "reward.stride": 1,

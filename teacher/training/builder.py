@@ -50,7 +50,7 @@ def open_run(source: TeachConfig | str | Path, console: Console | None = None) -
             train(run)
 
     Raises:
-        ConfigError, EnvironmentUnsuitableError, DataError, BehaviourError: in one line, what to change.
+        ConfigError, EnvironmentUnsuitableError, DataError, BehaviorError: in one line, what to change.
     """
     console = console or Console(soft_wrap=True)
     if isinstance(source, TeachConfig):

@@ -47,7 +47,7 @@ def check(settings: RunSettings, console: Console) -> RunPlan:
         the run must know of its environment.
 
     Raises:
-        ConfigError, EnvironmentUnsuitableError, DataError, BehaviourError: in one line all that is refused,
+        ConfigError, EnvironmentUnsuitableError, DataError, BehaviorError: in one line all that is refused,
             and the command that is not, where settings mend it.
     """
     config, refused = settings.config, settings.refused
