@@ -209,7 +209,7 @@ def make_invites(experiment: Any) -> None:
         ids = (
             f"{random.Random(f'{number}/{name}').getrandbits(96):024x}" for name in ("pid", "study", "visit")
         )
-        own = Participation.objects.filter(labeler=invites.admit(study, invites.Participant(*ids)))
+        own = Participation.objects.filter(labeler=invites.admit(study, invites.PlatformParticipant(*ids)))
         own.update(answers=answers, stopped_at=Now() if answers == 12 else None)
 
 
