@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from teacher.cli.agent_options import agent_fields
 from teacher.settings.config import NO_OPTIONS, PARTS, TeachConfig
 
 Schema = Mapping[str, Any]
@@ -64,7 +65,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "teacher.data.steps": "",
             "teacher.queries.judges": "",
             "teacher.settings.teachers": "",
-            "teacher.behaviours": "",
+            "teacher.behaviors": "",
             "teacher.data.preferences": "",
             "teacher.datasets.preference_files": "",
             "teacher.queries.selection": "",
@@ -245,6 +246,15 @@ def _cell(text: str) -> str:
 def settings_page() -> str:
     """A table of ``teach``'s options, and one for each part of them."""
     lines = [_ABOUT_SETTINGS, *_options(TeachConfig)]
+    lines += [
+        "",
+        "## `--agent.…`",
+        "",
+        "Without these a task has its own, which `teach defaults ENV` shows.",
+        "",
+    ]
+    lines += ["| option | |", "| --- | --- |"]
+    lines += [f"| `--agent.{name}` | {_cell(text)} |" for name, (_, text) in agent_fields().items()]
     for part, kind in PARTS.items():
         lines += ["", f"## `--{part}.…`", "", *_options(kind, f"{part}.")]
     return "\n".join([*lines, ""])

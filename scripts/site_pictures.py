@@ -137,7 +137,7 @@ def down_to(page: Page, selector: str) -> int:
 
 
 def shrink(path: Path) -> None:
-    """Keep 256 colours, which is all that such a page needs."""
+    """Keep 256 colors, which is all that such a page needs."""
     with Image.open(path) as picture:
         small = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
     small.save(path, optimize=True)

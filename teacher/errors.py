@@ -89,7 +89,7 @@ class ReplayMismatchError(TeacherError):
     """A replayed episode differs from the recorded one: the environment is not deterministic here."""
 
 
-class BehaviourError(TeacherError):
+class BehaviorError(TeacherError):
     """A function of the user's that judges failed, or gave no number or answer; the message names it."""
 
 

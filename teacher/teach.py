@@ -36,12 +36,17 @@ COMMANDS: Mapping[str, str] = {
     "relabel": "teacher.cli.relabel",
     "import": "teacher.cli.import_files",
     "record": "teacher.cli.record",
+    "defaults": "teacher.cli.defaults",
 }
 """What ``teach`` does beside training, by its first word: the module whose ``main`` is called."""
 
 
-def build_parser() -> OneLineParser:
-    """Make a parser with an option for each field of :class:`TeachConfig` and its parts."""
+def build_parser(*, of_agents: bool = True) -> OneLineParser:
+    """Make the parser: an option for each field of :class:`TeachConfig` and its parts, and some more.
+
+    Args:
+        of_agents: with the options ``--agent.*``, which take a second to import.
+    """
     parser = OneLineParser(
         prog="teach",
         usage="teach -p {human,synth,rl} -e ENV -n NAME [options]",
@@ -73,6 +78,11 @@ def build_parser() -> OneLineParser:
     for title, names in SECTIONS.items():
         add_options(parser.add_argument_group(title), TeachConfig, leave_out=fields.difference(names))
     add_options(parser, TeachConfig, leave_out={*NO_OPTIONS, *itertools.chain(*SECTIONS.values())})
+    if of_agents:
+        from teacher.cli.agent_options import add_agent_options  # noqa: PLC0415 - torch takes a second
+
+        about = "Hyperparameters; a task has its own, which teach defaults ENV shows."
+        add_agent_options(parser.add_argument_group("agent", about))
     for name, kind in PARTS.items():
         add_options(parser.add_argument_group(name, kind.__doc__), kind, prefix=f"{name}.")
     return parser
@@ -104,7 +114,8 @@ def read_arguments(arguments: Sequence[str]) -> RunSettings:
     Raises:
         ConfigError: what is given says too little of the run.
     """
-    given = vars(build_parser().parse_args(arguments))
+    of_agents = any(word.startswith("--agent.") or word == "--help-all" for word in arguments)
+    given = vars(build_parser(of_agents=of_agents).parse_args(arguments))
     reopen = given.pop("reopen", False)
     if "resume" in given:
         return _resumed(Path(given.pop("resume")), given, reopen=reopen)

@@ -1,6 +1,6 @@
 """Teach a pendulum to turn like a windmill, which no environment rewards, by a function of your own.
 
-The function says what a clip shows of the behaviour; labels are made from it by comparing two clips.
+The function says what a clip shows of the behavior; labels are made from it by comparing two clips.
 """
 
 import sys
@@ -22,7 +22,7 @@ def main() -> None:
         env_id="Pendulum-v1",
         predictor="synth",
         name="windmill",
-        teacher="own_behaviour:windmill",
+        teacher="own_behavior:windmill",
         n_labels=20 if SHORT else 100,
         num_timesteps=2_048 if SHORT else 100_000,
         pretrain_iters=100 if SHORT else 10_000,

@@ -1,4 +1,4 @@
-"""The behaviours that ship: on made-up motion, and on what the simulated bodies do."""
+"""The behaviors that ship: on made-up motion, and on what the simulated bodies do."""
 
 import itertools
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from teacher.behaviours import backflip, counter_clockwise, headstand, windmill
+from teacher.behaviors import backflip, counter_clockwise, headstand, windmill
 from teacher.envs.episodes import replay
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
@@ -54,7 +54,7 @@ def test_the_fingertip_may_go_round_several_times() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env_id", "behaviour"),
+    ("env_id", "behavior"),
     [
         ("teacher/ShortHopper-v1", backflip),
         ("teacher/ShortReacher-v1", counter_clockwise),
@@ -62,12 +62,12 @@ def test_the_fingertip_may_go_round_several_times() -> None:
         ("Pendulum-v1", windmill),
     ],
 )
-def test_the_segments_of_an_episode_add_up_to_it(env_id: str, behaviour: Callable[[Any], float]) -> None:
+def test_the_segments_of_an_episode_add_up_to_it(env_id: str, behavior: Callable[[Any], float]) -> None:
     (episode,) = itertools.islice(random_trajectories(describe_task(env_id), seed=1, num_envs=1), 1)
     half = len(episode) // 2
     observations = episode.all_observations
     halves = steps_of(observations[: half + 1]), steps_of(observations[half:])
-    assert sum(map(behaviour, halves)) == pytest.approx(behaviour(episode), abs=1e-9)
+    assert sum(map(behavior, halves)) == pytest.approx(behavior(episode), abs=1e-9)
 
 
 def test_a_flip_is_what_the_simulated_torso_does() -> None:
@@ -102,7 +102,7 @@ def test_a_cheetah_on_its_head_has_its_nose_down() -> None:
     (episode,) = itertools.islice(random_trajectories(describe_task("teacher/ShortCheetah-v1"), 1, 1), 1)
     noses = [step.env.unwrapped.data.body("torso").xmat[6] for step in replay(episode.recipe())]  # type: ignore[attr-defined]
     assert np.ptp(noses) > 0.3
-    # The behaviour looks at the observation before each step, the replay shows what comes after.
+    # The behavior looks at the observation before each step, the replay shows what comes after.
     expected = np.sin(episode.observations[0, 1]) - np.sum(noses[:-1])
     assert headstand(episode) == pytest.approx(expected, abs=0.5)
 

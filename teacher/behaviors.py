@@ -1,6 +1,6 @@
-"""Behaviours that no environment rewards, as functions for ``--teacher module:function``.
+"""Behaviors that no environment rewards, as functions for ``--teacher module:function``.
 
-Each takes a segment or an episode and returns how much of the behaviour it shows. The amounts of consecutive
+Each takes a segment or an episode and returns how much of the behavior it shows. The amounts of consecutive
 segments add up to that of the whole, so that a reward of single steps can account for them.
 """
 
