@@ -15,7 +15,7 @@ from teacher.settings.arguments import as_whole_number
 _ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 _FIRST_SENTENCE = re.compile(r"\.\s(?=[A-Z])")
 _LEFT_OUT = ("normalize_rewards", "anneal_timesteps")
-"""What follows from where rewards come from and how long a run is."""
+"""Set by the source of rewards and by the length of a run."""
 
 
 def add_agent_options(parser: argparse._ActionsContainer) -> None:

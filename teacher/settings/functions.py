@@ -8,8 +8,8 @@ from typing import Any
 
 from teacher.errors import ConfigError, describe_exception, one_line
 
-OLD_MODULES: Mapping[str, str] = {"teacher.behaviours": "teacher.behaviors"}
-"""What modules are called in the settings of earlier versions."""
+OLD_MODULES: Mapping[str, str] = {"teacher.behaviors": "teacher.behaviors"}
+"""Names of modules in the settings of earlier versions, and their present names."""
 
 
 def add_cwd_to_path() -> None:

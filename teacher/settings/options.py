@@ -192,8 +192,8 @@ class RewardConfig:
         refuse_all(self, checks, "--reward.")
 
 
-OLD_NAMES: Mapping[str, str] = {"regularisation": "regularization", "normalisation": "normalization"}
-"""What settings of the predictor are called in files of earlier versions."""
+OLD_NAMES: Mapping[str, str] = {"regularization": "regularization", "normalization": "normalization"}
+"""Names of predictor settings in files of earlier versions, and their present names."""
 
 
 def with_new_names(settings: Mapping[str, Any]) -> dict[str, Any]:
