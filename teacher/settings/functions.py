@@ -8,7 +8,7 @@ from typing import Any
 
 from teacher.errors import ConfigError, describe_exception, one_line
 
-OLD_MODULES: Mapping[str, str] = {"teacher.behaviors": "teacher.behaviors"}
+OLD_MODULES: Mapping[str, str] = {"teacher.behaviours": "teacher.behaviors"}
 """Names of modules in the settings of earlier versions, and their present names."""
 
 

@@ -192,7 +192,7 @@ class RewardConfig:
         refuse_all(self, checks, "--reward.")
 
 
-OLD_NAMES: Mapping[str, str] = {"regularization": "regularization", "normalization": "normalization"}
+OLD_NAMES: Mapping[str, str] = {"regularisation": "regularization", "normalisation": "normalization"}
 """Names of predictor settings in files of earlier versions, and their present names."""
 
 
