@@ -19,8 +19,8 @@ TEACHING, LABELS = "docs/benchmarks/teaching.md", "docs/benchmarks/labels.md"
 INDEX, OPTIONS, COMPARISON = "docs/benchmarks.md", "docs/benchmarks/options.md", "docs/comparison.md"
 SENTENCES: Mapping[str, str] = {
     COMPARISON: """
-reaches {Pendulum/imitation/200} of the true reward's gain and RL-Teacher {Pendulum/oracle/200}, in
-{Pendulum/imitation/200:Pendulum/oracle/200} times the CPU time
+it takes {Pendulum/imitation/200:Pendulum/oracle/200} times the CPU time and reaches
+{Pendulum/imitation/200} of the true reward's gain, RL-Teacher {Pendulum/oracle/200}
 
 On Reacher 175 labels reach f = {Reacher/oracle/175}, 350 reach {Reacher/oracle/350}
 """,
@@ -29,6 +29,10 @@ Pendulum f = {Pendulum/oracle/50} with 50, Reacher {Reacher/oracle/175} with 175
 {Hopper/oracle/350} and Cheetah {Cheetah/oracle/350} with 350
 
 take Reacher from {Reacher/uniform/350} to {Reacher/oracle/350}
+""",
+    "README.md": """
+f = {Pendulum/oracle/50} on Pendulum with 50, {Reacher/oracle/175} on Reacher with 175,
+{Hopper/oracle/350} on Hopper with 350
 """,
     LABELS: """
 | Pendulum, 100k steps | 50 | {Pendulum/oracle/50} |
