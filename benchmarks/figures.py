@@ -1,9 +1,8 @@
-"""Figures in the documents, from the result files: ``python -m benchmarks.figures`` writes them there.
+"""Write figures from the result files into the documents: ``python -m benchmarks.figures``.
 
-A sentence of :data:`SENTENCES` stands on its page with numbers for its fields. A field such as
-``Reacher/oracle/175`` is f of a task, a side and a number of labels, as in the tables of
-``docs/benchmarks.md``; with a dot before it, without a leading zero; ``a side:a side`` is how many times the
-processor time the first takes. ``--check`` only says which pages are not as the results are.
+A sentence or table row of :data:`SENTENCES` stands on its page with numbers for its fields. A field such as
+``Reacher/oracle/175`` is f of a task, a side and a number of labels; ``!worst`` after it takes the seed with
+the lowest return; ``first:second`` is the ratio of their CPU times. ``--check`` only lists outdated pages.
 """
 
 import re
@@ -12,69 +11,124 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks.results import load
-from benchmarks.teaching_report import Row, as_markdown, rows
+from benchmarks.teaching_report import Row, rows
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks/teaching.jsonl"
-BENCHMARKS, COMPARISON = "docs/benchmarks.md", "docs/comparison.md"
+TEACHING, LABELS = "docs/benchmarks/teaching.md", "docs/benchmarks/labels.md"
+INDEX, OPTIONS, COMPARISON = "docs/benchmarks.md", "docs/benchmarks/options.md", "docs/comparison.md"
 SENTENCES: Mapping[str, str] = {
     COMPARISON: """
-200 labels and as many steps bring it {Pendulum/imitation/200} of the way to the true reward, ours
-{Pendulum/oracle/200}; it takes {Pendulum/imitation/200:Pendulum/oracle/200} times the processor
-time
+it takes {Pendulum/imitation/200:Pendulum/oracle/200} times the CPU time and reaches
+{Pendulum/imitation/200} of the true reward's gain, RL-Teacher {Pendulum/oracle/200}
 
-On Reacher 175 labels reach {Reacher/oracle/175} of the way to the true reward, 350 reach
-{Reacher/oracle/350}
+On Reacher 175 labels reach f = {Reacher/oracle/175}, 350 reach {Reacher/oracle/350}
 """,
-    BENCHMARKS: """
-.75 with 50 labels ({.Pendulum/oracle/50}), .97 with 200 ({.Pendulum/oracle/200}), .90 with 200 of
-which a tenth are mistakes ({.Pendulum/mistakes-10/200})
+    INDEX: """
+Pendulum f = {Pendulum/oracle/50} with 50, Reacher {Reacher/oracle/175} with 175, Hopper
+{Hopper/oracle/350} and Cheetah {Cheetah/oracle/350} with 350
 
-imitation comes to {.Pendulum/imitation/200} with the same 200 labels and as many steps, in
-{Pendulum/imitation/200:Pendulum/oracle/200} times the processor time, and to
-{.Pendulum/imitation/50} with 50
+take Reacher from {Reacher/uniform/350} to {Reacher/oracle/350}
+""",
+    "README.md": """
+f = {Pendulum/oracle/50} on Pendulum with 50, {Reacher/oracle/175} on Reacher with 175,
+{Hopper/oracle/350} on Hopper with 350
+""",
+    LABELS: """
+| Pendulum, 100k steps | 50 | {Pendulum/oracle/50} |
 
-.90 with 175 labels ({.Reacher/oracle/175}), .97 with 350 ({.Reacher/oracle/350}), .93 with 350 and
-mistakes ({.Reacher/mistakes-10/350})
+| Pendulum | 200 | {Pendulum/oracle/200} | {Pendulum/mistakes-10/200} | {Pendulum/mistakes-30/200} |
+{Pendulum/uniform/200} | {Pendulum/paper/200} |
 
-the numbers alone leave it at {.Reacher/plain/175}, {.Reacher/plain/350} and {.Reacher/plain-10/350}
+| Reacher, 500k steps | 175 | {Reacher/oracle/175} |
 
-1.0 with 700 and .85 with 700 and mistakes, comes to {.Hopper/oracle/350}, {.Hopper/oracle/700} and
-{.Hopper/mistakes-10/700}
+| Reacher | 350 | {Reacher/oracle/350} | {Reacher/mistakes-10/350} | {Reacher/mistakes-30/350} |
+{Reacher/uniform/350} | {Reacher/paper/350} |
 
-aimed at .75 with 100 labels and .95 with 350, comes to {.Cheetah/oracle/100} and
-{.Cheetah/oracle/350}
+| Hopper, 1M steps | 350 | {Hopper/oracle/350} |
 
-further on Reacher ({.Reacher/oracle/175} with 175, the paper's {.Reacher/paper/350} with 350) and
-as far on Pendulum ({.Pendulum/oracle/50} with 50, the paper's {.Pendulum/paper/200} with 200), as
-many further on Hopper ({.Hopper/oracle/700}, the paper's {.Hopper/paper/700}) and on Walker
-({.Walker/oracle/700}, the paper's {.Walker/paper/700}
+| Hopper | 700 | {Hopper/oracle/700} | {Hopper/mistakes-10/700} | {Hopper/mistakes-30/700} |
+{Hopper/uniform/700} | {Hopper/paper/700} |
+
+| Cheetah, 1M steps | 100 | {Cheetah/oracle/100} |
+
+| Cheetah | 350 | {Cheetah/oracle/350} |
+
+| Cheetah | 700 | {Cheetah/oracle/700} | {Cheetah/mistakes-10/700} | {Cheetah/mistakes-30/700} |
+{Cheetah/uniform/700} | {Cheetah/paper/700} |
+
+| Walker, 1M steps | 700 | {Walker/oracle/700} | {Walker/mistakes-10/700} |
+{Walker/mistakes-30/700} | {Walker/uniform/700} | {Walker/paper/700} |
+
+| Swimmer, 1M steps | 700 | {Swimmer/oracle/700} | {Swimmer/mistakes-10/700} |
+{Swimmer/mistakes-30/700} | {Swimmer/uniform/700} | {Swimmer/paper/700} |
+
+On Pendulum imitation reaches {Pendulum/imitation/200} with the same 200 labels and steps in
+{Pendulum/imitation/200:Pendulum/oracle/200} times the CPU time, and {Pendulum/imitation/50} with 50
+""",
+    OPTIONS: """
+| defaults | {Pendulum/oracle/200} | {Pendulum/oracle/200!worst} | {Reacher/oracle/350} |
+{Reacher/oracle/350!worst} |
+
+| uniform queries | {Pendulum/uniform/200} | {Pendulum/uniform/200!worst} | {Reacher/uniform/350} |
+{Reacher/uniform/350!worst} |
+
+| recent segments, random pairs | {Pendulum/recent/200} | {Pendulum/recent/200!worst} |
+{Reacher/recent/350} | {Reacher/recent/350!worst} |
+
+| active queries at any age | {Pendulum/active/200} | {Pendulum/active/200!worst} |
+{Reacher/active/350} | {Reacher/active/350!worst} |
+
+| `--reward.features plain` | | | {Reacher/plain/350} | {Reacher/plain/350!worst} |
+
+| `--reward.inputs state,action --reward.features plain` | {Pendulum/action/200} |
+{Pendulum/action/200!worst} | {Reacher/action/350} | {Reacher/action/350!worst} |
+
+| `--queries.diversity 5` | {Pendulum/diverse/200} | {Pendulum/diverse/200!worst} |
+{Reacher/diverse/350} | {Reacher/diverse/350!worst} |
+
+| `--reward.shortest_crop 0.5` | {Pendulum/crops/200} | {Pendulum/crops/200!worst} |
+{Reacher/crops/350} | {Reacher/crops/350!worst} |
+
+| `--reward.converge` | {Pendulum/converged/200} | {Pendulum/converged/200!worst} |
+{Reacher/converged/350} | {Reacher/converged/350!worst} |
+
+| `--reward.label_smoothing 0.05` | {Pendulum/bounded/200} | {Pendulum/bounded/200!worst} |
+{Reacher/bounded/350} | {Reacher/bounded/350!worst} |
+
+| `--value_refit 5` | {Pendulum/value-refit/200} | {Pendulum/value-refit/200!worst} |
+{Reacher/value-refit/350} | {Reacher/value-refit/350!worst} |
+
+| pretraining labels only | {Pendulum/pretraining/200} | {Pendulum/pretraining/200!worst} |
+{Reacher/pretraining/350} | {Reacher/pretraining/350!worst} |
+
+| coin flips | {Pendulum/coin/200} | {Pendulum/coin/200!worst} | {Reacher/coin/350} |
+{Reacher/coin/350!worst} |
 """,
 }
-"""The sentences of a page, with a blank line between two."""
+"""Sentences and table rows of each page, separated by blank lines."""
 REPEATED: tuple[tuple[tuple[str, str], tuple[str, str]], ...] = (
     (
-        (BENCHMARKS, r"^\| `-p synth -l 300` \| (.*) \|$"),
+        (TEACHING, r"^\| `-p synth -l 300` \| (.*) \|$"),
         ("README.md", r"^\| `-p synth -l 300` \| (.*) \|$"),
     ),
     (
-        (BENCHMARKS, r"^\| Stable-Baselines3 PPO \| (.*) \|$"),
+        (TEACHING, r"^\| Stable-Baselines3 PPO \| (.*) \|$"),
         ("README.md", r"^\| Stable-Baselines3 PPO \| (.*) \|$"),
     ),
-    ((BENCHMARKS, r"^\| `-p rl` \| (.*) \|$"), ("README.md", r"^\| `-p rl` \| (.*) \|$")),
-    ((BENCHMARKS, r"^\| random actions \| (8.*) \|$"), ("README.md", r"^\| random actions \| (.*) \|$")),
-    ((BENCHMARKS, r"^\| 300 coin flips \| (.*) \|$"), ("README.md", r"^\| 300 coin flips \| (.*) \|$")),
+    ((TEACHING, r"^\| `-p rl` \| (.*) \|$"), ("README.md", r"^\| `-p rl` \| (.*) \|$")),
+    ((TEACHING, r"^\| random actions \| (8.*) \|$"), ("README.md", r"^\| random actions \| (.*) \|$")),
+    ((TEACHING, r"^\| 300 coin flips \| (.*) \|$"), ("README.md", r"^\| 300 coin flips \| (.*) \|$")),
     (
-        (BENCHMARKS, r"^\| Hopper-v5, 300,000 steps .* ([\d.]+): \*\*median"),
+        ("docs/benchmarks/cloning.md", r"^\| Hopper-v5, 300,000 steps .* ([\d.]+): \*\*median"),
         (COMPARISON, r"the worst one ([\d.]+) \(\[all five\]"),
     ),
     (
-        (BENCHMARKS, r"^\| from the address until both clips of the first pair play, cold \| (\d+) \|"),
+        (
+            "docs/benchmarks/labeling-page.md",
+            r"^\| from the address until both clips of the first pair play, cold \| (\d+) \|",
+        ),
         ("docs/labeling.md", r"(\d+) ms \(p95 \d+\) from the address to the first pair"),
-    ),
-    (
-        ("docs/gallery.md", r"counter-clockwise \| Reacher-v1 .* ([\d.]+) rad \|$"),
-        ("docs/teachers.md", r"counter_clockwise -l 200 -t 2e5` reaches ([\d.]+) radians"),
     ),
 )
 """Figures without a result file that stand on two pages, first where they were measured."""
@@ -85,10 +139,11 @@ def figure(name: str, found: Mapping[str, Row]) -> str:
     more, _, less = name.partition(":")
     if less:
         return f"{found[more].median('cpu_seconds') / found[less].median('cpu_seconds'):.0f}"
-    score = found[name.removeprefix(".")].f
-    assert score is not None, name
-    written = f"{score.value:.2f}"
-    return re.sub(r"^(-?)0\.", r"\1.", written) if name.startswith(".") else written
+    side, _, statistic = name.partition("!")
+    row = found[side]
+    value = row.worst if statistic == "worst" else row.f and row.f.value
+    assert value is not None, name
+    return f"{value:.2f}"
 
 
 def results() -> list[Row]:
@@ -125,12 +180,6 @@ def by_name(found: list[Row]) -> dict[str, Row]:
     return {f"{row.task}/{row.side}/{row.labels}": row for row in found if not row.options}
 
 
-def missing_rows(text: str, found: list[Row]) -> list[str]:
-    """Lines of the tables that a page should have and does not."""
-    lines = set(text.splitlines())
-    return [line for line in map(as_markdown, found) if line not in lines]
-
-
 def differences() -> list[str]:
     """Figures that stand on two pages and are not the same."""
     found = []
@@ -149,9 +198,6 @@ def main(arguments: list[str]) -> int:
     found = results()
     named = by_name(found)
     problems = differences()
-    problems += [
-        f"{BENCHMARKS} lacks {line}" for line in missing_rows((ROOT / BENCHMARKS).read_text(), found)
-    ]
     for page in SENTENCES:
         path = ROOT / page
         before = path.read_text()

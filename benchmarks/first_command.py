@@ -6,7 +6,7 @@ end; with the wrapper the arguments that it names. Newest versions only; of Atar
 name. A result is a line of the file of results, and what it has is not tried again.
 
     python -m benchmarks.first_command --results benchmarks/first_command.jsonl
-    python -m benchmarks.first_command --show --docs docs/first-command.md
+    python -m benchmarks.first_command --show --docs page.md
 
 Each takes some seconds of a core, of pictures many minutes; ``--processes 2`` tries two at a time.
 """
@@ -262,15 +262,16 @@ def summary(results: Sequence[Mapping[str, Any]]) -> str:
 PAGE = """\
 # The first command on an environment
 
-`teach -p synth -e ENV -n x -l 20 -L 10 -t 4e3`, and the [wrapper](wrapper.md) with as many labels around
-4,000 random steps, on every environment of Gymnasium (newest versions), the first ten games of Atari and
-MiniGrid. Where that is refused, what [the refusal says](environments.md#episodes-that-end-early) is done,
-once.
-Made by `python -m benchmarks.first_command`.
+Does `teach -p synth -e ENV -n x -l 20 -L 10 -t 4e3` train, and the [wrapper](../wrapper.md) with as many
+labels over 4,000 random steps? Tried on every environment of Gymnasium (newest versions), the first ten
+games of Atari, and MiniGrid. A refused command is corrected once as [the refusal
+suggests](../environments.md#episodes-that-end-early).
 
 {summary}
 
 {table}
+
+Repeat with `python -m benchmarks.first_command`; `--show` prints the stored results.
 """
 
 

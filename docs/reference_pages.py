@@ -1,4 +1,4 @@
-"""Pages of the documentation that are made of the program itself: REST, Python, and all settings."""
+"""Generate reference pages from the program itself: REST, Python, and all settings."""
 
 import dataclasses
 import json
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from docs.result_pages import result_pages
 from teacher.cli.agent_options import agent_fields
 from teacher.settings.config import NO_OPTIONS, PARTS, TeachConfig
 
@@ -22,17 +23,15 @@ ROOT = Path(__file__).parents[1]
 _ABOUT_REST = """\
 # REST API
 
-Made from the site's OpenAPI schema; a running site serves the same at `/api/docs/`, and the schema itself at
-`/api/schema/`. What the requests are for, who may make them, and what holds for all of them is in
-[the interface in words](../api.md).
+Generated from the site's OpenAPI schema. A running site serves it at `/api/docs/`, and the schema at
+`/api/schema/`. [The REST interface](../api.md) explains roles, guarantees and errors.
 """
 _ABOUT_SETTINGS = """\
 # All settings
 
 Options of `teach`, and fields of `TeachConfig` and its parts; `teach --help-all` prints them, and
-`teach --version` the version. A flag without a value turns something on. `teach --resume RUN` takes all of
-them from an earlier run: only `-t` and `-l` may be given, to extend it, and `--reopen`, where its experiment
-was finished on the site.
+`teach --version` the version. A flag without a value turns something on. `teach --resume RUN` takes all of them from the earlier run and
+accepts only `-t` and `-l`, to extend it, and `--reopen`, if its experiment was finished on the site.
 """
 
 PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
@@ -57,7 +56,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
         },
     ),
     "answers": (
-        "Segments, answers, and who gives them",
+        "Segments, labels and judges",
         {
             "teacher.envs.trajectory": "",
             "teacher.data.segments": "",
@@ -130,17 +129,17 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
     "errors": ("Errors", {"teacher.errors": "", "agents.errors": ""}),
 }
-"""Page, its title, and its modules with what is listed of each: all that is public without it."""
+"""Page name to title and modules; a module lists its public names unless some are given."""
 
 
 def generated_pages() -> dict[str, str]:
-    """All of them by name."""
+    """Return all generated pages by name."""
     api = {f"python-{name}": python_page(*page) for name, page in PYTHON_API.items()}
-    return {"rest": rest_page(openapi_schema()), "settings": settings_page(), **api}
+    return {"rest": rest_page(openapi_schema()), "settings": settings_page(), **api, **result_pages()}
 
 
 def python_page(title: str, modules: Mapping[str, str]) -> str:
-    """What Sphinx is to take from these modules' docstrings, under a heading for each."""
+    """Write the Sphinx directives that list these modules, under a heading each."""
     lines = [f"# {title}", ""]
     for module, members in modules.items():
         lines += [f"## {module}", "", "```{eval-rst}"]
@@ -149,7 +148,7 @@ def python_page(title: str, modules: Mapping[str, str]) -> str:
 
 
 def openapi_schema() -> Schema:
-    """What the site says of its own interface; neither a database nor a network is needed."""
+    """Return the site's OpenAPI schema; needs neither a database nor a network."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "schema.json"
         command = [
@@ -167,7 +166,7 @@ def openapi_schema() -> Schema:
 
 
 def rest_page(schema: Schema) -> str:
-    """The requests, each with what it takes and answers and an example, then the objects in them."""
+    """Write all requests with their bodies, answers and examples, then all objects."""
     lines = [_ABOUT_REST]
     for path, methods in schema["paths"].items():
         for method, operation in methods.items():

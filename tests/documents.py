@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md")])
+FOLDERS = ("", "docs", "docs/benchmarks", "examples")
+PAGES = sorted(page for folder in FOLDERS for page in (ROOT / folder).glob("*.md"))
 README = ROOT / "README.md"
 _ASSIGNMENTS = re.compile(r"^(?:[A-Z_]+=\S+ )+")
 

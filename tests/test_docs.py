@@ -59,7 +59,7 @@ def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
     """As GitHub shows the pages; those that Sphinx generates are left to its build."""
     links = re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", page.read_text()))
     for link in links:
-        if re.match(r"[a-z]+:|generated/", link):
+        if re.match(r"[a-z]+:|(\.\./)?generated/", link):
             continue
         path, _, anchor = link.partition("#")
         target = (page.parent / path) if path else page

@@ -1,7 +1,7 @@
 """Every task trains with the hyperparameters that its row names, and the documentation shows the rows."""
 
 import dataclasses
-from pathlib import Path
+import re
 from typing import Any
 
 import gymnasium as gym
@@ -12,8 +12,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from agents.defaults import ATARI, BY_NAME, GENERAL, TaskDefaults, defaults_for
 from agents.ppo import PPOConfig
 from agents.trpo import TRPOConfig
-
-DOCS = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+from docs.result_pages import defaults_table
 
 
 @pytest.mark.parametrize(
@@ -90,26 +89,18 @@ def test_trpo_limits_the_joint_action_as_sb3_contrib_limits_the_mean_dimension(
     assert unscaled == row.trpo
 
 
-def test_the_documentation_shows_every_row() -> None:
-    assert documented_table() in DOCS.read_text(), documented_table()
-
-
-def documented_table() -> str:
-    """The rows as they stand in the documentation."""
-    rows = {"MuJoCo, and all others": GENERAL, **BY_NAME, "Atari": ATARI}
-    lines = ["| task | environments | PPO | TRPO | source |", "|---|---|---|---|---|"]
+def test_the_documentation_shows_every_row_and_what_it_sets() -> None:
+    table = dict(re.findall(r"^\| ([^|]+) \| (\d+ \| .*) \|$", defaults_table(), re.MULTILINE))
+    rows = {"MuJoCo and all others": GENERAL, **BY_NAME, "Atari": ATARI}
+    assert list(table) == list(rows)
     for name, row in rows.items():
-        ppo = settings(row.ppo, PPOConfig()) + ["learning_rate falling to 0"] * row.anneal
-        trpo = settings(row.trpo, TRPOConfig())
-        cells = [name, str(row.num_envs), ", ".join(ppo), ", ".join(trpo), row.source]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def settings(config: Any, usual: Any) -> list[str]:
-    """The size of a rollout, and what differs from the algorithm's own defaults."""
-    values = dataclasses.asdict(config)
-    others = {
-        name: value for name, value in values.items() if name != "num_steps" and value != getattr(usual, name)
-    }
-    return [f"num_steps {values['num_steps']}", *(f"{name} {value}" for name, value in others.items())]
+        environments, ppo, trpo, source = table[name].split(" | ")
+        assert (environments, source) == (str(row.num_envs), row.source)
+        assert ("linear learning-rate decay" in ppo) == row.anneal
+        for shown, config, usual in ((ppo, row.ppo, PPOConfig()), (trpo, row.trpo, TRPOConfig())):
+            values, defaults = dataclasses.asdict(config), dataclasses.asdict(usual)
+            written = dict(
+                re.findall(r"(\w+) (\S+?)(?:, |$)", shown.removesuffix(", linear learning-rate decay"))
+            )
+            changed = {key for key in values if values[key] != defaults[key]} | {"num_steps"}
+            assert written == {key: str(values[key]) for key in changed}

@@ -18,8 +18,7 @@ from benchmarks.first_command import (
     try_side,
 )
 from benchmarks.results import append, load
-
-PAGE = Path(__file__).parents[2] / "docs" / "first-command.md"
+from docs.result_pages import result_pages
 
 
 def test_newest_versions_of_all_packages_are_tried() -> None:
@@ -78,5 +77,5 @@ def test_the_page_says_what_came_of_it(tmp_path: Path) -> None:
 
 
 def test_the_published_page_is_that_of_the_published_results() -> None:
-    assert PAGE.read_text() == page(load(RESULTS))
+    assert result_pages()["first-command"] == page(load(RESULTS))
     assert all(set(json.loads(line)) >= {"env_id", "side"} for line in RESULTS.read_text().splitlines())
