@@ -30,8 +30,9 @@ _ABOUT_SETTINGS = """\
 # All settings
 
 Options of `teach`, and fields of `TeachConfig` and its parts; `teach --help-all` prints them, and
-`teach --version` the version. A flag without a value turns something on. `teach --resume RUN` takes all of them from the earlier run and
-accepts only `-t` and `-l`, to extend it, and `--reopen`, if its experiment was finished on the site.
+`teach --version` the version. A flag without a value turns something on. `teach --resume RUN` takes all
+of them from the earlier run and accepts only `-t` and `-l`, to extend it, and
+`--reopen`, if its experiment was finished on the site.
 """
 
 PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
