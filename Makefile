@@ -12,7 +12,7 @@ TSC := $(VENV)/typescript/.$(subst ==,-,$(NODE))-$(TYPESCRIPT)
 MEMORY = $(shell df -kP /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 {print "/dev/shm"}')
 GL_PACKAGES := libegl1 libgl1-mesa-dri libosmesa6
 
-.PHONY: help demo stack docs test check weaknesses javascript audit suite setup setup-dev setup-stack clean
+.PHONY: help demo stack docs test check weaknesses javascript audit suite dist setup setup-dev setup-stack clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -39,11 +39,12 @@ suite: setup-dev
 	TMPDIR="$$folder" $(BIN)/pytest --maxprocesses 4 --dist worksteal \
 		--numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 2)')
 
-check: setup-dev weaknesses javascript ## Lint, types, import rules, documentation, known weaknesses of the dependencies
+check: setup-dev weaknesses javascript ## Lint, types, import rules, prose, documentation, known weaknesses of the dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/prose.py
 	$(BIN)/sphinx-build --builder dummy --fresh-env --quiet --fail-on-warning --keep-going docs docs/_build/check
 
 weaknesses: $(VENV)/.runtime
@@ -57,6 +58,11 @@ javascript: $(VENV)/.runtime
 		PATH="$(abspath $(VENV))/typescript/bin:$$PATH" $(VENV)/typescript/node_modules/.bin/tsc --project tsconfig.json && \
 			echo "javascript: no type errors"; \
 	else echo "javascript: NOT CHECKED, as $(NODE) and $(TYPESCRIPT) could not be installed"; fi
+
+dist: setup-dev ## Build the wheel and the source distribution into dist/
+	rm -rf dist rl_teacher.egg-info  # an old list of files would add to the new one
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	@rm -rf rl_teacher.egg-info
 
 audit: $(AUDIT) ## Look for known weaknesses of the dependencies; fail where none can be asked about
 	$(BIN)/python scripts/audit.py --strict $(VENV)/audit/bin/pip-audit

@@ -18,9 +18,10 @@ from torch.nn.utils import parameters_to_vector
 from agents.distributed import ALONE, Ranks
 from agents.errors import DivergedError, InvalidConfigError, StateMismatchError
 from agents.normalize import ObservationPreparation
-from agents.policy import Policy
+from agents.policy import ACTIVATIONS, Activation, MakeNetwork, Policy
 from agents.rollout import Rollout
 
+_MOST_UNITS = 4096
 _STREAMS = ("rollout_rng", "minibatch_rng", "acting_rng")
 
 
@@ -37,6 +38,11 @@ class AgentConfig:
             are, which tells those far from 0 apart no more.
         normalize_rewards: divide rewards by the running standard deviation of the discounted return; for true
             rewards, whose scale is the environment's own.
+        hidden_sizes: units of each hidden layer of the actor and of the critic; not for images.
+        activation: between these layers; not for images.
+        network: makes the network of the actor and that of the critic instead: a function of an observation's
+            shape and a number of outputs, which returns a torch module ``(batch, *shape)`` to ``(batch,
+            outputs)``.
     """
 
     num_steps: int = 256
@@ -44,9 +50,21 @@ class AgentConfig:
     gamma: float = 0.99
     normalize_observations: bool = True
     normalize_rewards: bool = False
+    hidden_sizes: tuple[int, ...] = (64, 64)
+    activation: Activation = "tanh"
+    network: MakeNetwork | None = None
 
     def __post_init__(self) -> None:
         self._require_share("gamma")
+        object.__setattr__(self, "hidden_sizes", tuple(self.hidden_sizes))  # JSON has lists
+        if not self.hidden_sizes or not all(1 <= size <= _MOST_UNITS for size in self.hidden_sizes):
+            raise InvalidConfigError(
+                f"Expected hidden_sizes of 1 to {_MOST_UNITS} units, one or more, got {self.hidden_sizes}."
+            )
+        if self.activation not in ACTIVATIONS:
+            raise InvalidConfigError(
+                f"Expected activation {' or '.join(ACTIVATIONS)}, got {self.activation!r}."
+            )
 
     def _require_at_least(self, minimums: Mapping[str, float]) -> None:
         """Raise :class:`InvalidConfigError` for a value below its minimum."""

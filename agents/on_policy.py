@@ -15,10 +15,10 @@ from torch.nn.utils import parameters_to_vector
 from agents import numpy_backend
 from agents.base import AgentConfig, BaseAgent, load_adam, save_adam
 from agents.distributed import Ranks
-from agents.errors import ShapeError
+from agents.errors import InvalidConfigError, ShapeError
 from agents.normalize import ObservationNormalizer, ObservationPreparation, RewardScaler
 from agents.pixels import ImageActorCritic, ImagePreparation, is_image_space
-from agents.policy import ActorCritic, TanhActorCritic
+from agents.policy import ActorCritic, MLPActorCritic, OwnActorCritic
 from agents.rollout import Batch, Rollout, generalized_advantages, require_finite
 from agents.sampling import RolloutSampler
 
@@ -118,12 +118,7 @@ class OnPolicyAgent(BaseAgent):
         *,
         allow_numpy: bool = True,
     ) -> None:
-        normalizer, policy = _preparation_and_policy(
-            envs,
-            torch.Generator().manual_seed(seed),
-            normalize=config.normalize_observations,
-            share_trunk=self.shares_trunk,
-        )
+        normalizer, policy = _preparation_and_policy(envs, config, seed, share_trunk=self.shares_trunk)
         super().__init__(policy.to(device, dtype), normalizer, seed)
         self.config = config
         self.uses_numpy = allow_numpy and numpy_backend.supports(self.policy)
@@ -268,12 +263,26 @@ class OnPolicyAgent(BaseAgent):
 
 
 def _preparation_and_policy(
-    envs: VectorEnv[Any, Any, Any], generator: torch.Generator, *, normalize: bool, share_trunk: bool
+    envs: VectorEnv[Any, Any, Any],
+    config: OnPolicyConfig,
+    seed: int,
+    *,
+    share_trunk: bool,
 ) -> tuple[ObservationPreparation, ActorCritic]:
     """Make the policy for what the environments show, and what prepares observations for it."""
     observations, actions = envs.single_observation_space, envs.single_action_space
+    generator, make = torch.Generator().manual_seed(seed), config.network
+    has_own_layers = (config.hidden_sizes, config.activation) != ((64, 64), "tanh")
+    if has_own_layers and (make is not None or is_image_space(observations)):
+        found = "images" if make is None else "a network of your own"
+        raise InvalidConfigError(f"hidden_sizes and activation do nothing with {found}; leave them out.")
     if is_image_space(observations):
         images = ImagePreparation(observations)
+        if make is not None:
+            return images, OwnActorCritic(images.image_shape, actions, make, seed)
         return images, ImageActorCritic(images.image_shape, actions, generator, share_trunk=share_trunk)
-    normalizer = ObservationNormalizer(observations, learns=normalize)
-    return normalizer, TanhActorCritic(normalizer.size, actions, generator)
+    normalizer = ObservationNormalizer(observations, learns=config.normalize_observations)
+    if make is not None:
+        return normalizer, OwnActorCritic((normalizer.size,), actions, make, seed)
+    sizes = config.hidden_sizes, config.activation
+    return normalizer, MLPActorCritic(normalizer.size, actions, generator, *sizes)

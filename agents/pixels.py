@@ -147,13 +147,7 @@ class ImageActorCritic(ActorCritic):
 
     def actor_function(self) -> ActorFunction:
         """Return the actor for use outside of training: torch without gradients."""
-
-        def act(observations: NDArray[Any]) -> NDArray[np.floating[Any]]:
-            with torch.no_grad():
-                outputs: NDArray[np.floating[Any]] = self.actor(self.tensor(observations)).cpu().numpy()
-                return outputs
-
-        return act
+        return self.acting_in_torch
 
 
 def _readout(outputs: int, gain: float, generator: torch.Generator) -> nn.Module:

@@ -9,8 +9,8 @@ import abc
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import gymnasium
 import numpy as np
@@ -18,13 +18,33 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from agents.errors import UnsupportedSpaceError, one_line
+from agents.errors import InvalidConfigError, UnsupportedSpaceError, one_line
 
 Layer = tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]
 """Weight ``(inputs, outputs)`` and bias ``(outputs,)``."""
 
 ActorFunction = Callable[[NDArray[Any]], NDArray[np.floating[Any]]]
 """From prepared observations ``(batch, ...)`` to the head's outputs ``(batch, num_outputs)``."""
+
+ArrayFunction = Callable[[NDArray[Any]], NDArray[np.floating[Any]]]
+
+MakeNetwork = Callable[[tuple[int, ...], int], nn.Module]
+"""From the shape of an observation and a number of outputs to a module."""
+
+Activation = Literal["tanh", "relu"]
+
+
+class _Activation(NamedTuple):
+    """An activation function in torch and in NumPy."""
+
+    module: Callable[[], nn.Module]
+    array: ArrayFunction
+
+
+ACTIVATIONS: Mapping[str, _Activation] = {
+    "tanh": _Activation(nn.Tanh, np.tanh),
+    "relu": _Activation(nn.ReLU, functools.partial(np.maximum, 0.0)),
+}
 
 _LayerT = TypeVar("_LayerT", nn.Linear, nn.Conv2d)
 
@@ -207,6 +227,12 @@ class Policy(nn.Module, abc.ABC):
     def actor_function(self) -> ActorFunction:
         """Return the actor for use outside of training. Take it anew after the parameters have changed."""
 
+    def acting_in_torch(self, observations: NDArray[Any]) -> NDArray[np.floating[Any]]:
+        """Return the actor's outputs, computed by torch without gradients."""
+        with torch.no_grad():
+            outputs: NDArray[np.floating[Any]] = self.actor(self.tensor(observations)).cpu().numpy()
+            return outputs
+
 
 class ActorCritic(Policy):
     """Maps prepared observations ``(batch, ...)`` to distributions over actions and to estimated returns.
@@ -228,8 +254,8 @@ class ActorCritic(Policy):
         return values
 
 
-class TanhActorCritic(ActorCritic):
-    """Computes a policy and a value function by separate networks with hidden layers of tanh.
+class MLPActorCritic(ActorCritic):
+    """Computes a policy and a value function by separate multi-layer perceptrons.
 
     All inputs are normalized, flattened observations ``(batch, observation_size)``.
     """
@@ -240,24 +266,74 @@ class TanhActorCritic(ActorCritic):
         action_space: gymnasium.Space[Any],
         generator: torch.Generator,
         hidden_sizes: Sequence[int] = (64, 64),
+        activation: Activation = "tanh",
     ) -> None:
         super().__init__()
         self.head = action_head(action_space)
-        self.actor = _mlp([observation_size, *hidden_sizes, self.head.num_outputs], 0.01, generator)
-        self.critic = _mlp([observation_size, *hidden_sizes, 1], 1.0, generator)
+        self.activation = activation
+        sizes = [observation_size, *hidden_sizes]
+        self.actor = _mlp([*sizes, self.head.num_outputs], 0.01, generator, activation)
+        self.critic = _mlp([*sizes, 1], 1.0, generator, activation)
 
     def actor_function(self) -> ActorFunction:
         """Return the actor in NumPy. Take it anew after the parameters have changed."""
         linear = [module for module in self.actor if isinstance(module, nn.Linear)]
         layers = [(m.weight.detach().cpu().numpy().T, m.bias.detach().cpu().numpy()) for m in linear]
-        return functools.partial(forward, layers)
+        return functools.partial(forward, layers, ACTIVATIONS[self.activation].array)
 
 
-def forward(layers: list[Layer], inputs: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-    """Apply linear ``layers`` with tanh between them to inputs ``(batch, inputs)``."""
+class OwnActorCritic(ActorCritic):
+    """Computes a policy and a value function by modules that a function of the user's makes.
+
+    Args:
+        shape: of a prepared observation.
+        action_space: of one environment.
+        make: from that shape and a number of outputs to a module, ``(batch, *shape)`` to ``(batch,
+            outputs)``.
+        seed: of their parameters.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], action_space: gymnasium.Space[Any], make: MakeNetwork, seed: int
+    ) -> None:
+        super().__init__()
+        self.head = action_head(action_space)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.actor = nn.Sequential(_checked(make(shape, self.head.num_outputs), shape, self.head))
+            self.critic = nn.Sequential(make(shape, 1))
+
+    def actor_function(self) -> ActorFunction:
+        """Return the actor for use outside of training: torch without gradients."""
+        return self.acting_in_torch
+
+
+def _checked(module: Any, shape: tuple[int, ...], head: Head) -> nn.Module:
+    """Return the module. Raises :class:`InvalidConfigError` unless it maps a batch to the head's outputs."""
+    if not isinstance(module, nn.Module):
+        raise InvalidConfigError(f"Expected a torch module as the policy network, got {one_line(module)}.")
+    try:
+        with torch.no_grad():
+            found = tuple(module(torch.zeros(2, *shape)).shape)
+    except Exception as error:  # a module of the user's may raise anything
+        raise InvalidConfigError(
+            f"The policy network failed on zeros of shape {(2, *shape)}: {one_line(error)}."
+        ) from error
+    if found != (2, head.num_outputs):
+        raise InvalidConfigError(
+            f"Expected a policy network with outputs of shape (2, {head.num_outputs}) for two observations, "
+            f"got {found}."
+        )
+    return module
+
+
+def forward(
+    layers: list[Layer], activation: ArrayFunction, inputs: NDArray[np.floating[Any]]
+) -> NDArray[np.floating[Any]]:
+    """Apply linear ``layers`` with ``activation`` between them to inputs ``(batch, inputs)``."""
     *hidden, (weight, bias) = layers
     for w, b in hidden:
-        inputs = np.tanh(inputs @ w + b)
+        inputs = activation(inputs @ w + b)
     return inputs @ weight + bias
 
 
@@ -277,12 +353,14 @@ def orthogonal(layer: _LayerT, gain: float, generator: torch.Generator) -> _Laye
     return layer
 
 
-def _mlp(sizes: Sequence[int], output_gain: float, generator: torch.Generator) -> nn.Sequential:
-    """Make linear layers with tanh between them, orthogonal weights and zero biases."""
+def _mlp(
+    sizes: Sequence[int], output_gain: float, generator: torch.Generator, activation: Activation
+) -> nn.Sequential:
+    """Make linear layers with ``activation`` between them, orthogonal weights and zero biases."""
     modules: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes):
         linear = orthogonal(nn.Linear(inputs, outputs, device="meta"), math.sqrt(2), generator)
-        modules += [linear, nn.Tanh()]
+        modules += [linear, ACTIVATIONS[activation].module()]
     modules.pop()
     with torch.no_grad():
         linear.weight *= output_gain / math.sqrt(2)

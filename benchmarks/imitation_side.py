@@ -2,8 +2,8 @@
 
 It reads requests, JSON lines, from its standard input and prints what it measured as JSON lines. The reward
 model of a whole run is that of imitation's own training script with the option ``reward_ensemble``: networks
-with running normalisation of inputs and outputs, here of 64-64 units and as many as asked for. Where speed
-alone counts they do without normalisation, as the networks do by default, and are faster.
+with running normalization of inputs and outputs, here of 64-64 units and as many as asked for. Where speed
+alone counts they do without normalization, as the networks do by default, and are faster.
 """
 
 import contextlib
@@ -39,15 +39,15 @@ _LEARNING_RATE = 1e-3  # of the reward model, imitation's default
 
 
 def make_reward_net(
-    observations: gym.Space[Any], actions: gym.Space[Any], members: int, *, normalise: bool
+    observations: gym.Space[Any], actions: gym.Space[Any], members: int, *, normalize: bool
 ) -> Any:
     """An ensemble whose reward is the mean of its members'."""
-    norm = RunningNorm if normalise else None
+    norm = RunningNorm if normalize else None
     nets: list[Any] = [
         BasicRewardNet(observations, actions, hid_sizes=(64, 64), normalize_input_layer=norm)
         for _ in range(members)
     ]
-    if normalise:
+    if normalize:
         nets = [NormalizedRewardNet(net, RunningNorm) for net in nets]
     return AddSTDRewardWrapper(RewardEnsemble(observations, actions, nets), default_alpha=0.0)
 
@@ -87,7 +87,7 @@ class Side:
         )
         observations, actions = _box(arrays["train_observations"]), _box(arrays["train_actions"])
         torch.manual_seed(seed)
-        net = make_reward_net(observations, actions, members, normalise=False)
+        net = make_reward_net(observations, actions, members, normalize=False)
         trainer = make_trainer(net, epochs, batch_size, np.random.default_rng(seed))
         dataset = pc.PreferenceDataset()
         dataset.push(list(zip(*pairs, strict=True)), arrays["train_values"])
@@ -105,7 +105,7 @@ class Side:
             sizes: of an observation and of an action.
         """
         spaces = [gym.spaces.Box(-np.inf, np.inf, (size,), np.float32) for size in sizes]
-        net = make_reward_net(spaces[0], spaces[1], members, normalise=False)
+        net = make_reward_net(spaces[0], spaces[1], members, normalize=False)
         bare = _Still(num_envs, *spaces)
         wrapped = RewardVecEnvWrapper(_Still(num_envs, *spaces), net.predict_processed)
         actions = np.zeros((num_envs, sizes[1]), np.float32)
@@ -236,7 +236,7 @@ class Training:
     def _comparisons(self, fragment_length: int) -> Any:
         """One iteration for each rollout, so that questions come as often as ours; the rest by default."""
         spaces = self._envs.observation_space, self._envs.action_space
-        net = make_reward_net(*spaces, self._members, normalise=True)
+        net = make_reward_net(*spaces, self._members, normalize=True)
         agent = pc.AgentTrainer(self._model, net, self._envs, self._rng, custom_logger=_silent())
         rollout = self._model.n_steps * self._envs.num_envs
         return pc.PreferenceComparisons(

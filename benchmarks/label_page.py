@@ -157,7 +157,7 @@ def invitation(site: SiteHandle, labeler: str) -> str:
 
 
 def render(n: int, folder: Path) -> Sequence[Path]:
-    """Clips of random behaviour, as labelers see them at first."""
+    """Clips of random behavior, as labelers see them at first."""
     task = describe_task(ENV_ID)
     folder.mkdir()
     pool = SegmentPool(round(SECONDS * task.fps), seed=0)

@@ -1,4 +1,4 @@
-"""Is a behaviour learned from pictures alone? A dot taught by synthetic labels, and by the true reward.
+"""Is a behavior learned from pictures alone? A dot taught by synthetic labels, and by the true reward.
 
 The true return of each episode is noted as training goes on; random actions are played for comparison. Prints
 the mean return of the last tenth of each run, and its share f of the way from random actions to the true
@@ -114,13 +114,13 @@ def plot(results: Sequence[dict[str, Any]], by_chance: float, path: Path) -> Non
 
     figure, axes = pyplot.subplots(figsize=(7.2, 4.0), dpi=110)
     labels = {"rl": "true reward", "synth": f"{N_LABELS} synthetic labels"}
-    for side, colour in zip(SIDES, ("#4d4d4d", "#0b7285"), strict=True):
+    for side, color in zip(SIDES, ("#4d4d4d", "#0b7285"), strict=True):
         of_side = [result for result in results if result["side"] == side]
         curves = np.array([result["returns"] for result in of_side], np.float64)
         seen = ~np.isnan(curves).all(axis=0)  # a rollout is longer than a twentieth: in some no episode ends
         curves, steps = curves[:, seen], curve_steps(of_side[0]["steps"])[seen]
-        axes.plot(steps, curves.T, color=colour, alpha=0.3, linewidth=1)
-        axes.plot(steps, np.nanmean(curves, axis=0), color=colour, linewidth=2.5, label=labels[side])
+        axes.plot(steps, curves.T, color=color, alpha=0.3, linewidth=1)
+        axes.plot(steps, np.nanmean(curves, axis=0), color=color, linewidth=2.5, label=labels[side])
     axes.axhline(by_chance, color="#c92a2a", linestyle="--", linewidth=1.5, label="random actions")
     axes.set(xlabel="environment steps", ylabel="true return of an episode (40 at most)", ylim=(10, 40))
     axes.spines[["top", "right"]].set_visible(False)

@@ -29,7 +29,7 @@ from stack.folder import Folder
 from stack.process import running
 from stack.site import STORAGE, Site
 from teacher.clips import ClipJob, ClipRenderer, ClipSpec
-from teacher.clips.queue import RenderQueue, WorkersStore
+from teacher.clips.queue import RenderQueue
 from teacher.data.segments import Segment
 from teacher.envs.tasks import describe_task
 from teacher.storage import open_storage
@@ -141,9 +141,7 @@ def print_tasks(farm: Farm, count: int, seconds: float) -> None:
         farm.workers(1),
         tempfile.TemporaryDirectory() as folder,
         contextlib.closing(ClipRenderer(workers=1)) as here,
-        contextlib.closing(
-            RenderQueue(farm.site.redis.url, WorkersStore(open_storage(STORAGE), STORAGE), here)
-        ) as queue,
+        contextlib.closing(RenderQueue(farm.site.redis.url, open_storage(STORAGE), STORAGE, here)) as queue,
     ):
         idle = farm.watch(seconds)
         print(f"a worker without a task: {per(idle.commands, idle.seconds)} a second")

@@ -12,7 +12,7 @@ whether squares and logarithms are read; printed are median and range over the s
                     logarithms (even); Pearson's, of steps
     choice          how often the first fit settles on squares and logarithms, where the reward is a distance
                     and where it is the sum of all eight numbers, by labels
-    regularisation  60 labels about a sum of two of five numbers; Pearson's, of steps
+    regularization  60 labels about a sum of two of five numbers; Pearson's, of steps
     frames          60 labels about how far to the right Pong's ball and Breakout's paddle are, by random
                     actions; frames of 210 x 160 pixels averaged down, with 600 updates, and as they are, with
                     150, which take as long; Pearson's, of steps, and minutes of the processor
@@ -51,7 +51,7 @@ from teacher.queries.offline import OfflineConfig, learn_reward
 from teacher.reward import images
 from teacher.reward.correlation import correlation, rank_correlation
 from teacher.reward.predictor import RewardPredictor
-from teacher.settings.options import MAX_UPDATES, NumberFeatures, Regularisation, RewardConfig
+from teacher.settings.options import MAX_UPDATES, NumberFeatures, Regularization, RewardConfig
 from teacher.settings.teachers import ErrorModel
 
 torch.set_num_threads(1)  # as in a run: networks this small only lose by more
@@ -208,13 +208,13 @@ def choice(seed: int, fit: Fit) -> Figures:
     }
 
 
-def regularisation(seed: int, fit: Fit) -> Figures:
+def regularization(seed: int, fit: Fit) -> Figures:
     """What each penalty leaves to be learned, at its own strength and adapted."""
     return {
         f"{name}, adapted" if adapt else name: _learned_from_numbers(
-            sum_of_two, 5, 60, seed, fit.set(features="plain", regularisation=name, adapt=adapt)
+            sum_of_two, 5, 60, seed, fit.set(features="plain", regularization=name, adapt=adapt)
         )[1]
-        for name in get_args(Regularisation)
+        for name in get_args(Regularization)
         for adapt in (False, True)
     }
 
@@ -264,7 +264,7 @@ def _played(env: gym.Env[Any, Any], address: int, seed: int) -> Trajectory:
 
 
 PARTS: Mapping[str, Callable[[int, Fit], Figures]] = {
-    part.__name__: part for part in (controls, later, distance, choice, regularisation, frames)
+    part.__name__: part for part in (controls, later, distance, choice, regularization, frames)
 }
 
 

@@ -1,4 +1,4 @@
-"""How fast is reward learning? Fitting, relabelling and whole runs beside imitation's, on the same data.
+"""How fast is reward learning? Fitting, relabeling and whole runs beside imitation's, on the same data.
 
 Both sides have one thread and take turns; imitation runs in a Python of its own and says over a pipe how long
 it took. Medians of the rounds, and the median of their ratios with its range.
@@ -69,7 +69,7 @@ Seconds = Mapping[str, float]
 
 
 class Data:
-    """Pairs of segments of random behaviour, judged by their true returns; the same for both sides."""
+    """Pairs of segments of random behavior, judged by their true returns; the same for both sides."""
 
     def __init__(self, folder: Path, seed: int = 1) -> None:
         self.task: TaskInfo = describe_task(FIT_TASK)

@@ -3,7 +3,7 @@
 ``python benchmarks/scaling.py`` (half a minute on one core) prints the tables of docs/scaling.md.
 
 - ``labelers``: an experiment whose labelers hold leases as the labeling page does, and whose trainer keeps
-  so many comparisons open for each of them. A labelled comparison is replaced after a delay: the trainer
+  so many comparisons open for each of them. A labeled comparison is replaced after a delay: the trainer
   hears of it, asks anew, has both clips rendered and registers them. Some labelers vanish with their leases,
   which end by the clock.
 - ``workers``: clips that experiments ask for, each a batch at a time, and workers that render one at a time.
@@ -198,7 +198,7 @@ class Ring:
     """Hosts that add up their gradients: 2 (n - 1) messages one after the other, of 1/n each; an estimate.
 
     Attributes:
-        message: seconds that the smallest one takes from host to host, as between hosts of a data centre.
+        message: seconds that the smallest one takes from host to host, as between hosts of a data center.
         link: bytes a second.
     """
 

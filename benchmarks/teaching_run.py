@@ -155,7 +155,7 @@ def evaluate(point: Point, act: Act | None) -> float:
 
 
 def judge_predictor(teaching: Teaching, episodes: Sequence[Trajectory], seed: int) -> dict[str, Any]:
-    """How well the predictor that a run ends with knows the true reward, of behaviour of the whole run.
+    """How well the predictor that a run ends with knows the true reward, of behavior of the whole run.
 
     Returns:
         ``accuracy``: share of pairs of held-out segments that it orders as the true returns do, by quartile

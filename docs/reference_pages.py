@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from docs.result_pages import result_pages
+from teacher.cli.agent_options import agent_fields
 from teacher.settings.config import NO_OPTIONS, PARTS, TeachConfig
 
 Schema = Mapping[str, Any]
@@ -28,9 +29,10 @@ Generated from the site's OpenAPI schema. A running site serves it at `/api/docs
 _ABOUT_SETTINGS = """\
 # All settings
 
-Options of `teach`, and fields of `TeachConfig` and its parts; `teach --help-all` prints them. A flag
-without a value turns something on. `teach --resume RUN` takes all of them from the earlier run and
-accepts only `-t` and `-l`, to extend it, and `--reopen`, if its experiment was finished on the site.
+Options of `teach`, and fields of `TeachConfig` and its parts; `teach --help-all` prints them, and
+`teach --version` the version. A flag without a value turns something on. `teach --resume RUN` takes all
+of them from the earlier run and accepts only `-t` and `-l`, to extend it, and
+`--reopen`, if its experiment was finished on the site.
 """
 
 PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
@@ -63,7 +65,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "teacher.data.steps": "",
             "teacher.queries.judges": "",
             "teacher.settings.teachers": "",
-            "teacher.behaviours": "",
+            "teacher.behaviors": "",
             "teacher.data.preferences": "",
             "teacher.datasets.preference_files": "",
             "teacher.queries.selection": "",
@@ -244,6 +246,15 @@ def _cell(text: str) -> str:
 def settings_page() -> str:
     """A table of ``teach``'s options, and one for each part of them."""
     lines = [_ABOUT_SETTINGS, *_options(TeachConfig)]
+    lines += [
+        "",
+        "## `--agent.…`",
+        "",
+        "Without these a task has its own, which `teach defaults ENV` shows.",
+        "",
+    ]
+    lines += ["| option | |", "| --- | --- |"]
+    lines += [f"| `--agent.{name}` | {_cell(text)} |" for name, (_, text) in agent_fields().items()]
     for part, kind in PARTS.items():
         lines += ["", f"## `--{part}.…`", "", *_options(kind, f"{part}.")]
     return "\n".join([*lines, ""])

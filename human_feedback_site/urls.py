@@ -4,7 +4,7 @@ from django.contrib import admin
 from django.urls import include, path
 
 from human_feedback_site.feedback.api.views import livez, readyz
-from human_feedback_site.feedback.media_view import serve_clip
+from human_feedback_site.feedback.media.view import serve_clip
 
 urlpatterns = [
     path("admin/", admin.site.urls),

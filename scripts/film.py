@@ -1,6 +1,6 @@
-"""Film what a run learned as an animated GIF, and say how much of a behaviour its episodes show.
+"""Film what a run learned as an animated GIF, and say how much of a behavior its episodes show.
 
-    python scripts/film.py RUN_DIR flip.gif teacher.behaviours:backflip --first 60 --steps 200
+    python scripts/film.py RUN_DIR flip.gif teacher.behaviors:backflip --first 60 --steps 200
 
 Plays episodes with the run's policy, its actions sampled, or with random actions (``--before``), and films
 the one in the middle. Of a hopper it also counts the flips backward, and those of them in which nothing
@@ -15,12 +15,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from teacher.clips.render import ClipSpec
+from teacher.clips.render import ClipSpec, frames_of
 from teacher.envs.episodes import replay
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
 from teacher.envs.trajectory import Trajectory
-from teacher.queries.judges import Behaviour
-from teacher.training.play import frames_of
+from teacher.queries.judges import Behavior
 from teacher.training.saved_run import SavedRun
 
 SIZE = 240  # pixels
@@ -60,7 +59,7 @@ def main() -> None:
     )
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("gif", type=Path)
-    parser.add_argument("behaviour", help="module:function")
+    parser.add_argument("behavior", help="module:function")
     parser.add_argument("--before", action="store_true", help="random actions instead of what was learned")
     parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
@@ -75,10 +74,10 @@ def main() -> None:
         act = partial(run.load_agent().act, deterministic=False)
         played = policy_trajectories(run.task, given.seed, act)
     episodes = list(itertools.islice(played, given.episodes))
-    behaviour = Behaviour(given.behaviour)
-    episodes.sort(key=behaviour)
-    values = list(map(behaviour, episodes))
-    print(f"{given.behaviour} {np.mean(values):.2f} an episode ({values[0]:.2f} to {values[-1]:.2f})")
+    behavior = Behavior(given.behavior)
+    episodes.sort(key=behavior)
+    values = list(map(behavior, episodes))
+    print(f"{given.behavior} {np.mean(values):.2f} an episode ({values[0]:.2f} to {values[-1]:.2f})")
     if "Hopper" in run.task.env_id:
         flips, in_air = np.mean([count_flips(episode) for episode in episodes], axis=0)
         print(f"{flips:.1f} flips backward an episode, {in_air:.1f} of them in the air")

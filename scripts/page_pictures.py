@@ -256,9 +256,9 @@ def invites_by_name(page: Page) -> None:
 def stop(participation: Any) -> None:
     """As gold pairs do."""
     from human_feedback_site.feedback.models import Participation  # noqa: PLC0415
-    from human_feedback_site.feedback.services import quality  # noqa: PLC0415
+    from human_feedback_site.feedback.services import moderation  # noqa: PLC0415
 
-    quality.stop(Participation.objects.filter(pk=participation.pk))
+    moderation.stop(Participation.objects.filter(pk=participation.pk))
 
 
 def of_the_admin(album: Album) -> None:
@@ -374,13 +374,13 @@ def episode(page: Page) -> None:
 
 def teach(experiment: Any) -> None:
     """Show one pair with its answer, and have another practiced."""
-    from human_feedback_site.feedback.services.examples import Lesson, use_as_example  # noqa: PLC0415
+    from human_feedback_site.feedback.services.examples import NewExample, use_as_example  # noqa: PLC0415
 
     chosen = experiment.comparisons.filter(status="open", gold=None).order_by("-step")[:2]
     for comparison, practice in zip(chosen, (False, True), strict=True):
         is_first = comparison.first_return > comparison.second_return
-        lesson = Lesson("first" if is_first else "second", "It gets further in the same time.", practice)
-        use_as_example(experiment, comparison.uuid, lesson)
+        example = NewExample("first" if is_first else "second", "It gets further in the same time.", practice)
+        use_as_example(experiment, comparison.uuid, example)
 
 
 def of_ends(album: Album) -> None:

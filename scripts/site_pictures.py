@@ -137,7 +137,7 @@ def down_to(page: Page, selector: str) -> int:
 
 
 def shrink(path: Path) -> None:
-    """Keep 256 colours, which is all that such a page needs."""
+    """Keep 256 colors, which is all that such a page needs."""
     with Image.open(path) as picture:
         small = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
     small.save(path, optimize=True)
@@ -209,7 +209,7 @@ def make_invites(experiment: Any) -> None:
         ids = (
             f"{random.Random(f'{number}/{name}').getrandbits(96):024x}" for name in ("pid", "study", "visit")
         )
-        own = Participation.objects.filter(labeler=invites.admit(study, invites.Participant(*ids)))
+        own = Participation.objects.filter(labeler=invites.admit(study, invites.PlatformParticipant(*ids)))
         own.update(answers=answers, stopped_at=Now() if answers == 12 else None)
 
 

@@ -10,18 +10,18 @@ from typing import Any
 
 
 def one_line(value: object) -> str:
-    """What ``str`` says of a value, for a message of one line."""
+    """Return ``str`` of a value with its line breaks and runs of spaces as single spaces."""
     return " ".join(str(value).split())
 
 
 def describe_exception(error: BaseException) -> str:
-    """An exception of any library as part of a one-line message."""
+    """Describe an exception of any library as part of a one-line message."""
     name, text = type(error).__name__, one_line(error)
     return f"{name}: {text}" if text else name
 
 
 def pluralize(number: int, noun: str) -> str:
-    """``1 preference``, ``2,000 preferences``."""
+    """Return a count in words, such as ``1 preference`` or ``2,000 preferences``."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
@@ -89,7 +89,7 @@ class ReplayMismatchError(TeacherError):
     """A replayed episode differs from the recorded one: the environment is not deterministic here."""
 
 
-class BehaviourError(TeacherError):
+class BehaviorError(TeacherError):
     """A function of the user's that judges failed, or gave no number or answer; the message names it."""
 
 

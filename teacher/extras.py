@@ -22,12 +22,12 @@ ENVIRONMENTS = {"ALE/": "ale_py", "BabyAI-": "minigrid", "MiniGrid-": "minigrid"
 
 
 def extra_of(module: str) -> str | None:
-    """The extra that brings a module, if one does."""
+    """Return the extra that brings a module, if one does."""
     return next((extra for extra, (one, _) in EXTRAS.items() if one == module), None)
 
 
 def require_extra(module: str, purpose: str, extra: str) -> Any:
-    """A module that an optional extra brings.
+    """Import a module that an optional extra brings.
 
     Args:
         module: such as ``pyarrow.parquet``.

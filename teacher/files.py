@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and what those are worth that others made."""
+"""Write files whole or not at all, lock folders, and refuse damaged files."""
 
 import contextlib
 import errno
@@ -31,7 +31,7 @@ _TRIES, _PAUSE_SECONDS = 20, 0.01  # to hold a folder
 
 @contextlib.contextmanager
 def atomic_write(path: Path, *, new: bool = False) -> Iterator[IO[bytes]]:
-    """A file to write into; it takes the name ``path`` at the end, and outlives a loss of power.
+    """Open a file to write into; it takes the name ``path`` at the end, and outlives a loss of power.
 
     Where writing fails, ``path`` stays as it was. Of several who write it at once, each writes a file of its
     own.
@@ -86,7 +86,7 @@ def refusing_damage(message: str, *also: type[Exception]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def part_of(path: Path, *, new: bool = False) -> Iterator[Path]:
-    """The same for another program: the name of the file that it is to write."""
+    """Yield the name of a file for another program to write; it takes the name ``path`` at the end."""
     part, descriptor = _free_part(path, os.O_WRONLY | os.O_CREAT)
     try:
         yield part
@@ -120,7 +120,7 @@ def _take_new_name(part: Path, path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """An empty folder to fill; it takes the name ``path`` at the end, or goes again.
+    """Make an empty folder to fill; it takes the name ``path`` at the end, or is removed.
 
     Raises:
         ConfigError: something has taken the name.
@@ -151,7 +151,7 @@ def _empty(folder: Path) -> None:
 
 
 def _free_part(path: Path, flags: int) -> tuple[Path, int]:
-    """A file or folder beside ``path`` that nobody else fills, and its descriptor, by which it is held."""
+    """Lock a file or folder beside ``path`` that nobody else fills; returns it and its descriptor."""
     for number in itertools.count(1):
         part = path.with_name(f".{path.name}.part{'' if number == 1 else number}")
         if flags & os.O_DIRECTORY:
@@ -168,7 +168,7 @@ def _free_part(path: Path, flags: int) -> tuple[Path, int]:
 
 
 def _hold(path: Path, flags: int, *, strict: bool) -> int | None:
-    """Open and lock; None where somebody else holds it, or it has lost its name meanwhile.
+    """Open and lock; None where another process holds the lock, or the name has gone meanwhile.
 
     Args:
         strict: fail on a file system that has no locks.
@@ -229,13 +229,13 @@ def require_folder(path: Path) -> None:
 
 
 def read_token(path: Path) -> str:
-    """The API token in a file; where that is damaged, one that no site takes."""
+    """Read the API token in a file; where that is damaged, one that no site takes."""
     return path.read_text(errors="replace").strip()
 
 
 @contextlib.contextmanager
 def opened_archive(file: IO[bytes]) -> Iterator[Any]:
-    """The arrays of an ``.npz`` file by name, none of them unpickled.
+    """Open the arrays of an ``.npz`` file by name, none of them unpickled.
 
     Raises:
         zipfile.BadZipFile: it is another file, or only the beginning of one.
@@ -251,7 +251,7 @@ def opened_archive(file: IO[bytes]) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """A folder, made where it is missing, that no other process holds in this way meanwhile.
+    """Lock a folder, made where it is missing; no other process can lock it meanwhile.
 
     Raises:
         BlockingIOError: another one does.
@@ -265,7 +265,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
 
 
 def _held_folder(folder: Path) -> int:
-    """Try more than once: who only asks whether it is held, as ``teach ls`` does, holds it for a moment."""
+    """Lock a folder, with several tries: ``teach ls``, which only looks, holds it for a moment."""
     for last in [False] * (_TRIES - 1) + [True]:
         try:
             folder.mkdir(parents=True, exist_ok=True)

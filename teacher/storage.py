@@ -1,4 +1,4 @@
-"""Where clips lie so that the site can show them: a folder, or a bucket that speaks S3."""
+"""Store clips where the site can show them: in a folder, or in a bucket that speaks S3."""
 
 import contextlib
 import os
@@ -32,7 +32,7 @@ class Storage(Protocol):
         """
 
     def size(self, key: str) -> int | None:
-        """Bytes stored under ``key``, or None where there is nothing.
+        """Return the bytes stored under ``key``, or None where there is nothing.
 
         Raises:
             StorageError: the key is malformed, or the store cannot be read.
@@ -46,8 +46,21 @@ class Storage(Protocol):
         """
 
 
+def put_verified(storage: Storage, key: str, path: Path) -> int:
+    """Store a file as :meth:`Storage.put`, and see that all of it is there; returns its bytes.
+
+    Raises:
+        StorageError: it cannot be stored, or the store holds something else.
+    """
+    storage.put(key, path)
+    expected, stored = path.stat().st_size, storage.size(key)
+    if stored != expected:
+        raise StorageError(f"the store holds {stored} bytes of {key}, expected {expected}")
+    return expected
+
+
 def open_storage(url: str) -> Storage:
-    """The storage behind ``s3://bucket/prefix`` or a folder's path.
+    """Open the storage behind ``s3://bucket/prefix`` or a folder's path.
 
     S3 is set up by the environment: ``S3_ENDPOINT_URL`` (Amazon's where it is not set),
     ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY`` and ``AWS_DEFAULT_REGION``. Nothing is contacted or
@@ -78,33 +91,28 @@ class FolderStorage:
 
     def __init__(self, root: Path) -> None:
         self._root = root.expanduser().absolute()
+        self._place = f"the folder {self._root}"
 
     def put(self, key: str, path: Path) -> None:
         """As :meth:`Storage.put`: on the disk, under its name, when this returns."""
         target = self._path(key)
-        try:
+        with _errors("store", key, self._place):
             target.parent.mkdir(parents=True, exist_ok=True)
             with path.open("rb") as source, atomic_write(target) as copied:
                 shutil.copyfileobj(source, copied)
-        except OSError as error:
-            raise StorageError(f"cannot store {key} in the folder {self._root}: {_reason(error)}") from error
 
     def size(self, key: str) -> int | None:
         """As :meth:`Storage.size`."""
-        try:
-            return self._path(key).stat().st_size
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise StorageError(f"cannot read {key} in the folder {self._root}: {_reason(error)}") from error
+        path = self._path(key)
+        with _errors("read", key, self._place), contextlib.suppress(FileNotFoundError):
+            return path.stat().st_size
+        return None
 
     def remove(self, key: str) -> None:
         """As :meth:`Storage.remove`; the clip's folder goes too where it is empty then."""
         path = self._path(key)
-        try:
+        with _errors("remove", key, self._place):
             path.unlink(missing_ok=True)
-        except OSError as error:
-            raise StorageError(f"cannot remove {key} in the folder {self._root}: {_reason(error)}") from error
         with contextlib.suppress(OSError):
             path.parent.rmdir()
 
@@ -142,13 +150,13 @@ class S3Storage:
     def put(self, key: str, path: Path) -> None:
         """As :meth:`Storage.put`; S3 shows an object only when it is complete."""
         name = self._prefix + _checked(key)
-        with self._errors("store", key), path.open("rb") as body:
+        with _errors("store", key, self._place), path.open("rb") as body:
             self._client.put_object(Bucket=self._bucket, Key=name, Body=body, ContentType=CONTENT_TYPE)
 
     def size(self, key: str) -> int | None:
         """As :meth:`Storage.size`."""
         name = self._prefix + _checked(key)
-        with self._errors("read", key):
+        with _errors("read", key, self._place):
             try:
                 return self._client.head_object(Bucket=self._bucket, Key=name)["ContentLength"]
             except ClientError as error:
@@ -162,19 +170,12 @@ class S3Storage:
 
     def remove(self, key: str) -> None:
         """As :meth:`Storage.remove`."""
-        with self._errors("remove", key):
+        with _errors("remove", key, self._place):
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + _checked(key))
-
-    @contextlib.contextmanager
-    def _errors(self, verb: str, key: str) -> Iterator[None]:
-        try:
-            yield
-        except (ClientError, BotoCoreError, OSError) as error:
-            raise StorageError(f"cannot {verb} {key} in {self._place}: {_s3_reason(error)}") from error
 
 
 def _checked(key: str) -> str:
-    """Relative, without dots at the beginning of a part: it can lead nowhere but below the root."""
+    """Return a key that can lead nowhere but below the root: relative, no part beginning with a dot."""
     if not _KEY.fullmatch(key):
         raise StorageError(f"expected a key such as hopper/1b4e28ba/first.mp4, got {key!r}")
     return key
@@ -189,17 +190,22 @@ _CAUSES = {
 }
 
 
-def _s3_reason(error: Exception) -> str:
+@contextlib.contextmanager
+def _errors(verb: str, key: str, place: str) -> Iterator[None]:
+    """Raise :class:`StorageError` for what a folder or a bucket may raise."""
+    try:
+        yield
+    except (ClientError, BotoCoreError, OSError) as error:
+        raise StorageError(f"cannot {verb} {key} in {place}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         return "no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     if isinstance(error, ClientError):
         code = error.response["Error"]["Code"]
         if code in {"403", "AccessDenied"}:
             return f"access denied ({code}); check the keys in AWS_... and what they may do in the bucket"
-        return _CAUSES.get(code) or _reason(error)
-    return _reason(error)
-
-
-def _reason(error: Exception) -> str:
-    strerror = error.strerror if isinstance(error, OSError) else None
-    return strerror or one_line(error)
+        if code in _CAUSES:
+            return _CAUSES[code]
+    return getattr(error, "strerror", None) or one_line(error)

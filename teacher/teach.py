@@ -17,6 +17,7 @@ from typing import Any, NoReturn, get_args
 
 from teacher import interrupts
 from teacher.cli.help_text import ENVIRONMENTS, HELP, SECTIONS
+from teacher.cli.installation import DISTRIBUTION, check_agents, installed_version
 from teacher.errors import ConfigError, TeacherError, join_errors
 from teacher.loading import loading
 from teacher.settings.arguments import INTERRUPTED, OneLineParser, add_options
@@ -35,12 +36,17 @@ COMMANDS: Mapping[str, str] = {
     "relabel": "teacher.cli.relabel",
     "import": "teacher.cli.import_files",
     "record": "teacher.cli.record",
+    "defaults": "teacher.cli.defaults",
 }
 """What ``teach`` does beside training, by its first word: the module whose ``main`` is called."""
 
 
-def build_parser() -> OneLineParser:
-    """One option per field of :class:`TeachConfig` and its parts, ``--preset`` and ``--resume``."""
+def build_parser(*, of_agents: bool = True) -> OneLineParser:
+    """Make the parser: an option for each field of :class:`TeachConfig` and its parts, and some more.
+
+    Args:
+        of_agents: with the options ``--agent.*``, which take a second to import.
+    """
     parser = OneLineParser(
         prog="teach",
         usage="teach -p {human,synth,rl} -e ENV -n NAME [options]",
@@ -51,8 +57,10 @@ def build_parser() -> OneLineParser:
         add_help=False,
         all_settings="--help-all",
     )
-    parser.add_argument("-h", "--help", action=_ShortHelp, nargs=0, help="how to begin")
+    # Not "help", which prints all options.
+    parser.add_argument("-h", "--help", action="version", version=HELP, help="how to begin")
     parser.add_argument("--help-all", action="help", help="print this")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     parser.add_argument(
         "--resume", metavar="RUN", help="go on with the run in this directory, with -t or -l for longer"
     )
@@ -70,16 +78,21 @@ def build_parser() -> OneLineParser:
     for title, names in SECTIONS.items():
         add_options(parser.add_argument_group(title), TeachConfig, leave_out=fields.difference(names))
     add_options(parser, TeachConfig, leave_out={*NO_OPTIONS, *itertools.chain(*SECTIONS.values())})
+    if of_agents:
+        from teacher.cli.agent_options import add_agent_options  # noqa: PLC0415 - torch takes a second
+
+        about = "Hyperparameters; a task has its own, which teach defaults ENV shows."
+        add_agent_options(parser.add_argument_group("agent", about))
     for name, kind in PARTS.items():
         add_options(parser.add_argument_group(name, kind.__doc__), kind, prefix=f"{name}.")
     return parser
 
 
-class _ShortHelp(argparse.Action):
-    """Print how to begin, and end."""
+class _Version(argparse.Action):
+    """Print the installed version, and end."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        print(HELP, end="")
+        print(f"{DISTRIBUTION} {installed_version()}")
         parser.exit()
 
 
@@ -101,7 +114,8 @@ def read_arguments(arguments: Sequence[str]) -> RunSettings:
     Raises:
         ConfigError: what is given says too little of the run.
     """
-    given = vars(build_parser().parse_args(arguments))
+    of_agents = any(word.startswith("--agent.") or word == "--help-all" for word in arguments)
+    given = vars(build_parser(of_agents=of_agents).parse_args(arguments))
     reopen = given.pop("reopen", False)
     if "resume" in given:
         return _resumed(Path(given.pop("resume")), given, reopen=reopen)
@@ -116,7 +130,7 @@ def read_arguments(arguments: Sequence[str]) -> RunSettings:
 
 
 def _resumed(run_dir: Path, given: Mapping[str, Any], *, reopen: bool) -> RunSettings:
-    """The settings of an earlier run, which may be given more steps and labels."""
+    """Return the settings of an earlier run, which may be given more steps and labels."""
     others = [f"--{name}" for name in given if name not in GROWING]
     if others:
         raise ConfigError(
@@ -138,6 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, or one of the processes that ``torchrun`` starts; returns the exit status."""
     try:
         with interrupts.listening():
+            check_agents()
             return _dispatch(sys.argv[1:] if arguments is None else arguments)
     except TeacherError as error:
         print(f"teach: {error}", file=sys.stderr)

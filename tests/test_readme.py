@@ -84,7 +84,7 @@ def test_what_a_run_learned_is_filmed(
     )
     runpy.run_path(str(ROOT / program), run_name="__main__")
     said = capsys.readouterr().out
-    assert "teacher.behaviours:backflip" in said
+    assert "teacher.behaviors:backflip" in said
     assert "flips backward an episode" in said
     with Image.open("flip.gif") as film:
         assert getattr(film, "n_frames", 1) == 10

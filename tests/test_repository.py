@@ -209,3 +209,16 @@ def test_no_key_is_in_the_repository() -> None:
 )
 def test_a_key_is_known_where_it_stands(text: str) -> None:
     assert KEYS.search(text)
+
+
+def test_the_page_of_installation_lists_every_extra() -> None:
+    page = (ROOT / "docs" / "install.md").read_text()
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(PROJECT["optional-dependencies"])
+
+
+def test_the_changelog_describes_the_version_that_is_built() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    headings = re.findall(r"^## \[(.+?)\]( - \d{4}-\d\d-\d\d)?$", text, re.MULTILINE)
+    assert headings[0] == ("Unreleased", "")
+    assert PROJECT["version"] == headings[1][0]
+    assert all(date for _, date in headings[1:])

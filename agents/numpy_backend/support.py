@@ -2,13 +2,14 @@
 
 from torch import nn
 
-from agents.policy import CategoricalHead, GaussianHead, TanhActorCritic
+from agents.policy import CategoricalHead, GaussianHead, MLPActorCritic
 
 
 def supports(policy: nn.Module) -> bool:
     """Return whether the backend can train ``policy``: tanh layers on the CPU with one distribution."""
     return (
-        isinstance(policy, TanhActorCritic)
+        isinstance(policy, MLPActorCritic)
+        and policy.activation == "tanh"
         and isinstance(policy.head, GaussianHead | CategoricalHead)
         and all(parameter.device.type == "cpu" for parameter in policy.parameters())
     )

@@ -15,7 +15,7 @@ from django.utils.functional import SimpleLazyObject, empty
 from human_feedback_site import logs
 from human_feedback_site.feedback.api.problems import too_large
 from human_feedback_site.feedback.errors import MediaStoreError
-from human_feedback_site.feedback.media import media_store
+from human_feedback_site.feedback.media.store import media_store
 
 _PROBES = frozenset({"/livez", "/readyz"})  # every few seconds, for ever
 _NO_PAGES = ("/api/", "/media/", *_PROBES)  # nobody reads what these answer

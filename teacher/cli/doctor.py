@@ -88,7 +88,7 @@ class Machine:
 
 
 def examine(machine: Machine) -> Iterator[Finding]:
-    """All checks, one after the other; each may take seconds."""
+    """Run all checks, one after the other; each may take seconds."""
     yield _python()
     yield _opengl()
     yield _ffmpeg()
@@ -112,7 +112,7 @@ def _python() -> Finding:
 
 
 def _opengl() -> Finding:
-    """In a process of its own, because one that tried a broken driver may be ended by it."""
+    """Draw in a process of its own, because one that tries a broken driver may be ended by it."""
     about = "OpenGL"
     chosen = os.environ.get("MUJOCO_GL")
     try:
@@ -148,7 +148,7 @@ def _ffmpeg() -> Finding:
 
 
 def _folder(about: str, name: str, option: str) -> Finding:
-    """Whether files can be made in a folder, or the folder itself where it does not exist yet."""
+    """Make a file in a folder, or where the folder would be made that does not exist yet."""
     folder = Path(name).absolute()
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
     remedy = f"choose another with {option}, or make it yours: chown -R $USER {nearest}"
@@ -163,7 +163,7 @@ def _folder(about: str, name: str, option: str) -> Finding:
 
 
 def _storage(url: str) -> Finding:
-    """Whether a clip can be stored and is found then."""
+    """Store a clip, and look for it."""
     from teacher.storage import open_storage  # noqa: PLC0415
 
     about, key = "storage", "doctor/check.mp4"
@@ -189,7 +189,7 @@ def _storage(url: str) -> Finding:
 
 
 def _site(machine: Machine) -> Finding:
-    """The site that the options name, or the one of this machine."""
+    """Ask the site that the options name, or the one of this machine."""
     about = "labeling site"
     if machine.site_url is None:
         from teacher.labeling.embedded_site import find_running_site  # noqa: PLC0415

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def described(found: "Evaluation", dataset: Path) -> Sequence[str]:
-    """An evaluation in lines for people."""
+    """Describe an evaluation in lines for people."""
     lines = [
         (
             f"{dataset}: {found.accuracy:.1%} of {pluralize(found.pairs, 'answer')} right (a coin: 50.0%), "

@@ -100,7 +100,7 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
 
 
 def _losses(report: "FitReport") -> str:
-    """How a fit came out, in words."""
+    """Describe how a fit came out."""
     if math.isnan(report.accuracy):
         return f"none was held out from any member to try it on (training loss {report.loss:.3f})"
     return (

@@ -5,7 +5,7 @@ usage: teach -p {human,synth,rl} -e ENV -n NAME [options]    train an agent
        teach --resume RUN                                    go on with a run
        teach COMMAND ...                                     see below
 
-Teach a reinforcement-learning agent a behaviour by choosing the better of two
+Teach a reinforcement-learning agent a behavior by choosing the better of two
 clips in a browser. No reward has to be written.
 
 to begin:
@@ -25,6 +25,7 @@ the options used most:
   -l N                  labels in all (-L N of them before training starts)
   -t N                  environment steps to train for, such as 3e5
   --help-all            all options, by section
+  --version             print the version
 
 commands (each says more with --help):
   teach doctor          say what is missing on this machine, and how to get it
@@ -37,6 +38,7 @@ commands (each says more with --help):
   teach relabel PREDICTOR TRAJECTORIES COPY  give trajectories its rewards
   teach import SOURCE FILE                   read imitation, Minari, Uni-RLHF
   teach record RUN FILE                      demonstrations by a run's policy
+  teach defaults ENV                         the agent's hyperparameters there
 """
 
 ENVIRONMENTS = """\
@@ -54,7 +56,9 @@ SECTIONS = {
         "n_labels", "pretrain_labels", "schedule", "prompt", "teacher", "segment_seconds", "segment_steps",
         "gold", "pace", "hard_labels", "pretrain_iters",
     ),
-    "the agent": ("agent", "workers", "device", "ent_coef", "value_refit", "policy", "demonstrations"),
+    "the agent": (
+        "agent", "num_envs", "workers", "device", "ent_coef", "value_refit", "policy", "demonstrations",
+    ),
     "the predictor's networks": ("network",),
     "the environment": (
         "max_episode_steps", "fixed_horizon", "allow_variable_horizon", "env_kwargs", "obs_transform",

@@ -123,13 +123,13 @@ def _refuse_finished(run: Run, resume: str) -> None:
 
 
 def _more(config: TeachConfig, made: int) -> str:
-    """The options that make a run twice as long, which has made so many steps."""
+    """Return the options that make a run twice as long, which has made so many steps."""
     labels = "" if config.n_labels is None else f" -l {2 * config.n_labels}"
     return f"-t {2 * max(config.num_timesteps, made)}{labels}"
 
 
 def _labels_of(run: Run) -> str:
-    """With how many labels it was made, of how many wanted, where that was a number."""
+    """Say with how many labels a run was made, of how many wanted; empty without a predictor."""
     if run.teaching is None:
         return ""
     given, wanted = run.teaching.ledger.usable(), run.config.n_labels
@@ -154,7 +154,7 @@ def _train_or_save(run: Run, resume: str) -> bool:
 
 
 def _resume_line(config: TeachConfig, ranks: Ranks) -> str:
-    """The command that goes on with a run, on as many processes."""
+    """Return the command that goes on with a run, on as many processes."""
     python, module = shlex.quote(sys.executable), "-m teacher.teach"
     if ranks.size == 1:
         program = "teach" if shutil.which("teach") else f"{python} {module}"
@@ -183,11 +183,11 @@ def _greet(run: Run) -> None:
 
 
 def _disregard(*_: object) -> None:
-    """Unlike SIG_IGN, not passed on to programs that are started later."""
+    """Ignore a signal; unlike SIG_IGN, this is not passed on to programs that are started later."""
 
 
 def _interrupt_once(number: int, _: object) -> None:
-    """The same where torchrun may send what the terminal has sent, perhaps in the midst of saving."""
+    """Raise ``KeyboardInterrupt`` for the first signal only: torchrun sends again what the terminal sent."""
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt(number)

@@ -1,4 +1,4 @@
-"""When to try again what is away."""
+"""Decide when to try again after a failure that may pass."""
 
 import random
 import time
@@ -32,7 +32,7 @@ class Backoff:
         self._random = random.Random()
 
     def seconds_left(self) -> float:
-        """How long to wait before the next try; 0 where it may be made now."""
+        """Return how long to wait before the next try; 0 where it may be made now."""
         return max(0.0, self._next_try - time.monotonic())
 
     def failed(self, error: Exception) -> None:

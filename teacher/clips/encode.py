@@ -45,7 +45,7 @@ def encode(frames: Iterable[Frame], path: Path, fps: int, size: int) -> None:
 
 
 def fit(width: int, height: int, size: int) -> tuple[int, int]:
-    """The even ``(width, height)`` nearest to the same shape with ``size`` as its longer side."""
+    """Return the even ``(width, height)`` nearest to the same shape with ``size`` as its longer side."""
     scale = size / max(width, height)
     return max(2, round(width * scale / 2) * 2), max(2, round(height * scale / 2) * 2)
 
@@ -79,11 +79,11 @@ def _command(shape: tuple[int, ...], path: Path, fps: int, size: int) -> list[st
     to_width, to_height = fit(width, height, size)
     # Averaging areas makes one smooth pixel of several; small pictures, as of Atari, keep their edges.
     scaling = f"scale={to_width}:{to_height}:flags={'area' if to_width < width else 'neighbor'}"
-    colours = "setparams=colorspace=bt709:color_primaries=bt709:color_trc=bt709"
+    color_tags = "setparams=colorspace=bt709:color_primaries=bt709:color_trc=bt709"
     return [
         *(imageio_ffmpeg.get_ffmpeg_exe(), "-loglevel", "error", "-y"),
         *("-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(fps), "-i", "pipe:"),
         *("-an", "-c:v", "libx264", "-tag:v", "avc1", "-preset", "veryfast", "-crf", "20", "-threads", "1"),
-        *("-vf", f"{scaling}:out_color_matrix=bt709,{colours}", "-pix_fmt", "yuv420p"),
+        *("-vf", f"{scaling}:out_color_matrix=bt709,{color_tags}", "-pix_fmt", "yuv420p"),
         *("-movflags", "+faststart", "-f", "mp4", str(path)),
     ]

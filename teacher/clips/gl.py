@@ -42,14 +42,14 @@ def select_gl() -> str:
 
 
 def with_install_command(message: str) -> str:
-    """A message, and where it is about OpenGL, as the last line the command that installs it."""
+    """Return a message, followed by the command that installs OpenGL where the message is about that."""
     is_missing = any(word in message for word in _ABOUT_OPENGL) and not why_no_screen()
     command = install_command() if is_missing else ""
     return f"{message}\n{command}" if command else message
 
 
 def install_command() -> str:
-    """The command that installs OpenGL, to be typed as it is; empty where the system is none of Debian's."""
+    """Return the shell command that installs OpenGL; empty where the system is not Debian's."""
     if shutil.which("apt-get") is None:
         return ""
     command = f"apt-get update && apt-get install --yes {' '.join(PACKAGES)}"

@@ -5,16 +5,13 @@ import json
 import os
 import queue
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
+from multiprocessing import Pipe
 from pathlib import Path
-from typing import IO, Any
 
 from teacher.clips.render import ClipJob
 from teacher.errors import RenderError, ReplayMismatchError
@@ -26,17 +23,7 @@ ATTEMPTS = 2
 START_SECONDS = 60.0
 """How long a new process may take until it answers."""
 
-
-@dataclass(frozen=True, eq=False)
-class _Task:
-    job: ClipJob
-    future: "Future[Path]" = field(default_factory=Future)
-
-    def request(self) -> bytes:
-        job = self.job
-        path = str(job.path.absolute())
-        request = {"shot": job.shot.to_dict(), "path": path, "fps": job.fps, "size": job.size}
-        return json.dumps(request).encode()
+_Task = tuple[ClipJob, "Future[Path]"]
 
 
 class ClipRenderer:
@@ -50,7 +37,7 @@ class ClipRenderer:
     """
 
     def __init__(self, workers: int | None = None, timeout: float = 120.0) -> None:
-        """``workers``: how many processes, by default one for every two processors."""
+        """Start no process yet; ``workers`` is their number, by default one for every two processors."""
         count = workers or max(1, (os.cpu_count() or 1) // 2)
         self._closed = False
         self._lock = threading.Lock()  # no job is queued once the queue was emptied for good
@@ -64,12 +51,12 @@ class ClipRenderer:
 
     def submit(self, job: ClipJob) -> "Future[Path]":
         """Render to ``job.path``, the future's result; see :func:`render`."""
-        task = _Task(job)
+        future: Future[Path] = Future()
         with self._lock:
             if self._closed:
                 raise RenderError(f"cannot render {job.path.name}: the renderer is closed")
-            self._tasks.put(task)
-        return task.future
+            self._tasks.put((job, future))
+        return future
 
     def close(self) -> None:
         """Stop at once: waiting jobs are cancelled, others raise :class:`RenderError` and leave no file."""
@@ -77,7 +64,7 @@ class ClipRenderer:
             self._closed = True
             while True:
                 if task := self._tasks.get_nowait():
-                    task.future.cancel()
+                    task[1].cancel()
         for worker in self._workers:
             self._tasks.put(None)
             worker.close()
@@ -92,26 +79,30 @@ class ClipRenderer:
 
     def _serve(self, worker: "_Worker") -> None:
         while task := self._tasks.get():
-            if task.future.set_running_or_notify_cancel():
-                self._render(worker, task)
+            job, future = task
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                self._render(worker, job)
+            except Exception as error:  # whatever it is, someone waits for the future
+                future.set_exception(error)
+            else:
+                future.set_result(job.path)
         worker.stop()
 
-    def _render(self, worker: "_Worker", task: _Task) -> None:
+    def _render(self, worker: "_Worker", job: ClipJob) -> None:
+        """Render, and try again what fails; raises the last error."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                worker.render(task)
-            except Exception as error:  # whatever it is, someone waits for the future
-                remove_abandoned_parts(task.job.path)  # a process that was killed could not
-                if self._closed:
-                    closed = f"{task.job.path.name} was not finished: the renderer was closed"
-                    task.future.set_exception(RenderError(closed))
-                    return
-                if attempt == ATTEMPTS:
-                    task.future.set_exception(error)
-                    return
-            else:
-                task.future.set_result(task.job.path)
+                worker.render(job)
                 return
+            except Exception:
+                remove_abandoned_parts(job.path)  # a process that was killed could not
+                if self._closed:
+                    name = job.path.name
+                    raise RenderError(f"{name} was not finished: the renderer was closed") from None
+                if attempt == ATTEMPTS:
+                    raise
 
 
 class _Worker:
@@ -126,11 +117,11 @@ class _Worker:
         self._closed = False
         self._process: _Process | None = None
 
-    def render(self, task: _Task) -> None:
-        """Raises :class:`RenderError` and :class:`ReplayMismatchError`."""
+    def render(self, job: ClipJob) -> None:
+        """Render one clip. Raises :class:`RenderError` and :class:`ReplayMismatchError`."""
         process = self._running()
         try:
-            answer = process.ask(task, self._timeout)
+            answer = process.ask(job, self._timeout)
         except RenderError:
             self.stop()
             raise
@@ -165,11 +156,11 @@ class _Worker:
 
 
 class _Process:
-    """The operating system's side of a worker: a process group, a socket, and what it last said."""
+    """The operating system's side of a worker: a process group, a pipe, and its standard error."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in release
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed in release
+        self._connection, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "teacher.clips.worker", str(theirs.fileno())],
@@ -184,21 +175,20 @@ class _Process:
                     "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
                 },
             )
-        self._connection: Connection[Any, Any] = Connection(ours.detach())
-        self._ready = False
+        self._is_ready = False
 
-    def ask(self, task: _Task, timeout: float) -> dict[str, str]:
-        """One request and its answer; :class:`RenderError` where none comes, and the process is spent."""
-        name = task.job.path.name
+    def ask(self, job: ClipJob, timeout: float) -> dict[str, str]:
+        """Request a clip; raises :class:`RenderError` where no answer comes, and the process is spent."""
+        name, path = job.path.name, str(job.path.absolute())
+        request = {"shot": job.spec.to_dict(), "path": path, "fps": job.fps, "size": job.size}
         try:
-            if not self._ready:
+            if not self._is_ready:
                 self._receive(START_SECONDS, "starting a rendering process")
-                self._ready = True
-            self._connection.send_bytes(task.request())
-            answer = self._receive(timeout, f"rendering {name}")
+                self._is_ready = True
+            self._connection.send_bytes(json.dumps(request).encode())
+            return self._receive(timeout, f"rendering {name}")
         except (EOFError, OSError) as error:
             raise RenderError(f"the process rendering {name} died{self._last_words()}") from error
-        return answer
 
     def _receive(self, seconds: float, doing: str) -> dict[str, str]:
         if not self._connection.poll(seconds):

@@ -29,14 +29,6 @@ _CONNECTING = {"max_retries": 1, "interval_start": 0.1, "interval_step": 0.1}
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class WorkersStore:
-    """The store that render workers put clips into: as this process reaches it, and its address for them."""
-
-    storage: Storage
-    url: str
-
-
 @dataclass(eq=False)
 class _Clip:
     """One clip on its way.
@@ -73,13 +65,13 @@ class RenderQueue:
     All of this happens in a thread; :meth:`submit` never waits.
     """
 
-    def __init__(self, redis_url: str, store: WorkersStore, renderer: ClipRenderer) -> None:
-        """``renderer`` makes clips here; its owner closes it."""
+    def __init__(self, redis_url: str, storage: Storage, storage_url: str, renderer: ClipRenderer) -> None:
+        """``storage_url`` leads render workers to ``storage``; ``renderer``'s owner closes it."""
         timeouts = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
         self._celery = celery_app(
             redis_url, broker_transport_options={**_CONNECTING, **timeouts}, redis_socket_timeout=5.0
         )
-        self._store, self._renderer = store, renderer
+        self._storage, self._storage_url, self._renderer = storage, storage_url, renderer
         self._lock = threading.Lock()
         self._new: list[_Clip] = []  # under the lock: for the thread to look at
         self._closed = False
@@ -98,7 +90,7 @@ class RenderQueue:
         return clip.future
 
     def close(self) -> None:
-        """Ask for no more; what is on its way is cancelled, though workers may still finish it."""
+        """Request no more clips, and cancel those on their way, though workers may still finish them."""
         with self._lock:
             self._closed = True
         self._wake.set()
@@ -151,7 +143,7 @@ class RenderQueue:
         task = str(uuid.uuid4())
         self._celery.send_task(
             TASK,
-            kwargs={"request": clip_request(clip.job, self._store.url)},
+            kwargs={"request": clip_request(clip.job, self._storage_url)},
             queue=QUEUE,
             task_id=task,
             retry_policy=_CONNECTING,
@@ -164,8 +156,8 @@ class RenderQueue:
         reason = result.get("error") if isinstance(result, dict) else str(result)
         if reason is None:
             try:
-                if not self._store.storage.size(clip.job.key):
-                    reason = f"it says that {clip.job.key} is in {self._store.url}, which has none"
+                if not self._storage.size(clip.job.key):
+                    reason = f"it says that {clip.job.key} is in {self._storage_url}, which has none"
             except StorageError as error:
                 self._complain("a render worker has made a clip, which cannot be looked for: %s", error)
                 return False

@@ -1,10 +1,11 @@
 """From a recipe to a clip: play the episode again, check it, draw it."""
 
 import base64
+import contextlib
 import hashlib
 import io
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -38,7 +39,7 @@ class ClipSpec:
         recipe: plays the episode up to the last step to be shown.
         start: index of the first step shown.
         digests: of the observation before each shown step, to be met; None checks nothing. Digests, because
-            observations may be pictures, and a shot is to travel light.
+            observations may be pictures, and a spec is sent to other processes.
         frames: a picture of each shown step, as JPEG files: they are shown, and nothing is played again.
     """
 
@@ -60,23 +61,23 @@ class ClipSpec:
 
     @classmethod
     def of(cls, segment: Segment) -> "ClipSpec":
-        """A segment: what was captured of it, or its replay, checked against what was recorded."""
+        """Show a segment: what was captured of it, or its replay, checked against what was recorded."""
         if segment.frames is not None:
             return cls(segment.recipe, segment.start, frames=segment.frames)
         return cls(segment.recipe, segment.start, tuple(map(_digest, segment.observations)))
 
     @classmethod
     def of_episode(cls, episode: Trajectory) -> "ClipSpec":
-        """A whole episode, in the same way, unchecked."""
+        """Show a whole episode: what was captured of it, or its replay, which nothing is checked against."""
         return cls(episode.recipe(), frames=None if episode.frames is None else tuple(episode.frames))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return the spec as JSON values."""
         digests = None if self.digests is None else list(self.digests)
-        shot = {"recipe": self.recipe.to_dict(), "start": self.start, "digests": digests}
+        data = {"recipe": self.recipe.to_dict(), "start": self.start, "digests": digests}
         if self.frames is not None:
-            shot["frames"] = [base64.b64encode(frame).decode("ascii") for frame in self.frames]
-        return shot
+            data["frames"] = [base64.b64encode(frame).decode("ascii") for frame in self.frames]
+        return data
 
     @classmethod
     def from_dict(cls, data: Any) -> "ClipSpec":
@@ -96,14 +97,14 @@ class ClipJob:
     """One clip to be made.
 
     Attributes:
-        shot: what it shows.
+        spec: what it shows.
         path: where a renderer on this machine leaves it.
         fps: frames a second, one frame a step.
         key: its name in the store, for renderers elsewhere, which put it there.
         size: the longer side in pixels.
     """
 
-    shot: ClipSpec
+    spec: ClipSpec
     path: Path
     fps: int
     key: str = ""
@@ -140,18 +141,18 @@ class ReplayRenderer:
         self._scene: Any = None
         self._is_quick: bool | None = None  # whether our scene shows what the environment would
 
-    def frames(self, shot: ClipSpec) -> Iterator[Frame]:
-        """Play the shot's episode and yield a picture after each step to be shown.
+    def frames(self, spec: ClipSpec) -> Iterator[Frame]:
+        """Play the episode and yield a picture after each step to be shown.
 
         Raises:
             ReplayMismatchError: the episode does not come out as it was recorded.
             RenderError: the environment gave no picture.
         """
         try:
-            for index, step in enumerate(replay(shot.recipe, self._env)):
-                if index >= shot.start:
-                    if shot.digests is not None:
-                        _check(step.observation, shot.digests[index - shot.start], index, shot.recipe)
+            for index, step in enumerate(replay(spec.recipe, self._env)):
+                if index >= spec.start:
+                    if spec.digests is not None:
+                        _check(step.observation, spec.digests[index - spec.start], index, spec.recipe)
                     yield self._draw()
         except TeacherError:
             raise
@@ -161,7 +162,7 @@ class ReplayRenderer:
             ) from error
 
     def close(self) -> None:
-        """Give the environment and the OpenGL context back."""
+        """Close the environment and free the OpenGL context."""
         if self._scene is not None:
             self._scene.close()
         self._env.close()
@@ -183,24 +184,32 @@ class ReplayRenderer:
 
 
 def render(job: ClipJob) -> None:
-    """Show a shot as an mp4 at ``job.path``, in this process.
+    """Encode a clip as an mp4 at ``job.path``, in this process.
 
     Raises:
         ReplayMismatchError: the replay differs from what was recorded.
         RenderError: the environment cannot be drawn, or the clip cannot be encoded or written.
     """
-    if job.shot.frames is not None:
-        encode(captured(job.shot.frames), job.path, job.fps, job.size)
+    with contextlib.closing(frames_of(job.spec, job.size)) as frames:
+        encode(frames, job.path, job.fps, job.size)
+
+
+def frames_of(spec: ClipSpec, size: int = CLIP_SIZE) -> Generator[Frame, None, None]:
+    """Yield a picture after each step to be shown: those captured, else those of a replay.
+
+    Raises:
+        ReplayMismatchError: the replay differs from what was recorded.
+        RenderError: the environment cannot be drawn, or a captured picture is damaged.
+    """
+    if spec.frames is not None:
+        yield from captured(spec.frames)
         return
-    stage = ReplayRenderer(job.shot.recipe.env_id, job.shot.recipe.kwargs, job.size)
-    try:
-        encode(stage.frames(job.shot), job.path, job.fps, job.size)
-    finally:
-        stage.close()
+    with contextlib.closing(ReplayRenderer(spec.recipe.env_id, spec.recipe.kwargs, size)) as renderer:
+        yield from renderer.frames(spec)
 
 
 def captured(frames: Iterable[bytes]) -> Iterator[Frame]:
-    """Pictures from JPEG files, all as large as the first.
+    """Yield pictures from JPEG files, all as large as the first.
 
     Raises:
         RenderError: one is damaged, or of another size.

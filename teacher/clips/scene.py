@@ -32,14 +32,14 @@ class View:
     """Where the camera stands.
 
     Attributes:
-        distance: metres from the point looked at.
+        distance: meters from the point looked at.
         height: of that point above the ground; it does not follow the body up and down.
         elevation: degrees, negative looks down.
         azimuth: degrees; 90 looks along +y, so that +x, forward, points right.
         follow: whether the point looked at moves along with the first body.
-        tile: metres a side of the squares on the ground; a body that crosses one from frame to frame could
+        tile: meters a side of the squares on the ground; a body that crosses one from frame to frame could
             as well run backwards, so fast ones need large ones.
-        other_side: bodies whose limbs get the second colour, so that legs can be told apart.
+        other_side: bodies whose limbs get the second color, so that legs can be told apart.
     """
 
     distance: float
@@ -102,7 +102,7 @@ class MujocoScene:
         self._backdrop = _gradient(self._camera.elevation, self._model.vis.global_.fovy, size)
 
     def draw(self, data: Any) -> Frame:
-        """The state in ``data`` as ``(size, size, 3)``."""
+        """Draw the state in ``data`` as ``(size, size, 3)``."""
         if self._view is not None and self._view.follow:
             self._camera.lookat[:2] = data.subtree_com[1, :2]
         mujoco.mjv_updateScene(
@@ -127,7 +127,7 @@ class MujocoScene:
         return self._pixels[::-1].copy()
 
     def close(self) -> None:
-        """Give the OpenGL context back."""
+        """Free the OpenGL context."""
         self._context.free()
         self._gl.free()
 
@@ -137,7 +137,7 @@ def _model_name(model: Any) -> str:
 
 
 def _dressed(model: Any, view: View | None, size: int) -> Any:
-    """A copy of ``model`` that looks as this module's head describes."""
+    """Return a copy of ``model`` that looks as the docstring of this module describes."""
     model = copy.copy(model)
     quality = model.vis.quality
     quality.offsamples, quality.numslices, quality.numstacks = 0, 16, 8
@@ -153,10 +153,10 @@ def _dressed(model: Any, view: View | None, size: int) -> Any:
 
 
 def _tile_floor(model: Any, tile: float) -> None:
-    """A plane that reaches beyond the fog, with squares of two light tones where it has a texture.
+    """Make planes reach beyond the fog, with squares of two light tones where they have a texture.
 
-    Its third size is the spacing of the polygons it is made of. Few are enough under even light; the many of
-    an endless plane, or of the models' own, would take more than half of a frame's time.
+    The third size is the spacing of a plane's polygons. Few are enough under even light; the many of an
+    endless plane, or of the models' own, would take more than half of a frame's time.
     """
     planes = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
     model.geom_size[planes] = (30.0, 30.0, 30.0)
@@ -209,7 +209,7 @@ def _camera(model: Any, view: View | None, settings: dict[str, Any] | None) -> A
 
 
 def _light(scene: Any) -> None:
-    """A headlight and a key light from above the viewer's left: round limbs look round, nothing is black."""
+    """Light from the camera and from above its left: round limbs look round, and nothing is black."""
     scene.nlight = 2
     for light, (direction, ambient, diffuse) in zip(
         scene.lights,
@@ -256,9 +256,9 @@ def _cast_shadows(model: Any, data: Any, scene: Any, floor: float) -> None:
 
 
 def _gradient(elevation: float, fovy: float, size: int) -> Frame:
-    """The backdrop: the horizon's colour, and above it a sky; bottom row first, as OpenGL reads."""
+    """Return the backdrop: the horizon, and the sky above it; bottom row first, as OpenGL reads."""
     rows = np.linspace(-1.0, 1.0, size)
     angles = elevation + np.degrees(np.arctan(rows * np.tan(np.radians(fovy / 2))))
     share = np.clip(angles / 25.0, 0.0, 1.0)[:, None, None]
-    colours: NDArray[np.float64] = 255.0 * (_HORIZON + share * (_SKY - _HORIZON))
-    return np.broadcast_to(colours.astype(np.uint8), (size, size, 3))
+    colors: NDArray[np.float64] = 255.0 * (_HORIZON + share * (_SKY - _HORIZON))
+    return np.broadcast_to(colors.astype(np.uint8), (size, size, 3))

@@ -31,9 +31,9 @@ from celery.signals import celeryd_init
 from teacher.clips import ClipJob, ClipRenderer, ClipSpec
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.transform import FLATTEN, KWARG, SHIPPED
-from teacher.errors import ConfigError, DataError, StorageError, TeacherError
+from teacher.errors import ConfigError, DataError, TeacherError
 from teacher.settings.variables import REDIS_VARIABLE, read_redis_url
-from teacher.storage import Storage, open_storage
+from teacher.storage import Storage, open_storage, put_verified
 
 QUEUE = "render"
 TASK = "teacher.render_clip"
@@ -55,7 +55,7 @@ class QuietRedisBackend(RedisBackend):
 
 
 def celery_app(redis_url: str | None, **settings: Any) -> Celery:
-    """The Celery application of both sides; ``settings`` are further ones of Celery."""
+    """Make the Celery application of both sides; ``settings`` are further ones of Celery."""
     app = Celery("teacher.render_tasks", fixups=[])  # Django is none of a worker's business
     app.conf.update(
         broker_url=redis_url,
@@ -100,9 +100,9 @@ def _check_settings(**_: Any) -> None:
 
 
 def clip_request(job: ClipJob, storage_url: str) -> dict[str, Any]:
-    """A job as JSON values; ``storage_url`` is where ``job.key`` lies."""
-    shot = job.shot.to_dict()
-    return {"shot": shot, "fps": job.fps, "size": job.size, "key": job.key, "storage": storage_url}
+    """Return a job as JSON values; ``storage_url`` is where ``job.key`` lies."""
+    spec = job.spec.to_dict()
+    return {"shot": spec, "fps": job.fps, "size": job.size, "key": job.key, "storage": storage_url}
 
 
 @app.task(name=TASK, shared=False)
@@ -124,12 +124,7 @@ def _render(request: Mapping[str, Any]) -> int:
         store = _store(request["storage"])
         if size := store.size(job.key):
             return size
-        path = _renderer().submit(job).result()
-        store.put(job.key, path)
-        expected, stored = path.stat().st_size, store.size(job.key)
-    if stored != expected:
-        raise StorageError(f"the store holds {stored} bytes of {job.key}, expected {expected}")
-    return expected
+        return put_verified(store, job.key, _renderer().submit(job).result())
 
 
 def _remove_older_folders(new: Path) -> None:
@@ -146,20 +141,20 @@ def _remove_older_folders(new: Path) -> None:
 
 
 def _checked(request: Mapping[str, Any], path: Path) -> ClipJob:
-    """The job in a message. Raises :class:`DataError` for what this worker should not do."""
+    """Read the job in a message. Raises :class:`DataError` for what this worker should not do."""
     try:
-        shot = ClipSpec.from_dict(request["shot"])
+        spec = ClipSpec.from_dict(request["shot"])
         fps, size, key = int(request["fps"]), int(request["size"]), str(request["key"])
         storage = str(request["storage"])
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"not a request for a clip: {error!r}") from error
-    frames = len(shot.recipe.actions) - shot.start
+    frames = len(spec.recipe.actions) - spec.start
     if frames > _MAX_FRAMES or not 1 <= fps <= _MAX_FPS or not 2 <= size <= _MAX_SIZE:
         raise DataError(
             f"expected at most {_MAX_FRAMES} frames, {_MAX_FPS} a second and {_MAX_SIZE} pixels, "
             f"got {frames}, {fps} and {size}"
         )
-    for name, module in _imported(shot.recipe):
+    for name, module in _imported(spec.recipe):
         if module not in _allowed_modules():
             raise DataError(
                 f"{name} would import {module}, which TEACHER_RENDER_MODULES of this render worker does not "
@@ -170,11 +165,11 @@ def _checked(request: Mapping[str, Any], path: Path) -> ClipJob:
         raise DataError(
             f"expected clips for {own}, the TEACHER_STORAGE of this render worker, got {storage!r}"
         )
-    return ClipJob(shot, path, fps, key, size)
+    return ClipJob(spec, path, fps, key, size)
 
 
 def _imported(recipe: EpisodeRecipe) -> Iterator[tuple[str, str]]:
-    """What in a recipe names a module to be imported, and the module."""
+    """Yield what in a recipe names a module to be imported, and the module."""
     if ":" in recipe.env_id:
         yield recipe.env_id, recipe.env_id.rpartition(":")[0]
     transform = recipe.kwargs.get(KWARG)
@@ -197,5 +192,5 @@ def _store(url: str) -> Storage:
 
 @cache
 def _renderer() -> ClipRenderer:
-    """One rendering process for each process of the worker's pool; it dies with it, however that ends."""
+    """Return the one rendering process of this process of the worker's pool, which dies with it."""
     return ClipRenderer(workers=1, timeout=_RENDER_SECONDS)

@@ -28,10 +28,10 @@ def main(descriptor: int) -> None:
     connection = Connection(descriptor)
     requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(connection, requests), daemon=True).start()
-    stages = _Stages()
+    renderers = _Renderers()
     connection.send_bytes(b"{}")
     while True:
-        connection.send_bytes(json.dumps(_answer(stages, requests.get())).encode())
+        connection.send_bytes(json.dumps(_answer(renderers, requests.get())).encode())
 
 
 def _listen(connection: Connection, requests: "queue.SimpleQueue[Request]") -> None:
@@ -43,40 +43,40 @@ def _listen(connection: Connection, requests: "queue.SimpleQueue[Request]") -> N
             os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def _answer(stages: "_Stages", request: Request) -> dict[str, str]:
+def _answer(renderers: "_Renderers", request: Request) -> dict[str, str]:
     try:
-        shot = ClipSpec.from_dict(request["shot"])
-        if shot.frames is not None:
-            frames = captured(shot.frames)
+        spec = ClipSpec.from_dict(request["shot"])
+        if spec.frames is not None:
+            frames = captured(spec.frames)
         else:
-            frames = stages.open(shot.recipe, request["size"]).frames(shot)
+            frames = renderers.open(spec.recipe, request["size"]).frames(spec)
         encode(frames, Path(request["path"]), request["fps"], request["size"])
     except Exception as error:  # an environment may raise anything; the parent decides what becomes of it
-        stages.close()
+        renderers.close()
         if isinstance(error, ReplayMismatchError):
             return {"mismatch": str(error)}
         return {"error": str(error) if isinstance(error, TeacherError) else describe_exception(error)}
     return {}
 
 
-class _Stages:
-    """Keeps the last stage open: a run has one environment, and a new OpenGL context takes 0.2 s."""
+class _Renderers:
+    """Keeps the last renderer open: a run has one environment, and a new OpenGL context takes 0.2 s."""
 
     def __init__(self) -> None:
         self._key = ""
-        self._stage: ReplayRenderer | None = None
+        self._last: ReplayRenderer | None = None
 
     def open(self, recipe: EpisodeRecipe, size: int) -> ReplayRenderer:
         key = json.dumps([recipe.env_id, dict(recipe.kwargs), size], sort_keys=True)
-        if self._stage is None or key != self._key:
+        if self._last is None or key != self._key:
             self.close()
-            self._stage, self._key = ReplayRenderer(recipe.env_id, recipe.kwargs, size), key
-        return self._stage
+            self._last, self._key = ReplayRenderer(recipe.env_id, recipe.kwargs, size), key
+        return self._last
 
     def close(self) -> None:
-        stage, self._stage = self._stage, None
-        if stage is not None:
-            stage.close()
+        last, self._last = self._last, None
+        if last is not None:
+            last.close()
 
 
 if __name__ == "__main__":

@@ -140,7 +140,7 @@ class Column:
             os.posix_fallocate(file.fileno(), 0, size)  # or writing into memory would be what fails
         except OSError as error:
             raise StorageError(
-                f"cannot keep {size / 1e9:.1f} GB of labelled segments on the disk: {error.strerror}; free "
+                f"cannot keep {size / 1e9:.1f} GB of labeled segments on the disk: {error.strerror}; free "
                 "space, or set TMPDIR to a folder that has it"
             ) from error
         self._mapping = mmap.mmap(file.fileno(), size)

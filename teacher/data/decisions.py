@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Literal
 from uuid import UUID
 
 Phase = Literal["pretraining", "training"]
@@ -28,19 +28,3 @@ class FeedItem:
     probability: float | None
     n_labels: int
     prompt_version: int | None = None
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read one item; raises KeyError, TypeError or ValueError where it is something else."""
-        decision, probability = data["decision"], data["probability"]
-        prompt_version = data["prompt_version"]
-        if decision not in ("first", "second", "equal", "cant_tell", None):
-            raise ValueError(f"unknown decision {decision!r}")
-        return cls(
-            seq=int(data["seq"]),
-            comparison=UUID(data["comparison"]),
-            decision=decision,
-            probability=None if probability is None else float(probability),
-            n_labels=int(data["n_labels"]),
-            prompt_version=None if prompt_version is None else int(prompt_version),
-        )

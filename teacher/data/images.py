@@ -1,7 +1,7 @@
 """Image observations as lossless files: one PNG for each, in a folder beside what names them.
 
 Grey, RGB and RGBA images, ``(H, W)`` or ``(H, W, 1 | 3 | 4)``, look as they are; any other shape, such as a
-stack of frames ``(frames, H, W)``, is laid out as one grey image. The file says the shape in a text of its
+stack of frames ``(frames, H, W)``, is laid out as one gray image. The file says the shape in a text of its
 own. A file without it, from Stable Baselines 2 or a camera, is read as ``(H, W, channels)``.
 """
 
@@ -21,7 +21,7 @@ from teacher.files import atomic_folder, require_new
 
 _SHAPE_KEY = "shape"
 _CHANNELS = (1, 3, 4)
-_DIMENSIONS = (2, 4)  # fewest and most of a shape; a stack of colour images has four
+_DIMENSIONS = (2, 4)  # fewest and most of a shape; a stack of color images has four
 _MODES = ("L", "RGB", "RGBA")
 
 

@@ -14,7 +14,7 @@ from teacher.errors import ConfigError, DataError, one_line
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.checks import refuse_newer
-from teacher.settings.options import REWARD_BEFORE, RewardConfig
+from teacher.settings.options import OLD_NAMES, REWARD_BEFORE, RewardConfig, with_new_names
 
 Space = spaces.Space[Any]
 
@@ -140,10 +140,10 @@ def _read(path: Path) -> State:
 def _reward_config(path: Path, settings: Any) -> RewardConfig:
     """Return the settings that a file says."""
     with _restoring(path):
-        names = list(settings)
+        names = [OLD_NAMES.get(name, name) for name in settings]
     refuse_newer(path, RewardConfig, names, "reward.")
     with _restoring(path):
-        return RewardConfig(**{**REWARD_BEFORE, **settings})
+        return RewardConfig(**{**REWARD_BEFORE, **with_new_names(settings)})
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """The seven Atari games of Christiano et al. (2017), as their appendix A prepares them: ``teacher/Pong-v1``.
 
 Preprocessing is that of Mnih et al. (2015): 0 to 30 frames of doing nothing at first, each action for four
-frames, the brighter of the last two of these, 84 x 84 grey pixels, the last four of such pictures, rewards
+frames, the brighter of the last two of these, 84 x 84 gray pixels, the last four of such pictures, rewards
 clipped to [-1, 1]. Actions are not repeated by chance.
 
 Nothing tells the agent or a labeler what only the score should: score, lives, the count of enemy ships

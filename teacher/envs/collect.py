@@ -97,14 +97,14 @@ class CollectGame(gym.Env[tuple[View, ...], Sequence[int]]):
         picture[::_CELL] = picture[:, ::_CELL] = _LINE
         for row, column in self._balls:
             _paint(picture, row, column, 14, _BALL)
-        for (row, column), colour in zip(self._players, _PLAYERS, strict=False):
-            _paint(picture, row, column, 5, colour)
+        for (row, column), color in zip(self._players, _PLAYERS, strict=False):
+            _paint(picture, row, column, 5, color)
         return picture
 
 
-def _paint(picture: NDArray[np.uint8], row: int, column: int, margin: int, colour: Sequence[int]) -> None:
+def _paint(picture: NDArray[np.uint8], row: int, column: int, margin: int, color: Sequence[int]) -> None:
     rows, columns = (slice(n * _CELL + margin, (n + 1) * _CELL - margin) for n in (row, column))
-    picture[rows, columns] = colour
+    picture[rows, columns] = color
 
 
 def everyone(observations: Sequence[View]) -> View:

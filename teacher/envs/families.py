@@ -1,6 +1,6 @@
 """rl-teacher's tasks on the MuJoCo v5 environments: ``teacher/<Name>-v1`` and ``teacher/Short<Name>-v1``.
 
-An episode never terminates, so that its length tells nothing about the behaviour, and the reward leaves out
+An episode never terminates, so that its length tells nothing about the behavior, and the reward leaves out
 what a person cannot see in a clip: the cost of control. With ``v`` the forward velocity of the step, and all
 positions and velocities those after the step:
 
@@ -18,7 +18,7 @@ Pendulum       10    25                1 - angle^2
 DoublePendulum 10    50                10 - 0.01 x^2 - (y - 2)^2 - 0.001 w1^2 - 0.005 w2^2 + 10 (y - 1)
 =============  ====  ================  ==============================================================
 
-``v`` is of the root's x (Hopper, Walker, Cheetah, Swimmer), of the torso's (Ant) or of the centre of mass's
+``v`` is of the root's x (Hopper, Walker, Cheetah, Swimmer), of the torso's (Ant) or of the center of mass's
 (Humanoid); ``z`` the height of the root, ``angle`` the pole's, ``(x, y)`` the tip of the double pendulum and
 ``w1, w2`` its joint velocities. The constants 1 and 10 are the survival terms, paid at every step: the v5
 ``healthy_reward`` would be paid only while healthy. ``fps`` is the rate at which clips are shown, whatever

@@ -13,7 +13,7 @@ class BearerToken(AuthBase):
         self._token = token
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        """The request, signed with the token."""
+        """Sign the request with the token."""
         # One that was not copied well may have characters that no header has.
         request.headers["Authorization"] = f"Bearer {quote(self._token, errors='replace')}"
         return request

@@ -183,7 +183,7 @@ class Bot(threading.Thread):
 
 
 def _place(url: str) -> tuple[str | None, str]:
-    """What cookies are bound to: host and path, not the port."""
+    """Return what cookies are bound to: host and path, not the port."""
     parts = urlsplit(url)
     return parts.hostname, parts.path
 
@@ -199,7 +199,7 @@ def _json(answer: requests.Response) -> Any:
 
 
 def choose(truth: Mapping[str, Any], answerer: Answerer, name: str) -> str:
-    """The side with the larger true return, or what this labeler makes of it."""
+    """Choose the side with the larger true return, with the errors of this labeler."""
     left, right = (truth[side]["true_return"] for side in ("left", "right"))
     if left is None or right is None:
         return "cant_tell"
@@ -208,7 +208,7 @@ def choose(truth: Mapping[str, Any], answerer: Answerer, name: str) -> str:
 
 
 def _error_model(text: str) -> ErrorModel:
-    """Raises :class:`ConfigError` where two returns and a click are not enough for it."""
+    """Parse ``--teacher``; raises :class:`ConfigError` where it needs more than two returns and a click."""
     error_model = ErrorModel.parse(text)
     if error_model.needs_segment:
         raise ConfigError(

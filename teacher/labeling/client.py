@@ -6,13 +6,14 @@ and tries again: whoever calls decides that, because only they know what else th
 
 import ipaddress
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote, urlsplit
 from uuid import UUID
 
 import requests
+from msgspec import convert, to_builtins
 
 from teacher.data.decisions import FeedItem, Phase, SiteState
 from teacher.errors import SiteRefusedError, SiteUnreachableError
@@ -68,20 +69,6 @@ class Experiment:
     label_url: str
     invite_url: str
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read the site's answer; raises KeyError, TypeError or ValueError where it is something else."""
-        return cls(
-            name=str(data["name"]),
-            run_id=UUID(data["run_id"]),
-            state=_state(data["state"]),
-            prompt=str(data["prompt"]),
-            last_seq=int(data["last_seq"]),
-            page_url=str(data["page_url"]),
-            label_url=str(data["label_url"]),
-            invite_url=str(data["invite_url"]),
-        )
-
 
 @dataclass(frozen=True)
 class ClipReference:
@@ -108,10 +95,6 @@ class Registration:
     second: ClipReference
     gold: Literal["first", "second", "equal"] | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """The JSON object the site expects."""
-        return {**asdict(self), "uuid": str(self.uuid)}
-
 
 @dataclass(frozen=True)
 class Registered:
@@ -119,11 +102,6 @@ class Registered:
 
     registered: int
     existing: int
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read the site's answer; raises KeyError, TypeError or ValueError where it is something else."""
-        return cls(int(data["registered"]), int(data["existing"]))
 
 
 @dataclass(frozen=True)
@@ -142,18 +120,6 @@ class Feed:
     active_labelers: int
     open: int
     open_training: int
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read the site's answer; raises KeyError, TypeError or ValueError where it is something else."""
-        return cls(
-            state=_state(data["state"]),
-            last_seq=int(data["last_seq"]),
-            items=tuple(FeedItem.from_json(item) for item in data["items"]),
-            active_labelers=int(data["active_labelers"]),
-            open=int(data["open"]),
-            open_training=int(data["open_training"]),
-        )
 
 
 @dataclass(frozen=True)
@@ -203,14 +169,14 @@ class FeedbackClient:
         Raises:
             SiteRefusedError: status 409 where another run has this name.
         """
-        body = {**asdict(settings), "run_id": str(settings.run_id)}
-        body.pop("name")
+        body = to_builtins(settings)
+        del body["name"]
         for optional in ("gold_rate", "pretrain_labels"):
             if body[optional] is None:
-                body.pop(optional)
+                del body[optional]
         if state is not None:
             body["state"] = state
-        return self._call(Experiment.from_json, "PUT", _path(settings.name), body)
+        return self._call(lambda data: convert(data, Experiment), "PUT", _path(settings.name), body)
 
     def register(self, experiment: str, comparisons: Sequence[Registration]) -> Registered:
         """Offer comparisons to labelers, all or none of them; at most ``MAX_COMPARISONS_PER_REQUEST``.
@@ -219,16 +185,18 @@ class FeedbackClient:
             SiteRefusedError: status 422 where the site cannot read a clip, 409 where it knows a UUID with
                 other content.
         """
-        body = {"comparisons": [comparison.to_json() for comparison in comparisons]}
-        return self._call(Registered.from_json, "POST", _path(experiment, "comparisons"), body)
+        body = {"comparisons": to_builtins(comparisons)}
+        return self._call(
+            lambda data: convert(data, Registered), "POST", _path(experiment, "comparisons"), body
+        )
 
     def decisions(self, experiment: str, after: int, limit: int = _PAGE) -> Feed:
-        """The feed items with a number above ``after``, oldest first, at most ``limit``."""
+        """Read the feed items with a number above ``after``, oldest first, at most ``limit``."""
         path = _path(experiment, f"decisions?after={after}&limit={limit}")
-        return self._call(Feed.from_json, "GET", path)
+        return self._call(lambda data: convert(data, Feed), "GET", path)
 
     def statuses(self, experiment: str) -> dict[UUID, str]:
-        """Status of each comparison the site knows (open, answered, cancelled); reads the whole list."""
+        """Read the status of each comparison the site knows: open, answered or cancelled."""
         statuses: dict[UUID, str] = {}
         after = 0
         while True:
@@ -241,16 +209,16 @@ class FeedbackClient:
 
     def cancel(self, experiment: str, comparisons: Sequence[UUID]) -> int:
         """Withdraw comparisons nobody has answered; returns how many were withdrawn."""
-        body = {"comparisons": [str(comparison) for comparison in comparisons]}
+        body = {"comparisons": to_builtins(comparisons)}
         return self._call(lambda data: int(data["cancelled"]), "POST", _path(experiment, "cancel"), body)
 
     def post_points(self, experiment: str, points: Sequence[Point], waiting_for: int | None) -> int:
         """Add to the curves on the experiment's page and say how many labels training waits for."""
-        body = {"points": [asdict(point) for point in points], "waiting_for": waiting_for}
+        body = {"points": to_builtins(points), "waiting_for": waiting_for}
         return self._call(lambda data: int(data["stored"]), "POST", _path(experiment, "points"), body)
 
     def add_episode(self, experiment: str, step: int, key: str) -> None:
-        """Show labelers the film of a whole episode that is in the media store.
+        """Show labelers the video of a whole episode that is in the media store.
 
         Raises:
             SiteRefusedError: status 422 where the site cannot read it.
@@ -310,7 +278,7 @@ class FeedbackClient:
 
 
 def _read_statuses(data: Mapping[str, Any]) -> list[tuple[int, UUID, str]]:
-    """Number, UUID and status of each comparison on a page of the list."""
+    """Read number, UUID and status of each comparison on a page of the list."""
     return [(int(item["id"]), UUID(item["uuid"]), str(item["status"])) for item in data["items"]]
 
 
@@ -319,14 +287,8 @@ def _path(experiment: str, rest: str | None = None) -> str:
     return path if rest is None else f"{path}/{rest}"
 
 
-def _state(value: object) -> SiteState:
-    if value == "running" or value == "paused" or value == "finished":  # noqa: PLR1714 (narrows the type)
-        return value
-    raise ValueError(f"unknown state {value!r}")
-
-
 def _detail(response: requests.Response) -> str:
-    """What an RFC 9457 problem says, in one line; the bare status where the body is something else."""
+    """Return an RFC 9457 problem in one line; the bare status where the body is something else."""
     status = f"{response.status_code} {response.reason}"
     try:
         problem = response.json()
@@ -338,7 +300,7 @@ def _detail(response: requests.Response) -> str:
 
 
 def _reason(error: requests.RequestException) -> str:
-    """The innermost cause: "[Errno 111] Connection refused" instead of a chain of wrapped exceptions."""
+    """Return the innermost cause, such as "[Errno 111] Connection refused", of wrapped exceptions."""
     if isinstance(error, requests.Timeout):
         return "timed out"
     cause: BaseException = error

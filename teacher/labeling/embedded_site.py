@@ -25,6 +25,8 @@ from teacher.settings.addresses import require_own_address
 
 # What serves a state folder.
 COMMAND = (sys.executable, "-m", "human_feedback_site.embedded")
+PACKAGES = Path(__file__).resolve().parents[2]
+"""The folder that holds ``human_feedback_site``, installed or not; the site starts in it."""
 START_SECONDS = 180.0
 _POLL_SECONDS = 0.2
 _RETRY_SECONDS = 1.0
@@ -63,8 +65,7 @@ class SiteHandle:
 
         While its state folder is not there, it cannot be started.
         """
-        is_gone = not self._folder.has_living_child() and self._folder.find_site() is None
-        if is_gone and self._folder.state_dir.is_dir():
+        if not self._folder.serves() and self._folder.state_dir.is_dir():
             self._folder.spawn()
 
     def release(self) -> None:
@@ -116,7 +117,7 @@ def ensure_site(
 
 
 def find_running_site(state_dir: Path) -> tuple[str, str] | None:
-    """Address and token of the site of a state folder; None where it does not serve now."""
+    """Return address and token of the site of a state folder; None where it does not serve now."""
     site = _StateFolder(state_dir.resolve(), {}).find_site()
     return None if site is None else (str(site["url"]), read_token(state_dir / "token"))
 
@@ -131,7 +132,7 @@ class _StateFolder:
         self._child: subprocess.Popen[bytes] | None = None
 
     def join_or_start(self) -> Mapping[str, Any]:
-        """Where the site is and how it serves, once it answers."""
+        """Wait for the site, started where it does not run; returns where it is and how it serves."""
         deadline = time.monotonic() + START_SECONDS
         log_start = self._log.stat().st_size if self._log.exists() else 0
         child: subprocess.Popen[bytes] | None = None
@@ -153,20 +154,14 @@ class _StateFolder:
         )
 
     def find_site(self) -> Mapping[str, Any] | None:
-        """What ``site/lock`` announces, if that very site answers there."""
+        """Return what ``site/lock`` announces, if that very site answers there."""
         try:
             site: dict[str, Any] = json.loads((self.state_dir / "site" / "lock").read_text())
             with requests.Session() as session:
                 session.trust_env = False  # no proxy reaches this machine's own address
                 answer = session.get(f"{site['url']}/livez", timeout=5).json()
             return site if answer["instance"] == site["instance"] else None
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-            RecursionError,
-        ):  # no file, not written yet, no answer, another's answer
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):  # no file, no answer, another's
             return None
 
     def spawn(self) -> subprocess.Popen[bytes]:
@@ -175,7 +170,7 @@ class _StateFolder:
         with self._log.open("ab") as log:
             child = subprocess.Popen(
                 [*COMMAND, f"--state-dir={self.state_dir}", *options],
-                cwd=Path(__file__).resolve().parents[1],  # where the packages are, installed or not
+                cwd=PACKAGES,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -185,9 +180,9 @@ class _StateFolder:
         self._child = child
         return child
 
-    def has_living_child(self) -> bool:
-        """Whether the process last spawned here serves, or is still about to."""
-        return self._child is not None and self._child.poll() is None
+    def serves(self) -> bool:
+        """Return whether a site serves, or the process last spawned here is still about to."""
+        return (self._child is not None and self._child.poll() is None) or self.find_site() is not None
 
     def _check_options(self, site: Mapping[str, Any]) -> None:
         defaults = {"bind": "127.0.0.1", "public_url": "", "storage": ""}
@@ -199,7 +194,7 @@ class _StateFolder:
                 )
 
     def _last_words(self, log_start: int) -> str:
-        """The last line that the log has gained since it had ``log_start`` bytes."""
+        """Return the last line that the log has gained since it had ``log_start`` bytes."""
         with self._log.open("rb") as log:
             log.seek(log_start)
             lines = log.read().decode(errors="replace").split("\n")
@@ -208,7 +203,7 @@ class _StateFolder:
 
 
 def _lock_run(folder: Path) -> IO[str]:
-    """A file in ``folder`` that stays locked while this process keeps it open.
+    """Open a file in ``folder`` that stays locked while this process keeps it open.
 
     It gets its name after it is locked, because the site removes unlocked ones.
     """

@@ -1,4 +1,4 @@
-"""The newest film of a whole episode, on its way to the labelers."""
+"""Upload the newest video of a whole episode, and announce it to the site."""
 
 import logging
 import threading
@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 class EpisodeVideoUploader:
-    """Keeps the newest film until it is in the store and the site knows it.
+    """Keeps the newest video until it is in the store and the site knows it.
 
     :meth:`offer` may be called from any thread, the rest by one.
     """
@@ -25,10 +25,10 @@ class EpisodeVideoUploader:
         self._offered: tuple[Path, int] | None = None
         self._uploaded: int | None = None
 
-    def offer(self, film: Path, step: int) -> None:
-        """Take on a film made at ``step`` environment steps, in place of one that still waits."""
+    def offer(self, video: Path, step: int) -> None:
+        """Take on a video made at ``step`` environment steps, in place of one that still waits."""
         with self._lock:
-            self._offered = (film, step)
+            self._offered = (video, step)
 
     def upload(self) -> None:
         """Upload what waits.
@@ -40,9 +40,9 @@ class EpisodeVideoUploader:
             offered = self._offered
         if offered is None:
             return
-        film, step = offered
-        if film.exists():  # otherwise somebody has tidied up
-            self._storage.put(self._key(step), film)
+        video, step = offered
+        if video.exists():  # otherwise somebody has tidied up
+            self._storage.put(self._key(step), video)
             self._uploaded = step
         with self._lock:
             if self._offered == offered:

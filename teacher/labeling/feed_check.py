@@ -35,7 +35,7 @@ def take_up(client: FeedbackClient, settings: ExperimentSettings, ledger: Ledger
 
 
 def last_decisions(client: FeedbackClient, name: str, ledger: Ledger) -> Feed | None:
-    """The decisions up to the last that was read, some of them; None where there is no experiment yet.
+    """Read the last decisions up to the ledger's cursor; None where there is no experiment yet.
 
     Raises:
         ForgottenError: there is none any more.

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
+from itertools import islice
 from pathlib import Path
 from uuid import uuid4
 
@@ -44,7 +45,7 @@ class HumanCollector:
     """
 
     def __init__(self, publication: PublishTarget, revive: Callable[[], None] | None = None) -> None:
-        """``revive`` is called when the site does not answer, to start it again where that is in our hands.
+        """Take up the experiment; ``revive``, called when the site does not answer, may start it again.
 
         Raises:
             SiteRefusedError: a wrong token, or another run has this name.
@@ -72,7 +73,7 @@ class HumanCollector:
         self._trouble: Exception | None = None
         self._wake, self._stop = threading.Event(), threading.Event()
         on_their_way = self._ledger.path.parent / "clips-on-their-way"
-        self._films = EpisodeVideoUploader(self._settings.name, publication.storage, self._client)
+        self._videos = EpisodeVideoUploader(self._settings.name, publication.storage, self._client)
         self._publisher = Publisher(publication, on_their_way, self._wake.set)
         self._publisher.add_again(self._ledger.unfinished())
         self._thread = threading.Thread(target=self._work, name="human-collector", daemon=True)
@@ -113,9 +114,9 @@ class HumanCollector:
                 self._points.append(Point(step, finite))
             self._waiting_for = None if waiting_for is None else max(0, waiting_for)
 
-    def show(self, film: Path, step: int) -> None:
+    def show(self, video: Path, step: int) -> None:
         """See :meth:`Collector.show`."""
-        self._films.offer(film, step)
+        self._videos.offer(video, step)
         self._wake.set()
 
     def finish(self) -> None:
@@ -136,8 +137,8 @@ class HumanCollector:
             raise self._explained(error) from error
         self._post_points()
         with contextlib.suppress(StorageError):  # the last video may have come after the last round
-            self._films.upload()
-        self._films.announce()
+            self._videos.upload()
+        self._videos.announce()
         self._client.put_experiment(self._settings, state="finished")
         while self._read_feed().items:
             pass  # the last answers came after the last poll
@@ -179,7 +180,7 @@ class HumanCollector:
         if not self._to_store.seconds_left():
             try:
                 self._publisher.upload()
-                self._films.upload()
+                self._videos.upload()
                 self._to_store.succeeded()
             except StorageError as error:
                 self._to_store.failed(error)
@@ -187,7 +188,7 @@ class HumanCollector:
         if not self._to_site.seconds_left():
             try:
                 self._publisher.register()
-                self._films.announce()
+                self._videos.announce()
                 self._poll_and_report()
                 self._to_site.succeeded()
             except SiteUnreachableError as error:
@@ -197,7 +198,7 @@ class HumanCollector:
                     self._revive()
 
     def _seconds_to_next(self) -> float:
-        """Until a poll, or the next try with what is away; whatever comes before that wakes the thread."""
+        """Return seconds to a poll or the next try with what is away; other events wake the thread."""
         to_poll = max(self._next_poll - time.monotonic(), self._to_site.seconds_left())
         return max(0.0, min(to_poll, self._to_store.seconds_left() or to_poll))
 
@@ -242,7 +243,7 @@ class HumanCollector:
     def _post_points(self) -> None:
         while True:
             with self._lock:
-                points = [self._points[index] for index in range(min(len(self._points), _MAX_POINTS))]
+                points = list(islice(self._points, _MAX_POINTS))
                 waiting_for = self._waiting_for
             if not points and waiting_for == self._told_waiting_for:
                 return

@@ -55,12 +55,12 @@ class Site:
 
     @property
     def has_bucket(self) -> bool:
-        """Whether clips lie where render workers on other hosts can put them."""
+        """Return whether clips lie where render workers on other hosts can put them."""
         return self.storage.startswith("s3://")
 
 
 def open_site(options: SiteOptions, ledger: Ledger, parts: contextlib.ExitStack) -> Site:
-    """The site that the options name, or the one of this machine, started where it does not run.
+    """Open the site that the options name, or the one of this machine, started where it does not run.
 
     Raises:
         ConfigError: the options do not fit, or the token is missing.
@@ -118,14 +118,14 @@ def reopen_experiment(site: Site, ledger: Ledger, settings: ExperimentSettings) 
 
 
 def _open_renderer(site: Site, storage: Storage, parts: contextlib.ExitStack) -> "ClipRenderer | RenderQueue":
-    """Processes on this machine, or with ``REDIS_URL`` render workers, and those where these are away."""
+    """Open processes on this machine, and with ``REDIS_URL`` a queue of render workers before them."""
     renderer = parts.enter_context(ClipRenderer())
     redis_url = read_redis_url()
     if not redis_url or not site.has_bucket:
         return renderer
-    from teacher.clips.queue import RenderQueue, WorkersStore  # noqa: PLC0415 (it brings Celery)
+    from teacher.clips.queue import RenderQueue  # noqa: PLC0415 (it brings Celery)
 
-    queue = RenderQueue(redis_url, WorkersStore(storage, site.storage), renderer)
+    queue = RenderQueue(redis_url, storage, site.storage, renderer)
     return parts.enter_context(contextlib.closing(queue))
 
 
@@ -138,7 +138,7 @@ def about_lost(collector: HumanCollector) -> list[str]:
 
 
 def about_rendering(site: Site) -> list[str]:
-    """Who makes the clips, where that is not this machine's processes alone."""
+    """Say who makes the clips, where that is not this machine's processes alone."""
     redis_url = read_redis_url()
     if not redis_url:
         return []

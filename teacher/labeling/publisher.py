@@ -8,13 +8,14 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal, NoReturn, Protocol
 
 from teacher.clips import ClipJob, ClipSpec
 from teacher.data.ledger import Comparison, Ledger
 from teacher.data.segments import Segment
-from teacher.errors import SiteRefusedError, SiteUnreachableError, StorageError, TeacherError
+from teacher.errors import SiteRefusedError, SiteUnreachableError, TeacherError
 from teacher.labeling.client import (
     MAX_COMPARISONS_PER_REQUEST,
     ClipReference,
@@ -23,7 +24,7 @@ from teacher.labeling.client import (
     Registration,
 )
 from teacher.queries.judges import Value, true_return
-from teacher.storage import Storage
+from teacher.storage import Storage, put_verified
 
 _MAX_RENDERING = 16  # pairs between the renderer and the store, so that a store that is away fills no disk
 _MAX_FAILURES_IN_A_ROW = 8
@@ -57,7 +58,7 @@ class PublishTarget:
     value: Value = true_return
 
     def key(self, comparison: Comparison, side: str) -> str:
-        """The name of one clip in the store."""
+        """Return the name of one clip in the store."""
         return f"{self.settings.name}/{comparison.uuid}/{side}.mp4"
 
 
@@ -96,7 +97,7 @@ class Publisher:
         folder.mkdir(parents=True)
 
     def __len__(self) -> int:
-        """Comparisons on their way."""
+        """Return how many comparisons are on their way."""
         return len(self._unchecked) + len(self._waiting) + len(self._rendering) + len(self._uploaded)
 
     def add(self, comparisons: Iterable[Comparison]) -> None:
@@ -111,10 +112,7 @@ class Publisher:
         """Give the renderer as much as it may have."""
         while self._waiting and len(self._rendering) < _MAX_RENDERING:
             comparison = self._waiting.popleft()
-            segments: dict[str, Segment] = dict(
-                zip(_SIDES, (comparison.first, comparison.second), strict=True)
-            )
-            clips = {side: self._submit(comparison, side, segment) for side, segment in segments.items()}
+            clips = {side: self._submit(comparison, side) for side in _SIDES}
             self._rendering.append(_Rendering(comparison, clips))
 
     def upload(self) -> None:
@@ -138,7 +136,7 @@ class Publisher:
                 continue
             for side, path in paths.items():
                 if path is not None:  # otherwise a render worker has put it there
-                    self._put(self._at.key(rendering.comparison, side), path)
+                    put_verified(self._at.storage, self._at.key(rendering.comparison, side), path)
             self._failures_in_a_row = 0
             self._rendering.remove(rendering)
             self._uploaded.append(rendering.comparison)
@@ -152,10 +150,7 @@ class Publisher:
             SiteRefusedError: it will not.
         """
         while self._uploaded:
-            batch = [
-                self._uploaded[index]
-                for index in range(min(len(self._uploaded), MAX_COMPARISONS_PER_REQUEST))
-            ]
+            batch = list(islice(self._uploaded, MAX_COMPARISONS_PER_REQUEST))
             try:
                 self._at.client.register(self._at.settings.name, [self._registration(item) for item in batch])
             except SiteRefusedError as error:
@@ -172,19 +167,12 @@ class Publisher:
                 clip.cancel()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _submit(
-        self, comparison: Comparison, side: str, segment: Segment
-    ) -> "Future[Path] | Future[Path | None]":
+    def _submit(self, comparison: Comparison, side: str) -> "Future[Path] | Future[Path | None]":
+        spec = ClipSpec.of(getattr(comparison, side))
         path, key = self._path(comparison, side), self._at.key(comparison, side)
-        clip = self._at.renderer.submit(ClipJob(ClipSpec.of(segment), path, self._at.settings.fps, key))
+        clip = self._at.renderer.submit(ClipJob(spec, path, self._at.settings.fps, key))
         clip.add_done_callback(lambda _: self._wake())
         return clip
-
-    def _put(self, key: str, path: Path) -> None:
-        self._at.storage.put(key, path)
-        expected, stored = path.stat().st_size, self._at.storage.size(key)
-        if stored != expected:
-            raise StorageError(f"the store holds {stored} bytes of {key}, expected {expected}")
 
     def _give_up(self, comparison: Comparison, error: TeacherError) -> None:
         self._at.ledger.set_status([comparison.uuid], "failed")
@@ -197,7 +185,7 @@ class Publisher:
             raise error
 
     def _refused(self, error: SiteRefusedError, batch: Iterable[Comparison]) -> NoReturn:
-        """Where the site cannot read clips, look after them and try again, but not for ever."""
+        """Check clips that the site cannot read, and try again, but not for ever."""
         if error.status != _UNPROCESSABLE:
             raise error
         self._refusals_in_a_row += 1
@@ -213,8 +201,8 @@ class Publisher:
 
     def _registration(self, comparison: Comparison) -> Registration:
         first, second = (
-            ClipReference(self._at.key(comparison, side), self._true_return(segment))
-            for side, segment in zip(_SIDES, (comparison.first, comparison.second), strict=True)
+            ClipReference(self._at.key(comparison, side), self._true_return(getattr(comparison, side)))
+            for side in _SIDES
         )
         gold = self._better(comparison) if comparison.phase == "gold" else None
         return Registration(

@@ -11,7 +11,7 @@ import numpy as np
 from teacher.data.decisions import CERTAIN, Decision
 from teacher.data.segments import Segment, SegmentPair
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import BehaviourError, TeacherError, UndecidedError, describe_exception, one_line
+from teacher.errors import BehaviorError, TeacherError, UndecidedError, describe_exception, one_line
 from teacher.settings.checks import SEED, whole_number
 from teacher.settings.functions import named_function
 from teacher.settings.teachers import Answerer, ErrorModel
@@ -42,7 +42,7 @@ def goal_of(error_model: ErrorModel) -> Value:
     Raises:
         ConfigError: there is no such function.
     """
-    return true_return if error_model.function is None else Behaviour(error_model.function)
+    return true_return if error_model.function is None else Behavior(error_model.function)
 
 
 def value_of(error_model: ErrorModel) -> Value:
@@ -62,7 +62,7 @@ def probability_of(answer: Decision | float, judge: str = "a judge") -> float | 
     """The probability that the first is better, which an answer says; None where nobody can tell.
 
     Raises:
-        BehaviourError: it is no answer; the judge is named so.
+        BehaviorError: it is no answer; the judge is named so.
     """
     if answer is None:
         return None
@@ -71,7 +71,7 @@ def probability_of(answer: Decision | float, judge: str = "a judge") -> float | 
     except (TypeError, ValueError, OverflowError):
         probability = math.nan
     if probability is not None and not 0 <= probability <= 1:
-        raise BehaviourError(
+        raise BehaviorError(
             f"expected {', '.join(CERTAIN)} or a probability from {judge}, got {one_line(answer)}; mend it"
         )
     return probability
@@ -81,7 +81,7 @@ def answer_of(judge: Judge, first: Segment, second: Segment) -> float | None:
     """The same of what a judge says of two segments.
 
     Raises:
-        BehaviourError: the judge, which is named, failed, or said what is no answer.
+        BehaviorError: the judge, which is named, failed, or said what is no answer.
         UndecidedError: a scripted teacher could tell no pair of very many apart.
     """
     name = f"{judge.__module__}:{getattr(judge, '__qualname__', type(judge).__qualname__)}"
@@ -90,7 +90,7 @@ def answer_of(judge: Judge, first: Segment, second: Segment) -> float | None:
     except TeacherError:
         raise
     except (Exception, SystemExit) as error:  # of the user's
-        raise BehaviourError(f"{name} failed: {describe_exception(error)}; mend it") from error
+        raise BehaviorError(f"{name} failed: {describe_exception(error)}; mend it") from error
     return probability_of(answer, name)
 
 
@@ -130,7 +130,7 @@ class ScriptedTeacher:
         """See :data:`Judge`.
 
         Raises:
-            BehaviourError: a function of the user's failed.
+            BehaviorError: a function of the user's failed.
             UndecidedError: the teacher could tell no pair of very many apart.
         """
         key = _fingerprint(first, second)
@@ -149,7 +149,7 @@ class ScriptedTeacher:
         return "lower skip:X of the teacher, below 0 where returns are negative"
 
 
-class Behaviour:
+class Behavior:
     """A function of the user's, ``module:function``, from steps to a number: the larger, the better.
 
     Modules are found where Python finds them, and in the current folder. It is called with segments and, for
@@ -164,19 +164,17 @@ class Behaviour:
         self._function = named_function(name)
 
     def __call__(self, steps: Segment | Trajectory) -> float:
-        """The function's value. Raises :class:`BehaviourError` where that is no finite number."""
+        """The function's value. Raises :class:`BehaviorError` where that is no finite number."""
         try:
             value = _closed(self._function(steps))
         except (Exception, SystemExit) as error:
-            raise BehaviourError(f"{self._name} failed: {describe_exception(error)}; mend it") from error
+            raise BehaviorError(f"{self._name} failed: {describe_exception(error)}; mend it") from error
         try:
             number = float(value)
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):
-            raise BehaviourError(
-                f"expected a finite number from {self._name}, got {one_line(value)}; mend it"
-            )
+            raise BehaviorError(f"expected a finite number from {self._name}, got {one_line(value)}; mend it")
         return number
 
 

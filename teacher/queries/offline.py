@@ -69,7 +69,7 @@ def learn_reward(
     Raises:
         DataError: too few segments, or too few answers to learn from; or finished episodes of several
             lengths, unless the config allows them.
-        BehaviourError: the judge failed, or said what is no answer.
+        BehaviorError: the judge failed, or said what is no answer.
         ConfigError: a setting of the config is of another kind of network.
 
     Warns where the fit diverged, where no answer says which segment is the better one, where steps cannot be
@@ -170,7 +170,7 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
     Warns where some segments are asked about several times, because there are few.
 
     Raises:
-        BehaviourError: the judge failed, or said what is no answer.
+        BehaviorError: the judge failed, or said what is no answer.
         ConfigError: ``count`` is no whole number of 1 or more.
         DataError: the pool holds too few pairs, or the judge can tell few apart.
     """

@@ -1,1 +1,1 @@
-"""The reward predictor: networks, losses, ensemble and normalisation."""
+"""The reward predictor: networks, losses, ensemble and normalization."""

@@ -75,7 +75,7 @@ class Fitter:
         self._generator = generator
         self._parameters = FlatParameters(network)
         self._optimizer = FlatOptimizer(self._parameters)
-        by_default = PENALTIES.get(config.regularisation, network.strength)
+        by_default = PENALTIES.get(config.regularization, network.strength)
         strength = by_default if config.strength is None else config.strength
         self._regularizer = Regularizer(config, strength, self._parameters)
         self._add_gradient: Callable[[PairBatch], None] = (
@@ -254,14 +254,14 @@ class Fitter:
         """Moments and step counts of the optimizer, one entry per parameter, and strengths that adapt."""
         state: dict[str, Any] = {"optimizer": self._optimizer.state_dict()}
         if self._config.adapt:
-            state["regulariser"] = self._regularizer.state_dict()
+            state["regularizer"] = self._regularizer.state_dict()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Read back :meth:`state_dict`; arrays will do for tensors."""
         self._optimizer.load_state_dict(state["optimizer"])
         if self._config.adapt:
-            self._regularizer.load_state_dict(state["regulariser"])
+            self._regularizer.load_state_dict(state["regularizer"])
 
 
 def _keep_freed_memory() -> None:

@@ -32,7 +32,7 @@ PAPER_SIDE = 84
 def is_image_space(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:
     """Whether observations are images, to be looked at with a convolutional network.
 
-    They are bytes in two dimensions (grey), three (with channels) or four (a stack of such images).
+    They are bytes in two dimensions (gray), three (with channels) or four (a stack of such images).
     """
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and 2 <= len(space.shape) <= 4
 
@@ -120,7 +120,7 @@ class ImageEnsemble(ModuleEnsemble):
 
     Args:
         shape: of an image, ``(channels, height, width)``.
-        config: members, dropout and batch normalisation.
+        config: members, dropout and batch normalization.
         generator: draws the initial parameters, differently for each member, and what is dropped.
         full_size: do not average large images down, as the networks of earlier versions did not.
 

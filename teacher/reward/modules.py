@@ -77,7 +77,7 @@ class ModuleEnsemble(RewardNetwork):
         return super().train(mode)
 
     def learned(self) -> Sequence[Tensor]:
-        """The parameters, and what goes along with them, such as statistics of batch normalisation."""
+        """The parameters, and what goes along with them, such as statistics of batch normalization."""
         return [*self.parameters(), *(self.get_buffer(key) for key in self._names if key not in self.weights)]
 
     def forward(self, inputs: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ class RewardNormalizer:
 
     def fit(self, outputs: Tensor) -> None:
         """Normalise by the preferences' steps: ``(members, ...)`` raw rewards."""
-        if self._config.normalisation == "none":
+        if self._config.normalization == "none":
             return
         std, mean = torch.std_mean(outputs.flatten(1), dim=1, correction=0)
         self._mean, self._std = mean, std.clamp(min=_SMALLEST_STD)

@@ -242,7 +242,7 @@ class RewardPredictor:
 
         Returns:
             ``(*batch,)``, of mean 0 and standard deviation ``reward_std`` over the preferences' segments, but
-            for an uncertainty bonus and as the settings' ``normalisation`` says.
+            for an uncertainty bonus and as the settings' ``normalization`` says.
 
         Raises:
             ConfigError: an input is not given.
@@ -261,7 +261,7 @@ class RewardPredictor:
     @property
     def follows(self) -> bool:
         """Whether :meth:`follow` counts: rewards are normalized by the steps they are used for."""
-        return self.config.normalisation == "running"
+        return self.config.normalization == "running"
 
     @torch.no_grad()
     def follow(self, steps: Steps) -> None:

@@ -42,7 +42,7 @@ class Regularizer:
         """Change the gradient, or the parameters themselves, in a fit to so many labels."""
         values, gradient = self._parameters.values, self._parameters.gradient
         strength = self._of_parameters() * (_LABELS / labels) ** 0.5
-        match self._config.regularisation:
+        match self._config.regularization:
             case "weight_decay":
                 decay = torch.as_tensor(learning_rate * strength, dtype=values.dtype, device=values.device)
                 values.mul_(1 - decay.clamp(max=_MOST_DECAY))

@@ -43,6 +43,9 @@ def _words(
         value = values[field.name]
         if field.name in PARTS and not prefix:
             yield from _words(PARTS[field.name], vars(value), f"{field.name}.", known)
+        elif field.name == "agent_settings":
+            for name, setting in value.items():
+                yield from (f"--agent.{name}", _said(setting))
         elif f"{prefix}{field.name}" in known:
             continue
         elif field.name not in NO_OPTIONS and value != field.default and value is not None:
@@ -59,8 +62,10 @@ def _option(name: str, annotations: tuple[Any, ...], prefix: str) -> str:
 
 def _said(value: object) -> str:
     """Return a value as it is typed: 4000 as ``4000``, and a million as ``1e6``."""
-    if isinstance(value, int) and value >= 1000 and value % 1000 == 0:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1000 and value % 1000 == 0:
         digits = str(value).rstrip("0")
         if len(digits) == 1:
             return f"{digits}e{len(str(value)) - 1}"
-    return str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)

@@ -7,9 +7,9 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
-from teacher.errors import ConfigError
+from teacher.errors import ConfigError, one_line
 from teacher.files import atomic_write
 from teacher.settings.addresses import site_checks
 from teacher.settings.checks import (
@@ -27,8 +27,22 @@ from teacher.settings.checks import (
     refuse_all,
     refuse_newer,
 )
-from teacher.settings.options import REWARD_BEFORE, QueryConfig, RewardConfig, RunStage, with_preset
+from teacher.settings.options import (
+    REWARD_BEFORE,
+    QueryConfig,
+    RewardConfig,
+    RunStage,
+    with_new_names,
+    with_preset,
+)
 from teacher.settings.teachers import ErrorModel
+
+
+class HasFields(Protocol):
+    """A dataclass, such as :class:`agents.PPOConfig`."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
 
 Predictor = Literal["rl", "synth", "human"]
 AgentName = Literal["ppo", "trpo"]
@@ -40,7 +54,7 @@ ScheduleName = Literal["exponential", RateName]
 DEFAULT_PRETRAIN_LABELS = 175
 DEFAULT_PROMPT = "Choose the clip in which the agent does better."
 PARTS = {"reward": RewardConfig, "queries": QueryConfig}
-NO_OPTIONS = {*PARTS, "stages"}
+NO_OPTIONS = {*PARTS, "stages", "agent_settings"}
 """Fields of :class:`TeachConfig` that no option of the command line sets as a whole."""
 CONFIG_NAME = "config.json"
 _OWN_ARGUMENTS = {"max_episode_steps", "obs_transform", "fixed_horizon", "render_mode", "disable_env_checker"}
@@ -60,7 +74,8 @@ class TeachConfig:
     ]
     predictor: Annotated[
         Predictor,
-        "where rewards come from: rl = the true one, synth = labels made from it, human = people",
+        "source of rewards: rl = the environment's, synth = learned from synthetic labels, human = "
+        "learned from people's labels",
         "-p",
     ]
     name: Annotated[
@@ -69,11 +84,11 @@ class TeachConfig:
         "-n",
         Fits("letters, digits, _ and - only", _NAME.fullmatch),
     ]
-    seed: Annotated[int, "seed of everything random", "-s", SEED] = 1
+    seed: Annotated[int, "random seed", "-s", SEED] = 1
     workers: Annotated[int, "threads that step environments; results do not depend on it", "-w", COUNT] = 1
     n_labels: Annotated[
         int | None,
-        "labels in all; without it one is asked every 3 s of training",
+        "labels in total (default: one every 3 s of training)",
         "-l",
         Fits("4 or more", lambda count: count >= 4),
         BILLION,
@@ -87,113 +102,121 @@ class TeachConfig:
     ] = None
     schedule: Annotated[
         ScheduleName | None,
-        "how n_labels are spread over training: exponential, as in rl-teacher (the rule); evenly; at a rate "
-        "that falls to a half by its end; or as in the paper, in proportion to 2e6/(T+2e6) at step T on "
-        "MuJoCo and to 5e6/(T+5e6) on Atari",
+        "label schedule: exponential (default) as in rl-teacher; constant; hyperbolic or "
+        "inverse_quadratic as in imitation; paper_mujoco, 2e6/(T+2e6) at step T, or paper_atari, "
+        "5e6/(T+5e6), as in the 2017 paper",
     ] = None
     teacher: Annotated[
         str,
-        "how synth answers: oracle, mistake:P, noisy:T, soft:T, skip:X, equal:X, myopic:G, discount:G, "
-        "module:function, several with commas; with human, what scripted labelers want",
+        "how synth labels: oracle, mistake:P, noisy:T, soft:T, skip:X, equal:X, myopic:G, discount:G "
+        "(B-Pref, imitation) or module:function, joined by commas; with human, what scripted labelers "
+        "prefer",
     ] = "oracle"
-    num_timesteps: Annotated[int, "environment steps to train for; 5e6 is understood", "-t", COUNT] = (
-        5_000_000
+    num_timesteps: Annotated[int, "total environment steps, such as 5e6", "-t", COUNT] = 5_000_000
+    agent: Annotated[
+        AgentName | HasFields,
+        "RL algorithm; in Python also its configuration, PPOConfig(...)",
+        "-a",
+    ] = "ppo"
+    agent_settings: Mapping[str, Any] = field(default_factory=dict)
+    """The hyperparameters that differ from the task's own, as ``--agent.*`` has them."""
+    num_envs: Annotated[int | None, "parallel environments (default: the task's)", COUNT, at_most("4096")] = (
+        None
     )
-    agent: Annotated[AgentName, "the learning algorithm", "-a"] = "ppo"
     ent_coef: Annotated[
         float | None,
-        "what a nat of the policy's entropy is worth beside advantages of deviation 1; more keeps an agent "
-        "trying where rewards change (the task's own without it, 0 for most)",
+        "entropy bonus coefficient; advantages are normalized (default: the task's, 0 for most)",
         NOT_NEGATIVE,
         at_most("1000"),
     ] = None
     value_refit: Annotated[
         int,
-        "epochs in which the critic alone learns the rewards of a predictor that was fitted anew",
+        "epochs of fitting the critic alone after each reward fit, before the agent's update",
         NOT_NEGATIVE,
         MILLION,
     ] = 0
-    pretrain_iters: Annotated[
-        int, "at most this many updates of the predictor before training", "-i", COUNT
-    ] = 10_000
-    policy: Annotated[str | None, "start from the policy of this run directory or checkpoint.npz"] = None
+    pretrain_iters: Annotated[int, "maximum updates of the first reward fit", "-i", COUNT] = 10_000
+    policy: Annotated[str | None, "initialize the policy from this run directory or checkpoint.npz"] = None
     demonstrations: Annotated[
         str | None,
-        "start from a clone of these demonstrations, an .npz file; after --policy, if both are given",
+        "initialize the policy by behavior cloning of this .npz file (Stable Baselines); after --policy, "
+        "if both are given",
     ] = None
     network: Annotated[
         str | None,
-        "module:function that makes each network of the reward predictor: it gets the shape of what is read "
-        "of a step, and returns a torch module, (n, *shape) numbers to (n,) rewards",
+        "module:function that builds each reward model: takes the input shape, returns a torch module "
+        "from (n, *shape) to (n,)",
     ] = None
-    no_videos: Annotated[bool, "write no clips of whole episodes", "-V"] = False
+    no_videos: Annotated[bool, "do not render videos of whole episodes", "-V"] = False
     prompt: Annotated[
         str,
-        "the sentence labelers see",
+        "the question that labelers see",
         Fits("one sentence of at most 500 characters", lambda text: 0 < len(text.strip()) <= 500),
     ] = DEFAULT_PROMPT
     segment_seconds: Annotated[
         float | None,
-        "length of a clip in seconds (1.5 without it, or half an episode where random ones are shorter)",
+        "clip length in seconds (default: 1.5, or half of a median random episode if that is shorter)",
         Fits("more than 0 and at most 60", lambda seconds: 0 < seconds <= 60),
     ] = None
-    segment_steps: Annotated[
-        int | None, "length of a clip in environment steps, instead of seconds", COUNT
-    ] = None
+    segment_steps: Annotated[int | None, "clip length in environment steps, instead of seconds", COUNT] = None
     hard_labels: Annotated[
         bool,
-        "learn decisions of people as certain; without it as probable as the site makes them of several "
-        "labels, which it weighs by what each labeler is worth",
+        "train on decisions as certain, as the 2017 paper does (default: on the probability that the site"
+        " infers from all labels of a comparison)",
     ] = False
     gold: Annotated[
         float,
-        "with human: a share, such as 0.05, of further pairs is mixed in, about which the true reward, "
-        "or the function of --teacher, leaves no doubt: they find out who does not look",
+        "with human: share of attention checks, such as 0.05: extra comparisons with a known answer, from"
+        " the true reward or the function of --teacher",
         Fits("a share from 0 to 0.5", lambda share: 0 <= share <= 0.5),
     ] = 0.0
     pace: Annotated[
         Pace | None,
-        "labels = hold training while answers are too far behind (the rule with human); free = never wait",
+        "labels = pause training while labels are behind schedule (default with human); free = never pause",
     ] = None
-    max_episode_steps: Annotated[int | None, "end episodes after this many steps", COUNT, BILLION] = None
+    max_episode_steps: Annotated[int | None, "episode time limit in steps", COUNT, BILLION] = None
     env_kwargs: Annotated[
         str | None,
-        "arguments of the environment: name=value, several with commas",
+        "environment arguments: name=value, joined by commas",
         Fits("name=value, several with commas", are_named_values),
     ] = None
     obs_transform: Annotated[
         str | None,
-        "module:function that makes an array of each observation (numbers of several parts or choices are "
-        "flattened without it)",
+        "module:function that maps each observation to an array (default: flatten Dict, Tuple and "
+        "discrete spaces)",
         Fits("module:function or flatten", lambda name: name == "flatten" or all(name.partition(":"))),
     ] = None
     capture_frames: Annotated[
         bool,
-        "keep a picture of every step for clips, for environments whose episodes cannot be played again",
+        "record a frame at every step, for environments that cannot be replayed",
     ] = False
     allow_variable_horizon: Annotated[
-        bool, "accept an environment whose episodes end early, although their length leaks the reward"
+        bool, "accept episodes of varying length, although the length leaks reward information (imitation)"
     ] = False
     fixed_horizon: Annotated[
         Filling | None,
-        "make all episodes as long as their limit, where they end early: absorb = the last state stays, with "
-        "reward 0; restart = the next life begins within the episode",
+        "pad episodes that end early to the time limit: absorb = repeat the final observation with reward"
+        " 0; restart = start the next episode within this one",
     ] = None
     site_url: Annotated[
-        str | None, "labeling site to use, its token in TEACHER_TOKEN (without it: one on this machine)"
+        str | None, "labeling site to use, with its token in TEACHER_TOKEN (default: one on this machine)"
     ] = None
-    storage: Annotated[str | None, "where clips go: s3://bucket/prefix or a folder"] = None
-    state_dir: Annotated[str, "folder of the site on this machine"] = "state"
-    bind: Annotated[str, "address that the site on this machine listens on"] = "127.0.0.1"
-    public_url: Annotated[str | None, "address by which others reach the site on this machine"] = None
-    runs_dir: Annotated[str, "folder of all runs"] = "runs"
+    storage: Annotated[str | None, "clip store: s3://bucket/prefix or a folder"] = None
+    state_dir: Annotated[str, "folder of this machine's site"] = "state"
+    bind: Annotated[str, "address that this machine's site listens on"] = "127.0.0.1"
+    public_url: Annotated[str | None, "URL under which others reach this machine's site"] = None
+    runs_dir: Annotated[str, "parent folder of all runs"] = "runs"
     device: Annotated[str, "torch device: cpu, cuda, cuda:1"] = "cpu"
-    reward: Annotated[RewardConfig, "the reward predictor"] = field(default_factory=RewardConfig)
-    queries: Annotated[QueryConfig, "the choice of pairs to ask about"] = field(default_factory=QueryConfig)
+    reward: Annotated[RewardConfig, "reward predictor settings"] = field(default_factory=RewardConfig)
+    queries: Annotated[QueryConfig, "query selection settings"] = field(default_factory=QueryConfig)
     stages: tuple[RunStage, ...] = ()
     """What the run was to come to before each time that it was extended; of a resumed run alone."""
 
     def __post_init__(self) -> None:
+        if dataclasses.is_dataclass(self.agent):
+            name, settings = settings_of_agent(self.agent)
+            object.__setattr__(self, "agent", name)
+            object.__setattr__(self, "agent_settings", {**settings, **self.agent_settings})
         check_fields(self)
         refuse_all(self, self._checks())
         refuse_all(self, self._teacher_checks())
@@ -230,6 +253,11 @@ class TeachConfig:
                 "gold",
                 self.gold == 0 or self.predictor == "human",
                 "finds out labelers who do not look, so it needs -p human",
+            ),
+            (
+                "ent_coef",
+                self.ent_coef is None or "ent_coef" not in self.agent_settings,
+                "expected no --agent.ent_coef beside it, which is the same",
             ),
             (
                 "network",
@@ -335,6 +363,25 @@ class RunSettings:
     refused: ConfigError | None = None
 
 
+def settings_of_agent(config: HasFields) -> tuple[str, dict[str, Any]]:
+    """Return the name of an algorithm and its hyperparameters, from its configuration in Python.
+
+    Raises:
+        ConfigError: a network is no function of a module, so no configuration can be saved with it.
+    """
+    settings = {name: getattr(config, name) for name in config.__dataclass_fields__}
+    network = settings.get("network")
+    if callable(network):
+        name = f"{network.__module__}:{getattr(network, '__qualname__', '')}"
+        if "<" in name or network.__module__ == "__main__":
+            raise ConfigError(
+                "--agent.network: expected a function of a module, which can be imported again; got "
+                f"{one_line(repr(network))}"
+            )
+        settings["network"] = name
+    return type(config).__name__.removesuffix("Config").lower(), settings
+
+
 def slug(text: str) -> str:
     """A text as a folder name and as a part of an address."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")
@@ -351,6 +398,7 @@ def from_options(options: Mapping[str, Any]) -> TeachConfig:
     given: dict[str, Any] = {}
     for option, value in with_preset(options).items():
         part, dot, name = option.partition(".")
+        part = "agent_settings" if dot and part == "agent" else part
         if dot:
             given.setdefault(part, {})[name] = value
         else:
@@ -403,9 +451,10 @@ def load_config(run_dir: Path) -> tuple[TeachConfig, uuid.UUID]:
         # The folder may have been moved since it was written.
         data["runs_dir"] = str(run_dir.resolve().parent.parent)
         refuse_newer(path, TeachConfig, data)
+        data["reward"] = with_new_names(data.get("reward", {}))
         for part, kind in PARTS.items():
             refuse_newer(path, kind, data.get(part, ()), f"{part}.")
-        data["reward"] = {**REWARD_BEFORE, **data.get("reward", {})}
+        data["reward"] = REWARD_BEFORE | data["reward"]
         config = from_fields(data)
     except FileNotFoundError as error:
         raise ConfigError(f"expected a run directory with a config.json; {path} does not exist") from error

@@ -3,10 +3,13 @@
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from teacher.errors import ConfigError, describe_exception, one_line
+
+OLD_MODULES: Mapping[str, str] = {"teacher.behaviours": "teacher.behaviors"}
+"""Names of modules in the settings of earlier versions, and their present names."""
 
 
 def add_cwd_to_path() -> None:
@@ -27,7 +30,9 @@ def named_function(name: str, option: str = "") -> Callable[..., Any]:
         raise ConfigError(f"{begin}expected module:function, got {one_line(name)}")
     add_cwd_to_path()
     try:
-        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+        found: Callable[..., Any] = getattr(
+            importlib.import_module(OLD_MODULES.get(module, module)), function
+        )
     except (Exception, SystemExit) as error:  # a module may raise anything
         raise ConfigError(f"{begin}cannot import {name}: {describe_exception(error)}") from error
     if not callable(found):

@@ -25,8 +25,8 @@ from teacher.settings.checks import (
     refuse_all,
 )
 
-Regularisation = Literal["weight_decay", "l1", "l2"]
-NormalisedBy = Literal["preferences", "running", "none"]
+Regularization = Literal["weight_decay", "l1", "l2"]
+NormalizedBy = Literal["preferences", "running", "none"]
 NumberFeatures = Literal["auto", "plain", "even"]
 
 MAX_UPDATES = 10_000
@@ -67,83 +67,79 @@ class RewardConfig:
         "next_state or both",
         Fits(f"one or more of {','.join(INPUTS)}, each once, joined by commas", _reads),
     ] = "next_state"  # None, as in runs and files from before: state,action, or of images state
-    members: Annotated[int, "networks in the ensemble", COUNT, at_most("1000")] = 3
+    members: Annotated[int, "ensemble size (2017 paper: 3)", COUNT, at_most("1000")] = 3
     hidden: Annotated[
         int,
-        "units in each of a network's two hidden layers",
+        "units in each of the two hidden layers",
         COUNT,
         at_most("4096"),
     ] = 64
     features: Annotated[
         NumberFeatures,
-        "what it reads of each number: itself (plain), or its square and logarithm as well (even), with "
-        "which rewards that are distances take fewer labels; auto = a first fit to 40 labels or more tries "
-        "both, and is plain unless even orders held-out labels clearly better",
+        "input features: plain = the number itself, even = its square and logarithm as well, which learns"
+        " distances from fewer labels; auto = the first fit with 40 or more labels picks even if its "
+        "held-out loss is clearly lower",
     ] = "auto"
-    dropout: Annotated[
-        float, "probability that a hidden unit is silent for a step while fitting", SHARE_OF_LESS
-    ] = 0.0
+    dropout: Annotated[float, "dropout probability while fitting (rl-teacher)", SHARE_OF_LESS] = 0.0
     shaping: Annotated[
         float | None,
-        "add the gain in a potential of states, learned along and discounted by this; --reward.inputs needs "
-        "state, next_state and terminated",
+        "add potential-based shaping with this discount factor (imitation); --reward.inputs needs state, "
+        "next_state and terminated",
         SHARE_OF_MORE,
     ] = None
-    flat_start: Annotated[bool, "begin with the same reward everywhere instead of a random one"] = False
-    label_noise: Annotated[float, "share of labels assumed to be given at random", SHARE_OF_LESS] = 0.1
-    discount: Annotated[
-        float, "of each further step in the return of a segment that a label is about", SHARE_OF_MORE
-    ] = 1.0
+    flat_start: Annotated[bool, "initialize to a constant reward (Verma and Kambhampati 2023)"] = False
+    label_noise: Annotated[
+        float, "assumed probability that a label is random (2017 paper: 0.1)", SHARE_OF_LESS
+    ] = 0.1
+    discount: Annotated[float, "discount factor within a segment (imitation)", SHARE_OF_MORE] = 1.0
     learning_rate: Annotated[
         float | None,
-        "of AdamW (3e-3 without it, and 1e-3 where it reads images)",
+        "AdamW learning rate (default: 3e-3, 1e-3 for images)",
         POSITIVE,
         at_most("1e30"),
     ] = None
-    regularisation: Annotated[
-        Regularisation,
-        "AdamW's weight decay, or a penalty on absolute values (l1) or squares (l2) of parameters",
+    regularization: Annotated[
+        Regularization,
+        "weight_decay = AdamW's, l1 or l2 = a penalty in the loss (imitation)",
     ] = "weight_decay"
     strength: Annotated[
         float | None,
-        "of the regularisation with 100 labels; with four times as many it is half (without it 3 for weight "
-        "decay, and 10 where squares and logarithms are read; 0.003 for l1, 0.02 for l2)",
+        "regularization strength at 100 labels; scales with 1/sqrt(labels) (default: 3 for weight decay, "
+        "10 with features=even, 0.003 for l1, 0.02 for l2)",
         NOT_NEGATIVE,
     ] = None
     adapt: Annotated[
         bool,
-        "keep each member's held-out loss at 1.1 to 1.5 times its training loss by changing that strength",
+        "adapt the strength to keep each member's held-out loss at 1.1 to 1.5 times its training loss "
+        "(2017 paper)",
     ] = False
     label_smoothing: Annotated[
         float,
-        "make no pair surer than 1 minus this",
+        "label smoothing (Szegedy et al. 2016)",
         Fits("0 or more and less than 0.5", lambda value: 0 <= value < 0.5),
     ] = 0.0
     shortest_crop: Annotated[
         float,
-        "fit to random parts of both segments of a pair, of at least this share; 1 = to whole segments",
+        "temporal cropping: fit to random crops of at least this share of both segments (SURF); 1 = off",
         SHARE_OF_MORE,
     ] = 1.0
     stride: Annotated[
         int,
-        "fit to every so many-th step of both segments of a pair only, from a random one on, but to a "
-        "quarter of a short one's at least; 1 = to all",
+        "fit to every N-th step of both segments, from a random offset; 1 = to all",
         COUNT,
     ] = 3
-    batch_size: Annotated[int, "pairs in a minibatch, at most", COUNT] = 32
-    accumulate: Annotated[int, "parts of a minibatch that are looked at one after the other", COUNT] = 1
-    epochs: Annotated[int, "times to go through all labels in each fit after the first", COUNT, MILLION] = 10
+    batch_size: Annotated[int, "comparisons per minibatch", COUNT] = 32
+    accumulate: Annotated[
+        int, "gradient accumulation: split each minibatch into N parts (imitation)", COUNT
+    ] = 1
+    epochs: Annotated[int, "epochs of each fit after the first", COUNT, MILLION] = 10
     # Each fit goes through all labels, so that one for every label would take longer than the rest of a run.
-    refit_after: Annotated[
-        float, "new labels after which it is fitted again, as a share of all", NOT_NEGATIVE
-    ] = 0.02
+    refit_after: Annotated[float, "refit once this share of the labels is new", NOT_NEGATIVE] = 0.02
     initial_epochs: Annotated[
-        int | None, "the same in the first fit, instead of to convergence", COUNT, MILLION
+        int | None, "epochs of the first fit (imitation; default: until convergence)", COUNT, MILLION
     ] = None
-    converge: Annotated[bool, "go on to convergence in the other fits, too"] = False
-    patience: Annotated[
-        int, "updates without a better held-out loss after which fitting to convergence ends", COUNT
-    ] = 300
+    converge: Annotated[bool, "fit until convergence every time"] = False
+    patience: Annotated[int, "early stopping: updates without a lower held-out loss", COUNT] = 300
     # Small, so that returns are of the order of 1 and a value function that starts at 0 finds them within a
     # few rollouts.
     reward_std: Annotated[
@@ -151,21 +147,21 @@ class RewardConfig:
         "standard deviation that predicted rewards are scaled to",
         Fits("more than 0 and at most 1e6", lambda value: 0 < value <= 1e6),
     ] = 0.05
-    normalisation: Annotated[
-        NormalisedBy,
-        "steps over which rewards have mean 0 and a known deviation: those of the preferences, or those they "
-        "were used for (running); none = whatever members say",
+    normalization: Annotated[
+        NormalizedBy,
+        "normalize predicted rewards over the segments of the dataset (preferences), over the steps they "
+        "were used for (running, imitation), or not at all (none)",
     ] = "preferences"
     uncertainty_bonus: Annotated[
         float,
-        "standard deviations of the members that the reward is above their mean",
+        "add N standard deviations of the ensemble to its mean (imitation)",
         Fits("-1e6 to 1e6", lambda value: -1e6 <= value <= 1e6),
     ] = 0.0
-    image_dropout: Annotated[
-        float, "share of each convolution's outputs dropped in training on images", SHARE_OF_LESS
-    ] = 0.5
-    no_image_batch_norm: Annotated[bool, "normalise no minibatches after the convolutions on images"] = False
-    max_preferences: Annotated[int | None, "fit to this many labels at most, those given last", COUNT] = None
+    image_dropout: Annotated[float, "dropout after each convolution (2017 paper: 0.5)", SHARE_OF_LESS] = 0.5
+    no_image_batch_norm: Annotated[bool, "no batch normalization after convolutions"] = False
+    max_preferences: Annotated[
+        int | None, "keep only this many labels, the newest (2017 paper, Atari: 3000)", COUNT
+    ] = None
 
     def __post_init__(self) -> None:
         check_fields(self, "--reward.")
@@ -196,6 +192,15 @@ class RewardConfig:
         refuse_all(self, checks, "--reward.")
 
 
+OLD_NAMES: Mapping[str, str] = {"regularisation": "regularization", "normalisation": "normalization"}
+"""Names of predictor settings in files of earlier versions, and their present names."""
+
+
+def with_new_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return saved settings of the predictor under their present names."""
+    return {OLD_NAMES.get(name, name): value for name, value in settings.items()}
+
+
 REWARD_BEFORE: Mapping[str, Any] = {"inputs": None, "features": "plain"}
 """What files from before these settings leave out, and meant."""
 
@@ -207,40 +212,42 @@ Uncertainty = Literal["probability", "logit", "label"]
 class QueryConfig:
     """How the pairs to ask about are chosen."""
 
-    selection: Annotated[
-        Selection, "random, or active = the pairs on which the predictor's members disagree most"
-    ] = "active"
+    selection: Annotated[Selection, "random, or active = highest ensemble disagreement (2017 paper)"] = (
+        "active"
+    )
     uncertainty: Annotated[
-        Uncertainty, "what active compares members by: the predicted probability, its logit or the label"
+        Uncertainty, "what active compares: predicted probability, logit or label (imitation)"
     ] = "probability"
     candidates: Annotated[
         int,
-        "random pairs that each pair asked about is chosen from",
+        "random pairs to select each comparison from (2017 paper: 10)",
         COUNT,
         at_most("10000"),
     ] = 10
     diversity: Annotated[
         int,
-        "so many times as many of the best candidates as are wanted, then those least alike; 1 = off",
+        "k-center batch selection: pre-select N x batch, keep the most diverse (B-Pref); 1 = off",
         COUNT,
     ] = 1
     recency: Annotated[
         float,
-        "newer segments after which one is drawn half as often; inf = all are drawn alike",
+        "sampling weight of a segment halves after this many newer ones; inf = uniform",
         Fits("more than 0", lambda value: value > 0),
     ] = 150.0
     oversampling: Annotated[
         float | None,
-        "draw from the newest segments only, so many times as many as are wanted; without it from 2000",
+        "sample from the newest N x the segments needed (imitation; default: the newest 2000)",
         Fits("1 or more", lambda value: 1 <= value < math.inf),
     ] = None
     exploration_frac: Annotated[
-        float, "share of the segments that come from extra steps, some of them at random", SHARE
+        float, "share of segments from extra exploration steps (imitation)", SHARE
     ] = 0.0
     switch_prob: Annotated[
-        float, "at such an extra step, probability of choosing anew who acts: the agent or chance", SHARE
+        float,
+        "probability per exploration step of switching between agent and random policy (imitation)",
+        SHARE,
     ] = 0.5
-    random_prob: Annotated[float, "probability that chance is chosen then", SHARE] = 0.5
+    random_prob: Annotated[float, "probability of the random policy at each switch (imitation)", SHARE] = 0.5
 
     def __post_init__(self) -> None:
         check_fields(self, "--queries.")
@@ -263,7 +270,7 @@ _PAPER: Mapping[str, Any] = {
     "reward.label_noise": 0.1,
     "reward.learning_rate": 1e-3,
     "reward.patience": 200,
-    "reward.regularisation": "l2",
+    "reward.regularization": "l2",
     "reward.strength": 0.02,
     "reward.adapt": True,
     "reward.stride": 1,

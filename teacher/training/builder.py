@@ -31,7 +31,7 @@ from teacher.queries.learning import PreferenceLearning
 from teacher.queries.synthetic import SyntheticTeacher, scripted_judge
 from teacher.settings.config import RunSettings, TeachConfig, load_config, refuse_existing, save_config
 from teacher.training.multiprocess import Followers
-from teacher.training.parts import make_predictor, schedule_of
+from teacher.training.parts import make_predictor, schedule_of, uses_numpy
 from teacher.training.plan import RunPlan
 from teacher.training.run import Run, Teaching
 from teacher.training.start import check, warm_start_of
@@ -50,7 +50,7 @@ def open_run(source: TeachConfig | str | Path, console: Console | None = None) -
             train(run)
 
     Raises:
-        ConfigError, EnvironmentUnsuitableError, DataError, BehaviourError: in one line, what to change.
+        ConfigError, EnvironmentUnsuitableError, DataError, BehaviorError: in one line, what to change.
     """
     console = console or Console(soft_wrap=True)
     if isinstance(source, TeachConfig):
@@ -128,6 +128,8 @@ def build_run(plan: RunPlan, console: Console, followers: Followers | None = Non
             run = Run(plan, console, parts, followers)
         else:
             run = _taught_run(plan, console, parts, followers)
+        if {"activation", "network"} & config.agent_settings.keys() and not uses_numpy(run.agent):
+            console.print("This policy network trains in torch, slower than tanh layers do.")
         if start is not None:
             start.give(run.agent, console, config.seed, config.run_dir / PLOT_NAME)
             run.save()  # so that a resumed run does not do it again

@@ -11,7 +11,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 _HEADER_EVERY = 25
 _STEPS_A_LINE = 1000  # at least; most tasks' rollouts are longer
-BEHAVIOUR_TAG = "agent/behaviour_per_episode"
+BEHAVIOR_TAG = "agent/behaviour_per_episode"
 TRUE_RETURN_TAG = "agent/true_reward_per_episode"
 
 
@@ -30,7 +30,7 @@ def _duration(seconds: float) -> str:
 
 
 _RETURN = _Column("return", 9, TRUE_RETURN_TAG, "{:.1f}".format)
-_BEHAVIOUR = _Column("behaviour", 11, BEHAVIOUR_TAG, "{:.2f}".format)
+_BEHAVIOR = _Column("behavior", 11, BEHAVIOR_TAG, "{:.2f}".format)
 _LABELS = (
     _Column("answered", 10, "labels/answered", "{:.0f}".format),
     _Column("asked", 7, "labels/asked", "{:.0f}".format),
@@ -47,8 +47,8 @@ _TIMES = (
 _WAITED = _Column("waited", 9, "time/seconds_waited", _duration)
 # What people want is not what the environment pays, so with them its own return comes last, by its name.
 _ENV_RETURN = replace(_RETURN, title="env return", width=12)
-_WITH_PEOPLE = (_BEHAVIOUR, *_LABELS, _FRESH, *_TIMES, _WAITED, _ENV_RETURN)
-_ALONE = (_RETURN, _BEHAVIOUR, *_LABELS, _RANKS, *_TIMES)
+_WITH_PEOPLE = (_BEHAVIOR, *_LABELS, _FRESH, *_TIMES, _WAITED, _ENV_RETURN)
+_ALONE = (_RETURN, _BEHAVIOR, *_LABELS, _RANKS, *_TIMES)
 
 
 class Metrics:
@@ -96,7 +96,7 @@ class Metrics:
 
 def _belongs(tag: str, values: Mapping[str, float]) -> bool:
     """Whether a run with such values, some of them perhaps not known yet, has this column."""
-    if tag == BEHAVIOUR_TAG:
+    if tag == BEHAVIOR_TAG:
         return tag in values
     return tag.startswith(("agent/", "time/")) or "labels/asked" in values
 

@@ -1,7 +1,8 @@
 """The parts of a run that every process of it makes: environments, agent, predictor."""
 
+import difflib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import EllipsisType
 from typing import Any
 
@@ -12,13 +13,16 @@ from numpy.typing import NDArray
 from agents.base import Agent
 from agents.defaults import TaskDefaults, defaults_for
 from agents.distributed import Ranks
-from agents.ppo import PPO
+from agents.errors import InvalidConfigError
+from agents.on_policy import OnPolicyAgent
+from agents.ppo import PPO, PPOConfig
 from agents.rollout import Rollout
-from agents.trpo import TRPO
+from agents.trpo import TRPO, TRPOConfig
 from teacher.data.steps import Steps, StepsBatch
 from teacher.envs.episodes import EpisodeRecorder
 from teacher.envs.families import base_env_id
 from teacher.envs.tasks import make_vector_env
+from teacher.errors import ConfigError
 from teacher.queries.schedules import LabelSchedule, make_schedule
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config import TeachConfig
@@ -29,7 +33,7 @@ from teacher.training.plan import RunPlan
 def make_envs(plan: RunPlan, seed: int | Sequence[int], ranks: Ranks) -> EpisodeRecorder:
     """Make the environments of one rank, as many as suit the task."""
     task, part = plan.task, (ranks.rank, ranks.size)
-    num_envs = _defaults(task.env_id, task.observation_space).num_envs
+    num_envs = plan.config.num_envs or _defaults(task.env_id, task.observation_space).num_envs
     return make_vector_env(task, num_envs, seed, plan.config.workers, part=part)
 
 
@@ -57,14 +61,43 @@ def schedule_of(config: TeachConfig) -> LabelSchedule:
 
 
 def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> Agent:
-    """Make the agent with the task's defaults; of rewards, only true ones are normalized."""
+    """Make the agent, with the task's hyperparameters where the settings name none.
+
+    Of rewards, only true ones are normalized.
+
+    Raises:
+        ConfigError: a hyperparameter does not fit.
+    """
     row, is_true = _defaults(envs.env_id, envs.single_observation_space), config.predictor == "rl"
-    own: dict[str, Any] = {} if config.ent_coef is None else {"ent_coef": config.ent_coef}
-    if config.agent == "trpo":
-        trpo = row.trpo_for(envs.single_action_space, normalize_rewards=is_true)
-        return TRPO(envs, replace(trpo, **own), config.seed, config.device)
-    ppo = row.ppo_for(config.num_timesteps, normalize_rewards=is_true)
-    return PPO(envs, replace(ppo, **own), config.seed, config.device)
+    own = _own_hyperparameters(config)
+    try:
+        if config.agent == "trpo":
+            trpo = row.trpo_for(envs.single_action_space, normalize_rewards=is_true)
+            return TRPO(envs, replace(trpo, **own), config.seed, config.device)
+        ppo = row.ppo_for(config.num_timesteps, normalize_rewards=is_true)
+        return PPO(envs, replace(ppo, **own), config.seed, config.device)
+    except InvalidConfigError as error:
+        raise ConfigError(f"--agent: {error}") from error
+
+
+def _own_hyperparameters(config: TeachConfig) -> dict[str, Any]:
+    """Return the hyperparameters that the settings name."""
+    own = dict(config.agent_settings)
+    known = [field.name for field in fields(PPOConfig if config.agent == "ppo" else TRPOConfig)]
+    if unknown := [name for name in own if name not in known]:
+        close = difflib.get_close_matches(unknown[0], known, n=1)
+        hint = f"did you mean --agent.{close[0]}?" if close else f"it has {', '.join(known)}"
+        raise ConfigError(f"--agent.{unknown[0]}: {config.agent} has no such hyperparameter; {hint}")
+    if config.ent_coef is not None:
+        own["ent_coef"] = config.ent_coef
+    if own.get("network") is not None:
+        own["network"] = named_function(own["network"], "--agent.network")
+    return own
+
+
+def uses_numpy(agent: Agent) -> bool:
+    """Return whether an agent trains by hand-derived updates in NumPy."""
+    return isinstance(agent, OnPolicyAgent) and agent.uses_numpy
 
 
 def predicted_rewards(predictor: RewardPredictor, rollout: Rollout) -> NDArray[np.float64]:

@@ -1,13 +1,11 @@
 """Play episodes of a run's policy, and film them with the rewards its predictor gives."""
 
-import contextlib
-from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from teacher.clips.encode import Frame, encode
-from teacher.clips.render import CLIP_SIZE, ClipSpec, ReplayRenderer, captured
+from teacher.clips.encode import encode
+from teacher.clips.render import CLIP_SIZE, ClipSpec, frames_of
 from teacher.data.segments import Segment, slice_of
 from teacher.envs.random_episodes import policy_trajectories
 from teacher.envs.trajectory import Trajectory
@@ -33,20 +31,6 @@ def play_episodes(run: SavedRun, count: int, seed: int, *, sampled: bool = False
     act = partial(run.load_agent().act, deterministic=not sampled)
     episodes = policy_trajectories(run.task, seed, act, num_envs=min(count, 8))
     return sorted(islice(episodes, count), key=lambda episode: episode.true_return)
-
-
-def frames_of(shot: ClipSpec, size: int = CLIP_SIZE) -> Iterator[Frame]:
-    """A picture after each step of a shot.
-
-    Raises:
-        ReplayMismatchError: it does not come out as it was recorded.
-        RenderError: the environment cannot be drawn.
-    """
-    if shot.frames is not None:
-        yield from captured(shot.frames)
-        return
-    with contextlib.closing(ReplayRenderer(shot.recipe.env_id, shot.recipe.kwargs, size)) as stage:
-        yield from stage.frames(shot)
 
 
 def cut(episode: Trajectory, start: int, steps: int | None) -> Segment:

@@ -19,7 +19,7 @@ from teacher.errors import pluralize
 from teacher.queries.judges import goal_of, true_return
 from teacher.queries.learning import PreferenceLearning
 from teacher.training.console import RunConsole
-from teacher.training.metrics import BEHAVIOUR_TAG, TRUE_RETURN_TAG, Metrics
+from teacher.training.metrics import BEHAVIOR_TAG, TRUE_RETURN_TAG, Metrics
 from teacher.training.multiprocess import Followers
 from teacher.training.parts import make_agent, make_envs
 from teacher.training.plan import RunPlan
@@ -182,7 +182,7 @@ class Run:
             values[TRUE_RETURN_TAG] = statistics.true_return
         if self.teaching is not None:
             if statistics.has_own_goal:
-                values[BEHAVIOUR_TAG] = statistics.behavior
+                values[BEHAVIOR_TAG] = statistics.behavior
             values["labels/desired"] = self.teaching.due(step)
             values["labels/asked"] = self.teaching.ledger.asked()
             values["labels/answered"] = self.teaching.ledger.usable()

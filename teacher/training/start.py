@@ -47,7 +47,7 @@ def check(settings: RunSettings, console: Console) -> RunPlan:
         the run must know of its environment.
 
     Raises:
-        ConfigError, EnvironmentUnsuitableError, DataError, BehaviourError: in one line all that is refused,
+        ConfigError, EnvironmentUnsuitableError, DataError, BehaviorError: in one line all that is refused,
             and the command that is not, where settings mend it.
     """
     config, refused = settings.config, settings.refused
@@ -114,9 +114,12 @@ def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:
     config, task = plan.config, plan.task
     with collecting(problems):
         start = warm_start_of(config)
-        if start is not None:
+        if start is not None or config.agent_settings:
+            on_cpu = _on_cpu(plan.settings).config
             with contextlib.closing(make_vector_env(task, 1, config.seed)) as envs:
-                start.check(make_agent(config, envs))
+                agent = make_agent(on_cpu if start is None else config, envs)
+                if start is not None:
+                    start.check(agent)
     if config.predictor == "human" and not task.captures:
         with collecting(problems):
             check_replay(task, config.seed)

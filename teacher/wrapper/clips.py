@@ -86,18 +86,18 @@ class ClipSource:
         self._thread.shutdown(wait=False)
 
     def _film(self, job: ClipJob) -> Path:
-        encode(self._frames(job.shot), job.path, job.fps, job.size)
+        encode(self._frames(job.spec), job.path, job.fps, job.size)
         return job.path
 
-    def _frames(self, shot: ClipSpec) -> list[Frame]:
+    def _frames(self, spec: ClipSpec) -> list[Frame]:
         if self._closed:
             raise RenderError("the wrapper was closed before the clip was done")
-        if shot.frames is not None:
-            return list(captured(shot.frames))
+        if spec.frames is not None:
+            return list(captured(spec.frames))
         if self._stage is None:
             self._stage = ReplayRenderer(self._source.env_id, {}, CLIP_SIZE, self._make)
         try:
-            return list(self._stage.frames(shot))
+            return list(self._stage.frames(spec))
         except BaseException:
             self._close_stage()  # the next clip begins with another one
             raise

@@ -13,8 +13,8 @@ from agents.errors import UnsupportedSpaceError
 from agents.policy import (
     CategoricalHead,
     GaussianHead,
+    MLPActorCritic,
     MultiCategoricalHead,
-    TanhActorCritic,
     action_head,
 )
 
@@ -22,8 +22,8 @@ BOX = gymnasium.spaces.Box(-0.4, 0.4, (2, 3), np.float64)
 DISCRETE = gymnasium.spaces.Discrete(4, start=-2)
 
 
-def make_policy(space: gymnasium.Space[object], seed: int = 0) -> TanhActorCritic:
-    return TanhActorCritic(5, space, torch.Generator().manual_seed(seed))
+def make_policy(space: gymnasium.Space[object], seed: int = 0) -> MLPActorCritic:
+    return MLPActorCritic(5, space, torch.Generator().manual_seed(seed))
 
 
 def gaussian_head() -> GaussianHead:

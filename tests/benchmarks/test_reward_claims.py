@@ -16,7 +16,7 @@ from benchmarks.reward_claims import (
     frames,
     later,
     main,
-    regularisation,
+    regularization,
 )
 from teacher.settings.options import RewardConfig
 
@@ -51,7 +51,7 @@ def test_a_distance_is_learned_from_fewer_answers_by_squares_and_logarithms() ->
 def test_the_choice_and_every_regularisation_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reward_claims, "CHOICE_LABELS", (80,))
     assert choice(1, SHORT) == {"distance, 80 labels": 1.0, "sum, 80 labels": 0.0}
-    figures = regularisation(1, SHORT)
+    figures = regularization(1, SHORT)
     assert len(figures) == 6
     assert min(figures.values()) > 0.8
 

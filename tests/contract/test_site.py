@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import Settings
 
-from human_feedback_site.feedback.services import leases
+from human_feedback_site.feedback.queue import leases
 from human_feedback_site.feedback.services.accounts import create_token
 
 

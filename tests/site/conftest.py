@@ -19,7 +19,7 @@ from django.test import Client
 from pytest_django import Settings
 
 import human_feedback_site
-from human_feedback_site.feedback.media import FolderMedia, S3Media, media_store
+from human_feedback_site.feedback.media.store import FolderMedia, S3Media, media_store
 from human_feedback_site.feedback.models import Comparison, Experiment, Lease
 from human_feedback_site.feedback.services import accounts, experiments
 from human_feedback_site.feedback.services.accounts import create_token, token_of

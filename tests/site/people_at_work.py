@@ -10,10 +10,12 @@ from uuid import UUID, uuid4
 from django.contrib.auth.models import User
 from django.db.models.functions import Now
 
-from human_feedback_site.feedback.labeling import side_of
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Labeler, Lease, Outcome
-from human_feedback_site.feedback.services import accounts, answers, claims, experiments, settling
-from human_feedback_site.feedback.services.leases import LeaseGrant, LeaseRequest
+from human_feedback_site.feedback.queue.answered_leases import answered_lease
+from human_feedback_site.feedback.queue.leases import LeaseGrant, LeaseRequest
+from human_feedback_site.feedback.queue.participants import participant_of
+from human_feedback_site.feedback.selectors.labeling import side_of
+from human_feedback_site.feedback.services import accounts, answers, experiments, settling
 
 
 def begin(owner: User, pairs: int, labelers: int) -> tuple[Experiment, list[Comparison], list[Labeler]]:
@@ -46,7 +48,7 @@ def begin(owner: User, pairs: int, labelers: int) -> tuple[Experiment, list[Comp
 
 def ask(labeler: Labeler, experiment: Experiment, count: int = 5, held: Sequence[UUID] = ()) -> LeaseGrant:
     """Ask for work."""
-    who = claims.participant(labeler.user, experiment.name)
+    who = participant_of(accounts.participation_in(labeler.user, experiment.name))
     return settling.give_work(who, LeaseRequest(count, held, shown=held[0] if held else None))
 
 
@@ -54,7 +56,7 @@ def answer(labeler: Labeler, lease: UUID, outcome: Outcome) -> UUID:
     """Answer a lease as somebody does who sees its clips; return the answer's UUID."""
     swapped = Lease.objects.get(uuid=lease).swapped
     given = answers.Answer(uuid4(), lease, side_of(outcome, swapped=swapped), response_ms=900)
-    answers.record_answer(claims.claim_of(labeler, lease), given)
+    answers.record_answer(answered_lease(labeler, lease), given)
     _tick()
     return given.uuid
 

@@ -52,7 +52,7 @@ def story(trainer: Trainer, browser: Browser) -> None:
     models.Attempts.objects.create(digest="0" * 64, count=1, ends_at=Now())
     browser.undo(browser.answer(browser.lease()[0]))
     invite = invites.invite_by_name(trainer.experiment, "mia")
-    invites.admit(invite, invites.Participant("a" * 24, "b" * 24, "c" * 24))
+    invites.admit(invite, invites.PlatformParticipant("a" * 24, "b" * 24, "c" * 24))
     mia = models.Participation.objects.get(labeler__name="mia")
     models.InvitePart.objects.create(participation=mia, invite=invite, answered=1)
     text = consent.set_text(trainer.experiment, "1 sentence")

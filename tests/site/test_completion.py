@@ -179,7 +179,7 @@ def test_what_was_complete_stays_so_and_one_arrival_goes_back(
 ) -> None:
     first, second = links.values()
     for link in (first, second):
-        invites.admit(link, invites.Participant(PID, link.study, SESSION))
+        invites.admit(link, invites.PlatformParticipant(PID, link.study, SESSION))
     Participation.objects.exclude(invite=None).update(
         answers=3, undone=1, elsewhere=None, completed_at=Now(), completed_answers=None
     )

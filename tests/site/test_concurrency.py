@@ -16,7 +16,6 @@ from django.db.models import Count
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.models import (
     Comparison,
     Decision,
@@ -28,10 +27,11 @@ from human_feedback_site.feedback.models import (
     Participation,
     Undo,
 )
+from human_feedback_site.feedback.models.querysets import live_leases
+from human_feedback_site.feedback.queue.answered_leases import answered_lease
+from human_feedback_site.feedback.selectors.experiments import decisions_after
 from human_feedback_site.feedback.services.answers import Answer, record_answer
-from human_feedback_site.feedback.services.claims import claim_of
 from human_feedback_site.feedback.services.experiments import set_overlap
-from human_feedback_site.feedback.services.leases import live
 from human_feedback_site.feedback.services.revisions import Revision, revise_answer
 
 if TYPE_CHECKING:
@@ -152,11 +152,11 @@ def test_the_feed_waits_for_a_transaction_that_is_still_open(
     labeler = Labeler.objects.get(name="labeler-0")
     answer = Answer(uuid=uuid4(), lease=UUID(slow_lease["uuid"]), choice="left", response_ms=None)
     with transaction.atomic():
-        record_answer(claim_of(labeler, answer.lease), answer)
+        record_answer(answered_lease(labeler, answer.lease), answer)
         overtaking = start(quick.answer, quick_lease)
         with pytest.raises(TimeoutError):
             overtaking.result(timeout=0.5)
-        seen = start(selectors.decisions_after, trainer.experiment, 0, 1000).result()
+        seen = start(decisions_after, trainer.experiment, 0, 1000).result()
         assert (seen.last_seq, list(seen.items)) == (0, [])
     assert overtaking.result()["status"] == "counted"
     items = trainer.decisions()["items"]
@@ -248,7 +248,7 @@ def test_undo_and_answers_of_others_at_once_leave_what_the_standing_labels_say(
         comparison = Comparison.objects.get(uuid=uuid)
         last = Decision.objects.filter(comparison=comparison).latest("seq")
         assert comparison.n_labels == last.n_labels == 2
-        assert Lease.objects.filter(live(), comparison=comparison).count() == 2
+        assert Lease.objects.filter(live_leases(), comparison=comparison).count() == 2
         trainer.post(f"{trainer.path}/cancel", {"comparisons": [uuid]})
         Comparison.objects.update(status=Comparison.Status.CANCELLED)
     seqs = list(Decision.objects.order_by("seq").values_list("seq", flat=True))
@@ -262,7 +262,7 @@ def test_a_labeler_who_asks_many_times_at_once_holds_no_more_than_in_turn(
     browser = browsers[0]
     for _ in range(ROUNDS):
         replies = race(*(lambda: browser.ask(5) for _ in range(LABELERS)))
-        held = {str(uuid) for uuid in Lease.objects.filter(live()).values_list("uuid", flat=True)}
+        held = {str(uuid) for uuid in Lease.objects.filter(live_leases()).values_list("uuid", flat=True)}
         assert len(held) == 5
         assert {lease["uuid"] for reply in replies for lease in reply["leases"]} == held
         Lease.objects.update(expires_at=Now())
@@ -280,7 +280,7 @@ def test_many_requests_at_once_give_no_more_pairs_than_answers_are_wanted(
     mine.update(invite=two)
 
     def given_and_held() -> int:
-        return mine.get().answered + Lease.objects.filter(live()).count()
+        return mine.get().answered + Lease.objects.filter(live_leases()).count()
 
     asking = [lambda: browser.ask(5)] * (LABELERS - 1)
     for _ in range(ROUNDS):

@@ -19,9 +19,10 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from human_feedback_site.feedback import media, models
+from human_feedback_site.feedback import models
 from human_feedback_site.feedback.errors import MediaStoreError
-from human_feedback_site.feedback.media import FolderMedia, media_store
+from human_feedback_site.feedback.media import store as media
+from human_feedback_site.feedback.media.store import FolderMedia, media_store
 from human_feedback_site.feedback.services import chores, consent, deletion, invites
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def fill(trainer: Trainer, browser: Browser) -> None:
     browser.answer(second)
     link = invites.invite_by_name(trainer.experiment, f"mia-{trainer.name}")
     sent = f"{trainer.experiment.pk:024x}"
-    invites.admit(link, invites.Participant(sent, "b" * 24, "c" * 24))
+    invites.admit(link, invites.PlatformParticipant(sent, "b" * 24, "c" * 24))
     mia = models.Participation.objects.get(labeler__name=f"mia-{trainer.name}")
     models.InvitePart.objects.create(participation=mia, invite=link, answered=1)
     text = consent.set_text(trainer.experiment, "1 sentence")

@@ -28,8 +28,8 @@ from django.utils import timezone
 from human_feedback_site.feedback.models import Invite
 from human_feedback_site.feedback.services import experiments, invites
 from human_feedback_site.feedback.services.accounts import create_token, labeler_named, revoke_tokens
-from human_feedback_site.feedback.table_files import FILE_TYPES
-from human_feedback_site.feedback.tables import TABLES
+from human_feedback_site.feedback.tables.columns import TABLES
+from human_feedback_site.feedback.tables.files import FILE_TYPES
 from tests.site.conftest import Browser, Trainer, assert_guarded
 
 # The admin is a superuser who owns nothing; "other" is a researcher with experiments of its own.

@@ -10,7 +10,7 @@ import pytest
 from pytest_django import Settings
 
 from human_feedback_site.feedback.models import Experiment, TrainingPoint
-from human_feedback_site.feedback.selectors import learning_curves
+from human_feedback_site.feedback.selectors.experiments import learning_curves
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer

@@ -17,7 +17,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from human_feedback_site.feedback.management.commands import import_labels
-from human_feedback_site.feedback.media import FolderMedia, media_store
+from human_feedback_site.feedback.media.store import FolderMedia, media_store
 from human_feedback_site.feedback.models import (
     Comparison,
     Decision,
@@ -29,11 +29,11 @@ from human_feedback_site.feedback.models import (
     Participation,
     Undo,
 )
-from human_feedback_site.feedback.services import moderation, quality
+from human_feedback_site.feedback.services import gold_pairs, moderation
 from human_feedback_site.feedback.services.clip_store import clips_named
 from human_feedback_site.feedback.services.experiments import set_overlap
-from human_feedback_site.feedback.table_files import write_csv, write_parquet
-from human_feedback_site.feedback.tables import TABLES
+from human_feedback_site.feedback.tables.columns import TABLES
+from human_feedback_site.feedback.tables.files import write_csv, write_parquet
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -242,7 +242,7 @@ def test_pairs_without_clips_are_not_shown_to_anybody(
     assert "1 of them cancelled" in bring_back(story, owner="ada")
     pair = Comparison.objects.filter(uuid=uuid)
     assert pair.get().status == "cancelled"
-    assert (moderation.reopen(pair), quality.make_gold(pair, Outcome.FIRST)) == (0, 0)
+    assert (moderation.reopen(pair), gold_pairs.make_gold(pair, Outcome.FIRST)) == (0, 0)
 
 
 def without_clips() -> set[str]:
@@ -263,7 +263,7 @@ def test_decided_pairs_know_whether_their_clips_are_there(
     assert without_clips() == {lost}
     pair = Comparison.objects.filter(uuid=lost)
     assert pair.get().status == "answered"
-    assert (moderation.request_label(pair), quality.make_gold(pair, Outcome.FIRST)) == (0, 0)
+    assert (moderation.request_label(pair), gold_pairs.make_gold(pair, Outcome.FIRST)) == (0, 0)
     experiment = pair.get().experiment
     assert clips_named(experiment) == 2 * (Comparison.objects.count() - 1)
     set_overlap(experiment, 3)

@@ -20,7 +20,7 @@ from human_feedback_site.feedback.models import (
     Lease,
     Participation,
 )
-from human_feedback_site.feedback.services import completion, invites, moderation, parts, quality
+from human_feedback_site.feedback.services import completion, invites, moderation, parts
 from tests.site.coming_by_links import (
     OTHER,
     PID,
@@ -221,7 +221,7 @@ def test_quality_belongs_to_the_labeler_whatever_the_link(trainer: Trainer, link
     arrive(api.client, links["first"])
     work(api, 2)
     assert shown(api) == (2, "DONE123")
-    quality.stop(Participation.objects.exclude(invite=None))
+    moderation.stop(Participation.objects.exclude(invite=None))
     arrive(api.client, links["second"])
     assert (ask(api)["notice"], shown(api)) == ("stopped", (0, "OUT1"))
     arrive(api.client, links["first"])
@@ -270,7 +270,7 @@ def test_one_participant_by_two_links_at_once_is_one_labeler(links: dict[str, In
         try:
             link = list(links.values())[number % 2]
             invite = Invite.objects.select_related("experiment").get(pk=link.pk)
-            return invites.admit(invite, invites.Participant(PID, invite.study, SESSION)).pk
+            return invites.admit(invite, invites.PlatformParticipant(PID, invite.study, SESSION)).pk
         finally:
             connections.close_all()
 

@@ -29,7 +29,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from human_feedback_site.feedback.aggregation import majority, total, vote
 from human_feedback_site.feedback.errors import ConflictError
 from human_feedback_site.feedback.models import (
     Comparison,
@@ -43,8 +42,9 @@ from human_feedback_site.feedback.models import (
     Outcome,
     Participation,
 )
-from human_feedback_site.feedback.services import chores, experiments, moderation, parts, quality, settling
-from human_feedback_site.feedback.services.leases import live
+from human_feedback_site.feedback.models.querysets import live_leases
+from human_feedback_site.feedback.quality.aggregation import majority, total, vote
+from human_feedback_site.feedback.services import chores, experiments, gold_pairs, moderation, parts, settling
 from human_feedback_site.feedback.services.revisions import Revision, revise_answer
 from tests.site import people_at_work as work
 
@@ -65,8 +65,8 @@ COMPARISON_STEPS: dict[str, Callable[[Any], int]] = {
     "close": moderation.close,
     "reopen": moderation.reopen,
     "want one more": moderation.request_label,
-    "gold": lambda chosen: quality.make_gold(chosen, Outcome.FIRST),
-    "not gold": quality.make_ordinary,
+    "gold": lambda chosen: gold_pairs.make_gold(chosen, Outcome.FIRST),
+    "not gold": gold_pairs.make_ordinary,
 }
 
 
@@ -167,7 +167,7 @@ class Story(RuleBasedStateMachine):
 
     @rule(which=ANY)
     def a_lease_expires(self, which: int) -> None:
-        found = list(Lease.objects.filter(live()).order_by("pk"))
+        found = list(Lease.objects.filter(live_leases()).order_by("pk"))
         if found:
             work.expire(pk=found[which % len(found)].pk)
 
@@ -177,11 +177,11 @@ class Story(RuleBasedStateMachine):
     def judge_a_labeler(self, who: int, what: str) -> None:
         chosen = Participation.objects.filter(labeler=self.labelers[who])
         if what == "stop":
-            quality.stop(chosen)
+            moderation.stop(chosen)
         elif what == "block":
             moderation.block(chosen, self.owner)
         elif what == "readmit":
-            quality.readmit(chosen)
+            moderation.readmit(chosen)
         else:
             moderation.end_claims(Lease.objects.filter(labeler=self.labelers[who]))
 
@@ -222,7 +222,9 @@ class Story(RuleBasedStateMachine):
         assert set(standing.values()) <= {1}
         newest = {row.comparison_id: row for row in Decision.objects.order_by("seq")}
         held = Counter(
-            Lease.objects.filter(live(), purpose="judge").values_list("comparison", flat=True).order_by()
+            Lease.objects.filter(live_leases(), purpose="judge")
+            .values_list("comparison", flat=True)
+            .order_by()
         )
         for row in Comparison.objects.all():
             outcomes = said[row.pk]

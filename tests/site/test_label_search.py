@@ -16,8 +16,8 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from human_feedback_site.feedback.models import Comparison, Decision, Label, Lease, Outcome, Participation
-from human_feedback_site.feedback.services import experiments, moderation, quality, settling
-from human_feedback_site.feedback.services.leases import live, unanswered
+from human_feedback_site.feedback.models.querysets import live_leases, unanswered_leases
+from human_feedback_site.feedback.services import experiments, moderation, settling
 from tests.site import label_model as model
 from tests.site import people_at_work as work
 from tests.site.label_model import LABELERS, PAIRS, Pair, Step, World
@@ -108,7 +108,7 @@ class Site:
             case Step("block", int(labeler)):
                 moderation.block(self._participation(labeler), self.owner)
             case Step("readmit", int(labeler)):
-                quality.readmit(self._participation(labeler))
+                moderation.readmit(self._participation(labeler))
             case Step("close", pair=int(place)):
                 moderation.close(Comparison.objects.filter(pk=self.comparisons[place].pk))
             case Step("cancel", pair=int(place)):
@@ -154,8 +154,8 @@ class Site:
         return next((self.SAYS[labeler] for labeler in pair.counted), None)
 
     def _newest_leases(self) -> Mapping[tuple[int, int], model.Lease]:
-        unanswered_ones = set(Lease.objects.filter(unanswered()).values_list("pk", flat=True))
-        live_ones = set(Lease.objects.filter(live()).values_list("pk", flat=True))
+        unanswered_ones = set(Lease.objects.filter(unanswered_leases()).values_list("pk", flat=True))
+        live_ones = set(Lease.objects.filter(live_leases()).values_list("pk", flat=True))
         newest = {}
         for lease in Lease.objects.order_by("pk"):
             state = model.Lease.LIVE if lease.pk in live_ones else model.Lease.EXPIRED

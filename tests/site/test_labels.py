@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from human_feedback_site.feedback.aggregation import majority, total, vote
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Outcome, Undo
+from human_feedback_site.feedback.quality.aggregation import majority, total, vote
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer

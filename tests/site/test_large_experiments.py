@@ -15,8 +15,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from human_feedback_site.environment import POSTGRESQL_OPTIONS
-from human_feedback_site.feedback.browse import Filters, Matching
 from human_feedback_site.feedback.models import Comparison, Labeler, Lease, Participation
+from human_feedback_site.feedback.selectors.browse import Filters, Matching
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -117,8 +117,8 @@ def test_what_labelers_ask_for_is_planned_once_and_well(trainer: Trainer, browse
 
 
 def test_what_a_labeler_holds_is_found_among_what_is_live(asked: CaptureQueriesContext) -> None:
-    [look] = statements_with(asked, "ORDER BY c.priority DESC")
-    assert "lease_by_labeler" in plan_of(look)
+    [held] = statements_with(asked, "pair_uuid")
+    assert "lease_by_labeler" in plan_of(held)
 
 
 def test_what_a_labeler_held_is_found_by_its_number(
@@ -130,7 +130,8 @@ def test_what_a_labeler_held_is_found_by_its_number(
     live_through(trainer)
     with CaptureQueriesContext(connection) as context:
         assert len(browser.ask(4, held=[lease["uuid"] for lease in held])["renewed"]) == 3
-    for words in ("ORDER BY c.priority DESC", "UPDATE feedback_lease"):
+    by_number = '"feedback_lease"."uuid" IN'
+    for words in ("ORDER BY c.priority DESC", "pair_uuid", by_number, 'UPDATE "feedback_lease"'):
         [statement] = statements_with(context, words)
         plan = plan_of(statement)
         assert "Seq Scan" not in plan

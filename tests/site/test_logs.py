@@ -15,9 +15,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries, Settings
 
-from human_feedback_site.feedback import selectors
-from human_feedback_site.feedback.api import authentication
-from human_feedback_site.feedback.media import media_store
+from human_feedback_site.feedback.api import authentication, researcher_views
+from human_feedback_site.feedback.media.store import media_store
 from human_feedback_site.feedback.services import accounts
 from human_feedback_site.logs import configuration
 
@@ -137,7 +136,7 @@ def test_a_failure_is_logged_once_with_its_traceback_under_the_id_that_people_se
         logging.getLogger("some.library").warning("beforehand")
         raise RuntimeError("it broke")
 
-    monkeypatch.setattr(selectors, "decisions_after", fail)
+    monkeypatch.setattr(researcher_views, "decisions_after", fail)
     monkeypatch.setattr(accounts, "participation_of", fail)
     for client, path in (
         (trainer.client, "/api/v1/experiments/hopper/decisions"),

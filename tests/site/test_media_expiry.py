@@ -16,9 +16,9 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from human_feedback_site.feedback import media
 from human_feedback_site.feedback.errors import MediaStoreError
-from human_feedback_site.feedback.media import FolderMedia, S3Media, media_store
+from human_feedback_site.feedback.media import store as media
+from human_feedback_site.feedback.media.store import FolderMedia, S3Media, media_store
 from human_feedback_site.feedback.models import Comparison, Experiment
 from human_feedback_site.feedback.services import chores
 

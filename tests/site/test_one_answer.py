@@ -10,7 +10,6 @@ import pytest
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from human_feedback_site.feedback import crowd, labeling, monitoring
 from human_feedback_site.feedback.models import (
     Comparison,
     Experiment,
@@ -19,7 +18,8 @@ from human_feedback_site.feedback.models import (
     Lease,
     Outcome,
 )
-from human_feedback_site.feedback.services import quality
+from human_feedback_site.feedback.selectors import crowd, labeling, monitoring
+from human_feedback_site.feedback.services import gold_pairs, moderation
 from tests.site.test_waiting_labels import decided, labels_of, own
 
 if TYPE_CHECKING:
@@ -121,11 +121,11 @@ def test_what_a_stopped_labeler_says_counts_for_nothing(trainer: Trainer, browse
     trainer.register(1)
     Experiment.objects.update(min_watch_ms=60_000, stop_failures=9)
     [lease] = browser.lease()
-    quality.stop(own("you"))
+    moderation.stop(own("you"))
     said = browser.answer(lease)
     assert (said["status"], said["answered"]) == ("surplus", 0)
     assert (labels_of("you"), own("you").get().watch_checks) == (["void"], "")
-    quality.readmit(own("you"))
+    moderation.readmit(own("you"))
     assert trainer.decisions()["items"] == []
     [again] = browser.lease()  # nothing that counts keeps it from judging
     assert browser.answer(again)["status"] == "counted"
@@ -135,11 +135,11 @@ def test_who_answered_a_gold_pair_may_judge_it_when_it_is_gold_no_more(
     trainer: Trainer, browser: Browser, side_of: SideOf
 ) -> None:
     [uuid] = trainer.register()
-    quality.make_gold(Comparison.objects.all(), Outcome.FIRST)
+    gold_pairs.make_gold(Comparison.objects.all(), Outcome.FIRST)
     Experiment.objects.update(gold_rate=1.0)
     browser.answer(browser.lease()[0])
     assert labels_of("you") == ["gold"]
-    quality.make_ordinary(Comparison.objects.all())
+    gold_pairs.make_ordinary(Comparison.objects.all())
     Experiment.objects.update(gold_rate=0.0)
     [lease] = browser.lease()
     assert lease["comparison"] == uuid
@@ -196,7 +196,7 @@ def test_void_answers_are_in_no_measure_of_a_labeler(trainer: Trainer, browser: 
     assert (quality_of_you.left.hits, quality_of_you.left.total) == (2, 2)
     assert quality_of_you.seconds == pytest.approx(1.5)
     Experiment.objects.update(created_at=Now() - timedelta(hours=1))
-    rate = monitoring.look_at(trainer.experiment).rate
+    rate = monitoring.status_now(trainer.experiment).rate
     assert rate == pytest.approx(2 / monitoring.RATE_MINUTES)
 
 

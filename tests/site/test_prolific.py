@@ -130,7 +130,7 @@ def test_one_participant_in_many_browsers_at_once_is_one_labeler(invite: Invite)
     def come(_: int) -> int:
         try:
             found = Invite.objects.select_related("experiment").get(pk=invite.pk)
-            return invites.admit(found, invites.Participant(PID, STUDY, SESSION)).pk
+            return invites.admit(found, invites.PlatformParticipant(PID, STUDY, SESSION)).pk
         finally:
             connections.close_all()
 
@@ -150,13 +150,13 @@ def test_a_participant_who_comes_in_two_browsers_as_the_last_is_let_in_by_both(
 
     def take_after_the_other(*arguments: Any) -> Any:
         monkeypatch.undo()
-        came.append(invites.admit(invite, invites.Participant(PID, STUDY, SESSION)))
+        came.append(invites.admit(invite, invites.PlatformParticipant(PID, STUDY, SESSION)))
         return take(*arguments)
 
     monkeypatch.setattr(invites, step, take_after_the_other)
-    assert [invites.admit(invite, invites.Participant(PID, STUDY, SESSION))] == came
+    assert [invites.admit(invite, invites.PlatformParticipant(PID, STUDY, SESSION))] == came
     with pytest.raises(UsedUpError):
-        invites.admit(invite, invites.Participant(OTHER, STUDY, SESSION))
+        invites.admit(invite, invites.PlatformParticipant(OTHER, STUDY, SESSION))
     invite.refresh_from_db()
     assert (invite.uses, Arrival.objects.count()) == (1, 1)
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 
-from human_feedback_site.feedback.media import FolderMedia
+from human_feedback_site.feedback.media.store import FolderMedia
 from human_feedback_site.feedback.models import Comparison, Experiment
 from human_feedback_site.feedback.services import experiments
 

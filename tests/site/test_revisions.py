@@ -10,7 +10,7 @@ import pytest
 
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Undo
-from human_feedback_site.feedback.services.leases import live
+from human_feedback_site.feedback.models.querysets import live_leases
 from human_feedback_site.feedback.services.revisions import Revision, revise_answer
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def test_the_new_answer_counts_and_the_old_one_stays(
     assert (old.choice, old.undo.label_id) == ("left", old.pk)
     assert (new.status, new.swapped, new.comparison_id) == ("counted", old.swapped, old.comparison_id)
     assert stored(uuid).status == Comparison.Status.ANSWERED
-    assert not Lease.objects.filter(live()).exists()
+    assert not Lease.objects.filter(live_leases()).exists()
 
 
 def test_it_may_be_sent_again(trainer: Trainer, browser: Browser) -> None:

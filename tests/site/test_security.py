@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from human_feedback_site.feedback import selectors
+from human_feedback_site.feedback.api import researcher_views
 from tests.site.conftest import Trainer, assert_guarded
 
 
@@ -51,7 +51,7 @@ def test_a_failure_of_the_site_is_a_problem_that_tells_nothing(
     def fail(*args: object) -> None:
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr(selectors, "decisions_after", fail)
+    monkeypatch.setattr(researcher_views, "decisions_after", fail)
     trainer.client.raise_request_exception = False
     response = trainer.send("GET", f"{trainer.path}/decisions")
     assert response.status_code == 500

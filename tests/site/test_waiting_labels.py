@@ -16,8 +16,8 @@ from human_feedback_site.feedback.models import (
     Lease,
     Participation,
 )
-from human_feedback_site.feedback.services import answers, chores, experiments, moderation, quality, settling
-from human_feedback_site.feedback.services.leases import live
+from human_feedback_site.feedback.models.querysets import live_leases
+from human_feedback_site.feedback.services import answers, chores, experiments, moderation, settling
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -108,7 +108,7 @@ def test_a_pair_fetched_ahead_is_not_taken_over_while_a_label_waits_for_its_plac
     for lease in leases:
         late.answer(lease)
     assert invite("newcomer").lease() == []
-    assert Lease.objects.filter(live(), labeler__name="other").count() == 2
+    assert Lease.objects.filter(live_leases(), labeler__name="other").count() == 2
 
 
 def test_of_labels_that_wait_the_oldest_counts_first(
@@ -148,7 +148,7 @@ def test_who_holds_the_pair_answers_it_though_another_label_waits(
 
 FREED: dict[str, Callable[[Trainer], object]] = {
     "the lease is ended": lambda trainer: moderation.end_claims(Lease.objects.all()),
-    "its holder is stopped": lambda trainer: quality.stop(own("other")),
+    "its holder is stopped": lambda trainer: moderation.stop(own("other")),
     "its holder is blocked": lambda trainer: moderation.block(own("other"), trainer.user),
     "more labelers are wanted": lambda trainer: trainer.overlap(2),
     "one label more is wanted": lambda trainer: moderation.request_label(Comparison.objects.all()),
@@ -256,10 +256,10 @@ def test_what_a_stopped_labeler_said_before_waits_until_it_is_given_work_again(
 ) -> None:
     trainer.register()
     _, taken = wait()
-    quality.stop(own("late"))
+    moderation.stop(own("late"))
     expire(taken)
     assert decided(trainer) == []
-    quality.readmit(own("late"))
+    moderation.readmit(own("late"))
     assert decided(trainer) == [("first", 1)]
 
 
@@ -268,12 +268,12 @@ def test_while_its_label_cannot_count_the_pair_goes_to_others(
 ) -> None:
     trainer.register()
     _, taken = wait()
-    quality.stop(own("late"))
+    moderation.stop(own("late"))
     expire(taken)
     newcomer = invite("newcomer")
     [lease] = newcomer.lease()
     assert newcomer.answer(lease)["status"] == "counted"
-    quality.readmit(own("late"))
+    moderation.readmit(own("late"))
     assert labels_of("late") == ["surplus"]
 
 
@@ -304,7 +304,7 @@ def test_who_changes_an_answer_after_the_end_keeps_the_place(
     assert revise(label, "equal").status == "counted"
     assert decided(trainer) == [("equal", 1)]
     assert labels_of("late") == ["surplus"]
-    assert not Lease.objects.filter(live()).exists()
+    assert not Lease.objects.filter(live_leases()).exists()
 
 
 def test_many_labels_that_wait_are_settled_in_batches(

@@ -8,7 +8,7 @@ from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.forms import UserChangeForm as DjangoUserChangeForm
 from django.contrib.auth.models import Group, User
 
-from human_feedback_site.feedback.admin.base import Careful, DeletedOnlyUnused, SeenForm
+from human_feedback_site.feedback.admin.base import DeletedOnlyUnused, GuardedModelAdmin, SeenForm
 from human_feedback_site.feedback.models import ApiToken
 
 if TYPE_CHECKING:  # they are generic for type checkers alone
@@ -25,7 +25,7 @@ class UserChangeForm(SeenForm, _UserChangeForm):
 
 
 @admin.register(User)
-class UserAdmin(DeletedOnlyUnused, Careful, _UserAdmin):
+class UserAdmin(DeletedOnlyUnused, GuardedModelAdmin, _UserAdmin):
     """Who may sign in; one that did something is made inactive instead of deleted."""
 
     LOST_WITH_IT = frozenset({ApiToken})
@@ -33,7 +33,7 @@ class UserAdmin(DeletedOnlyUnused, Careful, _UserAdmin):
 
 
 @admin.register(Group)
-class GroupAdmin(Careful, DjangoGroupAdmin):
+class GroupAdmin(GuardedModelAdmin, DjangoGroupAdmin):
     """Groups of users, which this site does not use itself."""
 
     form = SeenForm

@@ -12,7 +12,7 @@ from django.forms import ModelForm as _ModelForm
 from django.forms import MultipleHiddenInput, Textarea, TextInput, model_to_dict
 from django.http import HttpRequest
 
-from human_feedback_site.feedback import browse
+from human_feedback_site.feedback.selectors import browse
 
 if TYPE_CHECKING:  # they are generic for type checkers alone
     _ModelAdmin: TypeAlias = admin.ModelAdmin[Any]
@@ -74,7 +74,7 @@ def _said(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-class Careful(_ModelAdmin):
+class GuardedModelAdmin(_ModelAdmin):
     """Where nobody writes over another's change, and texts have a direction of their own.
 
     A search finds rows by how a UUID begins, in the fields of ``search_fields`` that end so.
@@ -115,7 +115,7 @@ class Careful(_ModelAdmin):
         obj.save(update_fields=columns & set(form.changed_data))
 
 
-class ModelAdmin(Careful):
+class ModelAdmin(GuardedModelAdmin):
     """Django's, with care."""
 
     form = SeenForm

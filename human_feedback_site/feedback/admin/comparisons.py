@@ -12,8 +12,8 @@ from django.utils.safestring import SafeString
 
 from human_feedback_site.feedback import models
 from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly, TabularInline
-from human_feedback_site.feedback.selectors import with_decisions
-from human_feedback_site.feedback.services import moderation, quality
+from human_feedback_site.feedback.models.querysets import with_decisions
+from human_feedback_site.feedback.services import gold_pairs, moderation
 
 
 class LabelInline(ReadOnly, TabularInline):
@@ -118,12 +118,12 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
     def _make_gold(
         self, request: HttpRequest, chosen: QuerySet[models.Comparison], answer: models.Outcome
     ) -> None:
-        self.act(request, chosen, lambda rows: quality.make_gold(rows, answer), "{} are gold.")
+        self.act(request, chosen, lambda rows: gold_pairs.make_gold(rows, answer), "{} are gold.")
 
     @admin.action(permissions=["view"], description="Not gold any more: judge them like others")
     def is_not_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
         """Take the known answer back."""
-        self.act(request, chosen, quality.make_ordinary, "{} are gold no more.")
+        self.act(request, chosen, gold_pairs.make_ordinary, "{} are gold no more.")
 
     @admin.display(ordering="decision")
     def outcome(self, comparison: Any) -> str | None:

@@ -17,10 +17,11 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from human_feedback_site.feedback import crowd, models
+from human_feedback_site.feedback import models
 from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly
-from human_feedback_site.feedback.agreement import Rate
 from human_feedback_site.feedback.errors import MediaStoreError, TrainerAtWorkError
+from human_feedback_site.feedback.quality.agreement import Rate
+from human_feedback_site.feedback.selectors import crowd
 from human_feedback_site.feedback.services import aggregate, deletion, experiments, prompts
 
 _OVERLAP = {"overlap", "overlap_more", "overlap_share"}

@@ -13,8 +13,7 @@ from django.utils import timezone
 
 from human_feedback_site.feedback import models
 from human_feedback_site.feedback.admin.base import Audited, DeletedOnlyUnused, ModelAdmin, ReadOnly
-from human_feedback_site.feedback.selectors import notice_for
-from human_feedback_site.feedback.services import accounts, moderation, quality
+from human_feedback_site.feedback.services import accounts, moderation
 
 
 @admin.register(models.Labeler)
@@ -57,7 +56,7 @@ class LabelerAdmin(DeletedOnlyUnused, Audited, ModelAdmin):
         self.act(
             request,
             chosen,
-            lambda rows: quality.readmit(_everywhere(rows)),
+            lambda rows: moderation.readmit(_everywhere(rows)),
             "Given work again in {} experiments.",
         )
 
@@ -93,7 +92,7 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
     @admin.display(description="standing")
     def standing(self, participation: models.Participation) -> str:
         """Return what the labeler is told about its checks."""
-        return notice_for(participation) or "good"
+        return participation.notice or "good"
 
     @admin.display(description="worth")
     def worth(self, participation: models.Participation) -> str | None:
@@ -106,7 +105,7 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
     @admin.action(permissions=["view"], description="Stop: give them nothing more")
     def stop(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:
         """Stop those that are given work."""
-        self.act(request, chosen, quality.stop, "{} stopped.")
+        self.act(request, chosen, moderation.stop, "{} stopped.")
 
     @admin.action(permissions=["view"], description="Block: stop them, and withdraw all their labels")
     def block(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:
@@ -117,7 +116,7 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
     @admin.action(permissions=["view"], description="Give them work again; their checks begin anew")
     def readmit(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:
         """Forgive failed checks."""
-        self.act(request, chosen, quality.readmit, "{} given work again.")
+        self.act(request, chosen, moderation.readmit, "{} given work again.")
 
 
 @admin.register(models.ApiToken)

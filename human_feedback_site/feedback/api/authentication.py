@@ -55,13 +55,13 @@ class SessionAuthentication(authentication.SessionAuthentication):
     """Django's session and CSRF protection; not signed in is 401, unlike "not allowed".
 
     A view may have a shorter way to find out who is asking, along with what it needs to know besides: its
-    ``recognise`` returns both, the latter for ``request.auth``, or None where it is not so simple.
+    ``recognize`` returns both, the latter for ``request.auth``, or None where it is not so simple.
     """
 
     def authenticate(self, request: Request) -> tuple[User, Any] | None:
         """Return the session's user, and what the view found besides."""
-        recognise = getattr((request.parser_context or {}).get("view"), "recognise", None)
-        found: tuple[User, Any] | None = recognise(request) if recognise is not None else None
+        recognize = getattr((request.parser_context or {}).get("view"), "recognize", None)
+        found: tuple[User, Any] | None = recognize(request) if recognize is not None else None
         if found is None:
             return super().authenticate(request)
         self.enforce_csrf(request)

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from human_feedback_site.feedback.api.examples import COMPARISONS_CSV, LABELS_CSV
 from human_feedback_site.feedback.api.schema import download_endpoint
 from human_feedback_site.feedback.api.views import ResearcherView
-from human_feedback_site.feedback.downloads import download
+from human_feedback_site.feedback.tables.downloads import download
 
 _CSV, _PARQUET = "text/csv", "application/vnd.apache.parquet"
 

@@ -13,22 +13,35 @@ from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from human_feedback_site.feedback import labeling, selectors
 from human_feedback_site.feedback.api import serializers as s
 from human_feedback_site.feedback.api.schema import endpoint
 from human_feedback_site.feedback.api.views import LabelerView, user_of, valid
-from human_feedback_site.feedback.media import media_store
-from human_feedback_site.feedback.services import accounts, answers, claims, leases, settling
-from human_feedback_site.feedback.services.places import Offer
+from human_feedback_site.feedback.media.store import media_store
+from human_feedback_site.feedback.models import Lease
+from human_feedback_site.feedback.queue.answered_leases import (
+    AnsweredLease,
+    answered_lease,
+    answered_lease_in_session,
+)
+from human_feedback_site.feedback.queue.leases import LeaseRequest
+from human_feedback_site.feedback.queue.participants import (
+    Participant,
+    participant_in_session,
+    participant_of,
+)
+from human_feedback_site.feedback.selectors import labeling
+from human_feedback_site.feedback.selectors.experiments import answers_given
+from human_feedback_site.feedback.services import accounts, answers, settling
 
 
-def _lease(offer: Offer) -> dict[str, Any]:
-    media = media_store()
-    keys = [offer.first_key, offer.second_key]
-    left, right = reversed(keys) if offer.swapped else keys
+def _shown(lease: Lease) -> dict[str, Any]:
+    """Return a lease as its labeler sees it."""
+    media, pair = media_store(), lease.comparison
+    keys = [pair.first_key, pair.second_key]
+    left, right = reversed(keys) if lease.swapped else keys
     return {
-        "uuid": offer.uuid,
-        "comparison": offer.comparison,
+        "uuid": lease.uuid,
+        "comparison": pair.uuid,
         "left": {"url": media.url(left)},
         "right": {"url": media.url(right)},
         "expires_in": settings.LEASE_SECONDS,
@@ -38,24 +51,24 @@ def _lease(offer: Offer) -> dict[str, Any]:
 class LeasesView(LabelerView):
     """Work for a labeler."""
 
-    def recognise(self, request: Request) -> tuple[User, claims.Participant] | None:
+    def recognize(self, request: Request) -> tuple[User, Participant] | None:
         """Read a labeler who was here before together with how it does."""
         session_key = request._request.session.session_key
-        return claims.participant_in_session(session_key, self.kwargs["name"]) if session_key else None
+        return participant_in_session(session_key, self.kwargs["name"]) if session_key else None
 
     @endpoint(
         "lease_comparisons", s.LeasesSerializer, example="leases", body=(s.LeasesRequestSerializer, "leases")
     )
     def post(self, request: Request, name: str) -> Response:
         """Renew the pairs held and claim more, until `count` are held."""
-        who = cast(claims.Participant | None, request.auth)
+        who = cast(Participant | None, request.auth)
         if who is None:
-            who = claims.participant(user_of(request), name)
+            who = participant_of(accounts.participation_in(user_of(request), name))
         body = valid(s.LeasesRequestSerializer, request.data)
-        grant = settling.give_work(who, leases.LeaseRequest(**body))
+        grant = settling.give_work(who, LeaseRequest(**body))
         return Response(
             {
-                "leases": [_lease(offer) for offer in grant.new],
+                "leases": [_shown(lease) for lease in grant.new],
                 "renewed": grant.renewed,
                 "lost": grant.lost,
                 "state": who.state,
@@ -71,14 +84,14 @@ class LeasesView(LabelerView):
 class LabelsView(LabelerView):
     """Answers."""
 
-    def recognise(self, request: Request) -> tuple[User, claims.Claim] | None:
+    def recognize(self, request: Request) -> tuple[User, AnsweredLease] | None:
         """Read the holder of the lease that the body names together with it."""
         session_key = request._request.session.session_key
         try:
             lease = UUID(cast(dict[str, Any], request.data)["lease"])
         except (APIException, KeyError, TypeError, ValueError, AttributeError):
             return None  # the one who may hear what is wrong with it is found first
-        return claims.claim_in_session(session_key, lease) if session_key else None
+        return answered_lease_in_session(session_key, lease) if session_key else None
 
     @endpoint(
         "create_label",
@@ -90,10 +103,10 @@ class LabelsView(LabelerView):
     def post(self, request: Request) -> Response:
         """Answer a lease, by screen side; a late answer is kept too."""
         body = valid(s.LabelRequestSerializer, request.data)
-        claim = cast(claims.Claim | None, request.auth)
-        if claim is None:
-            claim = claims.claim_of(accounts.labeler_of(user_of(request)), body["lease"])
-        recorded = answers.record_answer(claim, answers.Answer(**body))
+        lease = cast(AnsweredLease | None, request.auth)
+        if lease is None:
+            lease = answered_lease(accounts.labeler_of(user_of(request)), body["lease"])
+        recorded = answers.record_answer(lease, answers.Answer(**body))
         answer = {"uuid": recorded.uuid, "status": recorded.status, "answered": recorded.answered}
         return Response(answer, status=201 if recorded.created else 200)
 
@@ -115,8 +128,8 @@ class UndoView(LabelerView):
         undo, lease, created = answers.record_undo(labeler, uuid, body["uuid"])
         answer = {
             "uuid": undo.uuid,
-            "lease": None if lease is None else _lease(Offer.of(lease)),
-            "answered": selectors.answers_given(labeler, undo.label.comparison.experiment),
+            "lease": None if lease is None else _shown(lease),
+            "answered": answers_given(labeler, undo.label.comparison.experiment),
         }
         return Response(s.UndoSerializer(answer).data, status=201 if created else 200)
 
@@ -139,7 +152,7 @@ class ProgressView(LabelerView):
     def get(self, request: Request, name: str) -> Response:
         """Read how far everybody's labeling is, and videos of what the policy did over time."""
         _, experiment = accounts.labeler_in(user_of(request), name)
-        counts, needed = labeling.counts(experiment), experiment.pretrain_labels or 0
+        counts, needed = labeling.count_answered(experiment), experiment.pretrain_labels or 0
         waits = counts.before_training < needed and not counts.training
         links = [
             {"step": each.step, "url": media_store().url(each.key)} for each in labeling.episodes(experiment)

@@ -8,13 +8,20 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.addresses import base_url
 from human_feedback_site.feedback.api import serializers as s
 from human_feedback_site.feedback.api.schema import endpoint
 from human_feedback_site.feedback.api.views import ResearcherView, user_of, valid
-from human_feedback_site.feedback.media import media_store
+from human_feedback_site.feedback.media.store import media_store
 from human_feedback_site.feedback.models import Experiment, TrainingPoint, validate_name
+from human_feedback_site.feedback.selectors.experiments import (
+    active_labelers,
+    comparisons_with_decisions,
+    count_open,
+    decisions_after,
+    last_seq,
+    lease_in,
+)
 from human_feedback_site.feedback.services import accounts, experiments, invites, settling
 
 
@@ -78,7 +85,7 @@ def _described(request: Request, experiment: Experiment, labeler_name: str) -> d
         "run_id": experiment.run_id,
         "state": experiment.state,
         "prompt": experiment.prompt,
-        "last_seq": selectors.last_seq(experiment),
+        "last_seq": last_seq(experiment),
         "page_url": accounts.page_url(experiment, base),
         "label_url": accounts.label_url(experiment, base),
         "invite_url": accounts.invite_url(experiment, labeler_name, base),
@@ -109,7 +116,7 @@ class ComparisonsView(TrainerView):
         """List comparisons with their clips, true returns and decisions."""
         experiment = self.experiment(name)
         page = valid(s.PageSerializer, request.query_params)
-        rows = selectors.comparisons_with_decisions(experiment).filter(pk__gt=page["after"]).order_by("pk")
+        rows = comparisons_with_decisions(experiment).filter(pk__gt=page["after"]).order_by("pk")
         return Response(
             s.ComparisonsSerializer({"items": [_listed(row) for row in rows[: page["limit"]]]}).data
         )
@@ -153,13 +160,13 @@ class DecisionsView(TrainerView):
         experiment = self.experiment(name)
         page = valid(s.PageSerializer, request.query_params)
         settling.settle(experiment.pk)
-        feed = selectors.decisions_after(experiment, page["after"], page["limit"])
-        waiting, waiting_in_training = selectors.waiting(experiment)
+        feed = decisions_after(experiment, page["after"], page["limit"])
+        waiting, waiting_in_training = count_open(experiment)
         answer = {
             "state": experiment.state,
             "last_seq": feed.last_seq,
             "items": feed.items,
-            "active_labelers": selectors.active_labelers(experiment).count(),
+            "active_labelers": active_labelers(experiment).count(),
             "open": waiting,
             "open_training": waiting_in_training,
         }
@@ -227,7 +234,7 @@ class LeaseDetailView(ResearcherView):
     @endpoint("read_lease", s.LeaseDetailSerializer, example="lease")
     def get(self, request: Request, name: str, uuid: UUID) -> Response:
         """Read the true returns of what a lease shows on each side."""
-        lease = selectors.lease_in(self.experiment(name), uuid)
+        lease = lease_in(self.experiment(name), uuid)
         returns = [lease.comparison.first_return, lease.comparison.second_return]
         left, right = reversed(returns) if lease.swapped else returns
         answer = {

@@ -21,7 +21,7 @@ from human_feedback_site.feedback.api.authentication import (
 )
 from human_feedback_site.feedback.api.problems import unavailable
 from human_feedback_site.feedback.models import Experiment
-from human_feedback_site.feedback.selectors import own_experiment
+from human_feedback_site.feedback.selectors.experiments import own_experiment
 
 
 def user_of(request: Request) -> User:

@@ -18,7 +18,7 @@ from human_feedback_site.feedback.backup.folders import check_room, restore_fold
 from human_feedback_site.feedback.backup.manifest import Database, read_manifest, secret_key_digest
 from human_feedback_site.feedback.backup.write import KEPT
 from human_feedback_site.feedback.errors import BackupError
-from human_feedback_site.feedback.media import media_store, name_of
+from human_feedback_site.feedback.media.store import media_store, name_of
 
 
 def restore(folder: Path, runs: Path) -> Iterator[str]:

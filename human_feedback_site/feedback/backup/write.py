@@ -17,7 +17,7 @@ from human_feedback_site.feedback.backup.clips import copy_clips
 from human_feedback_site.feedback.backup.folders import copy_folder
 from human_feedback_site.feedback.backup.manifest import Database, Manifest, write_manifest
 from human_feedback_site.feedback.errors import BackupError
-from human_feedback_site.feedback.media import media_store, name_of
+from human_feedback_site.feedback.media.store import media_store, name_of
 
 KEPT = ("secret_key", "token", "admin_password", "secrets.json")  # of the state folder
 ENV = Path(".env")  # of Compose, in the working folder

@@ -92,7 +92,7 @@ class Comparison(models.Model):
 
     @property
     def clips_gone(self) -> bool:
-        """Whether its clips were never there, or had their time; those of a run that went on are there."""
+        """Whether its clips were missing from the start, or deleted since."""
         deleted_at = self.experiment.media_deleted_at
         return self.clips_missing or (deleted_at is not None and self.created_at <= deleted_at)
 

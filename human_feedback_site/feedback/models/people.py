@@ -47,6 +47,13 @@ class Participation(models.Model):
 
     CHECKS_KEPT = 10
 
+    class Notice(models.TextChoices):
+        """What a labeler is told about its checks, or about its part."""
+
+        WARNED = "warned"
+        STOPPED = "stopped"
+        DONE = "done"
+
     labeler = models.ForeignKey(Labeler, models.CASCADE, related_name="participations")
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="participations")
     answers = models.PositiveIntegerField(default=0, help_text="Labels ever given that are not void.")
@@ -129,6 +136,19 @@ class Participation(models.Model):
     def failures(self) -> int:
         """Failed checks among the last of each kind."""
         return max(self.gold_checks.count("0"), self.watch_checks.count("0"))
+
+    @property
+    def notice(self) -> str | None:
+        """What the labeler is told about its checks: ``stopped``, ``warned``, or nothing."""
+        is_stopped = self.stopped_at is not None
+        return self.notice_after(self.failures, self.experiment.warn_failures, is_stopped=is_stopped)
+
+    @classmethod
+    def notice_after(cls, failures: int, warn_failures: int, *, is_stopped: bool) -> str | None:
+        """Return what a labeler is told who has failed so many checks."""
+        if is_stopped:
+            return cls.Notice.STOPPED.value
+        return cls.Notice.WARNED.value if failures >= warn_failures else None
 
 
 class ApiToken(models.Model):

@@ -16,12 +16,12 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from human_feedback_site.feedback import browse
 from human_feedback_site.feedback.models import Comparison, Experiment, Labeler
-from human_feedback_site.feedback.pages.overview import VERDICTS, Answer, comparison_card, with_labels
+from human_feedback_site.feedback.pages.overview import VERDICTS, ShownLabel, comparison_card, with_labels
 from human_feedback_site.feedback.pages.views import managed, message
+from human_feedback_site.feedback.selectors import browse
 from human_feedback_site.feedback.services import moderation
-from human_feedback_site.feedback.table_files import has_parquet
+from human_feedback_site.feedback.tables.files import has_parquet
 from human_feedback_site.feedback.templatetags.directions import isolated
 
 if TYPE_CHECKING:  # it is generic for type checkers alone
@@ -132,10 +132,10 @@ def comparison(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
     return render(request, "pages/comparison_detail.html", context)
 
 
-def _said(event: browse.Event) -> Answer | Promise | None:
+def _said(event: browse.Event) -> ShownLabel | Promise | None:
     """Return what a labeler chose on the screen, or what was decided."""
     if event.kind in {"label", "undo"}:
-        return Answer(event.row, undone=event.kind == "undo")
+        return ShownLabel(event.row, undone=event.kind == "undo")
     return VERDICTS.get(event.outcome or "")
 
 

@@ -11,12 +11,12 @@ from django.shortcuts import get_object_or_404
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from human_feedback_site.feedback.media import media_store
+from human_feedback_site.feedback.media.store import media_store
 from human_feedback_site.feedback.models import Comparison, Label
+from human_feedback_site.feedback.models.querysets import watchable_episodes
 from human_feedback_site.feedback.pages.labeling import labeler_in
 from human_feedback_site.feedback.pages.views import managed, signed_in
-from human_feedback_site.feedback.selectors import experiments_to_manage
-from human_feedback_site.feedback.services.clip_store import watchable_episodes
+from human_feedback_site.feedback.selectors.experiments import experiments_to_manage
 
 
 @require_safe

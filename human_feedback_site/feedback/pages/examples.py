@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError
 from human_feedback_site.feedback.models import Example, Outcome
 from human_feedback_site.feedback.pages.views import managed, message
-from human_feedback_site.feedback.services.examples import Lesson, remove_example, use_as_example
+from human_feedback_site.feedback.services.examples import NewExample, remove_example, use_as_example
 
 
 class LessonForm(forms.Form):
@@ -37,7 +37,7 @@ def use(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
         text = _("Choose its answer, and explain it in at most 500 letters.")
         return message(request, 400, _("This cannot be an example"), text)
     try:
-        use_as_example(experiment, uuid, Lesson(**form.cleaned_data))
+        use_as_example(experiment, uuid, NewExample(**form.cleaned_data))
     except NotFoundError as error:
         raise Http404 from error
     except ConflictError:

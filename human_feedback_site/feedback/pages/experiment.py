@@ -9,11 +9,11 @@ from django.utils.cache import get_conditional_response
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.models import MAX_PROMPT, Experiment
 from human_feedback_site.feedback.pages.live import shown_of
 from human_feedback_site.feedback.pages.overview import VERDICTS, comparison_card, comparisons_to_list
 from human_feedback_site.feedback.pages.views import signed_in
+from human_feedback_site.feedback.selectors.experiments import experiments_to_label, experiments_to_manage
 from human_feedback_site.feedback.services.experiments import trainer_away_since
 
 COMPARISONS_PER_PAGE = 20
@@ -26,7 +26,7 @@ def experiment(request: HttpRequest, name: str) -> HttpResponse:
     """Show a researcher how labels and training go, and every comparison with its answers."""
     found = _managed(request).filter(name=name).first()
     if found is None:
-        get_object_or_404(selectors.experiments_to_label(signed_in(request)), name=name)
+        get_object_or_404(experiments_to_label(signed_in(request)), name=name)
         return redirect("label", name)
     page = Paginator(comparisons_to_list(found), COMPARISONS_PER_PAGE).get_page(request.GET.get("page"))
     context = {
@@ -60,8 +60,8 @@ def live(request: HttpRequest, name: str) -> HttpResponse:
 
 def _managed(request: HttpRequest) -> QuerySet[Experiment]:
     """Return the reader's experiments, each with the time since when its trainer is away, if it is."""
-    return selectors.experiments_to_manage(signed_in(request)).annotate(away_since=trainer_away_since())
+    return experiments_to_manage(signed_in(request)).annotate(away_since=trainer_away_since())
 
 
 def _may_label(request: HttpRequest, experiment: Experiment) -> bool:
-    return selectors.experiments_to_label(signed_in(request)).filter(pk=experiment.pk).exists()
+    return experiments_to_label(signed_in(request)).filter(pk=experiment.pk).exists()

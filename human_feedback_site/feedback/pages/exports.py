@@ -6,11 +6,11 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from human_feedback_site.feedback.downloads import download
 from human_feedback_site.feedback.errors import NotInstalledError
 from human_feedback_site.feedback.pages.views import managed, message
-from human_feedback_site.feedback.table_files import FILE_TYPES
-from human_feedback_site.feedback.tables import TABLES
+from human_feedback_site.feedback.tables.columns import TABLES
+from human_feedback_site.feedback.tables.downloads import download
+from human_feedback_site.feedback.tables.files import FILE_TYPES
 
 
 @require_safe

@@ -93,7 +93,7 @@ def _join(request: HttpRequest, token: str) -> HttpResponseBase:
     return _enter(request, invites.admit(invite, sent), invite.experiment)
 
 
-def _fields(sent: invites.Participant | None) -> Mapping[str, str]:
+def _fields(sent: invites.PlatformParticipant | None) -> Mapping[str, str]:
     """Return what the form that follows has to say again."""
     return dict(zip(invites.PROLIFIC_NAMES, vars(sent).values(), strict=True)) if sent else {}
 

@@ -7,10 +7,10 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from human_feedback_site.feedback import monitoring
 from human_feedback_site.feedback.models import Participation
 from human_feedback_site.feedback.pages.views import managed, signed_in
-from human_feedback_site.feedback.services import moderation, quality
+from human_feedback_site.feedback.selectors import monitoring
+from human_feedback_site.feedback.services import moderation
 
 
 @require_safe
@@ -38,7 +38,7 @@ def block(request: HttpRequest, name: str, number: int) -> HttpResponse:
 def readmit(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """Give a labeler work again; labels that were withdrawn stay so."""
     chosen = _chosen(request, name, number)
-    quality.readmit(Participation.objects.filter(pk=chosen.pk))
+    moderation.readmit(Participation.objects.filter(pk=chosen.pk))
     return _done(chosen)
 
 

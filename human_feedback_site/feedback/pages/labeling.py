@@ -18,11 +18,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.http import require_POST, require_safe
 
-from human_feedback_site.feedback import labeling
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError
 from human_feedback_site.feedback.models import Experiment, Label, Labeler, Participation
 from human_feedback_site.feedback.pages.unsaved import account_key, sender_data
 from human_feedback_site.feedback.pages.views import message, signed_in
+from human_feedback_site.feedback.selectors import labeling
 from human_feedback_site.feedback.services import accounts
 from human_feedback_site.feedback.services.consent import text_to_answer
 from human_feedback_site.feedback.services.revisions import Revision, revise_answer
@@ -131,14 +131,14 @@ def history(request: HttpRequest, name: str) -> HttpResponse:
     context = {
         "experiment": experiment,
         "page": page,
-        "rows": [Row(each, uuid.uuid4()) for each in page],
+        "rows": [HistoryRow(each, uuid.uuid4()) for each in page],
         "unsaved": sender_data(labeler.user),
     }
     return render(request, "pages/history.html", context)
 
 
 @dataclass(frozen=True)
-class Row:
+class HistoryRow:
     """An answer as it was given on the screen; ``next_uuid`` names the one that may take its place."""
 
     label: Label

@@ -10,11 +10,12 @@ from django.utils.functional import Promise
 from django.utils.translation import get_language
 from django.utils.translation import gettext_lazy as _
 
-from human_feedback_site.feedback import monitoring, selectors
-from human_feedback_site.feedback.agreement import Rate
-from human_feedback_site.feedback.crowd import LabelerQuality
 from human_feedback_site.feedback.models import Experiment
 from human_feedback_site.feedback.pages.chart import Chart, line_chart
+from human_feedback_site.feedback.quality.agreement import Rate
+from human_feedback_site.feedback.selectors import monitoring
+from human_feedback_site.feedback.selectors.crowd import LabelerQuality
+from human_feedback_site.feedback.selectors.experiments import Point
 
 # In the order in which they are shown; the first that has points is drawn large.
 CURVE_TITLES: Mapping[str, str | Promise] = {
@@ -103,30 +104,30 @@ class Live:
 def shown_of(experiment: Experiment) -> Live:
     """Return what is shown of an experiment, which knows since when its trainer is away (``away_since``)."""
     away_since = cast("datetime | None", experiment.away_since)  # type: ignore[attr-defined]  # by the query
-    moment = monitoring.look_at(experiment)
-    known = [tag for tag in CURVE_TITLES if tag in moment.points]
-    own = [tag for tag in ENVIRONMENT_TITLES if tag in moment.points]
-    others = [tag for tag in moment.points if tag not in _TITLES and not tag.startswith(_NOT_DRAWN)]
+    status = monitoring.status_now(experiment)
+    known = [tag for tag in CURVE_TITLES if tag in status.points]
+    own = [tag for tag in ENVIRONMENT_TITLES if tag in status.points]
+    others = [tag for tag in status.points if tag not in _TITLES and not tag.startswith(_NOT_DRAWN)]
     return Live(
         state=experiment.state,
         prompt=experiment.prompt,
         away_since=away_since,
-        answered=moment.progress.answered,
-        asked=moment.progress.asked,
-        figures=_figures(experiment, moment, away_since),
-        pace=_pace(experiment, moment),
-        curves=_curves(moment.points, known),
-        environment_curves=_curves(moment.points, own),
-        more_curves=_curves(moment.points, others),
-        labelers=[_row(each, at_it=each.labeler in moment.active) for each in moment.crowd.labelers],
-        films=moment.films,
+        answered=status.progress.answered,
+        asked=status.progress.asked,
+        figures=_figures(experiment, status, away_since),
+        pace=_pace(experiment, status),
+        curves=_curves(status.points, known),
+        environment_curves=_curves(status.points, own),
+        more_curves=_curves(status.points, others),
+        labelers=[_row(each, at_it=each.labeler in status.active) for each in status.crowd.labelers],
+        films=status.films,
     )
 
 
 def _figures(
-    experiment: Experiment, moment: monitoring.Moment, away_since: datetime | None
+    experiment: Experiment, status: monitoring.ExperimentStatus, away_since: datetime | None
 ) -> Sequence[Figure]:
-    progress, due = moment.progress, moment.latest("labels/desired")
+    progress, due = status.progress, status.latest("labels/desired")
     waits = experiment.state == Experiment.State.RUNNING and away_since is None
     waiting_for = experiment.waiting_for if waits else None
     return [
@@ -137,14 +138,14 @@ def _figures(
             _("Labels that should have been asked for by now, by the schedule of the run"),
         ),
         _figure(str(progress.open), _("open")),
-        _figure(str(len(moment.active)), _("labeling now")),
+        _figure(str(len(status.active)), _("labeling now")),
         _figure(str(waiting_for or NONE), _("training waits for"), due=bool(waiting_for)),
     ]
 
 
-def _pace(experiment: Experiment, moment: monitoring.Moment) -> Sequence[Figure]:
-    accuracy, agreement = moment.latest("predictor/accuracy"), moment.crowd.agreement
-    left, waited = moment.latest("time/seconds_left"), moment.latest("time/seconds_waited")
+def _pace(experiment: Experiment, status: monitoring.ExperimentStatus) -> Sequence[Figure]:
+    accuracy, agreement = status.latest("predictor/accuracy"), status.crowd.agreement
+    left, waited = status.latest("time/seconds_left"), status.latest("time/seconds_waited")
     is_over = experiment.state == Experiment.State.FINISHED
     return [
         _figure(
@@ -157,14 +158,14 @@ def _pace(experiment: Experiment, moment: monitoring.Moment) -> Sequence[Figure]
             _("waited for answers"),
             _("For how long training was held up in all"),
         ),
-        _figure(f"{moment.rate:.1f}", _("answers a minute"), _("In the last ten minutes")),
+        _figure(f"{status.rate:.1f}", _("answers a minute"), _("In the last ten minutes")),
         _figure(
-            _duration(moment.minutes_left),
+            _duration(status.minutes_left),
             _("to the last answer"),
             _("Until all labels wanted are there, at that rate"),
         ),
         _figure(
-            _duration(moment.queue_minutes), _("oldest open pair"), _("For how long it has been waiting")
+            _duration(status.queue_minutes), _("oldest open pair"), _("For how long it has been waiting")
         ),
         _figure(
             NONE if accuracy is None else f"{accuracy:.0%}",
@@ -219,6 +220,6 @@ def _share(rate: Rate, note: str) -> Share:
     return Share(NONE, "") if rate.value is None else Share(f"{rate.value:.0%}", note)
 
 
-def _curves(points: Mapping[str, Sequence[selectors.Point]], tags: Sequence[str]) -> Sequence[Curve]:
+def _curves(points: Mapping[str, Sequence[Point]], tags: Sequence[str]) -> Sequence[Curve]:
     charts = {tag: line_chart([(point["step"], point["value"]) for point in points[tag]]) for tag in tags}
     return [Curve(tag, str(_TITLES.get(tag, tag)), chart) for tag, chart in charts.items() if chart]

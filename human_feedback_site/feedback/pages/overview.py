@@ -9,8 +9,9 @@ from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Outcome
+from human_feedback_site.feedback.models.querysets import with_decisions
+from human_feedback_site.feedback.selectors.experiments import experiments_to_label, experiments_to_manage
 
 VERDICTS: Mapping[str, Promise] = {
     Outcome.FIRST: _("First is better"),
@@ -44,7 +45,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ShownLabel:
     """A label as it was given on the screen, and which clip that was, if it was one."""
 
     label: Label
@@ -69,7 +70,7 @@ class Card:
     first: Side
     second: Side
     verdict: Promise | None
-    answers: Sequence[Answer]
+    answers: Sequence[ShownLabel]
 
 
 def experiment_rows(user: User) -> QuerySet[Experiment]:
@@ -78,8 +79,8 @@ def experiment_rows(user: User) -> QuerySet[Experiment]:
     Each has the numbers of its comparisons ``asked`` and ``answered``; ``managed`` and ``invited`` say what
     the user may do with it.
     """
-    managed = selectors.experiments_to_manage(user).filter(pk=OuterRef("pk"))
-    invited = selectors.experiments_to_label(user).filter(pk=OuterRef("pk"))
+    managed = experiments_to_manage(user).filter(pk=OuterRef("pk"))
+    invited = experiments_to_label(user).filter(pk=OuterRef("pk"))
     return (
         Experiment.objects.annotate(managed=Exists(managed), invited=Exists(invited))
         .filter(Q(managed=True) | Q(invited=True))
@@ -103,7 +104,7 @@ def comparisons_to_list(experiment: Experiment) -> QuerySet[Comparison]:
 def with_labels(comparisons: QuerySet[Comparison]) -> QuerySet[Comparison]:
     """Return comparisons with their decision and every label ever given."""
     labels = Label.objects.select_related("labeler", "undo__retracted_by").order_by("pk")
-    return selectors.with_decisions(comparisons).prefetch_related(Prefetch("labels", queryset=labels))
+    return with_decisions(comparisons).prefetch_related(Prefetch("labels", queryset=labels))
 
 
 def comparison_card(experiment: Experiment, comparison: Comparison) -> Card:
@@ -121,5 +122,5 @@ def comparison_card(experiment: Experiment, comparison: Comparison) -> Card:
         first=Side(first_url, comparison.first_return, decision == Outcome.FIRST, straight, swapped),
         second=Side(second_url, comparison.second_return, decision == Outcome.SECOND, swapped, straight),
         verdict=VERDICTS[decision] if decision else None,
-        answers=[Answer(each, hasattr(each, "undo")) for each in labels],
+        answers=[ShownLabel(each, hasattr(each, "undo")) for each in labels],
     )

@@ -32,7 +32,7 @@ _BADGES = {completion.Part.COMPLETE: " running", completion.Part.SCREENED_OUT: "
 
 
 @dataclass(frozen=True)
-class Row:
+class InviteRow:
     """An invitation in the list; ``link`` is empty where it lets nobody in any more."""
 
     invite: Invite
@@ -76,14 +76,14 @@ def invites(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "pages/invites.html", context, status=400 if request.method == "POST" else 200)
 
 
-def _row(invite: Invite, base: str) -> Row:
+def _row(invite: Invite, base: str) -> InviteRow:
     if invite.revoked_at is not None:
-        return Row(invite, "", _("revoked"))
+        return InviteRow(invite, "", _("revoked"))
     if invite.expires_at <= timezone.now():
-        return Row(invite, "", _("expired"))
+        return InviteRow(invite, "", _("expired"))
     if invite.limit is not None and invite.uses >= invite.limit:
-        return Row(invite, "", _("used up"))
-    return Row(invite, invitations.link_of(invite, base), _("open"))
+        return InviteRow(invite, "", _("used up"))
+    return InviteRow(invite, invitations.link_of(invite, base), _("open"))
 
 
 @require_POST

@@ -11,10 +11,10 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
-from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.errors import ConflictError
 from human_feedback_site.feedback.models import MAX_PROMPT, Experiment
 from human_feedback_site.feedback.pages.views import managed, message, signed_in
+from human_feedback_site.feedback.selectors.experiments import progress_of
 from human_feedback_site.feedback.services import experiments, prompts
 
 STEPS: Mapping[str, Callable[[QuerySet[Experiment]], int]] = {
@@ -43,7 +43,7 @@ def finish(request: HttpRequest, name: str) -> HttpResponse:
         experiments.finish(chosen)
         return redirect("experiment", name)
     experiment = chosen.get()
-    context = {"experiment": experiment, "progress": selectors.progress(experiment)}
+    context = {"experiment": experiment, "progress": progress_of(experiment)}
     return render(request, "pages/finish.html", context)
 
 

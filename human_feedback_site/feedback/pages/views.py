@@ -12,11 +12,11 @@ from django.views import i18n
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from human_feedback_site.feedback import selectors
 from human_feedback_site.feedback.addresses import base_url
 from human_feedback_site.feedback.models import Experiment, validate_labeler_name
 from human_feedback_site.feedback.pages.overview import experiment_rows
 from human_feedback_site.feedback.pages.unsaved import sender_data
+from human_feedback_site.feedback.selectors.experiments import experiments_to_manage
 from human_feedback_site.feedback.services import invites
 
 EXPERIMENTS_PER_PAGE = 30
@@ -69,4 +69,4 @@ def signed_in(request: HttpRequest) -> User:
 
 def managed(request: HttpRequest, name: str) -> Experiment:
     """Return an experiment that the reader manages, or answer with status 404."""
-    return get_object_or_404(selectors.experiments_to_manage(signed_in(request)), name=name)
+    return get_object_or_404(experiments_to_manage(signed_in(request)), name=name)

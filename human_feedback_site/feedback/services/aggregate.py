@@ -8,7 +8,6 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F
 
-from human_feedback_site.feedback.aggregation import Verdict, dawid_skene
 from human_feedback_site.feedback.models import (
     Comparison,
     Experiment,
@@ -17,7 +16,8 @@ from human_feedback_site.feedback.models import (
     SequenceCounter,
     verdict_of,
 )
-from human_feedback_site.feedback.selectors import with_decisions
+from human_feedback_site.feedback.models.querysets import lock_comparisons, not_undone, with_decisions
+from human_feedback_site.feedback.quality.aggregation import Verdict, dawid_skene
 from human_feedback_site.feedback.services.decisions import (
     COUNTED_FIELDS,
     announce_all,
@@ -25,7 +25,6 @@ from human_feedback_site.feedback.services.decisions import (
     count_anew,
     labels_of,
 )
-from human_feedback_site.feedback.services.leases import lock, standing
 
 VOTES = 50_000  # the newest; older decisions stay as they are
 ITERATIONS = 40
@@ -69,7 +68,7 @@ def weigh_labelers(experiment: Experiment) -> int:
 def _votes(experiment: Experiment) -> tuple[list[tuple[int, int, str]], dict[int, str]]:
     """Return the newest votes (comparison, labeler, outcome), and the answers that are known."""
     statuses = (Label.Status.COUNTED, Label.Status.GOLD)
-    labels = Label.objects.filter(standing(), comparison__experiment=experiment, status__in=statuses)
+    labels = Label.objects.filter(not_undone(), comparison__experiment=experiment, status__in=statuses)
     found = labels.order_by("-pk").values_list(
         "comparison", "labeler", "choice", "swapped", "comparison__gold"
     )[:VOTES]
@@ -94,25 +93,27 @@ def revise(experiment: Experiment, comparisons: Iterable[int]) -> int:
     revised = 0
     while batch := list(islice(ids, _AT_ONCE)):
         with transaction.atomic():
-            rows = lock(experiment.comparisons.filter(pk__in=batch, n_labels__gt=0, gold=None))
+            rows = lock_comparisons(experiment.comparisons.filter(pk__in=batch, n_labels__gt=0, gold=None))
             labels = labels_of(rows)
             verdicts = [(row, count_anew(experiment, row, labels[row.pk], confusions)) for row in rows]
             Comparison.objects.bulk_update(rows, COUNTED_FIELDS)
-            told = _told(rows)
-            changed = [(row, verdict) for row, verdict in verdicts if _differs(verdict, told.get(row.pk))]
+            announced = _announced(rows)
+            changed = [
+                (row, verdict) for row, verdict in verdicts if _differs(verdict, announced.get(row.pk))
+            ]
             announce_all(experiment, changed)
         revised += len(changed)
     return revised
 
 
-def _told(rows: Sequence[Comparison]) -> dict[int, tuple[str | None, float | None]]:
+def _announced(rows: Sequence[Comparison]) -> dict[int, tuple[str | None, float | None]]:
     """Return the newest decision and probability of each comparison."""
-    told: Iterable[Any] = with_decisions(Comparison.objects.filter(pk__in=[row.pk for row in rows]))
-    return {row.pk: (row.decision, row.probability) for row in told}
+    announced: Iterable[Any] = with_decisions(Comparison.objects.filter(pk__in=[row.pk for row in rows]))
+    return {row.pk: (row.decision, row.probability) for row in announced}
 
 
-def _differs(verdict: Verdict, told: tuple[str | None, float | None] | None) -> bool:
-    decision, probability = told or (None, None)
+def _differs(verdict: Verdict, announced: tuple[str | None, float | None] | None) -> bool:
+    decision, probability = announced or (None, None)
     if verdict.decision != decision or verdict.probability is None or probability is None:
         return verdict.decision != decision
     return abs(verdict.probability - probability) > _SAME

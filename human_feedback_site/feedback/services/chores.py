@@ -18,12 +18,12 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from human_feedback_site.feedback.errors import MediaStoreError
-from human_feedback_site.feedback.media import media_store
+from human_feedback_site.feedback.media.store import media_store
 from human_feedback_site.feedback.models import Comparison, Experiment, Lease, Undo
+from human_feedback_site.feedback.models.querysets import lock_comparisons
 from human_feedback_site.feedback.services import aggregate, deletion, limits, settling
 from human_feedback_site.feedback.services.clip_store import delete_clips, refuse_another_store
 from human_feedback_site.feedback.services.experiments import trainer_away
-from human_feedback_site.feedback.services.leases import lock
 
 WORK_SECONDS = 20.0
 _LEASES_AT_ONCE = 500
@@ -51,7 +51,7 @@ def forget_leases() -> str:
 def _forget_some_leases() -> int:
     batch = list(_useless_leases().order_by("pk").values_list("pk", "comparison")[:_LEASES_AT_ONCE])
     # Whoever records an answer holds this lock: none arrives for a lease between the look and the deletion.
-    lock(Comparison.objects.filter(pk__in={comparison for _, comparison in batch}))
+    lock_comparisons(Comparison.objects.filter(pk__in={comparison for _, comparison in batch}))
     deleted, _ = _useless_leases().filter(pk__in=[lease for lease, _ in batch]).delete()
     return deleted
 
@@ -126,7 +126,7 @@ def _close_comparisons(experiment: Experiment) -> None:
     gold = experiment.comparisons.filter(status=Comparison.Status.GOLD)
     gold.filter(experiment__in=_with_expired_media()).update(status=Comparison.Status.CANCELLED)
     rows = experiment.comparisons.filter(status=Comparison.Status.OPEN)
-    lock(rows)
+    lock_comparisons(rows)
     still = rows.filter(experiment__in=_with_expired_media())
     still.filter(n_labels=0).update(status=Comparison.Status.CANCELLED)
     still.update(status=Comparison.Status.ANSWERED)

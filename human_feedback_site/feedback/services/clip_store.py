@@ -2,19 +2,20 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from human_feedback_site.feedback.errors import ClipsElsewhereError
-from human_feedback_site.feedback.media import media_store, name_of
-from human_feedback_site.feedback.models import Comparison, Episode, Experiment
-from human_feedback_site.feedback.services.leases import lock
+from human_feedback_site.feedback.media.store import media_store, name_of
+from human_feedback_site.feedback.models import Comparison, Experiment
+from human_feedback_site.feedback.models.querysets import (
+    comparisons_with_clips,
+    lock_comparisons,
+    watchable_episodes,
+)
 
 _CONNECTIONS = 8
-
-_Row = TypeVar("_Row", Comparison, Episode)
 
 
 def unreadable(keys: Sequence[str]) -> set[str]:
@@ -35,28 +36,12 @@ def note_clips(comparisons: QuerySet[Comparison]) -> None:
     Comparison.objects.filter(pk__in=pairs.keys() - set(without)).update(clips_missing=False)
 
 
-def with_clips(experiment: Experiment) -> QuerySet[Comparison]:
-    """Return the comparisons whose clips the store should hold; see :attr:`.Comparison.clips_gone`."""
-    return _not_deleted(experiment, experiment.comparisons.filter(clips_missing=False))
-
-
-def watchable_episodes(experiment: Experiment) -> QuerySet[Episode]:
-    """Return whole episodes whose videos were not deleted with the clips."""
-    return _not_deleted(experiment, experiment.episodes.all())
-
-
-def _not_deleted(experiment: Experiment, rows: QuerySet[_Row]) -> QuerySet[_Row]:
-    """Return what came after the clips were deleted the last time."""
-    deleted_at = experiment.media_deleted_at
-    return rows if deleted_at is None else rows.filter(created_at__gt=deleted_at)
-
-
 def clips_named(experiment: Experiment) -> int:
     """Count the clips and videos that the store should hold: registered or found, and not deleted since.
 
     A trainer registers none that is not there.
     """
-    return 2 * with_clips(experiment).count() + watchable_episodes(experiment).count()
+    return 2 * comparisons_with_clips(experiment).count() + watchable_episodes(experiment).count()
 
 
 def delete_clips(experiment: Experiment, keys: Sequence[str]) -> None:
@@ -67,7 +52,7 @@ def delete_clips(experiment: Experiment, keys: Sequence[str]) -> None:
     """
     with transaction.atomic():
         theirs = experiment.comparisons.filter(Q(first_key__in=keys) | Q(second_key__in=keys))
-        lock(theirs)
+        lock_comparisons(theirs)
         theirs.update(clips_missing=True)
     media_store().delete(keys)
 
@@ -78,7 +63,7 @@ def refuse_another_store(experiment: Experiment, if_gone: str) -> None:
     ``if_gone`` says what to do where that is right. Raises :class:`MediaStoreError` where it cannot be known.
     """
     store = media_store()
-    if with_clips(experiment).exists() and not store.count(experiment.name, 1):
+    if comparisons_with_clips(experiment).exists() and not store.count(experiment.name, 1):
         named = clips_named(experiment)
         raise ClipsElsewhereError(
             f"Expected {named:,} clips of {experiment} in {name_of(store)}, found none: name the store that "

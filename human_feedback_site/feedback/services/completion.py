@@ -14,8 +14,8 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from human_feedback_site.feedback.models import Arrival, Experiment, Invite, InvitePart, Participation
-from human_feedback_site.feedback.services.claims import participant
-from human_feedback_site.feedback.services.leases import has_work
+from human_feedback_site.feedback.queue.leases import has_work
+from human_feedback_site.feedback.queue.participants import participant_of
 
 EMPTY_FOR = timedelta(seconds=170)  # the page offers to finish after three minutes, by its own clock
 
@@ -102,7 +102,7 @@ def _waited(participation: Participation) -> bool:
     """There was nothing to judge for long enough, and there still is nothing."""
     if not Participation.objects.filter(pk=participation.pk, empty_since__lt=Now() - EMPTY_FOR).exists():
         return False
-    return not has_work(participant(participation.labeler.user, participation.experiment.name))
+    return not has_work(participant_of(participation))
 
 
 def _way_back(invite: Invite, code: str) -> str:

@@ -8,9 +8,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from django.db.models import F
-
-from human_feedback_site.feedback.aggregation import (
+from human_feedback_site.feedback.models import (
+    Comparison,
+    Decision,
+    Experiment,
+    Label,
+    Participation,
+)
+from human_feedback_site.feedback.quality.aggregation import (
     Triple,
     Verdict,
     evidence,
@@ -19,15 +24,7 @@ from human_feedback_site.feedback.aggregation import (
     vote,
     weighed,
 )
-from human_feedback_site.feedback.models import (
-    Comparison,
-    Decision,
-    Experiment,
-    Label,
-    Participation,
-    SequenceCounter,
-)
-from human_feedback_site.feedback.services.sql import rows, run
+from human_feedback_site.feedback.queue.sql import raise_counter
 
 Confusions = Mapping[int, Any]
 """Matrices by labeler, where there are any."""
@@ -35,35 +32,24 @@ Confusions = Mapping[int, Any]
 
 def announce(experiment: int, comparison: int, verdict: Verdict) -> None:
     """Append a verdict under the experiment's next number: the last statements of a transaction."""
-    [[seq]] = rows(
-        "UPDATE feedback_sequencecounter SET last_seq = last_seq + 1 WHERE experiment_id = %s"
-        " RETURNING last_seq",
-        [experiment],
-    )
-    run(
-        "INSERT INTO feedback_decision"
-        " (experiment_id, comparison_id, seq, decision, probability, n_labels, created_at)"
-        " VALUES (%s, %s, %s, %s, %s, %s, {now})",
-        [experiment, comparison, seq, verdict.decision, verdict.probability, verdict.n_labels],
-    )
+    [seq] = next_numbers(experiment, 1)
+    Decision.objects.create(experiment_id=experiment, comparison_id=comparison, seq=seq, **vars(verdict))
 
 
 def announce_all(experiment: Experiment, verdicts: Sequence[tuple[Comparison, Verdict]]) -> None:
     """Append several verdicts under the experiment's next numbers, as :func:`announce` does one."""
     if not verdicts:
         return
-    numbers = next_numbers(experiment, len(verdicts))
+    numbers = next_numbers(experiment.pk, len(verdicts))
     Decision.objects.bulk_create(
         Decision(experiment=experiment, comparison=comparison, seq=seq, **vars(verdict))
         for seq, (comparison, verdict) in zip(numbers, verdicts, strict=True)
     )
 
 
-def next_numbers(experiment: Experiment, count: int) -> range:
+def next_numbers(experiment: int, count: int) -> range:
     """Return the feed's next numbers, which are this transaction's: it ends soon."""
-    counter = SequenceCounter.objects.filter(experiment=experiment)
-    counter.update(last_seq=F("last_seq") + count)
-    newest = counter.get().last_seq
+    newest = raise_counter(experiment, count)
     return range(newest - count + 1, newest + 1)
 
 

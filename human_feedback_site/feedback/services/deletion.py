@@ -20,7 +20,7 @@ from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
 from human_feedback_site.feedback.errors import MediaStoreError, TrainerAtWorkError
-from human_feedback_site.feedback.media import FolderMedia, media_store
+from human_feedback_site.feedback.media.store import FolderMedia, media_store
 from human_feedback_site.feedback.models import (
     Arrival,
     Comparison,

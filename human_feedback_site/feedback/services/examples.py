@@ -11,7 +11,7 @@ from human_feedback_site.feedback.services.experiments import cancel_comparisons
 
 
 @dataclass(frozen=True)
-class Lesson:
+class NewExample:
     """What a pair teaches: its answer, why, and whether it is asked for practice or shown with its answer."""
 
     better: str
@@ -20,7 +20,7 @@ class Lesson:
 
 
 @transaction.atomic
-def use_as_example(experiment: Experiment, comparison: UUID, lesson: Lesson) -> None:
+def use_as_example(experiment: Experiment, comparison: UUID, example: NewExample) -> None:
     """Show labelers a comparison as an example; one that nobody answered is not asked any more.
 
     Raises :class:`NotFoundError` where there is no such comparison in the experiment, :class:`ConflictError`
@@ -31,7 +31,7 @@ def use_as_example(experiment: Experiment, comparison: UUID, lesson: Lesson) -> 
         raise NotFoundError(f"There is no comparison {comparison} in this experiment.")
     if found.clips_gone or found.status == Comparison.Status.GOLD:
         raise ConflictError(f"The comparison {comparison} is gold, or its clips are gone.")
-    Example.objects.update_or_create(experiment=experiment, comparison=found, defaults=asdict(lesson))
+    Example.objects.update_or_create(experiment=experiment, comparison=found, defaults=asdict(example))
     cancel_comparisons(experiment, [comparison])
 
 

@@ -15,7 +15,7 @@ from django.db.models.lookups import LessThan
 from django.utils import timezone
 
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError, UnreadableClipsError
-from human_feedback_site.feedback.media import MAX_CLIP_BYTES, is_key_of
+from human_feedback_site.feedback.media.store import MAX_CLIP_BYTES, is_key_of
 from human_feedback_site.feedback.models import (
     Comparison,
     Episode,
@@ -23,9 +23,10 @@ from human_feedback_site.feedback.models import (
     SequenceCounter,
     TrainingPoint,
 )
+from human_feedback_site.feedback.models.querysets import comparisons_with_clips
 from human_feedback_site.feedback.services import prompts, settling
-from human_feedback_site.feedback.services.clip_store import note_clips, unreadable, with_clips
-from human_feedback_site.feedback.table_reader import is_same_number
+from human_feedback_site.feedback.services.clip_store import note_clips, unreadable
+from human_feedback_site.feedback.tables.reader import is_same_number
 
 _NO_CLIP = f"missing, empty or larger than {MAX_CLIP_BYTES // 2**20} MiB"
 _SIGN_OF_LIFE_EVERY = timedelta(seconds=30)
@@ -237,7 +238,9 @@ def set_overlap(experiment: Experiment, overlap: int, more: int = 1, share: floa
     want_labels(experiment, rows)
     enough = rows.filter(status=Comparison.Status.OPEN, n_labels__gte=F("wanted"))
     enough.update(status=Comparison.Status.ANSWERED)
-    lacking = with_clips(experiment).filter(status=Comparison.Status.ANSWERED, n_labels__lt=F("wanted"))
+    lacking = comparisons_with_clips(experiment).filter(
+        status=Comparison.Status.ANSWERED, n_labels__lt=F("wanted")
+    )
     lacking.update(status=Comparison.Status.OPEN)
     settling.settle(experiment.pk)
 

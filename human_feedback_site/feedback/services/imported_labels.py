@@ -15,10 +15,10 @@ from human_feedback_site.feedback.models import (
     Undo,
     verdict_of,
 )
+from human_feedback_site.feedback.models.querysets import live_leases, lock_comparisons, not_undone
 from human_feedback_site.feedback.services import parts
 from human_feedback_site.feedback.services.accounts import labeler_named, participation_of
-from human_feedback_site.feedback.services.leases import live, lock, standing
-from human_feedback_site.feedback.table_reader import ADVICE, Problems, Row
+from human_feedback_site.feedback.tables.reader import ADVICE, Problems, Row
 
 _AS_TOLD = ("choice", "swapped", "prompt_version", "response_ms", "shown_ms", "created_at")
 _JUDGED = {Comparison.Status.OPEN, Comparison.Status.ANSWERED}
@@ -52,7 +52,9 @@ class AddedLabels:
         """Append labels and withdrawals; labels of comparisons that the import ``made`` count as they did."""
         comparisons = {
             row.uuid: row
-            for row in lock(self._experiment.comparisons.filter(uuid__in={row["comparison"] for row in rows}))
+            for row in lock_comparisons(
+                self._experiment.comparisons.filter(uuid__in={row["comparison"] for row in rows})
+            )
         }
         known = {
             label.uuid: label
@@ -209,11 +211,13 @@ class _Room:
     def __init__(self, comparisons: Iterable[Comparison]) -> None:
         """``comparisons`` are locked."""
         self._comparisons = {comparison.pk: comparison for comparison in comparisons}
-        given = Label.objects.filter(standing(), comparison__in=self._comparisons)
+        given = Label.objects.filter(not_undone(), comparison__in=self._comparisons)
         counted = given.filter(status=Label.Status.COUNTED)
         judged = given.filter(status__in=(Label.Status.COUNTED, Label.Status.SURPLUS))
         self._judged = set(judged.values_list("comparison", "labeler"))
-        held = Lease.objects.filter(live(), comparison__in=self._comparisons, purpose=Lease.Purpose.JUDGE)
+        held = Lease.objects.filter(
+            live_leases(), comparison__in=self._comparisons, purpose=Lease.Purpose.JUDGE
+        )
         self._labelers: dict[int, set[int]] = defaultdict(set)
         for taken in (counted, held):
             for comparison, labeler in taken.values_list("comparison", "labeler"):

@@ -10,8 +10,9 @@ from uuid import UUID
 
 from django.db import transaction
 
-from human_feedback_site.feedback.media import is_key_of
+from human_feedback_site.feedback.media.store import is_key_of
 from human_feedback_site.feedback.models import Comparison, Decision, Experiment
+from human_feedback_site.feedback.models.querysets import lock_comparisons
 from human_feedback_site.feedback.services.clip_store import note_clips, unreadable
 from human_feedback_site.feedback.services.decisions import (
     COUNTED_FIELDS,
@@ -22,9 +23,8 @@ from human_feedback_site.feedback.services.decisions import (
     next_numbers,
 )
 from human_feedback_site.feedback.services.imported_labels import AddedLabels
-from human_feedback_site.feedback.services.leases import lock
-from human_feedback_site.feedback.table_reader import ADVICE, Problems, Row, is_same_number, read_table
-from human_feedback_site.feedback.tables import COMPARISONS, LABELS
+from human_feedback_site.feedback.tables.columns import COMPARISONS, LABELS
+from human_feedback_site.feedback.tables.reader import ADVICE, Problems, Row, is_same_number, read_table
 
 _AT_ONCE = 500
 # What has to be the same where a comparison is known already; the rest is how it went on.
@@ -191,13 +191,13 @@ def _note_clips(experiment: Experiment, known: Sequence[int]) -> None:
 def _decide_known(work: _Import) -> None:
     """Let the feed tell what the labels of known comparisons say now."""
     for batch in _batches(sorted(work.added.touched - set(work.made.values()))):
-        decide_anew(work.experiment, lock(Comparison.objects.filter(pk__in=batch)))
+        decide_anew(work.experiment, lock_comparisons(Comparison.objects.filter(pk__in=batch)))
 
 
 def _decide_made(work: _Import, rows: Sequence[Row]) -> None:
     """Count the labels of new comparisons, and let the feed tell what the file says of them."""
     by_id = {work.made.pop(row["comparison"]): row for row in rows if row["comparison"] in work.made}
-    made = lock(Comparison.objects.filter(pk__in=by_id))
+    made = lock_comparisons(Comparison.objects.filter(pk__in=by_id))
     labels, confusions = labels_of(made), confusions_in(work.experiment)
     for comparison in made:
         row, status = by_id[comparison.pk], comparison.status
@@ -218,5 +218,5 @@ def _decide_made(work: _Import, rows: Sequence[Row]) -> None:
             created_at=by_id[comparison.pk]["decided_at"],
             **{name: by_id[comparison.pk][name] for name in ("decision", "probability")},
         )
-        for seq, comparison in zip(next_numbers(work.experiment, len(decided)), decided, strict=True)
+        for seq, comparison in zip(next_numbers(work.experiment.pk, len(decided)), decided, strict=True)
     )

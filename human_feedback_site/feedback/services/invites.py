@@ -45,7 +45,7 @@ PROLIFIC_NAMES = ("PROLIFIC_PID", "STUDY_ID", "SESSION_ID")
 
 
 @dataclass(frozen=True)
-class Participant:
+class PlatformParticipant:
     """Whom a platform sends."""
 
     participant: str
@@ -53,12 +53,12 @@ class Participant:
     session: str
 
 
-def sent_by_prolific(parameters: Mapping[str, str]) -> Participant:
+def sent_by_prolific(parameters: Mapping[str, str]) -> PlatformParticipant:
     """Return whom Prolific says it sends; raises :class:`UnknownParticipantError`."""
     values = [parameters.get(name, "") for name in PROLIFIC_NAMES]
     if not all(re.fullmatch(PLATFORM_ID_PATTERN, value) for value in values):
         raise UnknownParticipantError("Prolific's numbers have 24 digits and letters from a to f each.")
-    return Participant(*values)
+    return PlatformParticipant(*values)
 
 
 @transaction.atomic
@@ -109,7 +109,7 @@ def open_invite(pk: int) -> Invite:
     return invite
 
 
-def known_labeler(invite: Invite, user: User | None, sent: Participant | None) -> Labeler | None:
+def known_labeler(invite: Invite, user: User | None, sent: PlatformParticipant | None) -> Labeler | None:
     """Return who opens the invitation, if it was here by any link before; raises :class:`WithdrawnError`."""
     if invite.kind == Invite.Kind.NAMED:
         return invite.labeler
@@ -119,7 +119,7 @@ def known_labeler(invite: Invite, user: User | None, sent: Participant | None) -
     return labeler
 
 
-def _who_was_sent(experiment: Experiment, sent: Participant) -> Labeler | None:
+def _who_was_sent(experiment: Experiment, sent: PlatformParticipant) -> Labeler | None:
     arrived = Arrival.objects.filter(experiment=experiment, participant=sent.participant)
     return Labeler.objects.select_related("user").filter(arrivals__in=arrived).first()
 
@@ -129,7 +129,9 @@ def _who_came(invite: Invite, user: User | None) -> Labeler | None:
     return Labeler.objects.select_related("user").filter(came, user=user).first()
 
 
-def let_in_before(invite: Invite, labeler: Labeler, user: User | None, sent: Participant | None) -> bool:
+def let_in_before(
+    invite: Invite, labeler: Labeler, user: User | None, sent: PlatformParticipant | None
+) -> bool:
     """Say whether this invitation let the labeler in before: it does so again, whatever became of it.
 
     By a link with a name, who is not signed in any more signs in once more.
@@ -139,7 +141,7 @@ def let_in_before(invite: Invite, labeler: Labeler, user: User | None, sent: Par
     return labeler.user == user and _who_came(invite, user) is not None
 
 
-def _has_arrived(invite: Invite, sent: Participant) -> bool:
+def _has_arrived(invite: Invite, sent: PlatformParticipant) -> bool:
     """Say whether a platform's participant came by this very link before."""
     return invite.arrivals.filter(participant=sent.participant).exists()
 
@@ -148,7 +150,7 @@ def _may_label(labeler: Labeler, experiment: Experiment) -> bool:
     return labeler.user.is_active and labeler.experiments.filter(pk=experiment.pk).exists()
 
 
-def refuse_if_closed(invite: Invite, sent: Participant | None = None) -> None:
+def refuse_if_closed(invite: Invite, sent: PlatformParticipant | None = None) -> None:
     """Raise what :func:`admit` would raise now, without using the invitation."""
     if sent is not None and invite.study and sent.study != invite.study:
         raise OtherStudyError("This link belongs to another study.")
@@ -169,7 +171,7 @@ def _reason(invite: Invite) -> Exception:
     return ExpiredError("This invitation has expired.")
 
 
-def admit(invite: Invite, sent: Participant | None = None) -> Labeler:
+def admit(invite: Invite, sent: PlatformParticipant | None = None) -> Labeler:
     """Use an invitation, and return whom it lets in.
 
     Raises :class:`ExpiredError`, :class:`UsedUpError`, :class:`ClosedError`, and :class:`OtherStudyError`.
@@ -179,7 +181,7 @@ def admit(invite: Invite, sent: Participant | None = None) -> Labeler:
         return _admit(invite, sent)
 
 
-def _admit(invite: Invite, sent: Participant | None) -> Labeler:
+def _admit(invite: Invite, sent: PlatformParticipant | None) -> Labeler:
     labeler = invite.labeler
     if sent is not None:
         # A participant may come with two browsers, or by two links, in the same moment.

@@ -11,6 +11,7 @@ import math
 import unicodedata
 from datetime import timedelta
 
+from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -18,7 +19,6 @@ from django.utils.crypto import salted_hmac
 
 from human_feedback_site.feedback.errors import TooManyAttemptsError
 from human_feedback_site.feedback.models import Attempts
-from human_feedback_site.feedback.services.sql import rows, seconds
 
 WINDOW = timedelta(minutes=10)
 MOST_OF_NAME = 5  # at one address
@@ -79,17 +79,14 @@ def _digest(*what: str) -> str:
     return salted_hmac("feedback.limits", "\n".join(what), algorithm="sha256").hexdigest()
 
 
-_COUNT = """
-    INSERT INTO feedback_attempts (digest, count, ends_at) VALUES (%s, 1, {after})
-    ON CONFLICT (digest) DO UPDATE SET
-        count = CASE WHEN feedback_attempts.ends_at > {now} THEN feedback_attempts.count + 1 ELSE 1 END,
-        ends_at = CASE WHEN feedback_attempts.ends_at > {now} THEN feedback_attempts.ends_at
-                       ELSE excluded.ends_at END
-    RETURNING count"""
-
-
 def _count(digest: str, most: int) -> None:
-    [[count]] = rows(_COUNT, [digest, seconds(WINDOW.total_seconds())])
+    with transaction.atomic():
+        now_ends = {"count": 0, "ends_at": Now() + WINDOW}
+        Attempts.objects.get_or_create(digest=digest, defaults=now_ends)
+        own = Attempts.objects.filter(digest=digest)
+        own.filter(ends_at__lte=Now()).update(**now_ends)
+        own.update(count=F("count") + 1)
+        count = own.values_list("count", flat=True).get()
     if count > most:
         raise TooManyAttemptsError(_wait(digest))
 

@@ -1,4 +1,4 @@
-"""What researchers ask of comparisons (labels again, or no more), and whom they do not believe.
+"""What researchers ask of comparisons (labels again, or no more), and which labelers they stop or block.
 
 Where a place becomes free, a label that waits for one takes it.
 """
@@ -12,9 +12,10 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from human_feedback_site.feedback.models import Comparison, Label, Lease, Participation, Undo
-from human_feedback_site.feedback.services import parts, quality
-from human_feedback_site.feedback.services.leases import live, lock, standing
-from human_feedback_site.feedback.services.settling import fill, settle_all
+from human_feedback_site.feedback.models.querysets import live_leases, lock_comparisons, not_undone
+from human_feedback_site.feedback.queue.leases import expire_leases
+from human_feedback_site.feedback.services import parts
+from human_feedback_site.feedback.services.settling import promote_waiting, settle_all
 
 _AT_ONCE = 200
 _Status = Comparison.Status
@@ -27,22 +28,24 @@ def request_label(chosen: QuerySet[Comparison]) -> int:
     Who judged it is not asked again. The label revises the decision like any later one.
     """
     rows = [
-        row for row in lock(chosen.filter(status__in=(_Status.OPEN, _Status.ANSWERED))) if not row.clips_gone
+        row
+        for row in lock_comparisons(chosen.filter(status__in=(_Status.OPEN, _Status.ANSWERED)))
+        if not row.clips_gone
     ]
     for row in rows:
         row.wanted = max(row.wanted, row.n_labels) + 1
         row.status = _Status.OPEN
     Comparison.objects.bulk_update(rows, ["wanted", "status"])
-    fill([row.pk for row in rows])
+    promote_waiting([row.pk for row in rows])
     return len(rows)
 
 
 @transaction.atomic
 def close(chosen: QuerySet[Comparison]) -> int:
     """Want no more labels of open comparisons; the labels that there are have to do. Returns how many."""
-    chosen_open = [row.pk for row in lock(chosen.filter(status=_Status.OPEN))]
-    Lease.objects.filter(live(), comparison__in=chosen_open).update(expires_at=Now())
-    fill(chosen_open)
+    chosen_open = [row.pk for row in lock_comparisons(chosen.filter(status=_Status.OPEN))]
+    Lease.objects.filter(live_leases(), comparison__in=chosen_open).update(expires_at=Now())
+    promote_waiting(chosen_open)
     rows = list(Comparison.objects.filter(pk__in=chosen_open))
     for row in rows:
         row.status = _Status.ANSWERED if row.n_labels else _Status.CANCELLED
@@ -54,20 +57,48 @@ def close(chosen: QuerySet[Comparison]) -> int:
 @transaction.atomic
 def reopen(chosen: QuerySet[Comparison]) -> int:
     """Let cancelled comparisons be judged after all, where their clips are still there; return how many."""
-    rows = [row for row in lock(chosen.filter(status=_Status.CANCELLED)) if not row.clips_gone]
+    rows = [row for row in lock_comparisons(chosen.filter(status=_Status.CANCELLED)) if not row.clips_gone]
     for row in rows:
         row.status = _Status.OPEN if row.gold is None else _Status.GOLD
     Comparison.objects.bulk_update(rows, ["status"])
-    fill([row.pk for row in rows])
+    promote_waiting([row.pk for row in rows])
     return len(rows)
 
 
 def end_claims(chosen: QuerySet[Lease]) -> int:
     """Give to others what these labelers hold; return how many claims ended."""
     found = dict(chosen.order_by().values_list("pk", "comparison__experiment"))
-    ended = Lease.objects.filter(live(), pk__in=list(found)).update(expires_at=Now())
+    ended = Lease.objects.filter(live_leases(), pk__in=list(found)).update(expires_at=Now())
     settle_all(found.values())
     return ended
+
+
+def stop(chosen: QuerySet[Participation]) -> int:
+    """Give these labelers nothing more; what they hold goes to others. Returns how many were stopped."""
+    experiments = _experiments_of(chosen)
+    stopped = _stop(chosen)
+    settle_all(experiments)
+    return stopped
+
+
+def _experiments_of(chosen: QuerySet[Participation]) -> list[int]:
+    return list(chosen.order_by().values_list("experiment", flat=True).distinct())
+
+
+@transaction.atomic
+def _stop(chosen: QuerySet[Participation]) -> int:
+    going_on = list(chosen.order_by("pk").filter(stopped_at=None))
+    for participation in going_on:
+        expire_leases(participation.labeler_id, participation.experiment_id)
+    return Participation.objects.filter(pk__in=[each.pk for each in going_on]).update(stopped_at=Now())
+
+
+def readmit(chosen: QuerySet[Participation]) -> int:
+    """Give stopped or warned labelers work again; their checks begin anew. Returns how many there are."""
+    experiments = _experiments_of(chosen)
+    readmitted = chosen.order_by().update(stopped_at=None, gold_checks="", watch_checks="")
+    settle_all(experiments)
+    return readmitted
 
 
 def block(chosen: QuerySet[Participation], researcher: User) -> int:
@@ -77,19 +108,19 @@ def block(chosen: QuerySet[Participation], researcher: User) -> int:
     pairs to other labelers. Giving them work again brings no label back.
     """
     participations = list(chosen.select_related("experiment").order_by("pk"))
-    quality.stop(chosen)
+    stop(chosen)
     return sum(_retract(each, researcher) for each in participations)
 
 
 def _retract(participation: Participation, researcher: User) -> int:
     labels = Label.objects.filter(
-        standing(), labeler=participation.labeler_id, comparison__experiment=participation.experiment_id
+        not_undone(), labeler=participation.labeler_id, comparison__experiment=participation.experiment_id
     )
     comparisons = sorted(set(labels.values_list("comparison", flat=True)))
     retracted = 0
     for start in range(0, len(comparisons), _AT_ONCE):
         with transaction.atomic():
-            rows = lock(Comparison.objects.filter(pk__in=comparisons[start : start + _AT_ONCE]))
+            rows = lock_comparisons(Comparison.objects.filter(pk__in=comparisons[start : start + _AT_ONCE]))
             found = list(labels.filter(comparison__in=rows).select_related("lease"))
             Undo.objects.bulk_create(
                 Undo(uuid=uuid4(), label=label, retracted_by=researcher) for label in found
@@ -98,6 +129,6 @@ def _retract(participation: Participation, researcher: User) -> int:
             for invite, undone in given.items():
                 parts.add(participation.pk, invite, undone=undone)
             counted = {label.comparison_id for label in found if label.status == Label.Status.COUNTED}
-            fill([row.pk for row in rows], changed=counted)
+            promote_waiting([row.pk for row in rows], changed=counted)
         retracted += len(found)
     return retracted

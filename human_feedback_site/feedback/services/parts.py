@@ -13,8 +13,8 @@ from django.db import transaction
 from django.db.models import Case, F, Q, Sum, When
 
 from human_feedback_site.feedback.models import Experiment, Invite, InvitePart, Labeler, Lease, Participation
+from human_feedback_site.feedback.queue.sql import wait_for_turn
 from human_feedback_site.feedback.services.accounts import participation_of
-from human_feedback_site.feedback.services.leases import wait_for_turn
 
 
 @transaction.atomic

@@ -8,8 +8,8 @@ from django.utils.translation import gettext as _
 
 from human_feedback_site.feedback.errors import NotFoundError
 from human_feedback_site.feedback.models import Label, Labeler, Lease
+from human_feedback_site.feedback.queue.answered_leases import answered_lease
 from human_feedback_site.feedback.services.answers import Answer, record_answer, record_undo
-from human_feedback_site.feedback.services.claims import claim_of
 
 _WITHDRAWAL = UUID("6f6a2c07-4c0f-4f0c-9b0a-0b1f6a8f1d3e")
 
@@ -41,5 +41,5 @@ def revise_answer(labeler: Labeler, revision: Revision) -> Label:
     Lease.objects.filter(pk=old.lease_id).update(prompt_version=old.comparison.experiment.prompt_version)
     # By the old lease, which fixes the sides and the place in the history; the new one ends with the answer.
     answer = Answer(revision.uuid, old.lease.uuid, revision.choice, response_ms=None)
-    record_answer(claim_of(labeler, old.lease.uuid), answer)
+    record_answer(answered_lease(labeler, old.lease.uuid), answer)
     return Label.objects.get(uuid=answer.uuid)

@@ -9,41 +9,55 @@ a chore look for such labels.
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Count, F, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 
-from human_feedback_site.feedback.models import Comparison, Experiment
-from human_feedback_site.feedback.services.claims import Participant
+from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease
+from human_feedback_site.feedback.models.querysets import (
+    live_leases,
+    lock_comparisons,
+    not_undone,
+    waiting_labels,
+)
+from human_feedback_site.feedback.queue.leases import LeaseGrant, LeaseRequest, lease_comparisons
+from human_feedback_site.feedback.queue.participants import Participant
 from human_feedback_site.feedback.services.decisions import decide_anew
-from human_feedback_site.feedback.services.leases import LeaseGrant, LeaseRequest, lease_comparisons, lock
-from human_feedback_site.feedback.services.sql import rows, uuid_of
 
 _AT_ONCE = 200
-_OPEN_WITH_WAITING = """
-    FROM feedback_label a JOIN feedback_comparison c ON c.id = a.comparison_id
-    WHERE c.status = 'open' AND {eligible}"""
-_HAS_FREE_PLACE = " AND c.n_labels + {places_taken} < c.wanted"
-_PROMOTE = """
-    UPDATE feedback_label SET status = 'counted'
-    WHERE id IN (
-        SELECT queued.id FROM (
-            SELECT a.id, ROW_NUMBER() OVER (PARTITION BY c.id ORDER BY a.id) AS place,
-                   c.wanted - {places_taken} - (
-                       SELECT COUNT(*) FROM feedback_label d LEFT JOIN feedback_undo t ON t.label_id = d.id
-                       WHERE d.comparison_id = c.id AND d.status = 'counted' AND t.id IS NULL) AS free
-            FROM feedback_label a JOIN feedback_comparison c ON c.id = a.comparison_id
-            WHERE c.id IN ({comparisons}) AND c.status IN ('open', 'answered') AND {eligible}) AS queued
-        WHERE queued.place <= queued.free)
-    RETURNING comparison_id, uuid"""
 
 
 def give_work(who: Participant, request: LeaseRequest) -> LeaseGrant:
     """Lease comparisons to a labeler; where there are none for it, look for labels that wait."""
     grant = lease_comparisons(who, request)
-    if grant.settle:
+    if grant.is_empty:
         settle(who.experiment)
     return grant
+
+
+def _on_open_comparisons() -> QuerySet[Label]:
+    """Return labels that wait for a place of a comparison that is asked."""
+    return waiting_labels().filter(comparison__status=Comparison.Status.OPEN)
+
+
+def _with_free_place() -> QuerySet[Label]:
+    """Return labels that wait though there is a free place."""
+    taken = _count(_leases_to_judge().filter(comparison=OuterRef("comparison")))
+    free = F("comparison__wanted") - F("comparison__n_labels") - taken
+    return _on_open_comparisons().annotate(free=free).filter(free__gt=0)
+
+
+def _leases_to_judge() -> QuerySet[Lease]:
+    return Lease.objects.filter(live_leases(), purpose=Lease.Purpose.JUDGE)
+
+
+def _count(rows: QuerySet[Any]) -> Coalesce:
+    """Count the rows of a subquery that belong to one comparison."""
+    counted = rows.order_by().values("comparison").annotate(count=Count("pk")).values("count")
+    return Coalesce(Subquery(counted), 0)
 
 
 def settle(experiment: int, until: float = float("inf")) -> int:
@@ -52,17 +66,14 @@ def settle(experiment: int, until: float = float("inf")) -> int:
     It takes one statement where there are none. No more batches are begun when :func:`time.monotonic` passes
     ``until``. It locks comparisons: no transaction calls it that holds a lock of what is locked after these.
     """
+    own = _with_free_place().filter(comparison__experiment=experiment).order_by("comparison")
+    comparisons = own.values_list("comparison", flat=True).distinct()
     promoted, last = 0, 0
     while time.monotonic() < until:
-        found = rows(
-            f"SELECT DISTINCT c.id {_OPEN_WITH_WAITING} {_HAS_FREE_PLACE}"
-            " AND c.experiment_id = %s AND c.id > %s ORDER BY c.id LIMIT {most}",
-            [experiment, last],
-            most=str(_AT_ONCE),
-        )
+        found = list(comparisons.filter(comparison__gt=last)[:_AT_ONCE])
         if found:
-            promoted += _settle([comparison for (comparison,) in found])
-            last = found[-1][0]
+            promoted += _settle(found)
+            last = found[-1]
         if len(found) < _AT_ONCE:
             break
     return promoted
@@ -70,8 +81,8 @@ def settle(experiment: int, until: float = float("inf")) -> int:
 
 @transaction.atomic
 def _settle(comparisons: Collection[int]) -> int:
-    lock(Comparison.objects.filter(pk__in=comparisons))
-    return len(fill(comparisons))
+    lock_comparisons(Comparison.objects.filter(pk__in=comparisons))
+    return len(promote_waiting(comparisons))
 
 
 def settle_all(experiments: Iterable[int]) -> None:
@@ -82,29 +93,37 @@ def settle_all(experiments: Iterable[int]) -> None:
 
 def experiments_to_settle() -> list[int]:
     """Return the experiments in which a label waits for a place that is free."""
-    found = rows(f"SELECT DISTINCT c.experiment_id {_OPEN_WITH_WAITING} {_HAS_FREE_PLACE}", [])
-    return sorted(experiment for (experiment,) in found)
+    found = _with_free_place().order_by("comparison__experiment")
+    return list(found.values_list("comparison__experiment", flat=True).distinct())
 
 
 def with_waiting(experiment: int) -> set[int]:
     """Return the open comparisons of an experiment that have a label which waits."""
-    found = rows(
-        f"SELECT DISTINCT c.id {_OPEN_WITH_WAITING} AND c.experiment_id = %s",
-        [experiment],
-    )
-    return {comparison for (comparison,) in found}
+    own = _on_open_comparisons().filter(comparison__experiment=experiment)
+    return set(own.values_list("comparison", flat=True))
 
 
-def fill(comparisons: Collection[int], changed: Collection[int] = ()) -> set[UUID]:
+def promote_waiting(comparisons: Collection[int], changed: Collection[int] = ()) -> set[UUID]:
     """Let labels that wait take the free places of these locked comparisons, the oldest first.
 
     What that changes, and what is ``changed`` already, is decided anew. Returns the labels that count now.
     """
     if not comparisons:
         return set()
-    promoted = rows(_PROMOTE, list(comparisons), comparisons=", ".join(["%s"] * len(comparisons)))
-    _decide({comparison for comparison, _ in promoted} | set(changed))
-    return {uuid_of(uuid) for _, uuid in promoted}
+    asked = (Comparison.Status.OPEN, Comparison.Status.ANSWERED)
+    own = {"comparison": OuterRef("pk")}
+    counted = Label.objects.filter(not_undone(), status=Label.Status.COUNTED, **own)
+    places = F("wanted") - _count(_leases_to_judge().filter(**own)) - _count(counted)
+    rows = Comparison.objects.filter(pk__in=comparisons, status__in=asked).annotate(free=places)
+    free = dict(rows.filter(free__gt=0).values_list("pk", "free"))
+    promoted = []
+    for label in waiting_labels().filter(comparison__in=free).order_by("pk") if free else ():
+        if free[label.comparison_id] > 0:
+            free[label.comparison_id] -= 1
+            promoted.append(label)
+    Label.objects.filter(pk__in=[label.pk for label in promoted]).update(status=Label.Status.COUNTED)
+    _decide({label.comparison_id for label in promoted} | set(changed))
+    return {label.uuid for label in promoted}
 
 
 def _decide(comparisons: Collection[int]) -> None:

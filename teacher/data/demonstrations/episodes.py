@@ -1,4 +1,4 @@
-"""Demonstrations in memory: whole episodes, and their division for behaviour cloning."""
+"""Demonstrations in memory: whole episodes, and their division for behavior cloning."""
 
 import itertools
 from collections.abc import Iterator, Sequence

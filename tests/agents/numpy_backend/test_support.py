@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from agents.numpy_backend import supports
 from agents.pixels import ImageActorCritic
-from agents.policy import TanhActorCritic
+from agents.policy import MLPActorCritic
 
 ROOT = Path(__file__).parents[3]
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
     [(Box(-1, 1, (2,), np.float32), True), (Discrete(3), True), (MultiDiscrete([2, 3]), False)],
 )
 def test_vectors_with_one_action_distribution_are_supported(space: Any, supported: bool) -> None:
-    assert supports(TanhActorCritic(4, space, torch.Generator())) is supported
+    assert supports(MLPActorCritic(4, space, torch.Generator())) is supported
 
 
 def test_images_are_not_supported() -> None:

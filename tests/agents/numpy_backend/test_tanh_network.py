@@ -8,12 +8,12 @@ from gymnasium.spaces import Discrete
 
 from agents.numpy_backend.parameters import ParameterVector
 from agents.numpy_backend.tanh_network import TanhNetwork
-from agents.policy import TanhActorCritic
+from agents.policy import MLPActorCritic
 
 
 def test_batches_of_many_sizes_share_their_memory() -> None:
     """As many as there are, because each rollout has some other number of dummy transitions."""
-    policy = TanhActorCritic(5, Discrete(2), torch.Generator().manual_seed(0))
+    policy = MLPActorCritic(5, Discrete(2), torch.Generator().manual_seed(0))
     parameters = ParameterVector(dict(policy.named_parameters()))
     network, of_one_size = (TanhNetwork(parameters, "actor") for _ in range(2))
     inputs = np.random.default_rng(0).normal(size=(300, 5)).astype(np.float32)

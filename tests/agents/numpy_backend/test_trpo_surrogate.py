@@ -9,7 +9,7 @@ from gymnasium.spaces import Box, Discrete
 
 from agents.distributed import ALONE
 from agents.numpy_backend import NumpySurrogate
-from agents.policy import TanhActorCritic
+from agents.policy import MLPActorCritic
 from agents.rollout import Batch
 from agents.trpo import TorchSurrogate
 
@@ -18,7 +18,7 @@ from agents.trpo import TorchSurrogate
 def test_the_surrogate_by_hand_is_that_of_torch(space: Any) -> None:
     """Objective, gradient and a Fisher product at some parameters; objective and divergence at others."""
     rng, size = np.random.default_rng(0), 50
-    policy = TanhActorCritic(5, space, torch.Generator().manual_seed(0)).double()
+    policy = MLPActorCritic(5, space, torch.Generator().manual_seed(0)).double()
     for parameter in policy.parameters():
         parameter.data += torch.from_numpy(0.2 * rng.normal(size=parameter.shape))
     actions = rng.integers(4, size=size) if isinstance(space, Discrete) else rng.normal(size=(size, 3))

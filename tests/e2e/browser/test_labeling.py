@@ -321,6 +321,7 @@ def test_an_expired_session_leads_to_sign_in_and_the_answer_is_sent(
     labeling.open(site.invite())
     name = site.give_password("mia")
     labeling.open(site.invite())
+    labeling.page.wait_for_load_state("networkidle")  # else it is fetching a pair that finds the session gone
     Session.objects.all().delete()
     labeling.press("ArrowLeft")
     dialog = labeling.page.locator("#signed-out")
@@ -337,6 +338,7 @@ def test_an_expired_session_leads_to_sign_in_and_the_answer_is_sent(
 def test_the_invitation_signs_in_again_in_another_tab(site: Site, labeling: LabelingPage) -> None:
     site.add(2)
     labeling.open(site.invite())
+    labeling.page.wait_for_load_state("networkidle")
     Session.objects.all().delete()
     labeling.press("ArrowLeft")
     expect(labeling.page.locator("#signed-out")).to_be_visible()

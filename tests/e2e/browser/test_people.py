@@ -83,7 +83,7 @@ def test_another_text_is_agreed_to_before_the_next_pair(site: Site, labeling: La
 def busy(site: Site, make: Make) -> str:
     """A site whose pages are full: links in each state, somebody from a platform, pairs in each state."""
     consent.set_text(site.experiment, "We keep your answers.\n\nAnd nothing else.")
-    sent = invites.Participant("5" * 24, "6" * 24, "7" * 24)
+    sent = invites.PlatformParticipant("5" * 24, "6" * 24, "7" * 24)
     platform = make(platform="prolific", limit=3, note="The first of two studies")
     arrived = invites.admit(platform, sent)
     make(note="Used up", limit=1, uses=1)

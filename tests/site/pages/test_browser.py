@@ -14,9 +14,9 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from human_feedback_site.feedback import browse
 from human_feedback_site.feedback.models import Comparison, Decision, Experiment, Label, Labeler
 from human_feedback_site.feedback.pages import browser as pages
+from human_feedback_site.feedback.selectors import browse
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer

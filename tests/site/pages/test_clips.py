@@ -34,7 +34,7 @@ def shown_at(client: Client, address: str) -> bytes:
 
 def distinguish(trainer: Trainer, uuid: str) -> None:
     """Let the two clips of a comparison be different files."""
-    from human_feedback_site.feedback.media import FolderMedia, media_store
+    from human_feedback_site.feedback.media.store import FolderMedia, media_store
 
     store = media_store()
     assert isinstance(store, FolderMedia)

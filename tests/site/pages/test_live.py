@@ -16,9 +16,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils.translation import override
 
-from human_feedback_site.feedback import monitoring
 from human_feedback_site.feedback.models import Comparison, Experiment, Label
 from human_feedback_site.feedback.pages import live
+from human_feedback_site.feedback.selectors import monitoring
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -29,12 +29,12 @@ PATH = "/experiments/hopper/live"
 
 
 @pytest.fixture
-def look(trainer: Trainer) -> Callable[[], monitoring.Moment]:
+def look(trainer: Trainer) -> Callable[[], monitoring.ExperimentStatus]:
     """How the experiment goes, read anew."""
 
-    def look() -> monitoring.Moment:
+    def look() -> monitoring.ExperimentStatus:
         cache.clear()
-        return monitoring.look_at(trainer.experiment)
+        return monitoring.status_now(trainer.experiment)
 
     return look
 
@@ -111,7 +111,7 @@ def test_how_labelers_do_is_not_read_each_time(
 
 
 def test_the_pace_is_that_of_the_last_ten_minutes(
-    trainer: Trainer, browser: Browser, look: Callable[[], monitoring.Moment]
+    trainer: Trainer, browser: Browser, look: Callable[[], monitoring.ExperimentStatus]
 ) -> None:
     trainer.register(4)
     for lease in browser.lease(4):
@@ -128,7 +128,7 @@ def test_the_pace_is_that_of_the_last_ten_minutes(
 
 
 def test_where_the_time_left_cannot_be_told_it_is_not(
-    trainer: Trainer, browser: Browser, look: Callable[[], monitoring.Moment]
+    trainer: Trainer, browser: Browser, look: Callable[[], monitoring.ExperimentStatus]
 ) -> None:
     assert look().minutes_left is None
     trainer.register()
@@ -138,7 +138,7 @@ def test_where_the_time_left_cannot_be_told_it_is_not(
 
 
 def test_the_queue_is_as_old_as_its_oldest_open_pair(
-    trainer: Trainer, browser: Browser, look: Callable[[], monitoring.Moment]
+    trainer: Trainer, browser: Browser, look: Callable[[], monitoring.ExperimentStatus]
 ) -> None:
     assert look().queue_minutes is None
     trainer.register(2)

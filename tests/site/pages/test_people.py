@@ -134,7 +134,7 @@ def arrivals(trainer: Trainer) -> list[Arrival]:
         limit=9,
         expires_at=timezone.now() + timedelta(days=1),
     )
-    sent = [invites.Participant(f"{number:024x}", "a" * 24, "b" * 24) for number in range(3)]
+    sent = [invites.PlatformParticipant(f"{number:024x}", "a" * 24, "b" * 24) for number in range(3)]
     for each in sent:
         invites.admit(invite, each)
     return list(Arrival.objects.order_by("pk"))

@@ -13,10 +13,10 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from teacher.clips.render import ClipSpec
+from teacher.clips.render import ClipSpec, frames_of
 from teacher.errors import ConfigError
 from teacher.teach import main
-from teacher.training.play import cut, frames_of, play_episodes
+from teacher.training.play import cut, play_episodes
 from teacher.training.reward_plots import RewardTrace, draw_rewards, film_rewards
 from teacher.training.saved_run import SavedRun
 
@@ -82,9 +82,9 @@ def test_a_picture_has_the_frames_over_the_curve(
     assert np.corrcoef(trace.true_to_scale, clip.true_rewards)[0, 1] == pytest.approx(1)
     with Image.open(path) as picture:
         assert picture.size[0] == 1000
-        colours = picture.convert("RGB").getcolors(10**6)
-    assert colours is not None
-    assert {(31, 111, 180), (217, 115, 26)} <= {colour for _, colour in colours}  # both curves
+        colors = picture.convert("RGB").getcolors(10**6)
+    assert colors is not None
+    assert {(31, 111, 180), (217, 115, 26)} <= {color for _, color in colors}  # both curves
 
 
 def test_a_reward_that_is_not_known_is_not_drawn(tmp_path: Path) -> None:
@@ -93,9 +93,9 @@ def test_a_reward_that_is_not_known_is_not_drawn(tmp_path: Path) -> None:
     frames = [np.full((40, 30, 3), number, np.uint8) for number in range(30)]
     draw_rewards(tmp_path / "a.png", trace, frames, "a title")
     with Image.open(tmp_path / "a.png") as picture:
-        colours = picture.convert("RGB").getcolors(10**6)
-    assert colours is not None
-    assert (217, 115, 26) not in {colour for _, colour in colours}
+        colors = picture.convert("RGB").getcolors(10**6)
+    assert colors is not None
+    assert (217, 115, 26) not in {color for _, color in colors}
     assert trace.summary() == f"predicted sum {trace.predicted.sum():.2f}"
     film_rewards(tmp_path / "a.mp4", trace, frames)
     assert film(tmp_path / "a.mp4")[0].shape[1] >= 320

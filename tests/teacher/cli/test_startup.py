@@ -13,7 +13,6 @@ from teacher.teach import COMMANDS
 SLOW = ("torch", "mujoco", "matplotlib", "tensorboard", "boto3", "redis", "celery", "requests", "django")
 LINES = {
     "--help": 0,
-    "--help-all": 0,
     "-p rl -e ShortHopper-v1 -n x --sed 3": 2,
     "-p rl -e ShortHopper-v1 -n x -s many": 2,
     "-p rl -e teacher/ShortHoper-v1 -n x": 2,

@@ -87,7 +87,7 @@ def test_a_negative_number_may_be_written_in_any_way(
         "-p rl -e ShortHopper-v1 -n x --device mps",
         "-p rl -e no_such_module:Env-v0 -n x",
         "-p synth -e ShortHopper-v1 -n x -l 40 --teacher no_such_module:flip",
-        "-p synth -e ShortHopper-v1 -n x -l 40 --teacher teacher.behaviours:sideflip",
+        "-p synth -e ShortHopper-v1 -n x -l 40 --teacher teacher.behaviors:sideflip",
         "-p human -e ShortHopper-v1 -n x --site_url http://127.0.0.1:9 --storage s3://clips",
         "-p human -e ShortHopper-v1 -n x --site_url http://127.0.0.1:9",
         "--resume no/such/run",

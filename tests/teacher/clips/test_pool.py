@@ -40,8 +40,8 @@ def job(segment: Segment, path: Path) -> ClipJob:
 
 def test_many_clips_come_out(renderer: ClipRenderer, record: Record, troubled: str, tmp_path: Path) -> None:
     segments = [record(troubled), record("CartPole-v1", start=0, length=5), record(troubled, seed=6)]
-    shots = [*map(ClipSpec.of, segments), ClipSpec(segments[0].recipe)]
-    futures = [renderer.submit(ClipJob(shot, tmp_path / f"{i}.mp4", 10)) for i, shot in enumerate(shots)]
+    specs = [*map(ClipSpec.of, segments), ClipSpec(segments[0].recipe)]
+    futures = [renderer.submit(ClipJob(spec, tmp_path / f"{i}.mp4", 10)) for i, spec in enumerate(specs)]
     for index, future in enumerate(futures):
         assert future.result(240) == tmp_path / f"{index}.mp4"
         assert future.result().stat().st_size > 500

@@ -61,7 +61,7 @@ def test_the_hold_lasts_a_fifth_of_a_second(
 def test_the_frames_are_those_after_each_step(
     troubled: str, record: Record, clip: Path, inspect_mp4: Inspect
 ) -> None:
-    # This environment draws ten times the number of its steps as a shade of grey.
+    # This environment draws ten times the number of its steps as a shade of gray.
     render(ClipJob(ClipSpec.of(record(troubled, start=4, length=5)), clip, 10))
     shades = inspect_mp4(clip).pictures.mean((1, 2, 3))
     assert shades == pytest.approx([50, 60, 70, 80, 90, 90, 90], abs=3)

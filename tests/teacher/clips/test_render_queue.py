@@ -23,7 +23,7 @@ import redis
 from teacher.clips import ClipJob, ClipRenderer, ClipSpec, backoff
 from teacher.clips import queue as render_queue
 from teacher.clips.backoff import Backoff
-from teacher.clips.queue import RenderQueue, WorkersStore
+from teacher.clips.queue import RenderQueue
 from teacher.data.segments import Segment
 from teacher.errors import RenderError, ReplayMismatchError
 from teacher.storage import Storage, open_storage
@@ -187,12 +187,12 @@ def worker(
 
 
 @pytest.fixture(scope="module")
-def store(s3_server: Any) -> Iterator[WorkersStore]:
+def store(s3_server: Any) -> Iterator[tuple[Storage, str]]:
     url = f"s3://{s3_server.bucket}/queue"
     with pytest.MonkeyPatch.context() as patch:
         for name, value in s3_server.environment().items():
             patch.setenv(name, value)
-        yield WorkersStore(open_storage(url), url)
+        yield open_storage(url), url
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def scene(
     redis_server: Redis,
     worker: Worker,
     renderer: ClipRenderer,
-    store: WorkersStore,
+    store: tuple[Storage, str],
     *,
     tmp_path: Path,
     record: Callable[..., Segment],
@@ -210,8 +210,8 @@ def scene(
     monkeypatch.setattr(backoff, "FIRST_SECONDS", 0.1)
     redis_server.start()
     redis_server.forget_everything()
-    with contextlib.closing(RenderQueue(redis_server.url, store, renderer)) as queue:
-        yield Scene(redis_server, worker, queue, store.storage, record, tmp_path)
+    with contextlib.closing(RenderQueue(redis_server.url, *store, renderer)) as queue:
+        yield Scene(redis_server, worker, queue, store[0], record, tmp_path)
 
 
 @pytest.fixture
@@ -361,9 +361,9 @@ def test_what_neither_a_worker_nor_the_trainer_can_make_is_given_up(scene: Scene
     with pytest.raises(RenderError, match="the robot fell apart"):
         scene.makes(scene.job(trouble="fail", at=9))
     job = scene.job()
-    different = replace(job.shot, digests=("0" * 16,) * len(job.shot.digests or ()))
+    different = replace(job.spec, digests=("0" * 16,) * len(job.spec.digests or ()))
     with pytest.raises(ReplayMismatchError, match="differs from the recorded"):
-        scene.makes(replace(job, shot=different))
+        scene.makes(replace(job, spec=different))
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 240.0, pause: float = 0.05) -> None:

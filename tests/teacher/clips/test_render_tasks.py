@@ -44,8 +44,8 @@ def request_of(
         monkeypatch.setenv(name, value)
 
     def request(env_id: str) -> Request:
-        shot = ClipSpec.of(record(env_id, start=0, length=5))
-        return clip_request(ClipJob(shot, tmp_path / "unused", 10, key), f"{store}/lab")
+        spec = ClipSpec.of(record(env_id, start=0, length=5))
+        return clip_request(ClipJob(spec, tmp_path / "unused", 10, key), f"{store}/lab")
 
     return request
 
@@ -118,11 +118,11 @@ def test_too_long_a_clip_is_refused(
 
 
 def test_a_shot_survives_the_journey(record: Callable[..., Segment]) -> None:
-    shot = ClipSpec.of(record("CartPole-v1", start=2, length=5))
-    again = ClipSpec.from_dict(shot.to_dict())
-    assert (again.start, again.digests) == (2, shot.digests)
-    assert again.recipe.to_json() == shot.recipe.to_json()
-    assert ClipSpec.from_dict(replace(shot, digests=None).to_dict()).digests is None
+    spec = ClipSpec.of(record("CartPole-v1", start=2, length=5))
+    again = ClipSpec.from_dict(spec.to_dict())
+    assert (again.start, again.digests) == (2, spec.digests)
+    assert again.recipe.to_json() == spec.recipe.to_json()
+    assert ClipSpec.from_dict(replace(spec, digests=None).to_dict()).digests is None
 
 
 NO_STORE = "render worker: expected TEACHER_STORAGE, such as s3://clips: the store that clips go to\n"

@@ -90,13 +90,13 @@ def test_files_of_stable_baselines_2_are_read(saved: Path) -> None:
     """It names them relative to its own file, says no shape, and writes JPEG where asked to."""
     folder = saved.parent / "recorded_images"
     folder.mkdir()
-    grey = np.arange(48, dtype=np.uint8).reshape(8, 6)
+    gray = np.arange(48, dtype=np.uint8).reshape(8, 6)
     for number in range(5):
-        Image.fromarray(grey).save(folder / f"{number}.png")
-    Image.fromarray(np.full_like(grey, 200)).save(folder / "5.jpg")
+        Image.fromarray(gray).save(folder / f"{number}.png")
+    Image.fromarray(np.full_like(gray, 200)).save(folder / "5.jpg")
     rewritten(saved, [f"recorded_images/{n}.png" for n in range(5)] + ["recorded_images/5.jpg"])
     loaded = load_demonstrations(saved)
-    np.testing.assert_array_equal(loaded.obs[:5], np.stack([grey[..., None]] * 5))
+    np.testing.assert_array_equal(loaded.obs[:5], np.stack([gray[..., None]] * 5))
     assert (loaded.obs[5] == 200).all()
 
 

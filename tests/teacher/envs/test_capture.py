@@ -91,13 +91,13 @@ def test_a_segment_keeps_its_pictures_in_its_archive(segment: Segment) -> None:
 def test_a_clip_shows_the_pictures_and_plays_nothing(segment: Segment, tmp_path: Path) -> None:
     """Of an environment that does not exist."""
     recipe = dataclasses.replace(segment.recipe, env_id="Nowhere-v0")
-    shot = ClipSpec.of(dataclasses.replace(segment, recipe=recipe))
-    assert ClipSpec.from_dict(shot.to_dict()).frames == segment.frames
+    spec = ClipSpec.of(dataclasses.replace(segment, recipe=recipe))
+    assert ClipSpec.from_dict(spec.to_dict()).frames == segment.frames
     with ClipRenderer(workers=1) as renderer:
-        path = renderer.submit(ClipJob(shot, tmp_path / "clip.mp4", 10)).result()
+        path = renderer.submit(ClipJob(spec, tmp_path / "clip.mp4", 10)).result()
     assert path.stat().st_size > 500
     with pytest.raises(DataError, match="expected a picture of each of 6 steps, got 5"):
-        dataclasses.replace(shot, frames=(segment.frames or ())[1:])
+        dataclasses.replace(spec, frames=(segment.frames or ())[1:])
 
 
 def test_a_picture_of_another_shape_is_refused(segment: Segment) -> None:

@@ -68,7 +68,7 @@ def test_bots_wait_for_the_experiment_and_end_with_it(
     [
         ("mistake:2", "expected mistake:NUMBER"),
         ("myopic:0.9", "a bot sees returns only"),
-        ("teacher.behaviours:backflip", "a bot sees returns only"),
+        ("teacher.behaviors:backflip", "a bot sees returns only"),
         ("soft:1", "no click can say"),
     ],
 )

@@ -19,7 +19,7 @@ import requests
 
 from teacher.errors import ConfigError, SiteUnreachableError
 from teacher.labeling.client import ExperimentSettings, FeedbackClient
-from teacher.labeling.embedded_site import SiteHandle, ensure_site
+from teacher.labeling.embedded_site import PACKAGES, SiteHandle, ensure_site
 from tests.reverse_proxy import reverse_proxy
 from tests.teacher.labeling.conftest import MakeState
 from tests.teacher.labeling.sites import announced, is_held, kill_site
@@ -37,6 +37,11 @@ site = embedded.ensure_site(pathlib.Path(sys.argv[1]))
 print(site.instance_id, site.url, flush=True)
 sys.stdin.read()
 """
+
+
+def test_the_site_starts_where_its_package_is() -> None:
+    """Also in a checkout that is not installed."""
+    assert (PACKAGES / "human_feedback_site" / "embedded.py").is_file()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from teacher.behaviours import counter_clockwise
+from teacher.behaviors import counter_clockwise
 from teacher.clips import ClipJob, ClipRenderer, ClipSpec, render
 from teacher.data.ledger import Comparison, Ledger
 from teacher.data.segments import Segment

@@ -10,9 +10,9 @@ import pytest
 
 from teacher.data.segments import Segment, slice_of
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import BehaviourError, ConfigError
+from teacher.errors import BehaviorError, ConfigError
 from teacher.queries.judges import (
-    Behaviour,
+    Behavior,
     Judge,
     ScriptedTeacher,
     answer_of,
@@ -141,7 +141,7 @@ def test_a_function_says_what_is_wanted(make_segment: MakeSegment, wishes: str) 
 )
 def test_a_function_that_is_not_there_is_refused(wishes: str, name: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        Behaviour(name.format(wishes=wishes))
+        Behavior(name.format(wishes=wishes))
     assert "this" not in sys.modules
 
 
@@ -149,7 +149,7 @@ def test_a_module_that_ends_the_program_is_refused(tmp_path: Path, monkeypatch: 
     (tmp_path / "leaving_for_tests.py").write_text("import sys\nsys.exit()\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=r"cannot import leaving_for_tests:low: SystemExit$"):
-        Behaviour("leaving_for_tests:low")
+        Behavior("leaving_for_tests:low")
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_a_module_that_ends_the_program_is_refused(tmp_path: Path, monkeypatch: 
 def test_a_function_that_gives_no_number_is_an_error_of_one_line(
     make_segment: MakeSegment, wishes: str, function: str, says: str
 ) -> None:
-    with pytest.raises(BehaviourError, match=rf"^(?!--).*{says}.*; mend it$"):
-        Behaviour(f"{wishes}:{function}")(make_segment(1))
+    with pytest.raises(BehaviorError, match=rf"^(?!--).*{says}.*; mend it$"):
+        Behavior(f"{wishes}:{function}")(make_segment(1))
 
 
 def raises(first: Segment, second: Segment) -> float:
@@ -202,7 +202,7 @@ class SaysText:
     ],
 )
 def test_a_judge_that_gives_no_answer_is_named(make_segment: MakeSegment, judge: Judge, says: str) -> None:
-    with pytest.raises(BehaviourError, match=says):
+    with pytest.raises(BehaviorError, match=says):
         answer_of(judge, make_segment(1), make_segment(2))
 
 

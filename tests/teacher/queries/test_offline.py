@@ -20,7 +20,7 @@ from teacher.data.steps import readable_steps
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import BehaviourError, ConfigError, DataError
+from teacher.errors import BehaviorError, ConfigError, DataError
 from teacher.queries.judges import Judge, oracle
 from teacher.queries.offline import OfflineConfig, ask, learn_reward
 from teacher.reward.predictor import RewardPredictor
@@ -143,8 +143,8 @@ def test_other_pairs_are_asked_where_the_judge_cannot_tell(fumbling: list[Trajec
     ("judge", "episodes", "error", "says"),
     [
         (lambda *_: "cant_tell", 10, DataError, "expected 20 answers, got 0 to 1,000 questions"),
-        (lambda *_: "left", 10, BehaviourError, "expected first, second, equal, cant_tell or a probability"),
-        (lambda *_: 2.0, 10, BehaviourError, r"a probability from .*:<lambda>, got 2\.0; mend it"),
+        (lambda *_: "left", 10, BehaviorError, "expected first, second, equal, cant_tell or a probability"),
+        (lambda *_: 2.0, 10, BehaviorError, r"a probability from .*:<lambda>, got 2\.0; mend it"),
         (oracle, 0, DataError, "expected 2 or more segments of 15 steps, got 0"),
     ],
 )
@@ -242,7 +242,7 @@ def test_a_reward_that_was_not_learned_is_not_given_out(pendulum: TaskInfo) -> N
 def test_a_judge_that_answers_strangely_is_told_so(fumbling: list[Trajectory], answer: Any) -> None:
     pool = SegmentPool(STEPS, seed=1)
     pool.extend(fumbling)
-    with pytest.raises(BehaviourError, match="expected first, second, equal, cant_tell or a probability"):
+    with pytest.raises(BehaviorError, match="expected first, second, equal, cant_tell or a probability"):
         ask(pool, lambda first, second: answer, 4)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from teacher.data.ledger import Comparison, Ledger
 from teacher.data.segments import Segment
-from teacher.errors import BehaviourError
+from teacher.errors import BehaviorError
 from teacher.queries.judges import Judge, ScriptedTeacher
 from teacher.queries.synthetic import SyntheticTeacher
 from teacher.settings.teachers import ErrorModel
@@ -100,7 +100,7 @@ def test_answers_before_a_judge_fails_are_kept(ledger: Ledger, make_segment: Mak
     answers = iter(["first", "cant_tell"])
     judge: Judge = lambda *_: next(answers)  # type: ignore[assignment]  # noqa: E731
     teacher = SyntheticTeacher(ledger, seed=1, judge=judge)
-    with pytest.raises(BehaviourError, match="failed: StopIteration"):
+    with pytest.raises(BehaviorError, match="failed: StopIteration"):
         teacher.submit([(make_segment(seed), make_segment(seed + 1)) for seed in range(4)], "training", 0)
     assert [answer.value for answer in teacher.receive()] == [1.0, None]
     assert (ledger.cursor, ledger.open(), ledger.usable()) == (2, 2, 1)

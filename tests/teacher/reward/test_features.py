@@ -137,8 +137,8 @@ def test_a_rollout_is_relabelled_as_its_episodes_are(mode: AutoresetMode) -> Non
     assert any(rollout.ended[-1].any() for rollout in rollouts)
     assert {episode.terminated for episode in episodes if episode.finished} == {True, False}
     for index in range(3):
-        relabelled = [
+        relabeled = [
             predicted_rewards(predictor, rollout)[rollout.valid[:, index], index] for rollout in rollouts
         ]
         expected = [predictor.step_rewards(episode) for episode in episodes if episode.env_index == index]
-        np.testing.assert_allclose(np.concatenate(relabelled), np.concatenate(expected), rtol=1e-5)
+        np.testing.assert_allclose(np.concatenate(relabeled), np.concatenate(expected), rtol=1e-5)

@@ -178,15 +178,15 @@ def test_a_strength_that_adapts_grows_where_the_fit_goes_beyond_the_labels(
     network: RewardEnsemble, pairs: Pairs
 ) -> None:
     """Labels that mean nothing: training loss falls, held-out loss does not."""
-    config = dataclasses.replace(CONFIG, adapt=True, strength=1e-3, regularisation="l2", learning_rate=0.01)
+    config = dataclasses.replace(CONFIG, adapt=True, strength=1e-3, regularization="l2", learning_rate=0.01)
     fitter = Fitter(network, config, torch.Generator().manual_seed(2))
     for _ in range(100):
         fitter.epoch(pairs)
     saved = fitter.state_dict()
-    assert (saved["regulariser"]["strengths"] > 2e-3).all()
+    assert (saved["regularizer"]["strengths"] > 2e-3).all()
     restored = Fitter(network, config, torch.Generator())
     restored.load_state_dict(saved)
-    assert (restored.state_dict()["regulariser"]["strengths"] == saved["regulariser"]["strengths"]).all()
+    assert (restored.state_dict()["regularizer"]["strengths"] == saved["regularizer"]["strengths"]).all()
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_strength_that_adapts_grows_where_the_fit_goes_beyond_the_labels(
         {"stride": 3},
         {"label_smoothing": 0.05},
         {"dropout": 0.2},
-        {"regularisation": "l1"},
+        {"regularization": "l1"},
     ],
 )
 def test_every_way_of_fitting_lowers_the_loss(

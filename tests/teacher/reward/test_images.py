@@ -88,7 +88,7 @@ def test_an_atari_frame_stack_comes_down_to_784_numbers(make_ensemble: MakeEnsem
 
 
 def test_training_is_that_of_each_members_network(make_ensemble: MakeEnsemble) -> None:
-    """Logits, gradients and the statistics of batch normalisation, each from its own minibatch."""
+    """Logits, gradients and the statistics of batch normalization, each from its own minibatch."""
     ensemble = make_ensemble(image_dropout=0.0)
     members = [reference(ensemble, member).train() for member in range(MEMBERS)]
     inputs, weights = images(MEMBERS, 3, 2, 4), torch.tensor([1.0, 0.5, 0.25, 0.1])
@@ -332,7 +332,7 @@ def brightness_preferences(count: int) -> PreferenceDataset:
 
 
 def test_a_saved_predictor_of_images_goes_on_exactly(tmp_path: Path) -> None:
-    """With the statistics of batch normalisation, and what is dropped next."""
+    """With the statistics of batch normalization, and what is dropped next."""
     answers, config = brightness_preferences(6), RewardConfig(members=MEMBERS, batch_size=4, inputs="state")
     model, restored = (RewardPredictor(SMALL, spaces.Discrete(4), config, seed) for seed in (1, 2))
     model.fit(answers, max_epochs=2)

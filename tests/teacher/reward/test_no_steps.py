@@ -35,7 +35,7 @@ class NeedsRows(torch.nn.Module):
         (VECTORS, {}, None),
         (VECTORS, {"inputs": ALL, "shaping": 0.9}, None),
         (VECTORS, {"features": "even", "uncertainty_bonus": 1.0}, None),
-        (VECTORS, {"normalisation": "running"}, None),
+        (VECTORS, {"normalization": "running"}, None),
         ((Discrete(4), MultiDiscrete([2, 3])), {"inputs": ALL}, None),
         ((Box(-1, 1, ()), Box(-1, 1, (2, 2))), {"inputs": ALL}, None),
         ((IMAGES, Discrete(3)), {"inputs": "state,next_state"}, None),
@@ -67,7 +67,7 @@ def test_an_episode_without_a_step_has_none() -> None:
 
 
 def test_none_of_them_count_where_rewards_are_normalised_by_those_in_use() -> None:
-    model = RewardPredictor(*VECTORS, RewardConfig(normalisation="running"), seed=1)
+    model = RewardPredictor(*VECTORS, RewardConfig(normalization="running"), seed=1)
     states = np.random.default_rng(1).normal(size=(9, 3))
     some, none = (StepsBatch(rows, np.ones((len(rows), 2)), rows) for rows in (states, states[:0]))
     model.follow(none)

@@ -11,7 +11,7 @@ from teacher.reward.normalization import RewardNormalizer
 from teacher.settings.options import RewardConfig
 
 
-def normalisation(**settings: Any) -> RewardNormalizer:
+def normalization(**settings: Any) -> RewardNormalizer:
     return RewardNormalizer(RewardConfig(**{"reward_std": 0.5, **settings}), torch.device("cpu"))
 
 
@@ -28,7 +28,7 @@ def by_numpy(raw: Tensor, of: Tensor) -> Any:
 
 
 def test_by_preferences_members_are_normalised_averaged_and_scaled() -> None:
-    ours = normalisation()
+    ours = normalization()
     ours.fit(outputs(1))
     means = by_numpy(outputs(2), of=outputs(1)).mean(0)
     expected = means * 0.5 / by_numpy(outputs(1), of=outputs(1)).mean(0).std()
@@ -36,7 +36,7 @@ def test_by_preferences_members_are_normalised_averaged_and_scaled() -> None:
 
 
 def test_the_bonus_is_so_many_deviations_of_the_members() -> None:
-    plain, bonus = normalisation(), normalisation(uncertainty_bonus=2.0)
+    plain, bonus = normalization(), normalization(uncertainty_bonus=2.0)
     for ours in (plain, bonus):
         ours.fit(outputs(1))
     members = by_numpy(outputs(2), of=outputs(1))
@@ -48,7 +48,7 @@ def test_the_bonus_is_so_many_deviations_of_the_members() -> None:
 @pytest.mark.parametrize("bonus", [0.0, 1.0])
 def test_running_is_by_all_steps_that_rewards_were_used_for(bonus: float) -> None:
     ours, rollouts = (
-        normalisation(normalisation="running", uncertainty_bonus=bonus),
+        normalization(normalization="running", uncertainty_bonus=bonus),
         [outputs(2), outputs(3, 90)],
     )
     ours.fit(outputs(1))
@@ -60,7 +60,7 @@ def test_running_is_by_all_steps_that_rewards_were_used_for(bonus: float) -> Non
 
 
 def test_running_is_by_preferences_before_anything_else_and_is_not_forgotten_in_a_refit() -> None:
-    ours, by_preferences = normalisation(normalisation="running"), normalisation()
+    ours, by_preferences = normalization(normalization="running"), normalization()
     for each in (ours, by_preferences):
         each.fit(outputs(1))
     assert (ours(outputs(2)) == by_preferences(outputs(2))).all()
@@ -71,14 +71,14 @@ def test_running_is_by_preferences_before_anything_else_and_is_not_forgotten_in_
 
 
 def test_none_leaves_the_average_of_the_members() -> None:
-    ours = normalisation(normalisation="none")
+    ours = normalization(normalization="none")
     ours.fit(outputs(1))
     torch.testing.assert_close(ours(outputs(2)), outputs(2).mean(0))
 
 
 @pytest.mark.parametrize("by", ["preferences", "running"])
 def test_a_saved_one_goes_on_exactly(by: str) -> None:
-    ours, restored = normalisation(normalisation=by), normalisation(normalisation=by)
+    ours, restored = normalization(normalization=by), normalization(normalization=by)
     ours.fit(outputs(1))
     if by == "running":
         ours.follow(outputs(2))
@@ -90,7 +90,7 @@ def test_a_saved_one_goes_on_exactly(by: str) -> None:
 
 
 def test_what_was_saved_before_there_was_a_choice_is_read() -> None:
-    ours, restored = normalisation(), normalisation()
+    ours, restored = normalization(), normalization()
     ours.fit(outputs(1))
     state = ours.state_dict()
     restored.load_state_dict({name: state[name] for name in ("output_mean", "output_std", "scale")})

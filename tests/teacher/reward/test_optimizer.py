@@ -1,4 +1,4 @@
-"""Adam and regularisation on flat parameters, against torch's own optimizers."""
+"""Adam and regularization on flat parameters, against torch's own optimizers."""
 
 from typing import Any
 
@@ -30,14 +30,14 @@ def ours(steps: int, labels: int = 100, **settings: Any) -> Cubes:
     module = Cubes()
     parameters = FlatParameters(module)
     config = RewardConfig(**{"strength": 0.0, **settings})
-    optimizer, regulariser = (
+    optimizer, regularizer = (
         FlatOptimizer(parameters),
         Regularizer(config, config.strength or 0.0, parameters),
     )
     for _ in range(steps):
         parameters.gradient.zero_()
         module().backward()
-        regulariser.apply(LEARNING_RATE, labels)
+        regularizer.apply(LEARNING_RATE, labels)
         optimizer.step(LEARNING_RATE)
     return module
 
@@ -58,10 +58,10 @@ def torchs(steps: int, *, decay: float = 0.0, l1: float = 0.0, l2: float = 0.0) 
     [
         ({}, {}),
         ({"strength": 2.0}, {"decay": 2.0}),
-        ({"regularisation": "l1", "strength": 0.7}, {"l1": 0.7}),
-        ({"regularisation": "l2", "strength": 0.7}, {"l2": 0.7}),
+        ({"regularization": "l1", "strength": 0.7}, {"l1": 0.7}),
+        ({"regularization": "l2", "strength": 0.7}, {"l2": 0.7}),
         ({"strength": 2.0, "adapt": True}, {"decay": 2.0}),
-        ({"regularisation": "l2", "strength": 0.7, "adapt": True}, {"l2": 0.7}),
+        ({"regularization": "l2", "strength": 0.7, "adapt": True}, {"l2": 0.7}),
     ],
 )
 def test_parameters_go_where_torch_takes_them(settings: dict[str, Any], expected: dict[str, float]) -> None:
@@ -71,13 +71,13 @@ def test_parameters_go_where_torch_takes_them(settings: dict[str, Any], expected
         torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("regularisation", ["weight_decay", "l1", "l2"])
+@pytest.mark.parametrize("regularization", ["weight_decay", "l1", "l2"])
 def test_the_strength_is_that_of_100_labels_and_falls_as_the_root_of_their_number(
-    regularisation: str,
+    regularization: str,
 ) -> None:
     for labels, strength in ((400, 1.0), (100, 2.0), (25, 4.0)):
-        found = ours(5, labels, regularisation=regularisation, strength=2.0)
-        wanted = ours(5, regularisation=regularisation, strength=strength)
+        found = ours(5, labels, regularization=regularization, strength=2.0)
+        wanted = ours(5, regularization=regularization, strength=strength)
         for each, other in zip(found.parameters(), wanted.parameters(), strict=True):
             torch.testing.assert_close(each, other, rtol=1e-12, atol=0)
 
@@ -121,15 +121,15 @@ def test_what_torchs_optimizer_saved_is_read_also_where_it_skipped_the_last_para
 
 
 def test_the_strength_follows_each_members_ratio_of_losses_and_not_too_far() -> None:
-    regulariser = Regularizer(RewardConfig(adapt=True), 2.0, FlatParameters(Cubes()))
+    regularizer = Regularizer(RewardConfig(adapt=True), 2.0, FlatParameters(Cubes()))
     training = torch.tensor([1.0, 1.0, 1.0])
-    regulariser.adapt(training, torch.tensor([1.6, 1.3, 1.0]))
-    assert regulariser.strengths.tolist() == pytest.approx([2.2, 2.0, 2.0 / 1.1])
-    regulariser.adapt(training, torch.tensor([torch.nan, 1.3, 1.0]))
-    assert regulariser.strengths.tolist() == pytest.approx([2.2, 2.0, 2.0 / 1.21])
+    regularizer.adapt(training, torch.tensor([1.6, 1.3, 1.0]))
+    assert regularizer.strengths.tolist() == pytest.approx([2.2, 2.0, 2.0 / 1.1])
+    regularizer.adapt(training, torch.tensor([torch.nan, 1.3, 1.0]))
+    assert regularizer.strengths.tolist() == pytest.approx([2.2, 2.0, 2.0 / 1.21])
     for _ in range(200):
-        regulariser.adapt(training, torch.tensor([9.0, 9.0, 0.1]))
-    assert regulariser.strengths.tolist() == pytest.approx([200.0, 200.0, 0.02])
+        regularizer.adapt(training, torch.tensor([9.0, 9.0, 0.1]))
+    assert regularizer.strengths.tolist() == pytest.approx([200.0, 200.0, 0.02])
 
 
 def test_a_strength_of_a_member_is_that_of_all_its_parameters() -> None:

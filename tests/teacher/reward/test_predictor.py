@@ -109,11 +109,11 @@ def test_it_learns_the_order_of_returns_and_goes_on_learning(make_segment: MakeS
 
 
 @pytest.mark.parametrize("adapt", [False, True])
-@pytest.mark.parametrize("regularisation", ["weight_decay", "l1", "l2"])
+@pytest.mark.parametrize("regularization", ["weight_decay", "l1", "l2"])
 def test_every_regularisation_is_as_strong_as_learning_bears(
-    make_segment: MakeSegment, regularisation: str, adapt: bool
+    make_segment: MakeSegment, regularization: str, adapt: bool
 ) -> None:
-    model = predictor(regularisation=regularisation, adapt=adapt)
+    model = predictor(regularization=regularization, adapt=adapt)
     model.fit(dataset(truthful(make_segment, range(40))), max_updates=60)
     assert spearman(model, make_segment) > 0.9
 
@@ -156,7 +156,7 @@ def test_convergence_stops_at_the_limit_of_updates(make_segment: MakeSegment) ->
 
 
 def test_a_refit_starts_from_what_was_learned(make_segment: MakeSegment) -> None:
-    """New segments change the input statistics and the normalisation, not what the members say."""
+    """New segments change the input statistics and the normalization, not what the members say."""
     answers = dataset(truthful(make_segment, range(20)))
     model = predictor()
     model.fit(answers)
@@ -348,7 +348,7 @@ def test_a_fit_that_diverges_is_told_and_changes_nothing(
     make_segment: MakeSegment, limits: dict[str, Any]
 ) -> None:
     answers = dataset(truthful(make_segment, range(20)))
-    model = predictor(learning_rate=1e30, regularisation="l2", strength=0.0)
+    model = predictor(learning_rate=1e30, regularization="l2", strength=0.0)
     model.fit(answers, max_epochs=0)
     segments = [make_segment(seed) for seed in range(4)]
     before, state = model.segment_returns(segments), model.state_dict()
@@ -489,7 +489,7 @@ def test_the_loss_of_the_true_reward_is_that_of_its_returns(make_segment: MakeSe
 def test_following_a_rollout_changes_rewards_where_these_are_normalised_so(make_segment: MakeSegment) -> None:
     answers, rollout = dataset(truthful(make_segment, range(20))), make_segment(500, length=300)
     for by, follows in (("running", True), ("preferences", False)):
-        model = predictor(normalisation=by)
+        model = predictor(normalization=by)
         model.fit(answers)
         before = model.step_rewards(rollout)
         model.follow(rollout)

@@ -106,7 +106,7 @@ def test_a_bad_value_is_refused_with_its_field_and_the_expectation(
         ({"learning_rate": 0.0}, "more than 0"),
         ({"learning_rate": 1e39}, "1e30 or less"),
         ({"dropout": 1.0}, "less than 1"),
-        ({"regularisation": "l3"}, "weight_decay, l1 or l2"),
+        ({"regularization": "l3"}, "weight_decay, l1 or l2"),
         ({"strength": float("nan")}, "0 or more"),
         ({"strength": 0.0, "adapt": True}, r"more than 0 for --reward\.adapt"),
         ({"label_smoothing": 0.5}, "less than 0.5"),
@@ -116,7 +116,7 @@ def test_a_bad_value_is_refused_with_its_field_and_the_expectation(
         ({"epochs": 1e30}, "1e6 or less"),
         ({"initial_epochs": 0}, "1 or more"),
         ({"initial_epochs": 1e30}, "1e6 or less"),
-        ({"normalisation": "batch"}, "preferences, running or none"),
+        ({"normalization": "batch"}, "preferences, running or none"),
         ({"uncertainty_bonus": 1e30}, "-1e6 to 1e6"),
         ({"batch_size": 0}, "1 or more"),
         ({"patience": 0}, "1 or more"),
@@ -274,7 +274,7 @@ def test_the_papers_preset_fits_as_the_paper_does() -> None:
     reward = from_options(
         {"env_id": "Hopper-v5", "predictor": "synth", "name": "x", "n_labels": 40, "preset": "paper"}
     ).reward
-    assert (reward.regularisation, reward.adapt) == ("l2", True)
+    assert (reward.regularization, reward.adapt) == ("l2", True)
     assert (reward.members, reward.hidden, reward.label_noise, reward.reward_std) == (3, 64, 0.1, 1.0)
     predictor = RewardPredictor(Box(-1, 1, (3,)), Box(-1, 1, (2,)), reward, seed=1)
     assert predictor.inputs == {"state", "action"}
@@ -295,7 +295,7 @@ def test_the_papers_preset_for_atari_is_that_of_its_games() -> None:
     assert (config.segment_steps, config.schedule, config.agent) == (25, "paper_atari", "ppo")
     reward = config.reward
     assert (reward.max_preferences, reward.reward_std, reward.image_dropout) == (3000, 0.05, 0.5)
-    assert (reward.regularisation, reward.adapt, reward.no_image_batch_norm) == ("l2", True, False)
+    assert (reward.regularization, reward.adapt, reward.no_image_batch_norm) == ("l2", True, False)
 
 
 def test_an_unknown_preset_is_refused() -> None:

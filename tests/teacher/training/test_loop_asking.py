@@ -198,7 +198,7 @@ def test_the_critic_learns_new_rewards_where_the_predictor_was_fitted(make_run: 
 
 
 def test_running_statistics_are_of_steps_really_made(make_run: MakeRun) -> None:
-    reward = dataclasses.replace(SMALL, normalisation="running", inputs="state,action,next_state")
+    reward = dataclasses.replace(SMALL, normalization="running", inputs="state,action,next_state")
     run, teaching = make_run(reward=reward)
     pretraining.pretrain(run, teaching)
     scales: list[list[float]] = []

@@ -9,7 +9,7 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from teacher.reward.correlation import correlation, rank_correlation
-from teacher.training.metrics import BEHAVIOUR_TAG, Metrics
+from teacher.training.metrics import BEHAVIOR_TAG, Metrics
 from teacher.training.terminal import progress, waiting
 
 
@@ -94,9 +94,9 @@ def test_the_console_shows_rate_and_time_left(tmp_path: Path) -> None:
 
 
 def test_with_people_the_environments_own_return_comes_last_under_its_name(tmp_path: Path) -> None:
-    found = shown(tmp_path, {**VALUES, BEHAVIOUR_TAG: 0.25}, people=True)
+    found = shown(tmp_path, {**VALUES, BEHAVIOR_TAG: 0.25}, people=True)
     assert list(found) == [
-        *("steps", "behaviour", "answered", "asked", "due", "loss", "accuracy", "fresh acc"),
+        *("steps", "behavior", "answered", "asked", "due", "loss", "accuracy", "fresh acc"),
         *("steps/s", "left", "waited", "env return"),
     ]
     assert (found["fresh acc"], found["waited"], found["env return"]) == ("-", "0:01:01", "12.5")

@@ -13,11 +13,11 @@ from rich.console import Console
 from agents.defaults import BY_NAME
 from agents.on_policy import OnPolicyConfig
 from agents.ppo import PPOConfig
-from teacher.behaviours import counter_clockwise
+from teacher.behaviors import counter_clockwise
 from teacher.data.checkpoint import CHECKPOINT_NAME, load_state
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
-from teacher.errors import BehaviourError, ConfigError
+from teacher.errors import BehaviorError, ConfigError
 from teacher.settings.config import RunSettings, TeachConfig, from_options
 from teacher.training.builder import build_run, open_run, prepared_directory
 from teacher.training.loop import Round, train
@@ -66,7 +66,7 @@ def test_reports_compare_with_what_a_function_says_is_wanted(tmp_path: Path) -> 
     config = TeachConfig(
         env_id="teacher/ShortReacher-v1",
         predictor="synth",
-        teacher="teacher.behaviours:counter_clockwise",
+        teacher="teacher.behaviors:counter_clockwise",
         name="x",
         n_labels=40,
         num_timesteps=500,
@@ -111,7 +111,7 @@ def test_a_function_is_tried_before_anything_starts(tmp_path: Path, monkeypatch:
     config = TeachConfig(
         env_id="ShortHopper-v1", predictor="synth", teacher="short_wishes:first_half", name="x", n_labels=40
     )
-    with pytest.raises(BehaviourError, match="short_wishes:first_half failed: IndexError"):
+    with pytest.raises(BehaviorError, match="short_wishes:first_half failed: IndexError"):
         check(RunSettings(config, uuid.uuid4()), QUIET)
 
 

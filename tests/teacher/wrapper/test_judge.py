@@ -8,7 +8,7 @@ import pytest
 
 from teacher.data.segments import Segment
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import BackgroundError, BehaviourError, ConfigError
+from teacher.errors import BackgroundError, BehaviorError, ConfigError
 from tests.teacher.wrapper.conftest import Wrap, play
 
 
@@ -36,7 +36,7 @@ def test_a_function_that_fails_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "wrapper_judges", FUNCTIONS)
     env = wrap(judge=f"wrapper_judges:{function}", background=background)
-    with pytest.raises((BehaviourError, BackgroundError), match=says) as error:
+    with pytest.raises((BehaviorError, BackgroundError), match=says) as error:
         play(env, 10**6)
     assert "--" not in str(error.value)
     with contextlib.suppress(BackgroundError):  # which says it again

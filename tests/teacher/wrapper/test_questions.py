@@ -12,7 +12,7 @@ import pytest
 from teacher.data.decisions import Decision
 from teacher.data.segments import Segment
 from teacher.datasets.preference_files import load_preferences
-from teacher.errors import BackgroundError, BehaviourError
+from teacher.errors import BackgroundError, BehaviorError
 from teacher.queries.schedules import ConstantRate, ExponentialSchedule
 from teacher.wrapper import trainer
 from tests.teacher.wrapper.conftest import SMALL, Line, Wrap, WrapVector, play
@@ -110,7 +110,7 @@ def test_saving_does_not_wait_for_ever(
 
 @pytest.mark.parametrize(
     ("background", "steps", "error"),
-    [(True, 600, BackgroundError), (False, 600, BehaviourError), (False, 60, BehaviourError)],
+    [(True, 600, BackgroundError), (False, 600, BehaviorError), (False, 60, BehaviorError)],
 )
 def test_a_judge_that_fails_loses_no_answer_and_holds_nobody_up(
     wrap: Wrap, tmp_path: Path, background: bool, steps: int, error: type[Exception]

@@ -6,8 +6,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from human_feedback_site.feedback.errors import MediaStoreError
-from human_feedback_site.feedback.media import media_store
-from human_feedback_site.feedback.storage_setup import set_up
+from human_feedback_site.feedback.media.setup import set_up
+from human_feedback_site.feedback.media.store import media_store
 
 
 class Command(BaseCommand):

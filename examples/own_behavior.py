@@ -1,0 +1,38 @@
+"""Teach a pendulum to turn like a windmill, which no environment rewards, by a function of your own.
+
+The function says what a clip shows of the behavior; labels are made from it by comparing two clips.
+"""
+
+import sys
+
+from teacher import Steps, TeachConfig, open_run, train
+
+SHORT = "--short" in sys.argv
+SPIN, SECONDS_A_STEP = 2, 0.05  # of the pendulum
+
+
+def windmill(steps: Steps) -> float:
+    """Turns counter-clockwise; those clockwise count as negative."""
+    return float(steps.next_observations[:, SPIN].sum() * SECONDS_A_STEP / 6.283)
+
+
+def main() -> None:
+    """Teach it, and say how much the last episodes show of it."""
+    config = TeachConfig(
+        env_id="Pendulum-v1",
+        predictor="synth",
+        name="windmill",
+        teacher="own_behavior:windmill",
+        n_labels=20 if SHORT else 100,
+        num_timesteps=2_048 if SHORT else 100_000,
+        pretrain_iters=100 if SHORT else 10_000,
+        no_videos=True,
+    )
+    with open_run(config) as run:
+        train(run)
+        last = [windmill(episode) for episode in list(run.episodes)[-5:]]
+    print(f"turns in each of the last {len(last)} episodes: {sum(last) / len(last):.1f}")
+
+
+if __name__ == "__main__":
+    main()

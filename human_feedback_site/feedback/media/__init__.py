@@ -1,0 +1,1 @@
+"""The media store, from which clips are shown."""

@@ -1,0 +1,48 @@
+"""Serving clips from a media folder to holders of signed links, in parts where the browser asks for them."""
+
+import re
+
+from django.conf import settings
+from django.core import signing
+from django.http import Http404, HttpRequest, HttpResponse
+from django.views.decorators.http import require_safe
+
+from human_feedback_site.feedback.media.faults import media_errors
+from human_feedback_site.feedback.media.store import FolderMedia, media_store
+
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+
+
+@require_safe
+def serve_clip(request: HttpRequest, token: str) -> HttpResponse:
+    """Answer with the clip behind a signed link, or the single range of it that was asked for."""
+    store = media_store()
+    if not isinstance(store, FolderMedia):
+        raise Http404("Clips are served by the media store.")
+    with media_errors(f"the folder {store.root}"):
+        try:
+            clip = store.path_of_link(token).read_bytes()  # a second or two of video: small enough to hold
+        except (signing.BadSignature, FileNotFoundError):
+            raise Http404("This link has expired, or its clip is gone.") from None
+    # A range means something to GET alone (RFC 9110, section 14.2).
+    wanted = _RANGE.fullmatch(request.headers.get("Range", "")) if request.method == "GET" else None
+    if wanted is None or wanted.groups() == ("", ""):
+        response = HttpResponse(clip, content_type="video/mp4")
+    else:
+        response = _part(clip, *wanted.groups())
+    response.headers["Accept-Ranges"] = "bytes"
+    response.headers["Cache-Control"] = f"private, max-age={settings.MEDIA_LINK_SECONDS}, immutable"
+    return response
+
+
+def _part(clip: bytes, first: str, last: str) -> HttpResponse:
+    """Answer with the bytes ``first-last``, ``first-`` or ``-last`` (RFC 9110, section 14.1.2)."""
+    size = len(clip)
+    if first:
+        start, stop = int(first), min(int(last or size), size - 1)
+    else:
+        start, stop = max(0, size - int(last)), size - 1
+    if start > stop:
+        return HttpResponse(status=416, headers={"Content-Range": f"bytes */{size}"})
+    headers = {"Content-Range": f"bytes {start}-{stop}/{size}"}
+    return HttpResponse(clip[start : stop + 1], status=206, content_type="video/mp4", headers=headers)

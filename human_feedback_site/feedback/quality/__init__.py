@@ -1,0 +1,1 @@
+"""Statistics of labels: aggregating them into decisions, and measuring how far labelers agree."""

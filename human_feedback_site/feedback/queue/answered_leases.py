@@ -1,0 +1,91 @@
+"""Leases that labelers answer."""
+
+import json
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.contrib.sessions.backends.db import SessionStore
+from django.utils.translation import gettext as _
+
+from human_feedback_site.feedback.errors import NotFoundError
+from human_feedback_site.feedback.models import Experiment, Labeler
+from human_feedback_site.feedback.quality.aggregation import Triple
+from human_feedback_site.feedback.queue.sessions import is_session_of
+from human_feedback_site.feedback.queue.sql import USER_COLUMNS, Row, answered_lease_row, user_of, uuid_of
+
+
+@dataclass(frozen=True)
+class AnsweredLease:
+    """A lease that somebody answers, and the settings of its experiment that its answer depends on.
+
+    Attributes:
+        age_ms: since the lease was given, on the database's clock; no clip of it was watched for longer.
+        invite: to whose part the answer belongs.
+        weighs_labelers: whether decisions are those of Dawid and Skene, with ``class_prior``.
+    """
+
+    pk: int
+    uuid: UUID
+    labeler: int
+    purpose: str
+    swapped: bool
+    prompt_version: int
+    invite: int | None
+    age_ms: int
+    comparison: int
+    gold: str | None
+    experiment: int
+    min_watch_ms: int
+    stop_failures: int
+    weighs_labelers: bool
+    class_prior: Triple | None
+
+
+def answered_lease(labeler: Labeler, uuid: UUID) -> AnsweredLease:
+    """Return a lease of the labeler's; raises :class:`NotFoundError`."""
+    row = answered_lease_row(uuid, session_key="")
+    lease = _lease(row) if row else None
+    if lease is None or lease.labeler != labeler.pk:
+        raise NotFoundError(_("There is no lease %(uuid)s of yours.") % {"uuid": uuid})
+    return lease
+
+
+def answered_lease_in_session(session_key: str, uuid: UUID) -> tuple[User, AnsweredLease] | None:
+    """Return who is signed in by a session, and a lease of theirs.
+
+    None says that it is not so simple: the lease is somebody else's, or the session is not one of a user who
+    may sign in, or it began under an older secret key.
+    """
+    row = answered_lease_row(uuid, session_key)
+    data = row[USER_COLUMNS] if row else None
+    if row is None or data is None:
+        return None
+    user = user_of(row)
+    return (user, _lease(row)) if is_session_of(user, SessionStore(session_key).decode(data)) else None
+
+
+def _lease(row: Row) -> AnsweredLease:
+    pk, uuid, labeler, purpose, swapped, prompt_version, invite, age_ms = row[USER_COLUMNS + 1 : -10]
+    comparison, gold, experiment, min_watch_ms, stop_failures = row[-10:-5]
+    aggregation, overlap, overlap_share, overlap_more, class_prior = row[-5:]
+    rule = Experiment(
+        aggregation=aggregation, overlap=overlap, overlap_share=overlap_share, overlap_more=overlap_more
+    )
+    return AnsweredLease(
+        pk=pk,
+        uuid=uuid_of(uuid),
+        labeler=labeler,
+        purpose=purpose,
+        swapped=bool(swapped),
+        prompt_version=prompt_version,
+        invite=invite,
+        age_ms=max(0, age_ms),
+        comparison=comparison,
+        gold=gold,
+        experiment=experiment,
+        min_watch_ms=min_watch_ms,
+        stop_failures=stop_failures,
+        weighs_labelers=rule.weighs_labelers,
+        class_prior=None if class_prior is None else json.loads(class_prior),
+    )

@@ -1,0 +1,136 @@
+"""Reads: how the labelers of an experiment do, each and together.
+
+Each number is one statement over the experiment's labels, counted by the database; what comes back is a row
+for each labeler. Withdrawn and void answers are left out.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any
+
+from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Window
+from django.db.models.functions import RowNumber
+
+from human_feedback_site.feedback.models import Experiment, Label
+from human_feedback_site.feedback.models.querysets import label_outcome, not_undone
+from human_feedback_site.feedback.quality.agreement import Rate, krippendorff_alpha
+from human_feedback_site.feedback.queue.sql_agreement import count_consensus, count_units
+
+_NONE = Rate(0, 0)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Krippendorff's alpha of the labels that count, over ``pairs`` that were judged more than once.
+
+    ``alpha`` is None where there is none, or where all say the same of all.
+    """
+
+    alpha: float | None
+    pairs: int
+
+
+@dataclass(frozen=True)
+class LabelerQuality:
+    """How a labeler does.
+
+    Attributes:
+        answers: that stand.
+        gold: right ones of those to pairs whose answer is known.
+        consensus: those that say what most others say of the same pair; pairs without a majority of others,
+            and ``cant_tell``, are not counted.
+        left: ``left`` of ``left`` and ``right``: far from a half, it is a habit.
+        consistency: repeats that were answered as before.
+        seconds: the median of the time from both clips playing to the answer.
+        notice: ``warned``, ``stopped``, or None.
+        confusion: how often each answer (first, equal, second) is given to each truth, as last estimated.
+    """
+
+    labeler: int
+    name: str
+    answers: int
+    gold: Rate
+    consensus: Rate
+    left: Rate
+    consistency: Rate
+    seconds: float | None
+    notice: str | None
+    confusion: Sequence[Sequence[float]] | None
+
+
+def agreement(experiment: Experiment) -> Agreement:
+    """Return how far labelers agree."""
+    units = count_units(experiment.pk)
+    pairs = sum(number for counts, number in units.items() if sum(counts) > 1)
+    return Agreement(krippendorff_alpha(units), pairs)
+
+
+def labelers(experiment: Experiment) -> list[LabelerQuality]:
+    """Return how each labeler of an experiment does who ever asked for work, by name."""
+    gold, consensus = _gold(experiment), _consensus(experiment)
+    left, consistency, seconds = _left(experiment), _consistency(experiment), _seconds(experiment)
+    taking_part = experiment.participations.select_related("labeler", "experiment").order_by("labeler__name")
+    return [
+        LabelerQuality(
+            labeler=each.labeler_id,
+            name=each.labeler.name,
+            answers=each.answered,
+            gold=gold.get(each.labeler_id, _NONE),
+            consensus=consensus.get(each.labeler_id, _NONE),
+            left=left.get(each.labeler_id, _NONE),
+            consistency=consistency.get(each.labeler_id, _NONE),
+            seconds=seconds.get(each.labeler_id),
+            notice=each.notice,
+            confusion=each.confusion,
+        )
+        for each in taking_part
+    ]
+
+
+def _labels(experiment: Experiment) -> QuerySet[Any]:
+    """Return labels that were not withdrawn and are not void, with the ``outcome`` that each names."""
+    labels = Label.objects.filter(not_undone(), comparison__experiment=experiment)
+    return labels.exclude(status=Label.Status.VOID).annotate(outcome=label_outcome())
+
+
+def _rates(labels: QuerySet[Any], hit: Q) -> Mapping[int, Rate]:
+    """Return how many of the labels of each labeler are hits."""
+    counted = labels.order_by().values("labeler").annotate(hits=Count("pk", filter=hit), total=Count("pk"))
+    return {each["labeler"]: Rate(each["hits"], each["total"]) for each in counted}
+
+
+def _gold(experiment: Experiment) -> Mapping[int, Rate]:
+    answers = _labels(experiment).filter(status=Label.Status.GOLD, comparison__gold__isnull=False)
+    return _rates(answers, Q(outcome=F("comparison__gold")))
+
+
+def _consensus(experiment: Experiment) -> Mapping[int, Rate]:
+    return {labeler: Rate(*counts) for labeler, counts in count_consensus(experiment.pk).items()}
+
+
+def _left(experiment: Experiment) -> Mapping[int, Rate]:
+    sides = (Label.Choice.LEFT, Label.Choice.RIGHT)
+    return _rates(_labels(experiment).filter(choice__in=sides), Q(choice=Label.Choice.LEFT))
+
+
+def _consistency(experiment: Experiment) -> Mapping[int, Rate]:
+    own = _labels(experiment).filter(comparison=OuterRef("comparison"), labeler=OuterRef("labeler"))
+    before = Subquery(own.filter(status=Label.Status.COUNTED).values("outcome")[:1])
+    again = _labels(experiment).filter(status=Label.Status.REPEAT).annotate(before=before)
+    return _rates(again.filter(before__isnull=False), Q(outcome=F("before")))
+
+
+def _seconds(experiment: Experiment) -> Mapping[int, float]:
+    """Return the median time of each labeler's answers: the mean of the one or two in the middle."""
+    timed = _labels(experiment).filter(response_ms__isnull=False)
+    placed = timed.annotate(
+        count=Window(Count("pk"), partition_by="labeler"),
+        place=Window(RowNumber(), partition_by="labeler", order_by="response_ms"),
+    )
+    middle = placed.filter(Q(place=(F("count") + 1) / 2) | Q(place=(F("count") + 2) / 2))
+    found: dict[int, list[int]] = defaultdict(list)
+    for labeler, milliseconds in middle.values_list("labeler", "response_ms"):
+        found[labeler].append(milliseconds)
+    return {labeler: mean(times) / 1000 for labeler, times in found.items()}

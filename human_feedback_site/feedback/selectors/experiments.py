@@ -1,0 +1,184 @@
+"""Reads: what the API and the pages show."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypedDict
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib.auth.models import AnonymousUser, User
+from django.db.models import (
+    Count,
+    Exists,
+    F,
+    Min,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Window,
+)
+from django.db.models.functions import Mod, Now, RowNumber
+
+from human_feedback_site.feedback.errors import NotFoundError
+from human_feedback_site.feedback.models import (
+    Comparison,
+    Decision,
+    Experiment,
+    Label,
+    Labeler,
+    Lease,
+    Participation,
+    SequenceCounter,
+    TrainingPoint,
+)
+from human_feedback_site.feedback.models.querysets import live_leases, with_decisions
+
+
+class Point(TypedDict):
+    """One value of a learning curve."""
+
+    step: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Decisions after a cursor, up to a limit; ``last_seq`` is the newest number there is."""
+
+    last_seq: int
+    items: Sequence[Decision]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the labeling of an experiment is; cancelled ones are not asked, gold ones do not count.
+
+    Attributes:
+        waiting: those of ``open`` that nobody answered yet.
+        waiting_since: when the oldest of ``open`` was registered.
+    """
+
+    asked: int
+    answered: int
+    open: int
+    waiting: int
+    cancelled: int
+    waiting_since: datetime | None
+
+
+def own_experiment(user: User, name: str) -> Experiment:
+    """Return the user's own experiment; raises :class:`NotFoundError` for everybody else's."""
+    experiment = Experiment.objects.filter(owner=user, name=name).first()
+    if experiment is None:
+        raise NotFoundError(f"There is no experiment {name!r} of yours.")
+    return experiment
+
+
+def experiments_to_manage(user: User | AnonymousUser) -> QuerySet[Experiment]:
+    """Return the experiments whose progress ``user`` may see: one's own; an admin's are all."""
+    if not user.is_staff:
+        return Experiment.objects.none()
+    return Experiment.objects.all() if user.is_superuser else Experiment.objects.filter(owner=user)
+
+
+def experiments_to_label(user: User) -> QuerySet[Experiment]:
+    """Return the experiments ``user`` was invited to or owns."""
+    return Experiment.objects.filter(Q(labelers__user=user) | Q(owner=user)).distinct()
+
+
+def last_seq(experiment: Experiment) -> int:
+    """Return the number of the newest decision."""
+    return SequenceCounter.objects.get(experiment=experiment).last_seq
+
+
+def decisions_after(experiment: Experiment, after: int, limit: int) -> Feed:
+    """Return the next decisions after the cursor ``after``, without a gap.
+
+    The counter is read first: what it counts is committed, so nothing up to it can appear later. Each has the
+    newest ``prompt_version`` of the labels that count now.
+    """
+    newest = last_seq(experiment)
+    counting = Label.objects.filter(
+        comparison=OuterRef("comparison"), status=Label.Status.COUNTED, undo=None
+    ).order_by("-prompt_version")
+    items = Decision.objects.filter(experiment=experiment, seq__gt=after, seq__lte=newest).annotate(
+        prompt_version=Subquery(counting.values("prompt_version")[:1])
+    )
+    return Feed(newest, list(items.select_related("comparison").order_by("seq")[:limit]))
+
+
+def progress_of(experiment: Experiment) -> Progress:
+    """Count the experiment's comparisons by what became of them."""
+    is_open = Q(status=Comparison.Status.OPEN)
+    counts = experiment.comparisons.exclude(status=Comparison.Status.GOLD).aggregate(
+        total=Count("pk"),
+        answered=Count("pk", filter=Q(n_labels__gt=0)),
+        open=Count("pk", filter=is_open),
+        waiting=Count("pk", filter=is_open & Q(n_labels=0)),
+        cancelled=Count("pk", filter=Q(status=Comparison.Status.CANCELLED)),
+        waiting_since=Min("created_at", filter=is_open),
+    )
+    return Progress(asked=counts.pop("total") - counts["cancelled"], **counts)
+
+
+def count_open(experiment: Experiment) -> tuple[int, int]:
+    """Count open comparisons, and those of them that were asked in training.
+
+    Trainers ask every few seconds: all others, which may be a million, are left alone.
+    """
+    counts = experiment.comparisons.filter(status=Comparison.Status.OPEN).aggregate(
+        all=Count("pk"), training=Count("pk", filter=Q(phase=Comparison.Phase.TRAINING))
+    )
+    return counts["all"], counts["training"]
+
+
+def active_labelers(experiment: Experiment) -> QuerySet[Participation]:
+    """Return those of an experiment who hold a live lease or answered a short while ago."""
+    since = Now() - timedelta(seconds=settings.ACTIVE_LABELER_SECONDS)
+    own = Q(labeler=OuterRef("labeler"), comparison__experiment=experiment)
+    holding = Lease.objects.filter(live_leases(), own)
+    answering = Label.objects.filter(own, created_at__gt=since)
+    return experiment.participations.filter(Exists(holding) | Exists(answering))
+
+
+def answers_given(labeler: Labeler, experiment: Experiment) -> int:
+    """Count the labeler's answers that stand, of those for its present invitation."""
+    known = Participation.objects.filter(labeler=labeler, experiment=experiment).first()
+    return known.part_answered if known else 0
+
+
+def comparisons_with_decisions(experiment: Experiment) -> QuerySet[Comparison]:
+    """Return comparisons annotated with their current ``decision`` and ``probability``."""
+    return with_decisions(experiment.comparisons.all())
+
+
+def learning_curves(experiment: Experiment, most: int) -> dict[str, list[Point]]:
+    """Return the points of each tag, in the order of their steps.
+
+    Of more than ``most`` about that many are returned, evenly chosen; the first and the last are among them.
+    """
+    points = TrainingPoint.objects.filter(experiment=experiment).annotate(
+        place=Window(RowNumber(), partition_by="tag", order_by="step") - 1,
+        count=Window(Count("pk"), partition_by="tag"),
+    )
+    every = (F("count") + (most - 1)) / most
+    chosen = points.annotate(beside=Mod("place", every)).filter(Q(beside=0) | Q(place=F("count") - 1))
+    found = chosen.order_by("tag", "step").values_list("tag", "step", "value")
+    curves: dict[str, list[Point]] = {}
+    for tag, step, value in found:
+        curves.setdefault(tag, []).append({"step": step, "value": value})
+    return curves
+
+
+def lease_in(experiment: Experiment, uuid: UUID) -> Lease:
+    """Return a lease of the experiment; raises :class:`NotFoundError`."""
+    lease = (
+        Lease.objects.select_related("comparison")
+        .filter(uuid=uuid, comparison__experiment=experiment)
+        .first()
+    )
+    if lease is None:
+        raise NotFoundError(f"There is no lease {uuid} in this experiment.")
+    return lease

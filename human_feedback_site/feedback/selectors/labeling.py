@@ -1,0 +1,115 @@
+"""Reads: what a labeler is shown beside the pairs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+from uuid import UUID
+
+from django.core.cache import cache
+from django.db.models import QuerySet
+
+from human_feedback_site.feedback.media.store import media_store
+from human_feedback_site.feedback.models import (
+    Comparison,
+    Episode,
+    Example,
+    Experiment,
+    Label,
+    Labeler,
+    Outcome,
+)
+from human_feedback_site.feedback.models.querysets import newest_decision, not_undone, watchable_episodes
+
+UNDO_DEPTH = 20
+EPISODES = 6
+_COUNT_SECONDS = 10
+
+
+class Link(TypedDict):
+    """Where a clip is."""
+
+    url: str
+
+
+@dataclass(frozen=True)
+class ShownExample:
+    """An example with the sides of the screen fixed."""
+
+    left: Link
+    right: Link
+    better: str
+    explanation: str
+    practice: bool
+
+
+def examples(experiment: Experiment) -> Sequence[ShownExample]:
+    """Return the examples whose clips are there; the better clip is not always on the same side."""
+    found = experiment.examples.select_related("comparison__experiment")
+    return [_shown(each) for each in found if not each.comparison.clips_gone]
+
+
+def _shown(example: Example) -> ShownExample:
+    comparison, swapped = example.comparison, bool(example.pk % 2)
+    links = [Link(url=media_store().url(key)) for key in (comparison.first_key, comparison.second_key)]
+    left, right = reversed(links) if swapped else links
+    better = side_of(Outcome(example.better), swapped=swapped)
+    return ShownExample(left, right, better, example.explanation, example.practice)
+
+
+def side_of(outcome: Outcome, *, swapped: bool) -> str:
+    """Return the screen choice that says ``outcome``."""
+    if outcome not in {Outcome.FIRST, Outcome.SECOND}:
+        return outcome.value
+    return Label.Choice.LEFT if (outcome == Outcome.FIRST) != swapped else Label.Choice.RIGHT
+
+
+def episodes(experiment: Experiment) -> Sequence[Episode]:
+    """Return a few watchable episodes, spread over the training, the first and the newest among them."""
+    every = list(watchable_episodes(experiment).order_by("step"))
+    if len(every) <= EPISODES:
+        return every
+    return [every[round(place * (len(every) - 1) / (EPISODES - 1))] for place in range(EPISODES)]
+
+
+@dataclass(frozen=True)
+class AnsweredCounts:
+    """Pairs with an answer.
+
+    Attributes:
+        answered: of all pairs.
+        before_training: of those asked before training, with an answer that can be learned from.
+        training: whether pairs were asked in training, which goes on whatever is taken back.
+    """
+
+    answered: int
+    before_training: int
+    training: bool
+
+
+def count_answered(experiment: Experiment) -> AnsweredCounts:
+    """Count pairs with an answer, a few seconds ago: every open page asks, and the count reads many rows."""
+
+    def count() -> AnsweredCounts:
+        real = Comparison.objects.filter(experiment=experiment).exclude(status=Comparison.Status.GOLD)
+        answered = real.filter(n_labels__gt=0)
+        before = answered.filter(phase=Comparison.Phase.PRETRAINING)
+        decided = before.annotate(outcome=newest_decision("decision"))
+        usable = decided.exclude(outcome=None).exclude(outcome=Outcome.CANT_TELL)
+        training = real.filter(phase=Comparison.Phase.TRAINING).exists()
+        waits = experiment.pretrain_labels is not None and not training
+        return AnsweredCounts(answered.count(), usable.count() if waits else 0, training)
+
+    found: AnsweredCounts = cache.get_or_set(f"answered-{experiment.pk}", count, _COUNT_SECONDS)  # type: ignore[assignment]
+    return found
+
+
+def answers_of(labeler: Labeler, experiment: Experiment) -> QuerySet[Label]:
+    """Return the labeler's answers that stand, newest first; a changed one keeps its place."""
+    own = Label.objects.filter(not_undone(), labeler=labeler, comparison__experiment=experiment)
+    return own.exclude(status=Label.Status.VOID).order_by("-lease", "-pk")
+
+
+def recent_answers(labeler: Labeler, experiment: Experiment) -> list[UUID]:
+    """Return the answers that can be taken back one after the other, the newest last."""
+    newest = answers_of(labeler, experiment).order_by("-pk")
+    return list(newest.values_list("uuid", flat=True)[:UNDO_DEPTH])[::-1]

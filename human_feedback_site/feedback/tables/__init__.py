@@ -1,0 +1,1 @@
+"""Tables that are exported and imported."""

@@ -1,0 +1,268 @@
+"""Files of a table, read back cell by cell: each refusal says the line and the column."""
+
+import codecs
+import csv
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TextIO
+from uuid import UUID
+
+from human_feedback_site.feedback.errors import BadFileError
+from human_feedback_site.feedback.tables.columns import Column, Kind, Table
+from human_feedback_site.feedback.tables.files import CHANGED, is_quoted, read_parquet
+
+_MOST_PROBLEMS = 20
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
+_SHOWN = 60  # characters of a cell in a message
+_DELIMITERS = ",;\t"  # as exported; of spreadsheets where numbers have commas; of their "Unicode text"
+_SEPARATOR_LINE = re.compile(r'"?sep=."?')
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+([eE][+-]?[0-9]+)?")
+_CHANGED_BY_SPREADSHEETS = {Kind.UUID, Kind.WHOLE, Kind.NUMBER, Kind.YES_NO, Kind.TIME}
+ADVICE = "; if a spreadsheet changed this column, import the file as it was exported"
+_LIKE = {Kind.TIME: " such as 2026-01-31T09:30:00Z"}
+_WHOLE_AS_NUMBER = re.compile(r"(-?[0-9]{1,15})\.0+")  # of programs for which a column with gaps is of such
+_ROUNDED = 5e-6  # relative: at worst, spreadsheets keep six digits, as in 1.23457E-05
+
+
+def is_same_number(known: float | None, told: float | None) -> bool:
+    """Say whether a number is the known one, also where a spreadsheet has rounded it."""
+    if known is None or told is None:
+        return known is told
+    return math.isclose(known, told, rel_tol=_ROUNDED)
+
+
+class Problems:
+    """What is wrong with files; when it is a lot, the rest does not matter.
+
+    Attributes:
+        resaved: files with something in them that no export writes, but spreadsheets do.
+    """
+
+    def __init__(self) -> None:
+        self.resaved: set[str] = set()
+        self._found: dict[tuple[str, str], str] = {}
+        self._lines: Counter[tuple[str, str]] = Counter()
+
+    def add(self, row: "Row", message: str, subject: str | None = None) -> None:
+        """Note what is wrong with a row; raises :class:`BadFileError` when it is enough.
+
+        What is wrong with the same ``subject`` in other lines of the file is counted, but not told again;
+        without one, that is the same message.
+        """
+        key = (row.file, message if subject is None else subject)
+        self._lines[key] += 1
+        self._found.setdefault(key, f"{row.where}: {message}")
+        if len(self._found) == _MOST_PROBLEMS:
+            self.complain()
+
+    def complain(self) -> None:
+        """Raise :class:`BadFileError` where anything was wrong."""
+        if self._found:
+            lines = ((said, self._lines[key]) for key, said in self._found.items())
+            raise BadFileError([said if n == 1 else f"{said} (so in {n:,} lines)" for said, n in lines])
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a file.
+
+    Attributes:
+        where: file and line.
+        cells: by column.
+        quoted: texts that had an apostrophe before them, which says that they are as they should be.
+    """
+
+    where: str
+    cells: Mapping[str, Any]
+    quoted: frozenset[str] = frozenset()
+
+    @property
+    def file(self) -> str:
+        """The name of the file."""
+        return self.where.rpartition(" ")[0].rpartition(" ")[0]
+
+    def __getitem__(self, column: str) -> Any:
+        """Return a cell."""
+        return self.cells[column]
+
+    def may_be_changed(self, column: str) -> bool:
+        """Say whether a spreadsheet may have made this text of another, if one saved the file."""
+        return column not in self.quoted and CHANGED.fullmatch(self[column]) is not None
+
+
+def read_table(table: Table, path: Path, problems: Problems) -> Iterator[Row]:
+    """Yield the rows of a file that was exported, those that cannot be understood left out.
+
+    It is Parquet if its name says so, else CSV. What is wrong goes to ``problems``; raises
+    :class:`BadFileError` where it is no such file at all, :class:`NotInstalledError` for Parquet without
+    pyarrow.
+    """
+    if path.suffix != ".parquet":
+        yield from _read_csv(table, path, problems)
+        return
+    columns = list(table.columns)
+    for number, texts in enumerate(read_parquet(columns, path), 1):
+        row = _row(f"{path.name} row {number}", columns, texts, problems)
+        if row is not None:
+            yield row
+
+
+def _read_csv(table: Table, path: Path, problems: Problems) -> Iterator[Row]:
+    try:
+        with path.open(newline="", encoding=_encoding(path)) as file:
+            heading = _heading(table, path, file)
+            reader = csv.reader(file, strict=True, delimiter=heading.delimiter)
+            if heading.delimiter != ",":
+                problems.resaved.add(path.name)
+            for texts in reader:
+                if not any(texts):  # spreadsheets leave such lines at the end
+                    continue
+                if heading.delimiter != ",":
+                    texts = _with_points(heading.columns, texts)  # noqa: PLW2901 (nothing else is of use)
+                where = f"{path.name} line {heading.lines + reader.line_num}"
+                row = _row(where, heading.columns, texts, problems)
+                if row is not None:
+                    yield row
+    except (OSError, UnicodeError, csv.Error) as error:
+        wanted = "it is no CSV file in UTF-8 or UTF-16; a spreadsheet saves one as CSV UTF-8"
+        raise BadFileError([f"{path.name}: {wanted}: {error}"]) from None
+
+
+def _encoding(path: Path) -> str:
+    """Return how a text is encoded: in UTF-8 as it was exported, or as spreadsheets do "Unicode text"."""
+    with path.open("rb") as file:
+        beginning = file.read(2)
+    if beginning in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}:
+        return "utf-16"
+    if beginning.endswith(b"\0"):
+        return "utf-16-le"
+    return "utf-16-be" if beginning.startswith(b"\0") else "utf-8-sig"
+
+
+@dataclass(frozen=True)
+class _Heading:
+    """What the first line of a CSV file says, or the first two."""
+
+    columns: list[Column]
+    delimiter: str
+    lines: int
+
+
+def _heading(table: Table, path: Path, file: TextIO) -> _Heading:
+    """Read the names of the columns, between whichever delimiter; Excel may name that in a line before."""
+    columns = {column.name: column for column in table.columns}
+    line, lines = file.readline(), 1
+    if _SEPARATOR_LINE.fullmatch(line.strip()):
+        line, lines = file.readline(), 2
+    for delimiter in _DELIMITERS:
+        names = next(csv.reader([line], strict=True, delimiter=delimiter), [])
+        if sorted(names) == sorted(columns):
+            return _Heading([columns[name] for name in names], delimiter, lines)
+    raise BadFileError([f"{path.name} line {lines}: expected the columns {','.join(columns)}"])
+
+
+def _with_points(columns: list[Column], texts: list[str]) -> list[str]:
+    """Return cells with points in numbers: where commas delimit no cells, they may be in numbers."""
+    numbers = {at for at, column in enumerate(columns) if column.kind == Kind.NUMBER}
+    return [
+        text.replace(",", ".") if at in numbers and _DECIMAL_COMMA.fullmatch(text) else text
+        for at, text in enumerate(texts)
+    ]
+
+
+def _row(where: str, columns: list[Column], texts: list[str], problems: Problems) -> Row | None:
+    row = Row(where, {})
+    if len(texts) != len(columns):
+        problems.add(row, f"expected {len(columns)} cells, found {len(texts)}")
+        return None
+    cells: dict[str, Any] = {}
+    quoted = set()
+    for column, text in zip(columns, texts, strict=True):
+        try:
+            cells[column.name] = _cell(column, text)
+        except ValueError as error:
+            message = f"{column.name}: expected {error}, found {text[:_SHOWN]!r}"
+            if text and column.kind in _CHANGED_BY_SPREADSHEETS:
+                problems.add(row, message + ADVICE, column.name)
+            else:
+                problems.add(row, message)
+            continue
+        if _is_resaved(column.kind, text):
+            problems.resaved.add(row.file)
+        if column.kind == Kind.TEXT and text.startswith("'") and cells[column.name] != text:
+            quoted.add(column.name)
+    return Row(where, cells, frozenset(quoted)) if len(cells) == len(columns) else None
+
+
+def _is_resaved(kind: Kind, text: str) -> bool:
+    """Say whether a cell is as spreadsheets write it, and no export does."""
+    if kind == Kind.YES_NO:
+        return text in {"TRUE", "FALSE"}
+    return kind == Kind.NUMBER and text != "" and ("E" in text or not set(text) & set(".e"))
+
+
+def _cell(column: Column, text: str) -> Any:
+    """Return what a text says; raises ``ValueError`` that says what was expected."""
+    if not text:
+        if column.nullable:
+            return None
+        raise ValueError(f"a {column.kind}")
+    if column.kind == Kind.TEXT:
+        return _text(column, text)
+    try:
+        value = _READ[column.kind](text)
+    except (ValueError, KeyError):
+        raise ValueError(f"a {column.kind}{_LIKE.get(column.kind, '')}") from None
+    if column.kind == Kind.WHOLE and not column.least <= value <= column.most:
+        raise ValueError(f"a whole number from {column.least} to {column.most}")
+    return value
+
+
+def _text(column: Column, text: str) -> str:
+    if text.startswith("'") and is_quoted(text):
+        text = text[1:]
+    if column.choices is not None and text not in column.choices:
+        raise ValueError(f"one of {', '.join(sorted(column.choices))}")
+    if not text.isprintable():
+        raise ValueError("a text without control characters")
+    return text
+
+
+def _whole(text: str) -> int:
+    if as_number := _WHOLE_AS_NUMBER.fullmatch(text):
+        text = as_number[1]
+    if not _WHOLE.fullmatch(text):
+        raise ValueError
+    return int(text)
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError
+    return value
+
+
+def _time(text: str) -> datetime:
+    value = datetime.fromisoformat(text)
+    if value.tzinfo is None:
+        raise ValueError
+    return value
+
+
+def _yes_no(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()]  # spreadsheets write TRUE
+
+
+_READ: Mapping[Kind, Callable[[str], Any]] = {
+    Kind.UUID: UUID,
+    Kind.WHOLE: _whole,
+    Kind.NUMBER: _number,
+    Kind.YES_NO: _yes_no,
+    Kind.TIME: _time,
+}

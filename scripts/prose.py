@@ -1,0 +1,187 @@
+"""Check the prose of code, documents and commit subjects.
+
+    python scripts/prose.py              fail where a rule has more violations than its baseline
+    python scripts/prose.py --list mend  show each violation of one rule
+    python scripts/prose.py --lower      lower the baselines to today's counts
+
+``scripts/prose_baseline.json`` counts what each rule still finds; the counts may only shrink.
+"""
+
+import argparse
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+BASELINE = Path("scripts/prose_baseline.json")
+START = "210f1eb0cd9e07755480486632fdde44b9e0d4f6"  # subjects up to this commit are not checked
+LONGEST_SUBJECT = 72
+SUBJECTS = "subject over 72 characters"
+OPENINGS = ("The same", "The reverse", "Whether", "What", "How", "As", "Those", "Where", "Who", "Of")
+SUFFIXES = {".py", ".pyi", ".md", ".html", ".js"}
+GENERATED = ("build/", "dist/", "docs/_build/", "docs/generated/", "runs/", "state/")
+LEFT_OUT = ("tests/", "scripts/prose.py", "human_feedback_site/feedback/migrations/", *GENERATED)
+
+PHRASES: Mapping[str, str] = {
+    # A blank stands for any white space; a match of the group `fine` is no violation.
+    "numbers that are none": r"\bthat (?:is|are) (?:none|no (?:number|probability|array)s?)\b",
+    "comes to": r"\b(?:comes|came) to\b",
+    "mend": r"\bmend(?:s|ed|ing)?\b",
+    "so many times as many": r"\bso many times as\b",
+    "is worth": r"\ba nat\b|\bwhat (?:\w+ ){1,4}(?:is|are) worth\b|\bis worth beside\b",
+    "worth asking": r"\bworth asking\b",
+    "deviation": r"(?P<fine>(?:standard|absolute) )?\bdeviations?\b",
+    "whoever": r"\bwho(?:so)?ever\b",
+    "again and again": r"\bagain and again\b",
+    "of before": r"\b(?:of|from) before\b(?! \w)|\b(?:predictor|policy) of now\b",
+    "a length of nothing": r"\b(?:lessons?|file|dataset|episodes?) of (?:nothing|none)\b",
+    "people at most": r"\bpeople at most\b",
+    "take the answer back": r"\b(?:take|takes|took|taking) (?:\w+ ){1,3}answer back\b",
+    "as careless as": r"\bas careless as\b",
+    "is told": r"\b(?:is|are) told (?:in|of|apart by)\b",
+    "in the manner of": r"\bin the manner of\b",
+    "sure pair": r"\bsure pairs?\b",
+    "British spelling": r"\b\w*(?:behaviour|regularis|normalis|colour|neighbour|labelled(?!by)|labelling)\w*",
+}
+"""Paraphrases of standard terms. The glossary in docs/ has the terms."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One place that breaks a rule."""
+
+    rule: str
+    place: str
+    text: str
+
+
+def compile_phrase(phrase: str) -> re.Pattern[str]:
+    """Let each blank of a phrase match a line break and the comment sign after it."""
+    return re.compile(phrase.replace(" ", r"\s+(?:#\s*)?"), re.IGNORECASE)
+
+
+COMPILED = {rule: compile_phrase(phrase) for rule, phrase in PHRASES.items()}
+OPENING = re.compile(rf"({'|'.join(OPENINGS)})\b")
+
+
+def find_files(root: Path) -> list[str]:
+    """List the files to check: those tracked by git, or all in a tree without git."""
+    listed = run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if listed is None:
+        names = [path.relative_to(root) for path in root.rglob("*") if path.is_file()]
+        paths = [str(name) for name in names if not any(part.startswith(".") for part in name.parts)]
+    else:
+        paths = listed.split("\0")
+    return sorted(
+        path for path in paths
+        if Path(path).suffix in SUFFIXES and not path.startswith(LEFT_OUT) and (root / path).is_file()
+    )  # fmt: skip
+
+
+def run_git(root: Path, *arguments: str) -> str | None:
+    """Return what git prints, or None where there is no git, no repository or no such commit."""
+    try:
+        ran = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return ran.stdout if ran.returncode == 0 else None
+
+
+def check_phrases(path: str, text: str) -> Iterator[Violation]:
+    """Find banned phrases anywhere in a file."""
+    for rule, phrase in COMPILED.items():
+        for match in phrase.finditer(text):
+            if not match.groupdict().get("fine"):
+                line = text.count("\n", 0, match.start()) + 1
+                yield Violation(rule, f"{path}:{line}", " ".join(match[0].split()))
+
+
+def check_docstrings(path: str, text: str) -> Iterator[Violation]:
+    """Find docstrings, of attributes too, that open with a half sentence."""
+    for node in ast.walk(ast.parse(text)):
+        value = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            line = value.value.strip().partition("\n")[0]
+            if opening := OPENING.match(line):
+                yield Violation(f"docstring: {opening[1]}", f"{path}:{value.lineno}", line)
+
+
+def check_subjects(root: Path, start: str) -> list[Violation] | None:
+    """Find long commit subjects since ``start``; None where the history cannot be read that far."""
+    log = run_git(root, "log", "--no-merges", "--format=%h %s", f"{start}..HEAD")
+    if log is None:
+        return None
+    commits = [line.partition(" ") for line in log.splitlines()]
+    return [Violation(SUBJECTS, name, text) for name, _, text in commits if len(text) > LONGEST_SUBJECT]
+
+
+def check_tree(root: Path) -> list[Violation]:
+    """Check all files below a folder."""
+    found: list[Violation] = []
+    for path in find_files(root):
+        text = (root / path).read_text(encoding="utf-8")
+        found += check_phrases(path, text)
+        if path.endswith(".py"):
+            found += check_docstrings(path, text)
+    return found
+
+
+def count(found: Sequence[Violation]) -> dict[str, int]:
+    """Count the violations of every rule."""
+    counts = dict.fromkeys((*PHRASES, *(f"docstring: {opening}" for opening in OPENINGS), SUBJECTS), 0)
+    for violation in found:
+        counts[violation.rule] += 1
+    return counts
+
+
+def report(counts: Mapping[str, int], baseline: Mapping[str, int], found: Sequence[Violation]) -> int:
+    """Print the counts and the violations of rules above their baseline; returns the exit status."""
+    for rule, number in counts.items():
+        allowed = baseline.get(rule, 0)
+        if number or allowed:
+            note = " TOO MANY" if number > allowed else " (lower it: --lower)" if number < allowed else ""
+            print(f"prose: {number:4} of {allowed:4} {rule}{note}")
+    worse = [rule for rule, number in counts.items() if number > baseline.get(rule, 0)]
+    for violation in found:
+        if violation.rule in worse:
+            print(f"{violation.place}: {violation.rule}: {violation.text}")
+    print(f"prose: {sum(counts.values())} violations, {len(worse)} rules above their baseline")
+    return 1 if worse else 0
+
+
+def main() -> int:
+    """Check the tree; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--list", metavar="RULE", help="show each violation of a rule and end")
+    parser.add_argument("--lower", action="store_true", help="lower the baselines to today's counts")
+    parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
+    parser.add_argument("--start", default=START, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    found = check_tree(options.root)
+    subjects = check_subjects(options.root, options.start)
+    if subjects is None:
+        print(f"prose: commit subjects NOT CHECKED, as {options.start[:7]} is not in this copy's history")
+    found += subjects or []
+    if options.list:
+        print(*(f"{each.place}: {each.text}" for each in found if each.rule == options.list), sep="\n")
+        return 0
+    counts = count(found)
+    path = options.root / BASELINE
+    baseline: dict[str, int] = json.loads(path.read_text())
+    if options.lower:
+        baseline = {rule: min(number, baseline.get(rule, 0)) for rule, number in counts.items()}
+        path.write_text(
+            json.dumps({rule: number for rule, number in baseline.items() if number}, indent=2) + "\n"
+        )
+    return report(counts, baseline, found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

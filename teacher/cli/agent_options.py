@@ -1,0 +1,89 @@
+"""The options ``--agent.*``: the hyperparameters of every algorithm, as its configuration documents them."""
+
+import argparse
+import dataclasses
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, get_args, get_origin
+
+from agents import PPOConfig, TRPOConfig
+from teacher.settings.arguments import as_whole_number
+
+_ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+_FIRST_SENTENCE = re.compile(r"\.\s(?=[A-Z])")
+_LEFT_OUT = ("normalize_rewards", "anneal_timesteps")
+"""Set by the source of rewards and by the length of a run."""
+
+
+def add_agent_options(parser: argparse._ActionsContainer) -> None:
+    """Add one option ``--agent.field`` for each hyperparameter; none has a default, tasks have their own."""
+    for name, (kind, help_text) in agent_fields().items():
+        convert, metavar = _converter(kind)
+        parser.add_argument(f"--agent.{name}", type=convert, metavar=metavar, help=help_text)
+
+
+def agent_fields() -> dict[str, tuple[Any, str]]:
+    """Return the type and the help text of each hyperparameter; the text says where not all have it."""
+    fields: dict[str, tuple[Any, str]] = {}
+    configs = {"ppo": PPOConfig, "trpo": TRPOConfig}
+    documented = {name: dict(_documented(config)) for name, config in configs.items()}
+    for config in configs.values():
+        hints = typing.get_type_hints(config)
+        for field in dataclasses.fields(config):
+            having = [name for name in configs if field.name in documented[name]]
+            if field.name in fields or field.name in _LEFT_OUT or not having:
+                continue
+            only = "" if len(having) == len(configs) else f" ({' and '.join(having)} only)"
+            texts = {name: documented[name][field.name] for name in having}
+            same = len(set(texts.values())) == 1
+            text = texts[having[0]] if same else "; ".join(f"{name}: {text}" for name, text in texts.items())
+            fields[field.name] = hints[field.name], f"{text}{only}".replace("%", "%%")
+    return fields
+
+
+def _documented(config: type) -> Iterator[tuple[str, str]]:
+    """Yield the attributes that the docstrings of a class and of those it derives from describe."""
+    for each in reversed(config.__mro__[:-1]):
+        for name, text in _ATTRIBUTE.findall(inspect.cleandoc(each.__doc__ or "")):
+            yield name, _FIRST_SENTENCE.split(" ".join(text.split()))[0].rstrip(".").replace("``", "")
+
+
+def _converter(kind: Any) -> tuple[Callable[[str], Any], str]:
+    """Return what reads a value of a type, and how a value is called."""
+    if get_origin(kind) in (types.UnionType, typing.Union):
+        inner, *_ = (each for each in get_args(kind) if each is not types.NoneType)
+        read, metavar = _converter(inner)
+        return (lambda text: None if text.lower() == "none" else read(text)), metavar
+    if get_origin(kind) is tuple:
+        return _whole_numbers, "INT,INT"
+    if get_origin(kind) is Literal:
+        return _one_of(get_args(kind)), "|".join(get_args(kind))
+    if kind is bool:
+        return _true_or_false, "true|false"
+    numbers: dict[Any, tuple[Callable[[str], Any], str]] = {
+        int: (as_whole_number, "INT"),
+        float: (float, "FLOAT"),
+    }
+    return numbers.get(kind, (str, "MODULE:FUNCTION"))
+
+
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    return tuple(as_whole_number(part) for part in text.split(","))
+
+
+def _true_or_false(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"expected true or false, got {text!r}")
+    return text.lower() == "true"
+
+
+def _one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in choices:
+            raise argparse.ArgumentTypeError(f"expected {' or '.join(choices)}, got {text!r}")
+        return text
+
+    return read

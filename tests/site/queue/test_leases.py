@@ -1,0 +1,336 @@
+"""Who is given which pair, for how long, and what happens to pairs that nobody answers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+
+from human_feedback_site.feedback import models
+from human_feedback_site.feedback.models import Comparison, Labeler, Lease, Participation
+from human_feedback_site.feedback.queue import leases
+from human_feedback_site.feedback.queue.participants import Participant, participant_of
+from human_feedback_site.feedback.services.accounts import participation_in
+
+if TYPE_CHECKING:
+    from tests.site.conftest import Browser, Trainer
+
+pytestmark = pytest.mark.both_databases
+
+Invite = Callable[[str], "Browser"]
+
+
+def uuids(leases: list[Any]) -> list[str]:
+    return [lease["uuid"] for lease in leases]
+
+
+def pairs(leases: list[Any]) -> list[str]:
+    return [lease["comparison"] for lease in leases]
+
+
+def test_a_lease_shows_two_clips_and_tells_nothing_else(trainer: Trainer, browser: Browser) -> None:
+    trainer.register()
+    reply = browser.ask()
+    [lease] = reply["leases"]
+    assert set(lease) == {"uuid", "comparison", "left", "right", "expires_in"}
+    assert set(lease["left"]) == set(lease["right"]) == {"url"}
+    assert lease["expires_in"] == 60
+    for side in ("left", "right"):
+        assert browser.client.get(lease[side]["url"]).status_code == 200
+    assert (reply["prompt"], reply["fps"], reply["answered"]) == ("Which hops higher?", 40, 0)
+
+
+def test_sides_are_drawn_at_random_and_then_fixed(
+    trainer: Trainer, browser: Browser, expire: Callable[..., None]
+) -> None:
+    trainer.register(5)
+    for _ in range(8):
+        expire(*browser.lease(5))
+    swapped = list(Lease.objects.values_list("swapped", flat=True))
+    assert len(swapped) == 40
+    assert 3 < sum(swapped) < 37  # misses by chance once in fifty million
+    [lease] = browser.lease()
+    before = Lease.objects.get(uuid=lease["uuid"]).swapped
+    browser.lease()
+    assert Lease.objects.get(uuid=lease["uuid"]).swapped == before
+
+
+def test_a_researcher_sees_what_is_on_which_side(
+    trainer: Trainer, browser: Browser, side_of: Callable[..., str]
+) -> None:
+    trainer.register(8)
+    for lease in browser.lease(5):
+        detail = trainer.get(f"{trainer.path}/leases/{lease['uuid']}")
+        assert detail[side_of(lease, "first")] == {"true_return": 2.0}
+        assert detail[side_of(lease, "second")] == {"true_return": 1.0}
+        assert detail["comparison"] == lease["comparison"]
+
+
+def test_the_links_follow_the_sides(trainer: Trainer, browser: Browser, side_of: Callable[..., str]) -> None:
+    for comparison in (trainer.comparison() for _ in range(6)):
+        trainer.upload(comparison["first"]["key"])
+        store = trainer.post(f"{trainer.path}/comparisons", {"comparisons": [comparison]})
+        assert store["registered"] == 1
+    from human_feedback_site.feedback.media.store import FolderMedia, media_store
+
+    media = media_store()
+    assert isinstance(media, FolderMedia)
+    for lease in browser.lease(5):
+        for which in ("first", "second"):
+            token = lease[side_of(lease, which)]["url"].rsplit("/", 1)[1]
+            assert media.path_of_link(token).name == f"{which}.mp4"
+
+
+def test_order_is_priority_then_nearly_complete_then_newest(trainer: Trainer, invite: Invite) -> None:
+    [old_pretraining] = trainer.register(priority=0, phase="pretraining")
+    [half_done] = trainer.register(priority=1)
+    trainer.overlap(2)
+    first, second = invite("first"), invite("second")
+    first.answer(first.lease()[0])
+    [older, newer] = trainer.register(2, priority=1)
+    assert pairs(second.lease(5)) == [half_done, newer, older, old_pretraining]
+
+
+def test_no_pair_is_given_to_two_labelers(trainer: Trainer, invite: Invite) -> None:
+    trainer.register(4)
+    given = [pair for name in ("a", "b", "c", "d", "e") for pair in pairs(invite(name).lease())]
+    assert len(given) == len(set(given)) == 4
+
+
+def test_overlap_is_the_number_of_labelers_of_a_pair(trainer: Trainer, invite: Invite) -> None:
+    trainer.register(1)
+    trainer.overlap(2)
+    assert [len(invite(name).lease()) for name in ("a", "b", "c")] == [1, 1, 0]
+
+
+def test_what_is_held_is_renewed_and_only_the_rest_is_new(trainer: Trainer, browser: Browser) -> None:
+    trainer.register(5)
+    held = uuids(browser.lease(2))
+    Lease.objects.update(expires_at="2000-01-01T00:00:00Z")
+    reply = browser.ask(3, held=held)
+    assert reply["renewed"] == held
+    assert len(reply["leases"]) == 1
+    assert browser.ask(3, held=[*held, *uuids(reply["leases"])])["leases"] == []
+    assert Lease.objects.filter(expires_at__year=2000).count() == 0
+
+
+def test_an_expired_lease_goes_to_the_next_labeler_and_is_then_lost(
+    trainer: Trainer, invite: Invite, expire: Callable[..., None]
+) -> None:
+    trainer.register()
+    sleeper, other = invite("sleeper"), invite("other")
+    [lease] = sleeper.lease()
+    assert other.lease() == []
+    expire(lease)
+    [taken] = other.lease()
+    assert taken["comparison"] == lease["comparison"]
+    reply = sleeper.ask(held=[lease["uuid"]])
+    assert (reply["lost"], reply["renewed"], reply["leases"]) == ([lease["uuid"]], [], [])
+
+
+def test_a_page_that_lost_its_leases_gets_them_again(trainer: Trainer, browser: Browser) -> None:
+    trainer.register(5)
+    before = browser.lease(3)
+    after = browser.lease(3)  # as after a reload, or when the first reply was lost on the way
+    assert uuids(before) == uuids(after)
+    assert Lease.objects.count() == 3
+
+
+def test_asking_for_fewer_gives_no_more(trainer: Trainer, browser: Browser) -> None:
+    trainer.register(5)
+    browser.lease(3)
+    assert len(browser.lease(1)) == 1
+
+
+def test_one_labeler_has_one_lease_of_a_pair_even_when_old_ones_come_back(
+    trainer: Trainer, browser: Browser, expire: Callable[..., None]
+) -> None:
+    trainer.register()
+    [old] = browser.lease()
+    expire(old)
+    [new] = browser.lease()
+    expire(new)
+    reply = browser.ask(2, held=[old["uuid"], new["uuid"]])
+    assert len(reply["renewed"]) == len(reply["lost"]) == 1
+    assert reply["leases"] == []
+
+
+def test_no_more_expired_leases_come_back_than_are_asked_for_and_the_shown_one_does(
+    trainer: Trainer, browser: Browser
+) -> None:
+    held = []
+    for _ in range(3):
+        Comparison.objects.update(priority=-1)
+        trainer.register(3)
+        held += browser.lease(3)
+        Lease.objects.update(expires_at="2000-01-01T00:00:00Z")
+    assert len({lease["comparison"] for lease in held}) == 9
+    shown = held[-1]["uuid"]
+    reply = browser.ask(3, held=[lease["uuid"] for lease in held], shown=shown)
+    assert len(reply["renewed"]) == 3
+    assert shown in reply["renewed"]
+    assert reply["leases"] == []
+    assert len(reply["lost"]) == 6
+
+
+def test_leases_of_others_cannot_be_renewed(trainer: Trainer, invite: Invite) -> None:
+    trainer.register()
+    [lease] = invite("owner").lease()
+    before = Lease.objects.get(uuid=lease["uuid"])
+    reply = invite("other").ask(held=[lease["uuid"]], shown=lease["uuid"])
+    assert reply["lost"] == [lease["uuid"]]
+    after = Lease.objects.get(uuid=lease["uuid"])
+    assert (before.expires_at, before.shown) == (after.expires_at, after.shown)
+
+
+def test_an_answered_lease_is_not_renewed(trainer: Trainer, browser: Browser) -> None:
+    trainer.register()
+    [lease] = browser.lease()
+    browser.answer(lease)
+    assert browser.ask(held=[lease["uuid"]])["lost"] == [lease["uuid"]]
+
+
+def test_a_judged_pair_does_not_come_back(trainer: Trainer, invite: Invite) -> None:
+    trainer.overlap(2)
+    trainer.register()
+    browser = invite("one")
+    browser.answer(browser.lease()[0])
+    assert browser.lease() == []
+    assert len(invite("two").lease()) == 1
+
+
+def test_a_late_answer_does_not_bring_the_pair_back_to_its_labeler(
+    trainer: Trainer, invite: Invite, expire: Callable[..., None]
+) -> None:
+    trainer.register()
+    late, other = invite("late"), invite("other")
+    [lease] = late.lease()
+    expire(lease)
+    [taken] = other.lease()
+    assert late.answer(lease)["status"] == "surplus"
+    expire(taken)
+    assert late.lease() == []
+
+
+def test_pairs_fetched_ahead_yield_when_another_labeler_has_none(trainer: Trainer, invite: Invite) -> None:
+    trainer.register(3)
+    fast, late, later, last = (invite(name) for name in ("fast", "late", "later", "last"))
+    leases = fast.lease(3)
+    fast.ask(3, held=uuids(leases), shown=leases[0]["uuid"])
+    assert pairs(late.lease(3)) == pairs(leases[2:])
+    assert pairs(later.lease(3)) == pairs(leases[1:2])
+    assert last.lease(3) == []  # what remains is on screen, or each one's only pair
+    reply = fast.ask(3, held=uuids(leases), shown=leases[0]["uuid"])
+    assert (reply["renewed"], sorted(reply["lost"])) == (uuids(leases[:1]), sorted(uuids(leases[1:])))
+
+
+def test_nobody_loses_a_pair_while_there_are_others(trainer: Trainer, invite: Invite) -> None:
+    trainer.register(4)
+    leases = invite("one").lease(3)
+    [other] = invite("two").lease(3)
+    assert other["comparison"] not in pairs(leases)
+
+
+def test_a_pair_is_not_taken_by_somebody_who_has_judged_it(trainer: Trainer, invite: Invite) -> None:
+    trainer.overlap(2)
+    trainer.register(1)
+    judge, holder = invite("judge"), invite("holder")
+    judge.answer(judge.lease()[0])
+    trainer.register(1)
+    assert len(holder.lease(2)) == 2
+    Comparison.objects.filter(n_labels=0).update(status=Comparison.Status.CANCELLED)
+    assert judge.lease() == []
+
+
+def test_an_answer_to_a_pair_that_was_taken_is_kept_as_surplus(trainer: Trainer, invite: Invite) -> None:
+    trainer.register(2)
+    slow, quick = invite("slow"), invite("quick")
+    _, ahead = slow.lease(2)
+    [taken] = quick.lease()
+    assert taken["comparison"] == ahead["comparison"]
+    assert slow.answer(ahead)["status"] == "surplus"
+    assert quick.answer(taken)["status"] == "counted"
+
+
+def test_active_labelers_hold_a_lease_or_answered_a_moment_ago(
+    trainer: Trainer, invite: Invite, expire: Callable[..., None]
+) -> None:
+    trainer.register(3)
+    holding, answering, idle = invite("holding"), invite("answering"), invite("idle")
+    [lease] = holding.lease()
+    answering.answer(answering.lease()[0])
+    [forgotten] = idle.lease()
+    expire(forgotten)
+    assert trainer.decisions()["active_labelers"] == 2
+    expire(lease)
+    assert trainer.decisions()["active_labelers"] == 1
+
+
+def test_open_comparisons_are_counted(trainer: Trainer, browser: Browser) -> None:
+    trainer.register(3, phase="pretraining", priority=0)
+    trainer.register(2)
+    browser.answer(browser.lease()[0])
+    feed = trainer.decisions()
+    assert (feed["open"], feed["open_training"]) == (4, 1)
+
+
+@pytest.mark.parametrize("comparisons", [5, 200])
+def test_a_lease_takes_the_same_few_queries_however_many_pairs_there_are(
+    trainer: Trainer,
+    browser: Browser,
+    django_assert_max_num_queries: DjangoAssertNumQueries,
+    comparisons: int,
+) -> None:
+    trainer.register(comparisons)
+    with django_assert_max_num_queries(20):
+        assert len(browser.lease(3)) == 3
+
+
+def test_a_place_that_goes_while_the_queue_is_read_is_not_given_twice(
+    trainer: Trainer, invite: Invite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older, newest = trainer.register(2)
+    slow = invite("slow")
+    quick = Labeler.objects.create(name="quick", user=User.objects.create(), invited_by=trainer.user)
+    certain = leases._grant_all
+
+    def overtaken(who: Participant, offered: Any) -> Any:
+        for pair in offered:
+            if (
+                str(pair.comparison.uuid) == newest
+            ):  # as if committed between reading the queue and locking its rows
+                certain(dataclasses.replace(who, labeler=quick.pk), [pair])
+        return certain(who, offered)
+
+    monkeypatch.setattr(leases, "_grant_all", overtaken)
+    assert pairs(slow.lease(2)) == [older]
+    assert Lease.objects.filter(comparison__uuid=newest).count() == 1
+
+
+def test_leases_that_come_back_are_no_more_than_answers_are_still_wanted(
+    trainer: Trainer, browser: Browser
+) -> None:
+    """Whatever was answered since the request for them said who asks."""
+    day = timezone.now() + timedelta(days=1)
+    held = []
+    for _ in range(3):
+        Comparison.objects.update(priority=-1)
+        trainer.register(1)
+        held += browser.lease(1)
+        if len(held) < 3:
+            Lease.objects.update(expires_at="2000-01-01T00:00:00Z")
+    invite = models.Invite.objects.create(experiment=trainer.experiment, answers_wanted=2, expires_at=day)
+    Participation.objects.update(invite=invite)
+    participation = Participation.objects.get()
+    who = participant_of(participation_in(participation.labeler.user, trainer.name))
+    browser.answer(held[2])
+    request = leases.LeaseRequest(5, [UUID(lease["uuid"]) for lease in held[:2]])
+    grant = leases.lease_comparisons(who, request)
+    assert (len(grant.renewed), len(grant.new)) == (1, 0)
