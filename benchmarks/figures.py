@@ -35,32 +35,32 @@ f = {Pendulum/oracle/50} on Pendulum with 50, {Reacher/oracle/175} on Reacher wi
 {Hopper/oracle/350} on Hopper with 350
 """,
     LABELS: """
-| Pendulum, 100k steps | 50 | {Pendulum/oracle/50} |
+| Pendulum | 100k | 50 | {Pendulum/oracle/50} |
 
-| Pendulum | 200 | {Pendulum/oracle/200} | {Pendulum/mistakes-10/200} | {Pendulum/mistakes-30/200} |
+| Pendulum | 100k | 200 | {Pendulum/oracle/200} | {Pendulum/mistakes-10/200} | {Pendulum/mistakes-30/200} |
 {Pendulum/uniform/200} | {Pendulum/paper/200} |
 
-| Reacher, 500k steps | 175 | {Reacher/oracle/175} |
+| Reacher | 500k | 175 | {Reacher/oracle/175} |
 
-| Reacher | 350 | {Reacher/oracle/350} | {Reacher/mistakes-10/350} | {Reacher/mistakes-30/350} |
+| Reacher | 500k | 350 | {Reacher/oracle/350} | {Reacher/mistakes-10/350} | {Reacher/mistakes-30/350} |
 {Reacher/uniform/350} | {Reacher/paper/350} |
 
-| Hopper, 1M steps | 350 | {Hopper/oracle/350} |
+| Hopper | 1M | 350 | {Hopper/oracle/350} |
 
-| Hopper | 700 | {Hopper/oracle/700} | {Hopper/mistakes-10/700} | {Hopper/mistakes-30/700} |
+| Hopper | 1M | 700 | {Hopper/oracle/700} | {Hopper/mistakes-10/700} | {Hopper/mistakes-30/700} |
 {Hopper/uniform/700} | {Hopper/paper/700} |
 
-| Cheetah, 1M steps | 100 | {Cheetah/oracle/100} |
+| Cheetah | 1M | 100 | {Cheetah/oracle/100} |
 
-| Cheetah | 350 | {Cheetah/oracle/350} |
+| Cheetah | 1M | 350 | {Cheetah/oracle/350} |
 
-| Cheetah | 700 | {Cheetah/oracle/700} | {Cheetah/mistakes-10/700} | {Cheetah/mistakes-30/700} |
+| Cheetah | 1M | 700 | {Cheetah/oracle/700} | {Cheetah/mistakes-10/700} | {Cheetah/mistakes-30/700} |
 {Cheetah/uniform/700} | {Cheetah/paper/700} |
 
-| Walker, 1M steps | 700 | {Walker/oracle/700} | {Walker/mistakes-10/700} |
+| Walker | 1M | 700 | {Walker/oracle/700} | {Walker/mistakes-10/700} |
 {Walker/mistakes-30/700} | {Walker/uniform/700} | {Walker/paper/700} |
 
-| Swimmer, 1M steps | 700 | {Swimmer/oracle/700} | {Swimmer/mistakes-10/700} |
+| Swimmer | 1M | 700 | {Swimmer/oracle/700} | {Swimmer/mistakes-10/700} |
 {Swimmer/mistakes-30/700} | {Swimmer/uniform/700} | {Swimmer/paper/700} |
 
 On Pendulum imitation reaches {Pendulum/imitation/200} with the same 200 labels and steps in

@@ -1,4 +1,4 @@
-"""How Sphinx makes the documentation: ``make docs``."""
+"""Configure Sphinx: ``make docs`` builds the documentation."""
 
 import gc
 import importlib.metadata
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("MPLBACKEND", "agg")
-gc.set_threshold(100_000, 50, 100)  # looking for garbage among all that stays took a fifth of the time
+gc.set_threshold(100_000, 50, 100)  # collecting garbage took a fifth of the time
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
@@ -22,7 +22,7 @@ author = "the authors of RL-Teacher"
 release = importlib.metadata.version("rl-teacher")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
-napoleon_use_ivar = True  # autodoc lists the fields of dataclasses by themselves
+napoleon_use_ivar = True  # autodoc lists the fields of dataclasses itself
 html_theme = "furo"
 html_title = "RL-Teacher"
 html_static_path = ["static"]
@@ -39,7 +39,7 @@ maximum_signature_line_length = 88
 
 
 def write_generated_pages(_: Sphinx) -> None:
-    """Write what is made of the program, where it differs, so that nothing is built in vain."""
+    """Write generated pages that changed; others are not rebuilt."""
     folder = HERE / "generated"
     folder.mkdir(exist_ok=True)
     for name, text in generated_pages().items():
@@ -55,7 +55,7 @@ HYPHENATED = re.compile(r"(?<=[\s>])[^\s<>]*-[^\s<>]*")
 
 
 def keep_options_whole(_: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
-    """Let the lines of commands end between words, not after the hyphens of ``--option``."""
+    """Break lines of commands between words, not after the hyphens of ``--option``."""
     if "body" in context:
         context["body"] = BLOCK.sub(_with_whole_words, context["body"])
 
@@ -65,6 +65,6 @@ def _with_whole_words(block: re.Match[str]) -> str:
 
 
 def setup(app: Sphinx) -> None:
-    """Sphinx calls it."""
+    """Register this file's hooks with Sphinx."""
     app.connect("builder-inited", write_generated_pages)
     app.connect("html-page-context", keep_options_whole)

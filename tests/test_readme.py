@@ -104,6 +104,10 @@ def test_every_make_target_in_the_readme_starts_its_program(command: str) -> Non
     assert started[command.split()[1]] in result.stdout
 
 
+def test_the_readme_has_at_most_150_lines() -> None:
+    assert len(README.read_text().splitlines()) <= 150
+
+
 def test_nothing_is_left_to_fill_in() -> None:
     assert "<!--" not in README.read_text()
 
