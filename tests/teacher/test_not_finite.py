@@ -102,7 +102,7 @@ def test_relabeling_names_the_episode(
     save_predictor(tmp_path / "reward.npz", predictor, *SPACES)
     source = broken("observations", 2, np.nan)
     assert main(["relabel", str(tmp_path / "reward.npz"), str(source), str(tmp_path / "copy")]) == 1
-    assert f"episode 1 of {source}: expected finite numbers to predict rewards" in capsys.readouterr().err
+    assert f"episode 1 of {source}: expected finite inputs to predict rewards" in capsys.readouterr().err
     assert not (tmp_path / "copy").exists()
 
 
@@ -110,7 +110,7 @@ def test_a_reward_is_not_learned_from_it_and_the_episode_is_named(broken: Broken
     episodes = load_trajectories(broken("observations", 2, np.nan)).episodes
     lesson = OfflineConfig(n_labels=2, segment_steps=2, allow_variable_horizon=True)
     with pytest.raises(
-        DataError, match=r"^episode 1: expected finite observations .* at step 2; mend or leave"
+        DataError, match=r"^episode 1: expected finite observations .* at step 2; fix the episode or leave"
     ):
         learn_reward(episodes, oracle, *SPACES, lesson)
 
