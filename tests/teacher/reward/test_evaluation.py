@@ -195,8 +195,8 @@ def test_a_predictor_is_fitted_and_evaluated_by_command(
             "teach fit: --max_updates: does nothing here, leave it out: --reward.initial_epochs sets",
         ),
         ("fit labels.npz", 2, "teach fit: the following arguments are required: predictor"),
-        ("evaluate labels.npz labels.npz", 1, "teach evaluate: labels.npz is no predictor, but"),
-        ("relabel labels.npz a b", 1, "teach relabel: labels.npz is no predictor, but"),
+        ("evaluate labels.npz labels.npz", 1, "teach evaluate: labels.npz is not a predictor but"),
+        ("relabel labels.npz a b", 1, "teach relabel: labels.npz is not a predictor but"),
         ("import nowhere labels.npz", 2, "teach import: labels.npz exists"),
     ],
 )
