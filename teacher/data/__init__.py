@@ -1,1 +1,1 @@
-"""What is kept: episodes' segments, preferences, the ledger, checkpoints, demonstrations."""
+"""Data of a run: segments, preferences, the ledger, checkpoints and demonstrations."""

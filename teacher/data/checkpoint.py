@@ -1,4 +1,4 @@
-"""Save and resume a whole run: one ``.npz`` file, written atomically, without pickle.
+"""Checkpoints of a whole run: one ``.npz`` file, written atomically, without pickle.
 
 A state is a nested structure of dicts and lists whose leaves are arrays, tensors and JSON scalars. Arrays
 become entries of the archive; everything else goes into one JSON entry, in which ``{"@array": key}`` stands
@@ -29,40 +29,40 @@ State = dict[str, Any]
 
 
 def save_state(path: Path, state: State, *, new: bool = False) -> None:
-    """Write ``state`` to ``path`` so that a crash at any moment leaves the old file or the new one.
+    """Write ``state`` to ``path`` so that a crash at any moment leaves either the old file or the new one.
 
     Args:
         path: the file.
-        state: what is to be in it.
-        new: replace no file, also where somebody has written one meanwhile.
+        state: its content.
+        new: never replace a file, even one that was just written by another process.
 
     Raises:
-        ConfigError: with ``new``, there is such a file.
-        StorageError: the disk is full or the folder cannot be written; the old file is intact.
+        ConfigError: with ``new``, the file exists.
+        StorageError: the disk is full or the folder is not writable; the old file is intact.
     """
     try:
         with atomic_write(path, new=new) as file:
             _write(file, state)
     except OSError as error:
-        remedy = "free space" if error.errno in _FULL else "mend that"
+        remedy = "free space" if error.errno in _FULL else "fix that"
         raise StorageError(
-            f"cannot write {path}: {error.strerror or error}; {remedy} and do it again"
+            f"cannot write {path}: {error.strerror or error}; {remedy} and try again"
         ) from error
 
 
 def load_state(
     path: Path, kind: str = "checkpoint", expected: str = "a checkpoint.npz", *, with_arrays: bool = True
 ) -> State:
-    """Read back :func:`save_state`; tensors come back as arrays.
+    """Read a file of :func:`save_state`; tensors are returned as arrays.
 
     Args:
         path: the file.
-        kind: what it is to be.
-        expected: the same for the end of a refusal.
-        with_arrays: without it no array is read, and each is None: quick, whatever the size.
+        kind: what the file should be, for error messages.
+        expected: description of such a file for the end of error messages.
+        with_arrays: if False, skip all arrays and return None for each: fast for any file size.
 
     Raises:
-        DataError: the file is missing, damaged, of something else or of another version.
+        DataError: the file is missing, damaged, of another kind or of another version.
     """
     try:
         with path.open("rb") as file:
@@ -74,24 +74,24 @@ def load_state(
 
 @contextlib.contextmanager
 def restoring(path: Path) -> Iterator[None]:
-    """Raise :class:`DataError` where what was read from ``path`` is not what the block looks for in it."""
+    """Turn errors about the content of ``path`` inside the block into :class:`DataError`."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise DataError(
-            f"{path} is no checkpoint of this run: {describe_exception(error)}; put its own back"
+            f"{path} is not a checkpoint of this run: {describe_exception(error)}; restore the run's own"
         ) from error
 
 
 def dump_state(state: State) -> bytes:
-    """Return a state as the bytes that :func:`save_state` writes, for another process of this run."""
+    """Return a state as bytes in the format of :func:`save_state`, for another process of the run."""
     buffer = io.BytesIO()
     _write(buffer, state)
     return buffer.getvalue()
 
 
 def parse_state(data: bytes) -> State:
-    """Read back :func:`dump_state`."""
+    """Restore a state from the bytes of :func:`dump_state`."""
     return _read(io.BytesIO(data), "the state sent by rank 0")
 
 
@@ -111,7 +111,7 @@ def _read(
 ) -> State:
     with opened_archive(file) as archive:
         if _STRUCTURE not in archive:
-            raise DataError(f"{name} is no {kind}, but another .npz file; expected {expected}")
+            raise DataError(f"{name} is not a {kind} but another .npz file; expected {expected}")
         content = json.loads(str(archive[_STRUCTURE]))
         if content["version"] != _VERSION:
             raise DataError(f"{name} has version {content['version']}; this program reads version {_VERSION}")
@@ -120,7 +120,7 @@ def _read(
 
 
 def _pack(value: Any, path: str, arrays: dict[str, NDArray[Any]]) -> Any:
-    if hasattr(value, "detach"):  # a tensor; reading a checkpoint does without torch
+    if hasattr(value, "detach"):  # a tensor; avoids importing torch
         value = value.detach().cpu().numpy()
     if isinstance(value, np.ndarray):
         arrays[path] = value

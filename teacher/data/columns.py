@@ -1,7 +1,7 @@
-"""Arrays that grow by rows: in memory while they are small, beyond that in a file that is mapped into it.
+"""Arrays that grow by rows: in memory while small, and in a memory-mapped file once large.
 
-Of a mapped array only what is being worked on takes up memory, and the system can take that back whenever it
-is short of it. It is given back here after a while anyway, so that the process stays small.
+Of a mapped array, only what is being used takes up memory, and the system can reclaim that at any time. It is
+released regularly anyway, so that the process stays small.
 """
 
 import mmap
@@ -23,15 +23,15 @@ _FEWEST_ROWS = 64
 class Column:
     """Rows of one shape and type, in the order they were appended.
 
-    A large one lies in a file without a name in the folder ``TMPDIR``, or in ``/var/tmp``.
+    A large column is stored in an unnamed file in the folder ``TMPDIR``, or else in ``/var/tmp``.
 
     Args:
-        row_shape: of one row.
-        dtype: of its numbers.
+        row_shape: shape of one row.
+        dtype: type of its numbers.
 
     Attributes:
-        MAX_IN_MEMORY: bytes; what is larger lies in a file.
-        MAX_AT_WORK: bytes of a file that are read or written before their memory is given back.
+        MAX_IN_MEMORY: size in bytes above which a column is stored in a file.
+        MAX_AT_WORK: bytes of a file that are read or written before their memory is released.
     """
 
     MAX_IN_MEMORY: ClassVar[int] = 2**28
@@ -40,13 +40,13 @@ class Column:
     def __init__(self, row_shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._length = 0
         self._room: NDArray[Any] = np.empty((0, *row_shape), dtype)
-        self._file: IO[bytes] | None = None  # of our own
+        self._file: IO[bytes] | None = None  # opened by this column
         self._mapping: mmap.mmap | None = None
         self._at_work = 0
 
     @classmethod
     def of_file(cls, file: IO[bytes], offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> "Column":
-        """Map the array that a file holds from ``offset`` on; changes go into a copy, never into the file."""
+        """Map the array that starts at ``offset`` of a file; changes go to a copy, never into the file."""
         column = cls(shape[1:], dtype)
         column._mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         column._room = np.ndarray(shape, dtype, column._mapping, offset)
@@ -58,17 +58,17 @@ class Column:
 
     @property
     def rows(self) -> NDArray[Any]:
-        """All rows, as a view."""
+        """Return a view of all rows."""
         return self._room[: self._length]
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row."""
+        """Return the size of one row in bytes."""
         return self._room.itemsize * int(np.prod(self._room.shape[1:]))
 
     @property
     def rows_at_once(self) -> int:
-        """How many rows may be in memory at once."""
+        """Return how many rows to hold in memory at once."""
         return max(1, self.MAX_AT_WORK // max(1, self.row_bytes))
 
     def take(self, rows: NDArray[np.integer[Any]]) -> NDArray[Any]:
@@ -78,23 +78,23 @@ class Column:
         return taken
 
     def parts(self, rows: NDArray[np.integer[Any]]) -> Iterator[NDArray[Any]]:
-        """Yield copies of these rows in turn, as many at once as may be in memory."""
+        """Yield copies of these rows in order, in parts that fit into memory."""
         for start in range(0, len(rows), self.rows_at_once):
             yield self.take(rows[start : start + self.rows_at_once])
 
     def all_parts(self) -> Iterator[NDArray[Any]]:
-        """Yield copies of all rows in turn, as many at once as may be in memory."""
+        """Yield copies of all rows in order, in parts that fit into memory."""
         return self.parts(np.arange(len(self)))
 
     def as_type(self, dtype: np.dtype[Any]) -> "Column":
-        """Return a column of the same rows as numbers of another type."""
+        """Return a column with the same rows in another number type."""
         column = Column(self.rows.shape[1:], dtype)
         for part in self.all_parts():
             column.extend(part)
         return column
 
     def extend(self, rows: NDArray[Any]) -> None:
-        """Append rows, cast to the column's type; see :meth:`reserve`."""
+        """Append rows, cast to the column's type; raise StorageError if the disk is full."""
         stop = self._length + len(rows)
         self.reserve(stop)
         self._room[self._length : stop] = rows
@@ -102,7 +102,7 @@ class Column:
         self._worked_on(rows.nbytes)
 
     def replace(self, row: int, value: Any) -> None:
-        """Change one row; see :meth:`reserve`."""
+        """Change one row; raise StorageError if the disk is full."""
         self.reserve(self._length)
         self._room[row] = value
 
@@ -111,14 +111,14 @@ class Column:
         self._length -= 1
 
     def reserve(self, length: int) -> None:
-        """Have room for so many rows; after this, appending that many does not fail.
+        """Make room for ``length`` rows, so that appending up to that many can't fail.
 
         Raises:
             StorageError: the disk is full.
         """
         if length <= len(self._room) and self._room.flags.writeable:
             return
-        if self._file is not None:  # a file grows without being copied, so it need not by much
+        if self._file is not None:  # a file grows without a copy, so little at a time is enough
             self._map(self._file, length + length // 4)
             return
         before, length = self.rows, max(_FEWEST_ROWS, 2 * length)
@@ -137,7 +137,7 @@ class Column:
     def _map(self, file: IO[bytes], length: int) -> None:
         size = length * self.row_bytes
         try:
-            os.posix_fallocate(file.fileno(), 0, size)  # or writing into memory would be what fails
+            os.posix_fallocate(file.fileno(), 0, size)  # otherwise the write to memory would fail later
         except OSError as error:
             raise StorageError(
                 f"cannot keep {size / 1e9:.1f} GB of labeled segments on the disk: {error.strerror}; free "
@@ -147,10 +147,10 @@ class Column:
         self._room = np.ndarray((length, *self._room.shape[1:]), self._room.dtype, self._mapping)
 
     def _worked_on(self, size: int) -> None:
-        # The system maps several times as much as was asked for, around it; so this is done early.
+        # Release early: the system maps several times as much around the pages that were requested.
         self._at_work += size
         if self._mapping is not None and self._at_work > self.MAX_AT_WORK:
-            self._mapping.madvise(mmap.MADV_DONTNEED)  # what was written stays in the file
+            self._mapping.madvise(mmap.MADV_DONTNEED)  # writes stay in the file
             self._at_work = 0
 
 
@@ -160,11 +160,11 @@ def ids_of(uuids: Iterable[UUID]) -> NDArray[np.uint64]:
 
 
 def uuids_of(ids: NDArray[np.uint64]) -> list[UUID]:
-    """Return the UUIDs of rows of :func:`ids_of`."""
+    """Return the UUIDs for rows of :func:`ids_of`."""
     return [UUID(int=(high << 64) | low) for high, low in ids.tolist()]
 
 
 def require_numbers(name: str, array: NDArray[Any]) -> None:
-    """Raise :class:`DataError` for a NaN or an infinity."""
+    """Raise :class:`DataError` if the array holds NaN or infinity."""
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise DataError(f"{name} holds a NaN or an infinity")
+        raise DataError(f"{name} holds NaN or infinity")

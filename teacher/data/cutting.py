@@ -1,16 +1,16 @@
-"""Where the segments of an episode begin and end."""
+"""Cutting of episodes into segments."""
 
 import numpy as np
 
 
 class SegmentCutter:
-    """Divides one episode into segments while it grows.
+    """Cuts one episode into segments while it grows.
 
-    They follow one another from a random offset on, so that none overlaps another and no phase of the episode
-    is always a segment's beginning. Any offset below ``length`` is possible that leaves room for a segment.
+    Segments are consecutive from a random offset, so that they never overlap and no phase of the episode
+    always starts a segment. The offset is uniform below ``length``, as far as it leaves room for a segment.
 
     Args:
-        length: steps of a segment.
+        length: steps per segment.
         random: draws the offset, once the episode is long enough.
         first: index of the first step that may be in a segment.
 
@@ -25,11 +25,11 @@ class SegmentCutter:
         self._began = False
 
     def cut(self, steps: int, *, finished: bool) -> list[slice]:
-        """Return which steps are in the segments that are complete by now and were not before.
+        """Return the steps of each segment completed since the last call.
 
         Args:
-            steps: of the episode so far.
-            finished: whether it has ended.
+            steps: number of steps in the episode so far.
+            finished: the episode has ended.
         """
         length, left = self._length, steps - self.next_start
         if not self._began:

@@ -1,4 +1,4 @@
-"""The words of the labeling site that the rest of the trainer shares: phases, states and decisions."""
+"""Terms of the labeling site that the trainer shares: phases, experiment states and decisions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ Phase = Literal["pretraining", "training"]
 SiteState = Literal["running", "paused", "finished"]
 Decision = Literal["first", "second", "equal", "cant_tell"]
 CERTAIN: Mapping[str, float | None] = {"first": 1.0, "second": 0.0, "equal": 0.5, "cant_tell": None}
-"""How probable a decision makes it that the first segment is better, taken at its word."""
+"""Probability that the first segment is better, for each decision without label noise."""
 
 
 @dataclass(frozen=True)
 class FeedItem:
-    """One item of the feed: the outcome that a comparison has since ``seq``.
+    """One item of the feed: the decision of a comparison as of ``seq``.
 
     Attributes:
-        decision: None where it has none any more.
-        probability: of the first segment being preferred; None for ``cant_tell`` and for no decision.
-        prompt_version: the newest of those that the labels which count were given under.
+        decision: None if it was withdrawn.
+        probability: that the first segment is preferred; None for ``cant_tell`` and without a decision.
+        prompt_version: newest prompt version among the labels that count.
     """
 
     seq: int

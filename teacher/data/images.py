@@ -1,8 +1,8 @@
-"""Image observations as lossless files: one PNG for each, in a folder beside what names them.
+"""Image observations as lossless files: one PNG per image, in a folder next to the file that lists them.
 
-Grey, RGB and RGBA images, ``(H, W)`` or ``(H, W, 1 | 3 | 4)``, look as they are; any other shape, such as a
-stack of frames ``(frames, H, W)``, is laid out as one gray image. The file says the shape in a text of its
-own. A file without it, from Stable Baselines 2 or a camera, is read as ``(H, W, channels)``.
+Gray, RGB and RGBA images, ``(H, W)`` or ``(H, W, 1 | 3 | 4)``, are stored as they look; any other shape, such
+as a stack of frames ``(frames, H, W)``, is laid out as one gray image. The shape is stored as a text chunk of
+the file. A file without it, from Stable Baselines 2 or a camera, is read as ``(H, W, channels)``.
 """
 
 import json
@@ -21,18 +21,18 @@ from teacher.files import atomic_folder, require_new
 
 _SHAPE_KEY = "shape"
 _CHANNELS = (1, 3, 4)
-_DIMENSIONS = (2, 4)  # fewest and most of a shape; a stack of color images has four
+_DIMENSIONS = (2, 4)  # minimum and maximum; a stack of color images has four
 _MODES = ("L", "RGB", "RGBA")
 
 
 def are_images(observations: NDArray[Any]) -> bool:
-    """Return whether observations ``(n, *shape)`` can be written by :func:`write_images`."""
+    """Return True if observations ``(n, *shape)`` can be written by :func:`write_images`."""
     low, high = _DIMENSIONS
     return observations.dtype == np.uint8 and low < observations.ndim <= high + 1
 
 
 def write_images(folder: Path, images: NDArray[np.uint8]) -> list[str]:
-    """Write images ``(n, *shape)`` into a new folder, all or none, and return their names in it.
+    """Write images ``(n, *shape)`` into a new folder, all or none, and return their file names.
 
     Raises:
         ConfigError: the folder exists.
@@ -53,7 +53,7 @@ def write_images(folder: Path, images: NDArray[np.uint8]) -> list[str]:
 
 
 def read_images(folder: Path, names: Sequence[str]) -> NDArray[np.uint8]:
-    """Read images ``(n, *shape)`` by their paths relative to ``folder``, which none may leave.
+    """Read images ``(n, *shape)`` by their paths relative to ``folder``; paths must stay inside it.
 
     Raises:
         DataError: a path leads out of the folder, a file is missing or damaged, or the shapes differ.
@@ -75,7 +75,7 @@ def read_images(folder: Path, names: Sequence[str]) -> NDArray[np.uint8]:
 
 
 def _plane(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the image in a shape that a PNG file has."""
+    """Return the image in a shape that PNG supports."""
     if image.ndim == 3 and image.shape[-1] in _CHANNELS:
         return image[..., 0] if image.shape[-1] == 1 else image
     return np.ascontiguousarray(image.reshape(-1, image.shape[-1]))
@@ -85,7 +85,7 @@ def _read(root: Path, name: str) -> NDArray[np.uint8]:
     try:
         path = (root / name).resolve()
         if Path(name).is_absolute() or not path.is_relative_to(root):
-            raise DataError(f"expected the paths of images below {root}, got {name!r}, which leads out of it")
+            raise DataError(f"expected image paths inside {root}, got {name!r}, which leads out of it")
         with Image.open(path, formats=("PNG", "JPEG")) as file:
             shape = file.info.get(_SHAPE_KEY)
             image = np.asarray(file if file.mode in _MODES else file.convert("RGB"))
@@ -96,18 +96,18 @@ def _read(root: Path, name: str) -> NDArray[np.uint8]:
         raise DataError(f"the image {name!r} is missing") from error
     except UnidentifiedImageError as error:
         raise DataError(f"the image {name!r} is damaged, or neither PNG nor JPEG") from error
-    # What a damaged image makes Pillow raise; a path with a NUL, or a shape that is none, raises ValueError.
+    # Damaged images make Pillow raise these; a path with a NUL or an invalid shape raises ValueError.
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         raise DataError(f"the image {name!r} cannot be read: {one_line(error)}") from error
 
 
 def _parsed(text: Any, size: int) -> tuple[int, ...]:
-    """Return the shape that a file says it has. Raises ValueError where its image has another size."""
+    """Return the shape stored in a file. Raise ValueError if it does not fit the image's size."""
     shape = json.loads(str(text))
     low, high = _DIMENSIONS
     fits = (
         isinstance(shape, list) and low <= len(shape) <= high and all(type(n) is int and n > 0 for n in shape)
     )
     if not fits or math.prod(shape) != size:
-        raise ValueError(f"its shape is said to be {str(text)[:40]}, which does not fit its size")
+        raise ValueError(f"its stored shape {str(text)[:40]} does not fit its size")
     return tuple(shape)

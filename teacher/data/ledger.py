@@ -1,4 +1,4 @@
-"""The durable memory of a run: what was asked, with its segments, and what was decided."""
+"""Durable record of a run's comparisons, with their segments and decisions."""
 
 import sqlite3
 import threading
@@ -17,10 +17,10 @@ from teacher.errors import DataError
 
 Status = Literal["written", "registered", "failed", "cancelled"]
 Role = Phase | Literal["gold"]
-"""When a comparison was asked, or that its answer is known: then it is no question, nor counted as one."""
+"""Phase of a comparison, or ``gold`` for an attention check, which counts as neither query nor label."""
 
 LEDGER_NAME = "ledger.sqlite3"
-"""In the folder of a run."""
+"""File name in the folder of a run."""
 _USABLE = "(decision IN ('first', 'second', 'equal'))"
 _TARGETS = (
     "SELECT uuid, decision, probability, first, second, seq FROM comparison JOIN pair ON pair.comparison = id"
@@ -31,13 +31,13 @@ _OPEN = "(decision IS NULL AND status IN ('written', 'registered'))"
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """A pair of segments to judge, with the UUID that names it everywhere.
+    """A pair of segments to judge, identified everywhere by its UUID.
 
     Attributes:
-        uuid: chosen by the trainer, once.
+        uuid: chosen once, by the trainer.
         first: one segment.
         second: the other.
-        phase: whether it was asked before or during training, or that it is gold.
+        phase: asked before or during training, or ``gold`` for an attention check.
         step: environment steps of training when it was asked.
     """
 
@@ -49,19 +49,19 @@ class Comparison:
 
 
 class Ledger:
-    """Comparisons and decisions of one run in one SQLite file; what a method wrote survives a crash.
+    """Comparisons and decisions of one run in one SQLite file; everything written survives a crash.
 
-    One process writes. Its threads may share one ledger: each method is one transaction under one lock.
+    Only one process may write. Its threads may share a ledger: each method is one transaction under one lock.
 
     Args:
-        path: the file; made where it does not exist.
-        hard_labels: give decisions as certain targets, 1, 0.5 or 0, whatever their probability; what is
-            stored is the same.
-        read_only: look at a ledger that is there, also while a run writes it, and change nothing.
+        path: the file; created if it does not exist.
+        hard_labels: return decisions as certain targets, 1, 0.5 or 0, regardless of their probability; the
+            stored data is the same.
+        read_only: read an existing ledger, even while a run writes it, and change nothing.
 
     Raises:
-        DataError: by every method, where the file is damaged, not a ledger, or cannot be written; or is to be
-            written and was opened to be read only.
+        DataError: from every method, if the file is damaged, not a ledger, or not writable, or if a method
+            writes to a read-only ledger.
     """
 
     def __init__(self, path: Path, *, hard_labels: bool = False, read_only: bool = False) -> None:
@@ -77,8 +77,8 @@ class Ledger:
             self._connection.close()
 
     def write(self, comparisons: Sequence[Comparison]) -> None:
-        """Store new comparisons with their segments; those already stored stay as they are."""
-        # Compressing takes longer than writing, and needs no lock.
+        """Store new comparisons with their segments; leave those already stored unchanged."""
+        # Compress outside of the lock: it takes longer than writing.
         rows = [(item, item.first.to_bytes(), item.second.to_bytes()) for item in comparisons]
         with self._transaction() as connection:
             for item, first, second in rows:
@@ -91,7 +91,7 @@ class Ledger:
                     connection.execute("INSERT INTO pair VALUES (?, ?, ?)", (inserted[0], first, second))
 
     def set_status(self, uuids: Iterable[UUID], status: Status) -> None:
-        """Note how far the comparisons came on their way to the labelers."""
+        """Record the delivery status of comparisons."""
         with self._transaction() as connection:
             connection.executemany(
                 "UPDATE comparison SET status = ? WHERE uuid = ?", [(status, uuid.bytes) for uuid in uuids]
@@ -100,12 +100,12 @@ class Ledger:
     def record(self, decisions: Sequence[FeedItem], cursor: int) -> None:
         """Store decisions together with the cursor of the feed they came from.
 
-        Decisions may come again and in any order: an older one never replaces a newer one, and the cursor
-        never goes back.
+        Decisions may arrive repeatedly and in any order: an older one never replaces a newer one, and the
+        cursor never moves back.
 
         Raises:
-            DataError: a decision on a comparison that this ledger never held, or with a probability that does
-                not fit. Nothing is stored then.
+            DataError: a decision is about an unknown comparison, or its probability is invalid. Nothing is
+                stored then.
         """
         with self._transaction() as connection:
             for item in decisions:
@@ -114,8 +114,8 @@ class Ledger:
                 ).fetchone()
                 if known is None:
                     raise DataError(
-                        f"{self.path} holds no comparison {item.comparison}, which was decided; "
-                        "expected decisions of this run only"
+                        f"{self.path} has no comparison {item.comparison} to record a decision for; "
+                        "expected only decisions of this run"
                     )
                 connection.execute(
                     "UPDATE comparison SET decision = ?, probability = ?, seq = ? "
@@ -126,50 +126,50 @@ class Ledger:
 
     @property
     def cursor(self) -> int:
-        """``seq`` of the last feed item that was read; 0 before the first."""
+        """Return ``seq`` of the last feed item read; 0 before the first."""
         return self._number("SELECT cursor FROM feed")
 
     def outcomes(self, after: int) -> dict[int, tuple[UUID, str | None]]:
-        """Return comparison and decision of each feed item after ``after`` that no newer one has replaced."""
+        """Return comparison and decision of each feed item after ``after`` that is still the newest."""
         query = "SELECT seq, uuid, decision FROM comparison WHERE seq > ? ORDER BY seq"
         return {seq: (UUID(bytes=uuid), decision) for seq, uuid, decision in self._rows(query, (after,))}
 
     def total(self) -> int:
-        """Count the comparisons ever written, whatever became of them."""
+        """Return how many comparisons were ever written, in any state."""
         return self._number("SELECT count(*) FROM comparison")
 
     def asked(self, phase: Phase | None = None) -> int:
-        """Count what uses up the budget: open or usable, so neither failed, cancelled nor cant_tell."""
+        """Return how many use up the budget: open or usable; not failed, cancelled or cant_tell."""
         return self._count(f"({_OPEN} OR {_USABLE})", phase)
 
     def usable(self, phase: Phase | None = None) -> int:
-        """Count the comparisons decided as first, second or equal."""
+        """Return how many comparisons were decided as first, second or equal."""
         return self._count(_USABLE, phase)
 
     def cant_tell(self) -> int:
-        """Count the comparisons that nobody can tell apart."""
+        """Return how many comparisons were decided as cant_tell."""
         return self._count("(decision = 'cant_tell')", None)
 
     def open(self, phase: Phase | None = None) -> int:
-        """Count the comparisons asked and not decided yet."""
+        """Return how many comparisons have no decision yet."""
         return self._count(_OPEN, phase)
 
     def gold(self) -> int:
-        """Count the pairs whose answer is known, on their way to labelers or there."""
+        """Return how many attention checks are registered or on their way to labelers."""
         return self._number(
             "SELECT count(*) FROM comparison WHERE phase = 'gold' AND status IN ('written', 'registered')"
         )
 
     def on_their_way(self) -> int:
-        """Count the comparisons asked that people cannot see yet."""
+        """Return how many comparisons are not visible to labelers yet."""
         return self._count("(decision IS NULL AND status = 'written')", None)
 
     def preferences(self, uuids: Iterable[UUID] | None = None) -> list[Preference]:
-        """Return the present decisions as training targets.
+        """Return the current decisions as training targets.
 
         Args:
-            uuids: these comparisons, in this order, also where they have no target (value None). Without it:
-                all of :meth:`targets`.
+            uuids: only these comparisons, in this order, including those without a target (value None); by
+                default all of :meth:`targets`.
         """
         if uuids is None:
             return list(self.targets())
@@ -178,7 +178,7 @@ class Ledger:
         return [self._preference(row) for row in rows]
 
     def targets(self) -> Iterator[Preference]:
-        """Yield all decisions that give a target, in the order they were made, with few of them in memory."""
+        """Yield all decisions that give a target, in the order they were made, a few at a time in memory."""
         after = -1
         while rows := self._rows(
             f"{_TARGETS} WHERE {_USABLE} AND seq > ? ORDER BY seq LIMIT {_TARGETS_AT_ONCE}", (after,)
@@ -192,7 +192,7 @@ class Ledger:
         return Preference(UUID(bytes=uuid), *self._segments(first, second), target)
 
     def decided_pairs(self, count: int) -> list[SegmentPair]:
-        """Return the last ``count`` pairs that were decided, also as cant_tell; oldest first."""
+        """Return the last ``count`` pairs that were decided, including cant_tell; oldest first."""
         rows = self._rows(
             "SELECT first, second FROM comparison JOIN pair ON pair.comparison = id "
             "WHERE decision IS NOT NULL ORDER BY id DESC LIMIT ?",
@@ -201,12 +201,12 @@ class Ledger:
         return [self._segments(first, second) for first, second in reversed(rows)]
 
     def segment_length(self) -> int | None:
-        """Return the steps of its segments, of pairs decided or not; None where it has no pair."""
+        """Return the steps per segment, also of undecided pairs; None if there are no pairs."""
         rows = self._rows("SELECT first, second FROM comparison JOIN pair ON pair.comparison = id LIMIT 1")
         return len(self._segments(*rows[0])[0]) if rows else None
 
     def unfinished(self, status: Status = "written") -> list[Comparison]:
-        """Return the undecided comparisons of a status; a killed run left those written on their way."""
+        """Return the undecided comparisons with a status; ``written`` ones were left by a killed run."""
         rows = self._rows(
             "SELECT uuid, phase, step, first, second FROM comparison JOIN pair ON pair.comparison = id "
             "WHERE status = ? AND decision IS NULL AND seq IS NULL ORDER BY id",
@@ -239,9 +239,9 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Change all or nothing; what was changed is on the disk when this ends."""
+        """Run the block as one transaction, on disk when it ends."""
         if self._read_only:
-            raise DataError(f"{self.path} was opened to be read only; nothing can be written into it")
+            raise DataError(f"{self.path} was opened read-only and cannot be written")
         with self._lock, explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             with self._connection as connection:
@@ -249,7 +249,7 @@ class Ledger:
 
 
 def _probability(item: FeedItem) -> float | None:
-    """Return the training target of a decision, None where it gives none."""
+    """Return the training target of a decision; None if it gives none."""
     has_target = item.decision in ("first", "second", "equal")
     if has_target != (item.probability is not None) or not 0 <= (item.probability or 0) <= 1:
         raise DataError(

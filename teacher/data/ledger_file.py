@@ -1,4 +1,4 @@
-"""The SQLite file of a ledger: made or opened by a run, or only read by whoever looks at one."""
+"""SQLite file of a ledger: created or opened by a run, or opened read-only by others."""
 
 import sqlite3
 import time
@@ -9,11 +9,11 @@ from pathlib import Path
 from teacher.errors import DataError
 
 PATIENCE_SECONDS = 60.0
-"""How long to wait for others who make the same file, or who read it while it is made."""
+"""Time to wait for other processes that create the same file, or read it while it is created."""
 
 _RETRY_SECONDS = 0.005
 _NOT_WRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
-_APPLICATION_ID = 0x52_4C_54_4C  # "RLTL": tells a ledger from any other SQLite file
+_APPLICATION_ID = 0x52_4C_54_4C  # "RLTL": identifies ledgers among SQLite files
 _VERSION = 1
 _SCHEMA = (
     """CREATE TABLE comparison (
@@ -26,7 +26,7 @@ _SCHEMA = (
         probability REAL,
         seq INTEGER
     ) STRICT""",
-    # Apart from comparison, so that a change of status rewrites no segment.
+    # Separate from comparison, so that a status change does not rewrite segments.
     """CREATE TABLE pair (
         comparison INTEGER PRIMARY KEY REFERENCES comparison (id),
         first BLOB NOT NULL,
@@ -40,10 +40,10 @@ _SCHEMA = (
 
 
 def open_to_write(path: Path) -> sqlite3.Connection:
-    """Open a ledger, made where there is none or an empty file; refuse any other file, unchanged.
+    """Open a ledger, creating it if the file is missing or empty; refuse any other file, unchanged.
 
     Raises:
-        DataError: the file is damaged, not a ledger of this version, or cannot be written.
+        DataError: the file is damaged, not a ledger of this version, or not writable.
     """
     with explained(path):
         connection = _connect(path.absolute().as_uri())
@@ -51,7 +51,7 @@ def open_to_write(path: Path) -> sqlite3.Connection:
             for setting in ("synchronous = FULL", "foreign_keys = ON"):
                 connection.execute(f"PRAGMA {setting}")
             connection.execute("BEGIN IMMEDIATE")
-            with connection:  # from here on nobody else can make it
+            with connection:  # from here on, no other process can create it
                 if _is_empty(connection, path):
                     _make_tables(connection)
             _log_ahead(connection)
@@ -62,16 +62,16 @@ def open_to_write(path: Path) -> sqlite3.Connection:
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """Open a ledger that a run may be writing, without changing it; a file without tables is read as empty.
+    """Open a ledger without changing it, even while a run writes it; a file without tables is read as empty.
 
     Raises:
-        DataError: there is no such file, it is damaged or not a ledger of this version, or cannot be read.
+        DataError: the file is missing, damaged, not a ledger of this version, or not readable.
     """
     if not path.exists():
         raise DataError(f"{path} does not exist; expected the ledger of a run")
     with explained(path):
-        # What a run has written lies in the -wal file. Without one SQLite makes an empty one to read, which
-        # only a connection that may write takes away again.
+        # What a run has written is in the -wal file. If there is none, SQLite creates an empty one to read,
+        # which only a connection with write access removes again.
         if _size(path, "-wal"):
             return _reading(path, "mode=ro")
         try:
@@ -80,17 +80,17 @@ def open_to_read(path: Path) -> sqlite3.Connection:
             is_whole = not _size(path, "-wal") and not _size(path, "-journal")
             if not is_whole or error.sqlite_errorcode & 0xFF not in _NOT_WRITABLE:
                 raise
-        return _reading(path, "mode=ro&immutable=1")  # where nothing can be made, nobody writes either
+        return _reading(path, "mode=ro&immutable=1")  # if no file can be created, nobody writes either
 
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Raise SQLite's errors as :class:`DataError`, one line that names the file."""
+    """Convert SQLite's errors to one-line :class:`DataError` messages that name the file."""
     try:
         yield
     except sqlite3.OperationalError as error:
         raise DataError(
-            f"{path} cannot be used: {error}; free space or repair its folder, then resume"
+            f"{path} cannot be used: {error}; free space or fix its folder, then resume"
         ) from error
     except sqlite3.DatabaseError as error:
         raise DataError(f"{path} is damaged or not a ledger: {error}") from error
@@ -103,12 +103,12 @@ def _connect(address: str) -> sqlite3.Connection:
 
 
 def _reading(path: Path, mode: str) -> sqlite3.Connection:
-    """Connect without changing anything; to an empty ledger in memory where there are no tables yet."""
+    """Connect without changing anything; to an empty in-memory ledger if there are no tables yet."""
     connection = _connect(f"{path.absolute().as_uri()}?{mode}")
     try:
         connection.execute("PRAGMA query_only = ON")
         connection.execute("BEGIN")
-        with connection:  # from one moment: a run may be about to make the tables
+        with connection:  # one snapshot: a run may be creating the tables
             is_empty = _is_empty(connection, path)
     except BaseException:
         connection.close()
@@ -121,7 +121,7 @@ def _reading(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _is_empty(connection: sqlite3.Connection, path: Path) -> bool:
-    """Return whether there are no tables yet. Raises :class:`DataError` for another file or version."""
+    """Return True if there are no tables yet. Raise :class:`DataError` for another file or version."""
     application_id, version, tables = (
         connection.execute(query).fetchone()[0]
         for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
@@ -141,9 +141,9 @@ def _make_tables(connection: sqlite3.Connection) -> None:
 
 
 def _log_ahead(connection: sqlite3.Connection) -> None:
-    """Have changes written to a log, so that readers and the run do not wait for each other.
+    """Switch to a write-ahead log, so that readers and the run do not wait for each other.
 
-    Where another connection does the same in this moment, SQLite does not wait but fails.
+    SQLite fails instead of waiting if another connection does the same at this moment.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
@@ -158,7 +158,7 @@ def _log_ahead(connection: sqlite3.Connection) -> None:
 
 
 def _size(path: Path, ending: str) -> int:
-    """Return the bytes of a file that SQLite keeps beside its own; 0 where there is none."""
+    """Return the size of a file that SQLite keeps next to the ledger; 0 if there is none."""
     try:
         return path.with_name(path.name + ending).stat().st_size
     except FileNotFoundError:

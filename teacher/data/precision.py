@@ -1,6 +1,6 @@
-"""Which numbers lie too far from 0 to be told apart in the precision that they are kept in.
+"""Detection of numbers too far from 0 to be resolved by the float type they are stored in.
 
-Around 1e9 single precision steps by 64, and so whatever varies less is lost. Numbers of double precision are
+Around 1e9, single precision has a spacing of 64, so smaller variations are lost. Double-precision numbers are
 therefore centered before they are cast.
 """
 
@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 SMALLEST_STD = 1e-6
-"""A number that varies less counts as constant."""
+"""Standard deviation below which a number counts as constant."""
 FINE = 100
-"""Numbers of a type within a standard deviation from which on they do for learning."""
+"""Float spacings per standard deviation that are enough for learning."""
 
 
 class Spread:
-    """Mean and standard deviation of each number of the rows seen so far, in double precision.
+    """Mean and standard deviation of each number over the rows seen so far, in double precision.
 
     Batches are merged as in Chan, Golub, LeVeque (1979).
 
@@ -44,16 +44,16 @@ class Spread:
 
     @property
     def std(self) -> NDArray[np.float64]:
-        """``(*shape,)``; 0 before the first row."""
+        """Return the standard deviations, ``(*shape,)``; 0 before the first row."""
         return np.sqrt(self._variance)
 
     @property
     def varies(self) -> NDArray[np.bool_]:
-        """``(*shape,)``, which numbers are not constant."""
+        """Return a mask of the numbers that are not constant, ``(*shape,)``."""
         return self.std > SMALLEST_STD
 
     def add(self, rows: NDArray[Any]) -> None:
-        """Take in rows ``(..., *shape)``."""
+        """Add rows ``(..., *shape)`` to the statistics."""
         rows = rows.reshape(-1, *self._shape).astype(np.float64, copy=False)
         if len(rows) == 0:
             return
@@ -64,17 +64,17 @@ class Spread:
         self.mean = self.mean + share * shift
 
     def spacing(self, dtype: np.dtype[Any], center: NDArray[np.float64] | float = 0.0) -> NDArray[np.float64]:
-        """Return how far apart a type's numbers are around the mean less ``center``, ``(*shape,)``."""
+        """Return the spacing of a float type around the mean minus ``center``, ``(*shape,)``."""
         spacing: NDArray[np.float64] = np.abs(self.mean - center) * float(np.finfo(dtype).eps)
         return spacing
 
     def is_coarse(
         self, dtype: np.dtype[Any], levels: float = FINE, center: NDArray[np.float64] | float = 0.0
     ) -> NDArray[np.bool_]:
-        """Return which numbers, less ``center``, a type can hardly tell apart, ``(*shape,)``.
+        """Return a mask of the numbers, minus ``center``, that a type can hardly resolve, ``(*shape,)``.
 
-        They have fewer than ``levels`` of its numbers within a standard deviation, or are constant where its
-        numbers are more than 1 apart, so that it cannot be known whether they are.
+        These have fewer than ``levels`` float spacings per standard deviation, or seem constant while the
+        spacing is more than 1, so that variation can't be seen.
         """
         spacing = self.spacing(dtype, center)
         coarse: NDArray[np.bool_] = spacing > np.where(self.varies, self.std / levels, 1.0)

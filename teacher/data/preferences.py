@@ -1,4 +1,4 @@
-"""Preferences: what the reward predictor is trained on, and the growing set of them."""
+"""Preferences, the training targets of the reward predictor, and the growing dataset of them."""
 
 import numbers
 from collections.abc import Iterable, Mapping
@@ -29,17 +29,17 @@ _MAX_POISSON_WEIGHT = 12  # P(Poisson(1) > 12) is 6e-11
 
 @dataclass(frozen=True, eq=False)
 class Preference:
-    """The training target that a comparison's decision gives.
+    """Training target from a comparison's decision.
 
     Attributes:
         uuid: of the comparison.
         first: one segment.
         second: the other.
-        value: probability that ``first`` is the better one: 1.0, 0.0, 0.5 for equal; None where there is no
-            target (undone, or nobody can tell), which takes the comparison out of the dataset.
+        value: probability that ``first`` is better: 1.0, 0.0, or 0.5 for equal; None without a target
+            (undone, or "can't tell"), which removes the comparison from the dataset.
 
     Raises:
-        DataError: a part is of another type.
+        DataError: an attribute has the wrong type.
     """
 
     uuid: UUID
@@ -50,8 +50,7 @@ class Preference:
     def __post_init__(self) -> None:
         if not isinstance(self.uuid, UUID):
             raise DataError(
-                "expected the uuid of a comparison as a UUID, as uuid.uuid4() makes it, got "
-                f"{_shown(self.uuid)}"
+                f"expected a UUID as a comparison's uuid, such as uuid.uuid4(), got {_shown(self.uuid)}"
             )
         for name in ("first", "second"):
             if not isinstance(found := getattr(self, name), Segment):
@@ -64,21 +63,21 @@ class Preference:
 
 
 def bootstrap_weights(ids: NDArray[np.uint64], members: int) -> NDArray[np.float32]:
-    """Return how often each preference counts in a member's bootstrap sample: Poisson(1), by its UUID.
+    """Return each preference's weight in a member's bootstrap sample: Poisson(1), determined by its UUID.
 
-    A weight of 0 (probability 1/e) holds the preference out of that member for good. Since nothing but the
-    UUID and the member's index decides, neither a later fit nor another process turns a held-out preference
-    into a training one. The hash is the finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+    A weight of 0 (probability 1/e) holds the preference out of that member permanently: since only the UUID
+    and the member's index matter, no later fit or other process turns it into a training preference. The hash
+    is the finalizer of SplitMix64 (Steele, Lea, Flood 2014).
 
     Args:
         ids: ``(n, 2)``, the upper and lower halves of the UUIDs.
-        members: how many ensemble members.
+        members: number of ensemble members.
 
     Returns:
         ``(members, n)`` whole numbers.
 
     Raises:
-        ConfigError: ``members`` is no whole number of 1 or more.
+        ConfigError: ``members`` is not an integer of 1 or more.
     """
     members = whole_number(members, "members", COUNT)
     salt = _GOLDEN * np.arange(1, members + 1, dtype=np.uint64)[:, None]
@@ -96,33 +95,33 @@ def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 class PreferenceDataset:
-    """All preferences that count now, as arrays that grow in place; one row per comparison.
+    """All current preferences as arrays that grow in place; one row per comparison.
 
-    Segments are copied in, so the dataset keeps no episode alive; a large one lies on the disk (see
+    Segments are copied, so the dataset keeps no episode alive; a large one is stored on disk (see
     :class:`Column`). Floating-point observations and actions are stored as float32, or as float64 while some
-    of them are so far from 0 that float32 could not tell them apart; others are stored as they are.
+    of them are too far from 0 for float32; other types are stored unchanged.
 
     Args:
-        max_size: preferences kept; the one decided longest ago goes first.
+        max_size: maximum number of preferences; those decided earliest are dropped first.
 
     Attributes:
-        env_id: where all segments come from; None while there are none, or where that is not known.
+        env_id: environment of all segments; None while empty or if unknown.
 
     Raises:
-        ConfigError: ``max_size`` is no whole number of 1 or more.
+        ConfigError: ``max_size`` is not an integer of 1 or more.
     """
 
     def __init__(self, max_size: int | None = None) -> None:
         self.env_id: str | None = None
-        self._rows: dict[UUID, int] = {}  # in the order of decision
+        self._rows: dict[UUID, int] = {}  # in order of decision
         self._uuids: list[UUID] = []
         self._columns: dict[str, Column] = {}
-        self._spreads: dict[str, Spread] = {}  # of what came in double precision
+        self._spreads: dict[str, Spread] = {}  # of columns that arrived in double precision
         self.max_size = max_size
 
     @classmethod
     def of_columns(cls, env_id: str | None, columns: Mapping[str, Column]) -> "PreferenceDataset":
-        """Make a dataset of :attr:`columns`, in the order of decision, without copying them."""
+        """Make a dataset from :attr:`columns`, in order of decision, without copying them."""
         dataset = cls()
         dataset.env_id = env_id
         dataset._columns = dict(columns)
@@ -132,7 +131,7 @@ class PreferenceDataset:
 
     @property
     def max_size(self) -> int | None:
-        """Preferences kept; None: all. Those beyond it go at once where it is set."""
+        """Maximum number of preferences; None: no limit. Setting it drops any excess at once."""
         return self._max_size
 
     @max_size.setter
@@ -148,59 +147,59 @@ class PreferenceDataset:
 
     @property
     def columns(self) -> Mapping[str, Column]:
-        """What there is of each preference.
+        """Return the stored columns by name.
 
-        ``observations``, ``(n, 2, length + 1, *observation_shape)``, before each step and after the last
-        one; ``actions``, ``(n, 2, length, *action_shape)``; ``terminated``, ``(n, 2)``, whether the
-        environment ended the episode with the last step; ``complete``, ``(n,)``, whether that and the final
-        observations are known; ``values``, ``true_returns``, ``ids``.
+        ``observations``, ``(n, 2, length + 1, *observation_shape)``, before each step and after the last;
+        ``actions``, ``(n, 2, length, *action_shape)``; ``terminated``, ``(n, 2)``, True if the environment
+        ended the episode with the last step; ``complete``, ``(n,)``, True if that and the final observations
+        are known; ``values``, ``true_returns``, ``ids``.
 
         Raises:
             DataError: there is no preference yet.
         """
         if not self._columns:
-            raise DataError("the dataset holds no preference yet; wait for the first answer")
+            raise DataError("the dataset is still empty; wait for the first label")
         return self._columns
 
     @property
     def observations(self) -> NDArray[Any]:
-        """``(n, 2, length, *observation_shape)``, the first segment before the second."""
+        """Return the observations ``(n, 2, length, *observation_shape)``, first segment before second."""
         return self.steps().observations
 
     @property
     def actions(self) -> NDArray[Any]:
-        """``(n, 2, length, *action_shape)``."""
+        """Return the actions ``(n, 2, length, *action_shape)``."""
         return self.columns["actions"].rows
 
     @property
     def values(self) -> NDArray[np.float32]:
-        """``(n,)``, the probability that the first is preferred."""
+        """Return the probabilities that the first is preferred, ``(n,)``."""
         return self.columns["values"].rows
 
     @property
     def true_returns(self) -> NDArray[np.float32]:
-        """``(n, 2)``, of both segments by the environment's reward."""
+        """Return both segments' returns by the environment's reward, ``(n, 2)``."""
         return self.columns["true_returns"].rows
 
     @property
     def ids(self) -> NDArray[np.uint64]:
-        """``(n, 2)``, the halves of each UUID."""
+        """Return the halves of each UUID, ``(n, 2)``."""
         return self.columns["ids"].rows
 
     @property
     def segment_length(self) -> int:
-        """Steps of every segment."""
+        """Return the number of steps per segment."""
         return int(self.actions.shape[2])
 
     @property
     def by_decision(self) -> NDArray[np.intp]:
-        """``(n,)``, the rows from the one decided longest ago to the last."""
+        """Return the row indices from the earliest decision to the latest, ``(n,)``."""
         return np.fromiter(self._rows.values(), np.intp, len(self))
 
     def steps(self, rows: NDArray[np.integer[Any]] | None = None) -> StepsBatch:
-        """Return copies of the steps of these rows, ``(*rows.shape, 2, length, ...)``; else views of all.
+        """Return copies of these rows' steps, ``(*rows.shape, 2, length, ...)``; by default views of all.
 
-        Where a segment was recorded without what came after it, reading that raises :class:`DataError`.
+        If a segment was recorded without its final observation, reading that raises :class:`DataError`.
         """
         observations, actions, terminated, complete = (
             self.columns[name].rows if rows is None else self.columns[name].take(rows)
@@ -215,10 +214,10 @@ class PreferenceDataset:
         )
 
     def sample(self, size: int) -> "PreferenceDataset":
-        """Return so many preferences, evenly from the oldest decision to the newest; itself if no more.
+        """Return ``size`` preferences, evenly spaced by age of decision; itself if it has no more.
 
         Raises:
-            ConfigError: ``size`` is no whole number of 0 or more.
+            ConfigError: ``size`` is not an integer of 0 or more.
         """
         size = whole_number(size, "size", NOT_NEGATIVE)
         if len(self) <= size:
@@ -230,16 +229,16 @@ class PreferenceDataset:
         return PreferenceDataset.of_columns(self.env_id, columns)
 
     def upsert(self, preferences: Iterable[Preference]) -> int:
-        """Add new preferences, change revised ones, drop those whose value is None.
+        """Add new preferences, update revised ones, drop those whose value is None.
 
         A revised preference counts as decided now.
 
         Returns:
-            How many preferences were added, changed or dropped; what ``max_size`` pushes out does not count.
+            How many preferences were added, changed or dropped, not counting those that exceed ``max_size``.
 
         Raises:
-            DataError: a segment's shape differs from those already here, or its environment does, or a value
-                is no probability.
+            DataError: a segment's shape or environment differs from those in the dataset, or a value is not a
+                probability.
             StorageError: the disk is full.
         """
         return sum(self._upsert(preference) for preference in preferences)
@@ -250,7 +249,7 @@ class PreferenceDataset:
             if row is not None:
                 self._drop(row)
             return row is not None
-        if not 0 <= preference.value <= 1:  # not so for a NaN
+        if not 0 <= preference.value <= 1:  # False for NaN
             raise _no_probability(preference)
         if row is not None:
             if self.values[row] == np.float32(preference.value):
@@ -291,20 +290,20 @@ class PreferenceDataset:
                 raise DataError(
                     f"comparison {preference.uuid} has {name} of shape {found[0]} and {found[1]} from "
                     f"{env_id}, the others have {wanted[0]} and {wanted[1]} from {expected}; all "
-                    "segments of a run have one length and one environment"
+                    "segments of a run must have the same length and environment"
                 )
         self.env_id, self._columns = expected, columns
         for name in _MEASURED:
             self._suit(name, entries[name])
         for column in self._columns.values():
-            column.reserve(len(self) + 1)  # of all, before any is changed
+            column.reserve(len(self) + 1)  # all of them before any is changed
         for name, entry in entries.items():
             self._columns[name].extend(entry[None])
         self._rows[preference.uuid] = len(self)
         self._uuids.append(preference.uuid)
 
     def _suit(self, name: str, entry: NDArray[Any]) -> None:
-        """Store a column in double precision while single precision could not tell its numbers apart."""
+        """Store a column in double precision while single precision can't resolve its numbers."""
         if entry.dtype.kind != "f" or entry.dtype.itemsize <= _SINGLE.itemsize:
             return
         column = self._columns[name]
@@ -312,7 +311,7 @@ class PreferenceDataset:
             self._spreads[name] = Spread.of(column.all_parts(), entry.shape[2:])
         spread = self._spreads[name]
         spread.add(entry)
-        # Twice as fine to go back, so that no column goes to and fro.
+        # Require twice the resolution to switch back, to prevent oscillation.
         levels = FINE if column.rows.dtype == _SINGLE else 2 * FINE
         wanted = _DOUBLE if spread.is_coarse(_SINGLE, levels).any() else _SINGLE
         if column.rows.dtype != wanted:
@@ -333,10 +332,10 @@ class PreferenceDataset:
 
 
 def _no_probability(preference: Preference) -> DataError:
-    """Return what to raise for the value of a preference."""
+    """Return the error for a preference with an invalid value."""
     return DataError(
         f"comparison {preference.uuid}: expected a value from 0 to 1, the probability that its first segment "
-        f"is the better one, or None, got {_shown(preference.value)}"
+        f"is better, or None, got {_shown(preference.value)}"
     )
 
 
@@ -349,13 +348,13 @@ def _alike(first: Segment, second: Segment) -> tuple[Segment, Segment]:
     if places[0] != places[1]:
         raise DataError(
             f"a comparison's segments differ: observations, actions and environment are {places[0]} and "
-            f"{places[1]}; both must come from one environment and have one length"
+            f"{places[1]}; both must have the same environment and length"
         )
     return first, second
 
 
 def _states(segment: Segment) -> NDArray[Any]:
-    """Return all observations of a segment; where the final one is not known, the one before again."""
+    """Return all observations of a segment; repeat the last one if the final observation is unknown."""
     last = segment.observations[-1] if segment.final_observation is None else segment.final_observation
     return np.concatenate([segment.observations, last[None]])
 

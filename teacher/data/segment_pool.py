@@ -1,4 +1,4 @@
-"""The pool of segments that new queries are drawn from."""
+"""Pool of segments from which queries are drawn."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -14,31 +14,31 @@ from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError, pluralize
 from teacher.settings.checks import COUNT, NOT_NEGATIVE, SEED, whole_number
 
-_DRAWN_AT_ONCE = 2**14  # pairs by weight, most of them of a segment with itself where one weighs most
-_WORTH_DRAWING = 1 / 16  # of these; where fewer are of two segments, the second is drawn from the others
+_DRAWN_AT_ONCE = 2**14  # pairs by weight; if one segment dominates, most pair it with itself
+_WORTH_DRAWING = 1 / 16  # if a smaller share has two segments, the second is drawn from the others
 
 
 class _Entry(NamedTuple):
-    """A segment in the pool, and whether actions were explored for it."""
+    """A segment in the pool; ``explored`` marks exploratory actions."""
 
     segment: Segment
     explored: bool
 
 
 class SegmentPool:
-    """The most recent segments, each of ``length`` steps, cut from trajectories as these grow.
+    """The most recent segments, each of ``length`` steps, cut from trajectories as they grow.
 
-    A segment owns a copy of its observations and rewards. Its recipe shares the actions of its episode, and
-    nothing else, so that the pool's memory is bounded by ``capacity`` segments and their episodes' actions.
+    A segment owns a copy of its observations and rewards. Its recipe shares only the actions of its episode,
+    so that the pool's memory is bounded by ``capacity`` segments and their episodes' actions.
 
     Args:
-        length: steps of a segment.
-        capacity: segments kept; the oldest go first.
-        seed: decides where the first segment of an episode begins, and the pairs.
-        max_bytes: of segments kept, but for two; None sets no limit.
+        length: steps per segment.
+        capacity: maximum number of segments; the oldest are dropped first.
+        seed: for the offset of an episode's first segment, and for pairs.
+        max_bytes: memory limit of the segments, though two are always kept; None: no limit.
 
     Raises:
-        ConfigError: a size is no whole number of 1 or more, or no generator takes the seed.
+        ConfigError: a size is not an integer of 1 or more, or the seed is invalid.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class SegmentPool:
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """The segments, oldest first."""
+        """Return the segments, oldest first."""
         return [entry.segment for entry in self._entries]
 
     def newest(self, count: int) -> Sequence[Segment]:
@@ -66,30 +66,30 @@ class SegmentPool:
 
     @property
     def explored(self) -> NDArray[np.bool_]:
-        """``(len(self),)``: which segments came from steps that were made for questions only."""
+        """Return a mask of the segments from steps made only for queries, ``(len(self),)``."""
         return np.array([entry.explored for entry in self._entries], np.bool_)
 
     @property
     def asked(self) -> Sequence[SegmentPair]:
-        """The pairs that were asked about, of segments that are both still here."""
+        """Return the pairs queried so far whose segments are both still in the pool."""
         return self._asked
 
     def extend(self, trajectories: Iterable[Trajectory], *, explored: bool = False) -> int:
-        """Cut what is new in these trajectories into segments, and return how many.
+        """Cut the new parts of these trajectories into segments, and return how many.
 
-        A trajectory may come again when it has grown. An episode shorter than a segment gives none; see
-        :class:`SegmentCutter` for where segments begin and :func:`readable_steps` for the last step.
+        A trajectory may be passed again after it has grown. An episode shorter than a segment gives none; see
+        :class:`SegmentCutter` for where segments start and :func:`readable_steps` for the last step.
 
         Args:
-            trajectories: new, or grown since they came last.
-            explored: they were made for questions only.
+            trajectories: new, or grown since the last call.
+            explored: the steps were made only for queries.
         """
         cut = [segment for trajectory in trajectories for segment in self._cut(trajectory)]
         self.add(cut, explored=explored)
         return len(cut)
 
     def add(self, segments: Iterable[Segment], *, explored: bool = False) -> None:
-        """Take in segments that are cut already, each of :attr:`length`, else :class:`DataError`."""
+        """Add segments of length :attr:`length`; raise :class:`DataError` for others."""
         segments = list(segments)
         if others := {len(segment) for segment in segments} - {self.length}:
             raise DataError(
@@ -98,26 +98,26 @@ class SegmentPool:
         self._keep(self._entries + [_Entry(segment, explored) for segment in segments])
 
     def absorb(self, other: "SegmentPool") -> None:
-        """Take in the segments of another pool, and its room."""
+        """Add the segments of another pool, and its capacity."""
         self.capacity += other.capacity
         self._keep([*self._entries, *other._entries])
 
     def remember(self, pairs: Iterable[SegmentPair]) -> None:
-        """Note that these pairs were asked about."""
+        """Record that these pairs were queried."""
         self._asked += pairs
 
     def sample_pairs(self, n: int, weights: NDArray[np.floating[Any]] | None = None) -> list[SegmentPair]:
         """Return ``n`` pairs of two different segments, drawn uniformly.
 
-        No segment is in two pairs unless the pool is too small; then each is used about equally often.
+        No segment is in two pairs unless the pool is too small; then all are used about equally often.
 
         Args:
-            n: how many.
-            weights: ``(len(self),)``: instead, draw the segments of each pair in proportion to these.
+            n: number of pairs.
+            weights: ``(len(self),)``; if given, draw each pair's segments in proportion to these.
 
         Raises:
-            ConfigError: ``n`` is no whole number of 0 or more.
-            ValueError: the pool has fewer than two segments to draw.
+            ConfigError: ``n`` is not an integer of 0 or more.
+            ValueError: the pool has fewer than two segments to draw from.
         """
         n = whole_number(n, "n", NOT_NEGATIVE)
         drawable = len(self) if weights is None else np.count_nonzero(weights)
@@ -138,7 +138,7 @@ class SegmentPool:
         return pairs[:n]
 
     def _different(self, n: int, weights: NDArray[np.floating[Any]]) -> NDArray[np.intp]:
-        """Draw rows ``(n, 2)`` in proportion to weights, given that they differ."""
+        """Draw rows ``(n, 2)`` in proportion to weights, conditional on the two being different."""
         shares = weights / weights.sum()
         first_shares = shares * (1 - shares)
         first = self._random.choice(len(self), n, p=first_shares / first_shares.sum())
@@ -152,13 +152,14 @@ class SegmentPool:
     def sample_unknown(
         self, n: int, known: Iterable[SegmentPair], weights: NDArray[np.floating[Any]] | None = None
     ) -> list[SegmentPair]:
-        """Return up to ``n`` pairs of two different segments, each once, and none of those that are known.
+        """Return up to ``n`` distinct pairs of two different segments that are not in ``known``.
 
-        Fewer come where there are no more. It lists all pairs, so it is for where drawing finds few new ones.
+        Returns fewer if there are no more. It lists all pairs, so use it only where random draws find few new
+        ones.
 
         Args:
-            n: how many.
-            known: pairs of segments that are here.
+            n: number of pairs.
+            known: pairs of segments in this pool.
             weights: as in :meth:`sample_pairs`.
         """
         segments = self.segments
@@ -175,7 +176,7 @@ class SegmentPool:
         shares = chances.flat[there]
         chosen = self._random.choice(there, n, replace=False, p=shares / shares.sum())
         found = np.stack(np.divmod(chosen, len(self)), axis=1)
-        found = self._random.permuted(found, axis=1)  # either is the first as often
+        found = self._random.permuted(found, axis=1)  # each is first equally often
         return [(segments[first], segments[second]) for first, second in found.tolist()]
 
     def state_dict(self) -> dict[str, Any]:
@@ -183,18 +184,18 @@ class SegmentPool:
         return {"random": self._random.bit_generator.state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over :meth:`state_dict`."""
+        """Restore :meth:`state_dict`."""
         self._random.bit_generator.state = state["random"]
 
     def _keep(self, entries: list[_Entry]) -> None:
-        """Hold the last of these, and forget questions about others."""
+        """Keep the last of these entries, and forget queried pairs of dropped segments."""
         self._entries = entries[-min(self.capacity, self._fitting(entries)) :]
         if len(entries) > len(self._entries):
             here = set(self.segments)
             self._asked = [pair for pair in self._asked if here.issuperset(pair)]
 
     def _fitting(self, entries: Sequence[_Entry]) -> int:
-        """Return how many of the last of these there is memory for."""
+        """Return how many of the last entries fit into the memory limit."""
         if self._max_bytes is None:
             return len(entries)
         sizes = np.cumsum([entry.segment.nbytes for entry in reversed(entries)])

@@ -13,7 +13,7 @@ from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.trajectory import Trajectory, terminations
 from teacher.errors import DataError
 
-_LEVEL = 1  # of compression; 6, the usual, takes four times as long for a few percent
+_LEVEL = 1  # compression level; the default, 6, takes four times as long to save a few percent
 _FINAL = "last_observation"
 _FRAMES, _FRAME_SIZES = "frames", "frame_sizes"
 
@@ -23,15 +23,14 @@ class Segment:
     """A slice of one episode.
 
     Attributes:
-        recipe: plays the episode up to the end of this segment; ``len(recipe.actions) == start + len(self)``.
+        recipe: replays the episode to the end of this segment; ``len(recipe.actions) == start + len(self)``.
         start: index of the segment's first step in its episode.
-        observations: ``(length, *observation_shape)``, raw, each before its step.
+        observations: ``(length, *observation_shape)``, raw, before each step.
         actions: ``(length, *action_shape)``, as executed.
-        true_rewards: ``(length,)`` of the environment's own reward.
-        final_observation: ``(*observation_shape)``, raw, after the last step; None where it was not recorded.
-        terminated: the environment ended the episode with the last step; False where it was not recorded.
-        frames: a picture after each step, as JPEG files, to be shown instead of a replay; None where none
-            were captured.
+        true_rewards: ``(length,)``, the environment's rewards.
+        final_observation: ``(*observation_shape)``, raw, after the last step; None if not recorded.
+        terminated: the environment ended the episode with the last step; False if not recorded.
+        frames: JPEG images, one after each step, shown in place of a replay; None if not captured.
 
     Raises:
         ValueError: the parts do not fit each other.
@@ -60,7 +59,7 @@ class Segment:
                 f"and {self.true_rewards.shape}"
             )
         if self.frames is not None and len(self.frames) != length:
-            raise ValueError(f"expected a picture of each of {length} steps, got {len(self.frames)}")
+            raise ValueError(f"expected one frame for each of {length} steps, got {len(self.frames)}")
         final = self.final_observation
         if final is not None and (final.shape, final.dtype) != (
             self.observations.shape[1:],
@@ -81,7 +80,7 @@ class Segment:
         if not fits.all():
             raise DataError(
                 f"expected finite {name} of at most {LARGEST:.1e}, got {values[~fits][0]} in an episode of "
-                f"{self.recipe.env_id} with seed {self.recipe.seed}; mend the environment"
+                f"{self.recipe.env_id} with seed {self.recipe.seed}; fix the environment"
             )
 
     def __len__(self) -> int:
@@ -89,17 +88,17 @@ class Segment:
 
     @property
     def nbytes(self) -> int:
-        """What it takes up in memory, without the actions, which it shares with its episode."""
+        """Return its size in memory, without the actions, which it shares with its episode."""
         return self.observations.nbytes + sum(map(len, self.frames or ()))
 
     @property
     def true_return(self) -> float:
-        """Sum of the environment's reward over the segment."""
+        """Return the sum of the environment's rewards over the segment."""
         return float(self.true_rewards.sum())
 
     @property
     def next_observations(self) -> NDArray[Any]:
-        """``(length, *observation_shape)``, raw, each after its step.
+        """Return the raw observations after each step, ``(length, *observation_shape)``.
 
         Raises:
             DataError: there is no final observation.
@@ -110,10 +109,10 @@ class Segment:
 
     @property
     def terminations(self) -> NDArray[np.bool_]:
-        """``(length,)``, whether the environment ended the episode with that step.
+        """Return a mask of the step with which the environment ended the episode, ``(length,)``.
 
         Raises:
-            DataError: there is no final observation, so neither is this known.
+            DataError: there is no final observation, so this is unknown, too.
         """
         if self.final_observation is None:
             raise DataError(NOTHING_AFTER)
@@ -142,7 +141,7 @@ class Segment:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Segment":
-        """Read back :meth:`to_bytes`, also of versions that kept nothing after the last step.
+        """Read the bytes of :meth:`to_bytes`, including those of versions without a final observation.
 
         Raises:
             DataError: the archive is damaged.
@@ -164,7 +163,7 @@ class Segment:
                     terminated=_FINAL in archive and bool(archive["terminated"]),
                     frames=_split(archive[_FRAMES], archive[_FRAME_SIZES]) if _FRAMES in archive else None,
                 )
-        except Exception as error:  # what a damaged archive makes numpy, zipfile and zlib raise is not listed
+        except Exception as error:  # numpy, zipfile and zlib document no list of errors for damaged archives
             raise DataError(f"a stored segment cannot be read: {error}") from error
 
 
@@ -172,7 +171,7 @@ SegmentPair = tuple[Segment, Segment]
 
 
 def slice_of(trajectory: Trajectory, start: int, stop: int) -> Segment:
-    """Return the steps from ``start`` to before ``stop``, its observations and rewards copied."""
+    """Return the steps from ``start`` up to ``stop`` (exclusive), copying observations and rewards."""
     recipe = trajectory.recipe(stop)
     return Segment(
         recipe,
@@ -187,7 +186,7 @@ def slice_of(trajectory: Trajectory, start: int, stop: int) -> Segment:
 
 
 def _split(joined: NDArray[np.uint8], sizes: NDArray[np.int64]) -> tuple[bytes, ...]:
-    """Split what :meth:`Segment.to_bytes` joined. Raises ValueError where the sizes do not add up."""
+    """Split frames joined by :meth:`Segment.to_bytes`. Raise ValueError if the sizes do not add up."""
     if sizes.sum() != len(joined) or (sizes < 0).any():
-        raise ValueError(f"{len(joined)} bytes of pictures, expected {sizes.sum()}")
+        raise ValueError(f"{len(joined)} bytes of frames, expected {sizes.sum()}")
     return tuple(part.tobytes() for part in np.split(joined, np.cumsum(sizes)[:-1]))

@@ -1,4 +1,4 @@
-"""Steps of an environment as what learns from them sees them, wherever they are kept."""
+"""Environment steps as learners read them, in any storage."""
 
 from typing import Any, Protocol
 
@@ -9,45 +9,45 @@ from teacher.envs.trajectory import Trajectory
 from teacher.errors import ConfigError, DataError
 
 NOTHING_AFTER = (
-    "expected segments with what came after their last step, got one recorded without: pass --reward.inputs "
-    "state,action (RewardConfig(inputs=...) in Python), or begin a new run"
+    "segments lack their final observations: pass --reward.inputs state,action "
+    "(RewardConfig(inputs=...) in Python), or start a new run"
 )
-LARGEST = np.finfo(np.float32).max  # of numpy's type, so that half precision is compared without overflow
+LARGEST = np.finfo(np.float32).max  # a numpy scalar, so that comparing half precision does not overflow
 
 
 class Steps(Protocol):
-    """Steps in arrays of the same leading dimensions ``*batch``: a segment, an episode, rows of a dataset."""
+    """Arrays of steps with the same leading dimensions ``*batch``: a segment, an episode, dataset rows."""
 
     @property
     def observations(self) -> NDArray[Any]:
-        """``(*batch, *observation_shape)``, raw, each before its step."""
+        """Return the raw observations before each step, ``(*batch, *observation_shape)``."""
 
     @property
     def actions(self) -> NDArray[Any]:
-        """``(*batch, *action_shape)``, as executed."""
+        """Return the actions as executed, ``(*batch, *action_shape)``."""
 
     @property
     def next_observations(self) -> NDArray[Any]:
-        """``(*batch, *observation_shape)``, raw, each after its step."""
+        """Return the raw observations after each step, ``(*batch, *observation_shape)``."""
 
     @property
     def terminations(self) -> NDArray[np.bool_]:
-        """``(*batch,)``, whether the environment ended the episode with that step."""
+        """Return a mask of the steps with which the environment ended an episode, ``(*batch,)``."""
 
 
 class StepsBatch:
-    """Steps from arrays at hand, all of the same leading dimensions; see :class:`Steps`.
+    """Steps from given arrays with the same leading dimensions; see :class:`Steps`.
 
     Args:
         observations: before each step.
         actions: as executed.
-        next_observations: after each step; None where nobody reads them.
-        terminations: whether the environment ended the episode; None where nobody reads that.
-        why_missing: why one of the last two is None where it was not recorded, rather than not passed.
+        next_observations: after each step; None if not needed.
+        terminations: True where the environment ended the episode; None if not needed.
+        why_missing: error message if one of the last two was not recorded, rather than not passed.
 
     Raises:
-        ConfigError: by the property of what was not passed.
-        DataError: by the property of what was not recorded.
+        ConfigError: on reading a property that was not passed.
+        DataError: on reading a property that was not recorded.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class StepsBatch:
 
     @property
     def next_observations(self) -> NDArray[Any]:
-        """After each step."""
+        """Return the observations after each step."""
         return self._given("next_state", "next observations", self._next_observations)
 
     @property
     def terminations(self) -> NDArray[np.bool_]:
-        """Whether the environment ended the episode with that step."""
+        """Return a mask of the steps with which the environment ended an episode."""
         return self._given("terminated", "the ends of episodes", self._terminations)
 
     def _given(self, name: str, what: str, array: NDArray[Any] | None) -> NDArray[Any]:
@@ -84,16 +84,16 @@ class StepsBatch:
 
 
 def readable_steps(episode: Trajectory) -> int:
-    """Return how many steps can be learned from: all but a last one that led to what is no number.
+    """Return how many steps can be learned from: all but a final one that led to NaN or infinity.
 
-    An environment may end an episode because its state is no number any more.
+    Environments may end an episode because their state became NaN or infinite.
     """
     led_to_numbers = fits_float32(episode.next_observations[-1:]).all()
     return len(episode) - int(episode.finished and not led_to_numbers)
 
 
 def readable_part(episode: Trajectory) -> Trajectory:
-    """Return the episode without steps that cannot be learned from, as :func:`readable_steps` says."""
+    """Return the episode without a final step that can't be learned from; see :func:`readable_steps`."""
     steps = readable_steps(episode)
     if steps == len(episode):
         return episode
@@ -103,7 +103,7 @@ def readable_part(episode: Trajectory) -> Trajectory:
 
 
 def require_finite(episode: Trajectory) -> None:
-    """Raise :class:`DataError`, which names the step, unless all :func:`readable_steps` are of numbers."""
+    """Raise :class:`DataError` that names the step unless all :func:`readable_steps` are finite."""
     steps = readable_steps(episode)
     parts = {
         "observations": episode.all_observations[: steps + 1],
@@ -119,8 +119,8 @@ def require_finite(episode: Trajectory) -> None:
 
 
 def fits_float32(array: NDArray[Any]) -> NDArray[np.bool_]:
-    """Tell which numbers are finite, also in the precision that rewards and policies are computed in."""
+    """Return a mask of the numbers that are finite in float32, in which rewards and policies are computed."""
     if array.dtype.kind != "f":
         return np.ones(array.shape, bool)
-    fits: NDArray[np.bool_] = np.abs(array) <= LARGEST  # not so for a NaN
+    fits: NDArray[np.bool_] = np.abs(array) <= LARGEST  # False for NaN
     return fits

@@ -1,1 +1,1 @@
-"""Files in and out: preferences, predictors, trajectories, and other libraries' formats."""
+"""Import and export: preferences, predictors, trajectories, and other libraries' formats."""

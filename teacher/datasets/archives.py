@@ -1,6 +1,6 @@
-"""Columns as ``.npz`` files, as :func:`numpy.savez` writes them; what is large is never in memory as a whole.
+"""Columns as ``.npz`` files in the format of :func:`numpy.savez`, without loading large ones into memory.
 
-Nothing is compressed, so that a large array can be mapped where it lies in the file.
+Nothing is compressed, so that a large array can be memory-mapped inside the file.
 """
 
 import struct
@@ -21,7 +21,7 @@ _READ_HEADER = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header
 
 
 def write(file: IO[bytes], description: str, columns: Mapping[str, Column], rows: NDArray[np.intp]) -> None:
-    """Write a description, and these rows of columns."""
+    """Write a description, and the given rows of columns."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         with archive.open(_DESCRIPTION, "w") as member:
             npy.write_array(member, np.array(description), allow_pickle=False)
@@ -33,25 +33,25 @@ def write(file: IO[bytes], description: str, columns: Mapping[str, Column], rows
 
 
 def read_description(file: IO[bytes]) -> str:
-    """Return the description that :func:`write` was given."""
+    """Return the description that was passed to :func:`write`."""
     with _opened(file) as archive:
         if _DESCRIPTION not in archive.namelist():
-            raise DataError("it is an .npz file of something else")
+            raise DataError("it is another kind of .npz file")
         with archive.open(_DESCRIPTION) as member:
             return str(npy.read_array(member, allow_pickle=False))
 
 
 def read_columns(file: IO[bytes], names: Mapping[str, Any]) -> dict[str, Column]:
-    """Read the columns of these names, and look through them for damage and for what is no number."""
+    """Read the named columns, and check them for damage, NaN and infinity."""
     with _opened(file) as archive:
         if missing := {f"{name}.npy" for name in names}.difference(archive.namelist()):
-            raise DataError(f"{', '.join(sorted(missing))} is missing; export it again with this version")
+            raise DataError(f"{', '.join(sorted(missing))} is missing; export again with this version")
         return {name: _read_column(file, archive, archive.getinfo(f"{name}.npy")) for name in names}
 
 
 def _opened(file: IO[bytes]) -> zipfile.ZipFile:
     if not zipfile.is_zipfile(file):
-        raise DataError("it is cut off, or no .npz file")
+        raise DataError("it is truncated, or not an .npz file")
     return zipfile.ZipFile(file)
 
 
@@ -63,7 +63,7 @@ def _read_column(file: IO[bytes], archive: zipfile.ZipFile, info: zipfile.ZipInf
         start, column = member.tell(), Column(shape[1:], dtype)
         size = shape[0] * column.row_bytes
         if info.file_size != start + size:
-            raise DataError(f"{info.filename} is cut off")
+            raise DataError(f"{info.filename} is truncated")
         is_mapped = size > Column.MAX_IN_MEMORY and info.compress_type == zipfile.ZIP_STORED
         for part in _parts(member, column, shape[0]):
             require_numbers(info.filename, part)
@@ -72,12 +72,12 @@ def _read_column(file: IO[bytes], archive: zipfile.ZipFile, info: zipfile.ZipInf
     if not is_mapped:
         return column
     file.seek(info.header_offset + _LOCAL_HEADER - 4)
-    lengths = struct.unpack("<HH", file.read(4))  # of the name and of what follows it
+    lengths = struct.unpack("<HH", file.read(4))  # of the name and the extra field
     return Column.of_file(file, info.header_offset + _LOCAL_HEADER + sum(lengths) + start, shape, dtype)
 
 
 def _parts(member: IO[bytes], like: Column, count: int) -> Iterator[NDArray[Any]]:
-    """Yield the rows of an array that is read on; at the end, zipfile compares their checksum."""
+    """Yield the rows of an array in parts; at the end, zipfile verifies its checksum."""
     for start in range(0, count, like.rows_at_once):
         data = member.read(min(like.rows_at_once, count - start) * like.row_bytes)
         yield np.frombuffer(data, like.rows.dtype).reshape(-1, *like.rows.shape[1:])

@@ -1,4 +1,4 @@
-"""A folder that Hugging Face shows as a dataset: one Parquet file, and a card that says what it holds."""
+"""Hugging Face dataset folder: one Parquet file, and a card that describes it."""
 
 from pathlib import Path
 
@@ -30,18 +30,18 @@ configs:
 
 # Preferences about {env_id}
 
-{answers} about which of two clips of the Gymnasium environment `{env_id}` is the better one, each of
+{answers} on which of two clips of the Gymnasium environment `{env_id}` is better, each of
 {steps}. {question}
 
-| column | what it holds |
+| column | content |
 |---|---|
-| `uuid` | names the pair |
-| `preference` | probability that the first clip is the better one: 1, 0, or 0.5 where they are equal |
-| `complete` | whether the observation after the last step was recorded, and whether the episode ended there |
-{clips}| `first_true_return`, `second_true_return` | what the environment itself rewards the clip with |
+| `uuid` | identifies the pair |
+| `preference` | probability that the first clip is better: 1, 0, or 0.5 for equal |
+| `complete` | whether the final observation and the termination were recorded |
+{clips}| `first_true_return`, `second_true_return` | sum of the environment's rewards over the clip |
 | `first_terminated`, `second_terminated` | whether the environment ended the episode with the last step |
 | `first_observations`, `second_observations` | before each step, and after the last one |
-| `first_actions`, `second_actions` | one for each step, as executed |
+| `first_actions`, `second_actions` | one per step, as executed |
 
 ```python
 from datasets import load_dataset
@@ -51,27 +51,27 @@ preferences = load_dataset("parquet", data_files="{file}")["train"]
 
 With [RL-Teacher](https://pypi.org/project/rl-teacher/), `teach fit {file} reward.npz` fits a reward to it.
 """
-_CLIPS = "| `first_clip`, `second_clip` | what was to be compared, as mp4 |\n"
+_CLIPS = "| `first_clip`, `second_clip` | the compared clips, as mp4 |\n"
 
 
 def check_folder(folder: Path) -> bool:
-    """Make the folder of a dataset, or refuse one that holds something else than an earlier export.
+    """Make a dataset folder, or refuse one that holds anything but an earlier export.
 
-    Returns whether there was no earlier one, so that what is written now must replace nothing.
+    Return True if there was no earlier export, so that nothing may be replaced now.
 
     Raises:
-        ConfigError: there is another card in it, or none beside other files, or it cannot be made.
+        ConfigError: the folder has another card, or no card but other files, or it cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         card = folder / CARD_NAME
         has_card = card.exists()
         is_other = has_card and "- rl-teacher\n" not in card.read_text(errors="replace")
-        holds_files = any(not path.name.startswith(".") for path in folder.iterdir())  # git's may be there
+        holds_files = any(not path.name.startswith(".") for path in folder.iterdir())  # ignore .git
     except OSError as error:
         raise ConfigError(f"cannot make the folder {folder}: {error.strerror}") from error
     if is_other:
-        raise ConfigError(f"{card} is none that was written here; choose another folder")
+        raise ConfigError(f"{card} was not written by this program; choose another folder")
     if holds_files and not has_card:
         require_new(folder)
     return not has_card
@@ -83,19 +83,19 @@ def write_card(
     """Write the card of the dataset in ``folder``.
 
     Args:
-        folder: where :data:`FILE_NAME` is.
-        dataset: what it holds.
-        question: a sentence on who was asked what.
-        with_clips: whether it holds films.
-        new: replace no other card.
+        folder: the folder of :data:`FILE_NAME`.
+        dataset: its preferences.
+        question: a sentence on who was asked, and what.
+        with_clips: the file includes clips.
+        new: never replace a card.
 
     Raises:
-        ConfigError: with ``new``, there is one.
+        ConfigError: with ``new``, a card exists.
         StorageError: it cannot be written.
     """
     text = _CARD.format(
         env_id=dataset.env_id,
-        answers=pluralize(len(dataset), "answer"),
+        answers=pluralize(len(dataset), "label"),
         size=next(name for bound, name in _SIZES if len(dataset) < bound),
         steps=pluralize(dataset.segment_length, "step"),
         file=FILE_NAME,

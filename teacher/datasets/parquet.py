@@ -1,10 +1,10 @@
-"""Columns as Parquet files: one row for each preference, as viewers of datasets show them.
+"""Columns as Parquet files: one row per preference, in the form that dataset viewers show.
 
-``uuid``, ``preference``, then for the ``first`` and the ``second`` segment columns of their own. Arrays are
-lists of steps, each of these a list of numbers (or a number). With clips, ``first_clip`` and ``second_clip``
-hold mp4 files as Hugging Face's ``datasets`` keeps videos, and the file says so.
+``uuid``, ``preference``, then separate columns for the ``first`` and the ``second`` segment. Arrays are lists
+of steps, each a list of numbers (or a number). With clips, ``first_clip`` and ``second_clip`` hold mp4 files
+in the format of Hugging Face's ``datasets`` for videos, which the file's metadata declares.
 
-Needs pyarrow, which is installed with ``rl-teacher[parquet]``.
+Requires pyarrow, installed with ``rl-teacher[parquet]``.
 """
 
 import itertools
@@ -22,7 +22,7 @@ from teacher.errors import DataError, one_line
 from teacher.extras import require_extra
 
 Clips = Callable[[UUID], tuple[bytes, bytes]]
-"""The mp4 files of both segments of a preference."""
+"""Returns the mp4 files of both segments of a preference."""
 
 SIDES = ("first", "second")
 _DESCRIPTION = b"rl-teacher"
@@ -34,7 +34,7 @@ _SIDED = {
     "observations": "observations",
     "actions": "actions",
 }
-"""Columns of two segments each, what is short before what is long, and their names here."""
+"""Columns with two segments each, small ones first, and their names in the file."""
 
 
 def write(
@@ -44,14 +44,14 @@ def write(
     rows: NDArray[np.intp],
     clips: Clips | None = None,
 ) -> None:
-    """Write a description, and these rows of columns.
+    """Write a description, and the given rows of columns.
 
     Raises:
         ConfigError: pyarrow is not installed.
     """
     step = min(column.rows_at_once for column in columns.values())
     batches = (_batch(columns, rows[start : start + step], clips) for start in range(0, len(rows), step))
-    first = next(batches)  # which has the types of all
+    first = next(batches)  # determines the types of all batches
     metadata = {_DESCRIPTION: description}
     if clips is not None:
         metadata[b"huggingface"] = json.dumps(_features(first.schema))
@@ -62,7 +62,7 @@ def write(
 
 
 def read_description(file: IO[bytes]) -> str:
-    """Return the description that :func:`write` was given.
+    """Return the description that was passed to :func:`write`.
 
     Raises:
         ConfigError: pyarrow is not installed.
@@ -70,21 +70,21 @@ def read_description(file: IO[bytes]) -> str:
     try:
         metadata = _arrow().parquet.ParquetFile(file).schema_arrow.metadata or {}
     except _arrow().ArrowException as error:
-        raise DataError(f"it is cut off, or no Parquet file: {one_line(error)}") from error
+        raise DataError(f"it is truncated, or not a Parquet file: {one_line(error)}") from error
     if _DESCRIPTION not in metadata:
-        raise DataError("it is a Parquet file of something else")
+        raise DataError("it is another kind of Parquet file")
     return str(metadata[_DESCRIPTION].decode())
 
 
 def read_columns(file: IO[bytes], names: Mapping[str, Any]) -> dict[str, Column]:
-    """Read the columns of these names, of the row shapes and types that go with them; pass over clips."""
+    """Read the named columns with the given row shapes and types; skip clips."""
     columns = {name: Column(tuple(said["shape"]), np.dtype(said["dtype"])) for name, said in names.items()}
     step = min(column.rows_at_once for column in columns.values())
     wanted = [_UUID, *_PLAIN.values(), *(f"{side}_{name}" for name in _SIDED.values() for side in SIDES)]
     try:
         archive = _arrow().parquet.ParquetFile(file, page_checksum_verification=True)
         if missing := set(wanted) - set(archive.schema_arrow.names):
-            raise DataError(f"{', '.join(sorted(missing))} is missing; export it again with this version")
+            raise DataError(f"{', '.join(sorted(missing))} is missing; export again with this version")
         for batch in archive.iter_batches(batch_size=step, columns=wanted):
             for name, column in columns.items():
                 rows = _rows(batch, name, column)
@@ -96,13 +96,13 @@ def read_columns(file: IO[bytes], names: Mapping[str, Any]) -> dict[str, Column]
 
 
 def _arrow() -> Any:
-    purpose = "a .parquet file (an .npz needs nothing more)"
+    purpose = "a .parquet file (.npz files need no extra package)"
     require_extra("pyarrow.parquet", purpose, "parquet")
     return require_extra("pyarrow", purpose, "parquet")
 
 
 def _batch(columns: Mapping[str, Column], rows: NDArray[np.intp], clips: Clips | None) -> Any:
-    """Return these rows as Arrow has them."""
+    """Return these rows as an Arrow record batch."""
     arrow = _arrow()
     taken = {name: column.take(rows) for name, column in columns.items()}
     uuids = uuids_of(taken[_IDS])
@@ -116,13 +116,13 @@ def _batch(columns: Mapping[str, Column], rows: NDArray[np.intp], clips: Clips |
 
 
 def _sizes(rows: NDArray[Any]) -> Sequence[int]:
-    """Return the steps of a row, and the numbers of each step where it has its own shape."""
+    """Return the number of steps in a row, and of numbers per step if a step has a shape."""
     steps, numbers = rows.shape[1:2], rows.shape[2:]
     return [*steps, *([math.prod(numbers)] if numbers else [])]
 
 
 def _features(schema: Any) -> dict[str, Any]:
-    """Return all types in the words of Hugging Face's datasets, which cannot tell a video by itself."""
+    """Return the feature types of Hugging Face's datasets, which cannot detect videos itself."""
     return {"info": {"features": {field.name: _feature(field.type) for field in schema}}}
 
 

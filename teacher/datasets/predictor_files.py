@@ -1,4 +1,4 @@
-"""A reward predictor as a file, with all that is needed to use it and to go on fitting it, without pickle."""
+"""Reward predictor files: everything needed to use a predictor or continue fitting it, without pickle."""
 
 import contextlib
 import dataclasses
@@ -19,9 +19,9 @@ from teacher.settings.options import OLD_NAMES, REWARD_BEFORE, RewardConfig, wit
 Space = spaces.Space[Any]
 
 _FORMAT = "rl-teacher predictor"
-_VERSION = 3  # with images averaged, which versions before would read as they are
-_CENTERED = 2  # with a center, which versions before would leave out in silence
-_EXPECTED = "a predictor, as teach fit, teach export --predictor and save_predictor write it"
+_VERSION = 3  # averaged images, which earlier versions would not average
+_CENTERED = 2  # centered inputs, which earlier versions would silently not center
+_EXPECTED = "a file from teach fit, teach export --predictor or save_predictor"
 _SAID = ("version", "observation_space", "action_space", "reward")
 
 
@@ -33,17 +33,17 @@ def save_predictor(
     *,
     new: bool = False,
 ) -> None:
-    """Write a predictor of these spaces into a ``.npz`` file, whole or not at all.
+    """Write a predictor into an ``.npz`` file, atomically.
 
     Args:
         path: the file.
-        predictor: what is to be in it.
+        predictor: the predictor to save.
         observation_space: of one environment.
         action_space: of one environment.
-        new: replace no file, also where somebody has written one meanwhile.
+        new: never replace a file, even one that was just written by another process.
 
     Raises:
-        ConfigError: with ``new``, there is such a file.
+        ConfigError: with ``new``, the file exists.
         StorageError: the file cannot be written.
     """
     about = {
@@ -67,20 +67,20 @@ def load_predictor(
     *,
     env_id: str | None = None,
 ) -> RewardPredictor:
-    """Read a predictor back, with the settings it was saved with.
+    """Load a predictor with the settings it was saved with.
 
     Args:
-        path: what :func:`save_predictor` wrote.
-        observation_space: refuse a predictor of another one; without it that of the file.
-        action_space: the same.
+        path: a file of :func:`save_predictor`.
+        observation_space: refuse a predictor with another observation space; default: the file's.
+        action_space: refuse a predictor with another action space; default: the file's.
         device: torch device.
-        network: what the predictor was made with, where that was not this project's.
+        network: the function that made the predictor's custom networks, if it has any.
         env_id: refuse a predictor of another environment; see
             :func:`~teacher.envs.families.same_environment`.
 
     Raises:
-        DataError: the file is missing, damaged, written by a newer version, or of another environment.
-        ConfigError: it was written by a newer version, with settings that are not known here.
+        DataError: the file is missing, damaged, of a newer version, or of another environment.
+        ConfigError: a newer version wrote it, with settings that this one does not know.
     """
     path = Path(path)
     state = _read(path)
@@ -90,7 +90,7 @@ def load_predictor(
     for name, space in wanted.items():
         if space is not None and describe_space(space) != about[name]:
             raise DataError(
-                f"{path} is of another environment: its {name} is {about[name]}, expected "
+                f"{path} is from another environment: its {name} is {about[name]}, expected "
                 f"{describe_space(space)}"
             )
         with _restoring(path):
@@ -99,15 +99,15 @@ def load_predictor(
     config = _reward_config(path, about["reward"])
     if about.get("own_network", False) != (network is not None):
         raise DataError(
-            f"{path} is of a predictor with {'another' if network else 'its own'} network; "
-            f"{'leave out' if network else 'pass'} the function that makes one"
+            f"{path} holds a predictor with {'built-in' if network else 'custom'} networks; "
+            f"{'leave out' if network else 'pass'} the function that makes custom networks"
         )
     predictor = RewardPredictor(**found, config=config, seed=0, device=device, network=network)
     try:
         predictor.load_state_dict(state["predictor"])
     except DataError as error:
         raise DataError(
-            f"{path} is damaged: its numbers are not those of its network ({one_line(error.__cause__)}); "
+            f"{path} is damaged: its parameters do not fit its network ({one_line(error.__cause__)}); "
             f"save the predictor again{', or pass the function that made its network' if network else ''}"
         ) from error
     predictor.env_id = about.get("env_id")
@@ -115,18 +115,18 @@ def load_predictor(
 
 
 def _version_of(predictor: RewardPredictor) -> int:
-    """Return the first version of the format that can hold the predictor."""
+    """Return the earliest format version that can hold the predictor."""
     if predictor.averages_images:
         return _VERSION
     return _CENTERED if predictor.is_centered else 1
 
 
 def _read(path: Path) -> State:
-    """Read a file with all parts of a predictor. Raises :class:`DataError` for any other file."""
+    """Read a file with all parts of a predictor. Raise :class:`DataError` for any other file."""
     state = load_state(path, "predictor", _EXPECTED)
     about = state.get("about") if isinstance(state, dict) else None
     if not isinstance(about, dict) or about.get("format") != _FORMAT:
-        raise DataError(f"{path} holds no reward predictor; expected {_EXPECTED}")
+        raise DataError(f"{path} does not hold a reward predictor; expected {_EXPECTED}")
     missing = [*(name for name in _SAID if name not in about), *{"predictor"}.difference(state)]
     if missing:
         raise DataError(f"{path} is damaged: expected {missing[0]} in it; save the predictor again")
@@ -138,7 +138,7 @@ def _read(path: Path) -> State:
 
 
 def _reward_config(path: Path, settings: Any) -> RewardConfig:
-    """Return the settings that a file says."""
+    """Return the settings stored in a file."""
     with _restoring(path):
         names = [OLD_NAMES.get(name, name) for name in settings]
     refuse_newer(path, RewardConfig, names, "reward.")
@@ -148,7 +148,7 @@ def _reward_config(path: Path, settings: Any) -> RewardConfig:
 
 @contextlib.contextmanager
 def _restoring(path: Path) -> Iterator[None]:
-    """Raise :class:`DataError`, which names the file, for what the block finds wrong in it."""
+    """Turn errors about the file's content inside the block into :class:`DataError` that names the file."""
     try:
         yield
     except (TypeError, ConfigError, DataError) as error:

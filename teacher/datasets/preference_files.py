@@ -1,7 +1,7 @@
-"""Preferences as files for other programs: ``.npz`` or Parquet, neither of them with anything pickled.
+"""Preference files for other programs: ``.npz`` or Parquet, both without pickle.
 
-Both hold what :attr:`PreferenceDataset.columns` does, in the order of decision, and a JSON object that says
-where it comes from (``docs/datasets.md``). What is large is never in memory as a whole.
+Both hold :attr:`PreferenceDataset.columns`, in order of decision, and a JSON description of their origin
+(``docs/datasets.md``). Large files are never loaded into memory completely.
 """
 
 import contextlib
@@ -29,12 +29,12 @@ _FORMAT = "rl-teacher preferences"
 _VERSION = 1
 _ENTRIES = ("version", "segment_length", "observation_space", "action_space", "preferences", "columns")
 _COLUMNS = ("observations", "actions", "terminated", "complete", "values", "true_returns", "ids")
-_BOUNDS = {"f": (-np.inf, np.inf), "b": (0, 1)}  # of a Box; those of whole numbers depend on their size
+_BOUNDS = {"f": (-np.inf, np.inf), "b": (0, 1)}  # of a Box; bounds of integers depend on their size
 
 
 @dataclass(frozen=True)
 class _FileType:
-    """How a description and columns, these in the order of some rows, are written and read."""
+    """Functions to write and read one file type: a description, and columns in the order of given rows."""
 
     write: Callable[[IO[bytes], str, Mapping[str, Column], NDArray[np.intp]], None]
     read_description: Callable[[IO[bytes]], str]
@@ -56,20 +56,20 @@ def save_preferences(
     clips: parquet.Clips | None = None,
     new: bool = False,
 ) -> None:
-    """Write a dataset into a new or existing ``.npz`` or ``.parquet`` file, whole or not at all.
+    """Write a dataset into a new or existing ``.npz`` or ``.parquet`` file, atomically.
 
     Args:
         path: the file.
         dataset: the preferences.
         observation_space: of one environment.
         action_space: of one environment.
-        clips: give the films of both segments of a preference, to be put into a ``.parquet`` file.
-        new: replace no file, also where somebody has written one meanwhile.
+        clips: returns the clips of both segments of a preference, to include in a ``.parquet`` file.
+        new: never replace a file, even one that was just written by another process.
 
     Raises:
-        ConfigError: the file's name ends in neither, or in ``.npz`` with clips; or pyarrow, which Parquet
-            needs, is not installed; or with ``new``, there is such a file.
-        DataError: there is no preference, or they are not of these spaces.
+        ConfigError: the file's name has another suffix, or ``.npz`` with clips; pyarrow, needed for
+            Parquet, is not installed; or with ``new``, the file exists.
+        DataError: there are no preferences, or they do not have these spaces.
         StorageError: the file cannot be written.
     """
     path = Path(path)
@@ -83,9 +83,9 @@ def save_preferences(
 
 
 def require_room_for_clips(path: Path) -> None:
-    """Raise :class:`ConfigError` for a file that clips cannot be put into."""
+    """Raise :class:`ConfigError` for a file type that can't hold clips."""
     if path.suffix != ".parquet":
-        raise ConfigError(f"clips go into a .parquet file only, got {path}")
+        raise ConfigError(f"expected a .parquet file for clips, got {path}")
 
 
 def load_preferences(
@@ -95,19 +95,18 @@ def load_preferences(
     observation_space: Space | None = None,
     action_space: Space | None = None,
 ) -> PreferenceDataset:
-    """Read a dataset back.
+    """Load a dataset of preferences.
 
     Args:
-        path: what :func:`save_preferences` wrote.
-        env_id: refuse preferences of another environment; see
+        path: a file of :func:`save_preferences`.
+        env_id: refuse preferences from another environment; see
             :func:`~teacher.envs.families.same_environment`.
-        observation_space: refuse those of another space.
-        action_space: refuse those of another space.
+        observation_space: refuse preferences with another observation space.
+        action_space: refuse preferences with another action space.
 
     Raises:
-        ConfigError: as :func:`save_preferences`.
-        DataError: the file is missing, damaged, written by a newer version, of another environment, or holds
-            what nobody can learn from.
+        ConfigError: the file's name has another suffix, or pyarrow is not installed.
+        DataError: the file is missing, damaged, of a newer version, from another environment, or unusable.
     """
     path = Path(path)
     with _opened(path) as (file, about):
@@ -120,25 +119,25 @@ def load_preferences(
     for name, value in wanted.items():
         if value is not None and about[name] != value:
             raise DataError(
-                f"{path} is of another environment: its {name} is {about[name]}, expected {value}"
+                f"{path} is from another environment: its {name} is {about[name]}, expected {value}"
             )
     require_environment(path, about.get("env_id"), env_id)
     return PreferenceDataset.of_columns(about.get("env_id"), columns)
 
 
 def require_environment(path: Path, found: Any, expected: str | None) -> None:
-    """Raise :class:`DataError` for a file, of preferences or a predictor, that is of another environment."""
+    """Raise :class:`DataError` if a file of preferences or a predictor is from another environment."""
     if found is not None and not isinstance(found, str):
-        raise DataError(f"{path} is damaged: expected the env_id that it is about, got {one_line(found)}")
+        raise DataError(f"{path} is damaged: expected an env_id, got {one_line(found)}")
     if not same_environment(found, expected):
         raise DataError(
-            f"{path} is of another environment: its env_id is {found}, expected {expected}; choose another "
-            "file, or, where that one is meant, load it in Python, set its env_id to None and save it again"
+            f"{path} is from another environment: its env_id is {found}, expected {expected}; choose another "
+            "file, or to use it anyway, load it in Python, set its env_id to None and save it again"
         )
 
 
 def saved_length(path: str | Path) -> int:
-    """Return how many steps the segments in a file of preferences have.
+    """Return the number of steps per segment in a file of preferences.
 
     Raises:
         ConfigError, DataError: as :func:`load_preferences`.
@@ -148,7 +147,7 @@ def saved_length(path: str | Path) -> int:
 
 
 def saved_spaces(path: str | Path) -> tuple[Space, Space]:
-    """Return the spaces of observations and actions that the preferences in a file are of.
+    """Return the observation and action space of a file of preferences.
 
     Raises:
         ConfigError, DataError: as :func:`load_preferences`.
@@ -159,12 +158,11 @@ def saved_spaces(path: str | Path) -> tuple[Space, Space]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[IO[bytes], dict[str, Any]]]:
-    """Open a file and read its description; raise what is wrong with it as one line that names it."""
-    with contextlib.suppress(OSError):  # opening it says what is wrong
+    """Open a file and read its description; raise one-line errors that name the file."""
+    with contextlib.suppress(OSError):  # opening the file reports it
         if not path.exists():
             raise DataError(
-                f"{path} does not exist; expected a file of preferences, as teach export and save_prefs() "
-                "write it"
+                f"{path} does not exist; expected a file of preferences from teach export or save_prefs()"
             )
     file_type = _file_type(path)
     try:
@@ -175,7 +173,7 @@ def _opened(path: Path) -> Iterator[tuple[IO[bytes], dict[str, Any]]]:
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or one_line(error)}") from error
     except DAMAGED_ARCHIVE as error:
-        raise DataError(f"{path} is damaged, or no file of preferences: {one_line(error)}") from error
+        raise DataError(f"{path} is damaged, or not a file of preferences: {one_line(error)}") from error
 
 
 def _file_type(path: Path) -> _FileType:
@@ -185,7 +183,7 @@ def _file_type(path: Path) -> _FileType:
 
 
 def _description(dataset: PreferenceDataset, observation_space: Space, action_space: Space) -> dict[str, Any]:
-    """Return where the preferences come from, and what their arrays look like."""
+    """Return the origin of the preferences, and the layout of their arrays."""
     rows = {name: column.rows for name, column in dataset.columns.items()}
     for name, space in (("observations", observation_space), ("actions", action_space)):
         if rows[name].shape[3:] != (space.shape or ()):
@@ -194,7 +192,7 @@ def _description(dataset: PreferenceDataset, observation_space: Space, action_sp
                 f"{dataset.env_id}"
             )
     if len(dataset) == 0:
-        raise DataError("the dataset holds no preference any more; wait for the next answer")
+        raise DataError("the dataset is empty now; wait for the next label")
     return {
         "format": _FORMAT,
         "version": _VERSION,
@@ -210,10 +208,10 @@ def _description(dataset: PreferenceDataset, observation_space: Space, action_sp
 
 
 def describe_space(space: Space) -> dict[str, Any]:
-    """Return what of a space decides how its values are read, as JSON values.
+    """Return the parts of a space that determine how its values are read, as JSON values.
 
     Raises:
-        EnvironmentUnsuitableError: it is of another kind.
+        EnvironmentUnsuitableError: the kind of space is not supported.
     """
     match space:
         case spaces.Discrete():
@@ -223,15 +221,15 @@ def describe_space(space: Space) -> dict[str, Any]:
         case spaces.Box():
             return {"kind": "Box", "shape": list(space.shape), "dtype": str(space.dtype)}
     raise EnvironmentUnsuitableError(
-        f"expected a Box, Discrete or MultiDiscrete space, got {one_line(space)}; wrap it"
+        f"expected a Box, Discrete or MultiDiscrete space, got {one_line(space)}; wrap the environment"
     )
 
 
 def space_of(about: Mapping[str, Any]) -> Space:
-    """Make the space that :func:`describe_space` described; a Box has the bounds of its numbers.
+    """Make the space described by :func:`describe_space`; a Box gets the bounds of its number type.
 
     Raises:
-        DataError: it describes no space.
+        DataError: the description is not valid.
     """
     try:
         if about["kind"] == "Discrete":
@@ -250,33 +248,31 @@ def space_of(about: Mapping[str, Any]) -> Space:
 def _checked_description(text: str) -> dict[str, Any]:
     about = json.loads(text)
     if not isinstance(about, dict) or about.get("format") != _FORMAT:
-        raise DataError("it is a file of something else")
+        raise DataError("it is another kind of file")
     require_entries(about, ("version",), "its description")
-    require_version(about["version"], _VERSION)  # what a newer version leaves out is no damage
+    require_version(about["version"], _VERSION)  # entries missing in a newer version are not damage
     require_entries(about, _ENTRIES, "its description")
     require_entries(about["columns"], _COLUMNS, "the columns of its description")
     for name in _COLUMNS:
-        require_entries(about["columns"][name], ("dtype", "shape"), f"what its description says of {name}")
+        require_entries(about["columns"][name], ("dtype", "shape"), f"the description of {name}")
     return about
 
 
 def require_entries(about: Any, names: Sequence[str], what: str) -> None:
-    """Raise :class:`DataError` unless ``what`` a file says is an object with entries of these names."""
+    """Raise :class:`DataError` unless ``about``, called ``what``, is an object with these entries."""
     found = about if isinstance(about, dict) else {}
     if missing := [name for name in names if name not in found]:
-        raise DataError(
-            f"expected {', '.join(names)} in {what}, where {missing[0]} is missing; export it again"
-        )
+        raise DataError(f"expected {', '.join(names)} in {what}, got no {missing[0]}; export the file again")
 
 
 def require_version(found: Any, known: int) -> None:
-    """Raise :class:`DataError` for the version of a file's format that is none, or newer than those known."""
+    """Raise :class:`DataError` for an invalid or newer version of a file format."""
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-        raise DataError(f"expected its version, 1 to {known}, got {one_line(repr(found))}; export it again")
+        raise DataError(f"expected version 1 to {known}, got {one_line(repr(found))}; export the file again")
     if found > known:
         raise DataError(
-            f"a newer RL-Teacher wrote it: it has version {found}, this one reads up to {known}; update "
-            "RL-Teacher"
+            f"it was written by a newer RL-Teacher: it has version {found}, this one reads up to {known}; "
+            "update RL-Teacher"
         )
 
 
@@ -297,18 +293,18 @@ def _check_columns(columns: Mapping[str, Column], about: Mapping[str, Any]) -> N
         if found.shape[: len(shape)] != shape or list(found.shape[1:]) != said["shape"]:
             raise DataError(
                 f"expected {name} of {pluralize(count, 'pair')} of {pluralize(length, 'step')}, {shape}, got "
-                f"{found.shape}: segments must have one length"
+                f"{found.shape}: segments must have the same length"
             )
         if found.dtype != np.dtype(said["dtype"]):
             raise DataError(f"expected {name} of {said['dtype']}, got {found.dtype}")
     for name, of_a_step in (("observations", "observation_space"), ("actions", "action_space")):
         kept, described = columns[name].rows.shape[3:], space_of(about[of_a_step]).shape or ()
         if kept != described:
-            raise DataError(f"expected {name} of shape {described}, as its {of_a_step} says, got {kept}")
+            raise DataError(f"expected {name} of shape {described}, as in its {of_a_step}, got {kept}")
     values = columns["values"].rows
     if count == 0:
-        raise DataError("it is empty; save it again when there are answers")
-    if not ((values >= 0) & (values <= 1)).all():  # not so for a NaN
+        raise DataError("it is empty; save it again once there are labels")
+    if not ((values >= 0) & (values <= 1)).all():  # False for NaN
         raise DataError(f"expected values from 0 to 1, got {values.min()} to {values.max()}")
     if len(np.unique(columns["ids"].rows, axis=0)) != count:
-        raise DataError("expected each preference once, got two of one UUID")
+        raise DataError("expected unique UUIDs, got two preferences with the same one")

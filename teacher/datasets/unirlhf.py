@@ -1,11 +1,11 @@
-"""Labels of people as the Uni-RLHF platform and its datasets keep them (Yuan et al. 2024).
+"""Human labels in the formats of the Uni-RLHF platform and its datasets (Yuan et al. 2024).
 
-Labels are about segments of ``len`` steps of one large table of transitions, such as D4RL's, named by the
-rows where they begin. Two forms are read. The platform exports a table (``.csv``) with the columns
-``start_indices_1``, ``start_indices_2`` and ``label``, which is 0 for the left, 1 for equal and 2 for the
-right, and ``.json`` beside it. The published datasets have three files, ``indices_1_*``, ``indices_2_*``
-and ``human_label_*`` (or ``fake_label_*``, of two columns), which are 0 for the first, 1 for the second and
--1 for equal. They are published pickled, and nothing is unpickled here: as ``.npy`` files they are read.
+Labels refer to segments of ``len`` steps in one large table of transitions, such as D4RL's, by their first
+rows. Two formats can be read. The platform exports a table (``.csv``) with the columns ``start_indices_1``,
+``start_indices_2`` and ``label``, which is 0 for left, 1 for equal and 2 for right, and a ``.json`` next to
+it. The published datasets have three files, ``indices_1_*``, ``indices_2_*`` and ``human_label_*`` (or
+``fake_label_*``, with two columns), whose labels are 0 for the first, 1 for the second and -1 for equal.
+These are published as pickles, which are never loaded here; they must be converted to ``.npy`` files.
 """
 
 import csv
@@ -38,13 +38,13 @@ _NAMES = ("observations", "actions", "rewards", _AFTER, "terminals")
 
 @dataclass(frozen=True, eq=False)
 class CrowdLabels:
-    """Labels of pairs of segments of a table.
+    """Labels for pairs of segments in a table of transitions.
 
     Attributes:
-        env_id: as the labels name it, such as ``hopper-medium-v2``.
-        length: steps of each segment.
-        starts: ``(n, 2)``, the rows where the first and the second begin.
-        values: ``(n,)``, the probability that the first is the better one.
+        env_id: name in the labels, such as ``hopper-medium-v2``.
+        length: steps per segment.
+        starts: ``(n, 2)``, first rows of the first and the second segment.
+        values: ``(n,)``, probability that the first is better.
     """
 
     env_id: str
@@ -54,23 +54,23 @@ class CrowdLabels:
 
 
 def is_crowd_labels(path: str | Path) -> bool:
-    """Return whether this is a folder of labels of Uni-RLHF."""
+    """Return True for a folder of Uni-RLHF labels."""
     path = Path(path)
     return path.is_dir() and bool([*path.glob("indices_1*"), *path.glob("*.csv")])
 
 
 def load_crowd_labels(folder: str | Path) -> CrowdLabels:
-    """Read the labels of one folder.
+    """Read the labels in a folder.
 
     Raises:
-        DataError: it holds none, several, pickled ones, or ones that do not fit each other.
+        DataError: there are no labels, several sets, pickled ones, or ones that do not fit each other.
     """
     folder = Path(folder)
     tables = sorted(folder.glob("*.csv"))
-    with refusing_damage(f"{folder} holds no labels of Uni-RLHF"):
+    with refusing_damage(f"{folder} holds no Uni-RLHF labels"):
         labels = _of_table(folder, tables[0]) if tables else _of_files(folder)
     if len(labels.starts) == 0:
-        raise DataError(f"{folder} holds no label")
+        raise DataError(f"{folder} holds no labels")
     return labels
 
 
@@ -78,7 +78,7 @@ def _of_table(folder: Path, path: Path) -> CrowdLabels:
     (described,) = folder.glob("*.json")
     about = json.loads(described.read_text())
     if about["feedback_type"] != "comparative":
-        raise DataError(f"{folder} holds feedback of the kind {about['feedback_type']}; expected comparative")
+        raise DataError(f"{folder} holds {about['feedback_type']} feedback; expected comparative")
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     starts = np.array([[int(row["start_indices_1"]), int(row["start_indices_2"])] for row in rows], np.int64)
@@ -89,7 +89,7 @@ def _of_table(folder: Path, path: Path) -> CrowdLabels:
 
 
 def _first_answer(text: str) -> int:
-    """Read a number, or what the platform writes of the first question: ``{'1': {'0': 2}}``."""
+    """Read a number, or the platform's format for the first comparison: ``{'1': {'0': 2}}``."""
     if text.strip().lstrip("-").isdigit():
         return int(text)
     return int(json.loads(text.replace("'", '"'))["1"]["0"])
@@ -101,9 +101,9 @@ def _of_files(folder: Path) -> CrowdLabels:
     named = _LENGTH.search(paths[0].name)
     if named is None:
         raise DataError(
-            f"{paths[0].name} does not say _env_ENV_num_N_len_STEPS_; keep the names of the files"
+            f"{paths[0].name} does not contain _env_ENV_num_N_len_STEPS_; keep the original file names"
         )
-    if answers.ndim == 2:  # of a scripted teacher: how much each is preferred
+    if answers.ndim == 2:  # from a scripted teacher: preference for each segment
         values = answers[:, 0].astype(np.float64)
     else:
         values = np.array([_FILE_VALUES[int(answer)] for answer in answers.ravel()])
@@ -122,8 +122,8 @@ def _only(folder: Path, stem: str) -> Path:
     found = sorted(folder.glob(f"{stem}_*.npy"))
     if not found and (pickled := sorted(folder.glob(f"{stem}_*.pkl"))):
         raise DataError(
-            f"{pickled[0]} is pickled, and loading it could run anything; docs/datasets.md says how "
-            "to convert it where you trust it"
+            f"{pickled[0]} is a pickle, and loading it could run any code; docs/datasets.md shows how "
+            "to convert it if you trust it"
         )
     if len(found) != 1:
         raise DataError(f"expected one {stem}_*.npy in {folder}, got {len(found)}")
@@ -131,31 +131,30 @@ def _only(folder: Path, stem: str) -> Path:
 
 
 def crowd_preferences(labels: CrowdLabels, table: str | Path, env_id: str | None = None) -> PreferenceDataset:
-    """Return the labels with the segments they are about.
+    """Return the labels as preferences between segments of the table.
 
     Args:
         labels: from :func:`load_crowd_labels`.
-        table: the transitions that they were given for: a ``.npz`` of ``d4rl.qlearning_dataset``, or a file
-            of D4RL in HDF5.
-        env_id: to be named as the environment, instead of what the labels name.
+        table: the labeled transitions: an ``.npz`` from ``d4rl.qlearning_dataset``, or an HDF5 file of D4RL.
+        env_id: environment to record instead of the one in the labels.
 
     Raises:
         ConfigError: h5py is not installed.
-        DataError: the table is damaged, or shorter than the labels say.
+        DataError: the table is damaged, or shorter than the labels require.
     """
     columns = _table(Path(table))
     rows = len(columns["rewards"])
     if (last := int(labels.starts.max()) + labels.length) > rows or labels.starts.min() < 0:
         raise DataError(
-            f"expected at least {last} transitions in {table}, which the labels are about, got {rows}; "
-            f"take those of {labels.env_id}"
+            f"expected at least {last} transitions in {table}, which the labels refer to, got {rows}; "
+            f"use the table of {labels.env_id}"
         )
     name = env_id or labels.env_id
     dataset = PreferenceDataset()
     for number, (starts, value) in enumerate(zip(labels.starts.tolist(), labels.values, strict=True)):
         for start in starts:
             _require_finite(columns, slice(start, start + labels.length), number, table)
-        if not 0 <= value <= 1:  # not so for a NaN
+        if not 0 <= value <= 1:  # False for NaN
             raise DataError(f"label {number} of {labels.env_id}: expected a number from 0 to 1, got {value}")
         first, second = (_segment(columns, name, start, labels.length) for start in starts)
         uuid = uuid5(NAMESPACE_URL, f"uni-rlhf/{labels.env_id}/{number}")
@@ -164,15 +163,15 @@ def crowd_preferences(labels: CrowdLabels, table: str | Path, env_id: str | None
 
 
 def _require_finite(columns: Mapping[str, NDArray[Any]], rows: slice, number: int, table: str | Path) -> None:
-    """Raise :class:`DataError` for what is no number in the rows of a segment that a label is about."""
-    last = slice(rows.stop - 1, rows.stop)  # what came after the others is among the observations
+    """Raise :class:`DataError` for NaN or infinity in the rows of a labeled segment."""
+    last = slice(rows.stop - 1, rows.stop)  # next observations of other steps are among the observations
     for name, part in (("observations", rows), ("actions", rows), ("rewards", rows), (_AFTER, last)):
         numbers = columns[name][part] if name in columns else np.empty(0)
         bad = np.argwhere(~fits_float32(numbers))
         if bad.size:
             raise DataError(
                 f"{table} holds {numbers[tuple(bad[0])]} among the {name} of row {part.start + bad[0, 0]}, "
-                f"which label {number} is about; mend the table, or leave out the label"
+                f"which label {number} refers to; fix the table, or leave out the label"
             )
 
 
@@ -181,7 +180,7 @@ def _segment(columns: Mapping[str, NDArray[Any]], env_id: str, start: int, lengt
     actions = columns["actions"][steps]
     after = columns[_AFTER][start + length - 1] if _AFTER in columns else None
     return Segment(
-        EpisodeRecipe(env_id, {}, 0, actions),  # it cannot be played: the tables hold no seeds
+        EpisodeRecipe(env_id, {}, 0, actions),  # cannot be replayed: the tables hold no seeds
         0,
         columns["observations"][steps],
         actions,
@@ -192,7 +191,7 @@ def _segment(columns: Mapping[str, NDArray[Any]], env_id: str, start: int, lengt
 
 
 def _table(path: Path) -> dict[str, NDArray[Any]]:
-    with refusing_damage(f"{path} is no readable table of transitions"):
+    with refusing_damage(f"{path} is not a readable table of transitions"):
         if path.suffix == ".npz":
             with path.open("rb") as file, opened_archive(file) as archive:
                 columns = {name: archive[name] for name in _NAMES if name in archive.files}
@@ -210,16 +209,16 @@ def _table(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _d4rl(path: Path) -> dict[str, NDArray[Any]]:
-    """Read a file of D4RL as its ``qlearning_dataset`` does: without the steps at time limits.
+    """Read an HDF5 file of D4RL as its ``qlearning_dataset`` does: without the steps at time limits.
 
-    What came after them is not in the file, where the next episode follows. Double precision is kept.
+    Their next observations are not in the file, where the next episode follows. Double precision is kept.
     """
     h5py = require_extra("h5py", f"the table {path}", "minari")
     with h5py.File(path, "r") as file:
         if "timeouts" not in file:
             raise DataError(
-                f"{path} does not say which steps ended by a time limit; save what "
-                "d4rl.qlearning_dataset gives with numpy.savez instead"
+                f"{path} does not mark the steps that ended at a time limit; save the result of "
+                "d4rl.qlearning_dataset with numpy.savez instead"
             )
         kept = ~np.asarray(file["timeouts"], np.bool_)[:-1]
         observations, actions = (_floats(file[name]) for name in ("observations", "actions"))

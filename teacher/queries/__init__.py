@@ -1,1 +1,1 @@
-"""Which pairs are asked about, when, and of whom; and what is learned from the answers."""
+"""Query selection, label schedules, scripted teachers, and learning from the labels."""

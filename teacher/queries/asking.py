@@ -1,4 +1,4 @@
-"""Asking for labels: submits comparisons of segments and receives the preferences that come of them."""
+"""Submission of comparisons, and collection of the preferences that result."""
 
 import contextlib
 import math
@@ -19,7 +19,7 @@ from teacher.settings.options import QueryConfig
 FINAL_ROUNDS = 50
 MIN_OPEN_COMPARISONS = 20
 OPEN_COMPARISONS_PER_LABELER = 4
-_MANY = 10  # decisions "can't tell" before it is time to say so
+_MANY = 10  # "can't tell" decisions before a warning
 
 
 class Tally(Protocol):
@@ -64,18 +64,18 @@ class Submitted:
 
     @property
     def repeats_segments(self) -> bool:
-        """Whether a segment is in several of these pairs, because the pool holds too few."""
+        """Return True if some segment is in several of these pairs, because the pool holds too few."""
         return len({segment for pair in self.pairs for segment in pair}) < 2 * len(self.pairs)
 
 
 @dataclass(frozen=True)
 class Received:
-    """The labels of one call of :meth:`Asking.receive`.
+    """The labels from one call of :meth:`Asking.receive`.
 
     Attributes:
-        decisions: new or revised decisions.
-        only_cant_tell: how many decisions there are in all where every one is "can't tell" and they are many
-            enough to say so; 0 otherwise.
+        decisions: number of new or revised decisions.
+        only_cant_tell: total number of decisions if all of them are "can't tell" and there are enough to warn
+            about it; 0 otherwise.
     """
 
     decisions: int
@@ -87,20 +87,20 @@ class Received:
 
 @dataclass
 class Asking(Generic[TallyT]):
-    """Submits comparisons of segments, and receives their labels.
+    """Submits comparisons of segments and receives their labels.
 
-    The caller decides when each stage runs and puts what they return into words; nothing is printed here.
+    The caller decides when each stage runs and reports the results to the user; nothing is printed here.
 
     Attributes:
         ledger: counts the comparisons.
-        collector: takes comparisons and gives back preferences.
+        collector: takes comparisons and returns preferences.
         dataset: the preferences received.
         pool: the segments to compare.
         schedule: how many labels are due when.
         queries: how pairs are selected; at random by default.
-        earlier: labels from before the first comparison of the ledger.
-        seconds: of training so far, for schedules by time.
-        unfitted: preferences added or changed since a predictor was fitted to them.
+        earlier: labels from before the ledger's first comparison.
+        seconds: training time so far, for schedules by time.
+        unfitted: preferences added or changed since the last fit.
     """
 
     ledger: TallyT
@@ -115,20 +115,20 @@ class Asking(Generic[TallyT]):
 
     @property
     def asked(self) -> int:
-        """Labels asked for so far, those that came to "can't tell" left out."""
+        """Return how many labels were asked for so far, without those decided as "can't tell"."""
         return self.earlier + self.ledger.asked()
 
     def due(self, step: int) -> int:
-        """Return how many labels should have been asked for by ``step`` environment steps, in all."""
+        """Return how many labels in total should have been asked for by ``step`` environment steps."""
         return self.schedule.due(step, self.seconds)
 
     def missing(self, step: int) -> int:
-        """Return how many labels are due by ``step`` environment steps and not asked for yet."""
+        """Return how many labels are due by ``step`` environment steps but not asked for yet."""
         return self.due(step) - self.asked
 
     @property
     def open_limit(self) -> int:
-        """Comparisons of the current policy that may be open, so that people judge recent behavior."""
+        """Return how many comparisons may be open, limited so that labels are about recent behavior."""
         labelers = self.collector.status.active_labelers or 0
         return max(MIN_OPEN_COMPARISONS, OPEN_COMPARISONS_PER_LABELER * labelers)
 
@@ -141,14 +141,14 @@ class Asking(Generic[TallyT]):
         predictor: Ensemble | None = None,
         shown: Callable[[Segment], Segment] | None = None,
     ) -> Submitted:
-        """Select up to ``count`` pairs of the pool and submit them.
+        """Select up to ``count`` pairs from the pool and submit them.
 
         Args:
-            count: comparisons wanted; fewer come where the pool holds no more pairs that are new.
+            count: comparisons wanted; fewer are submitted if the pool runs out of new pairs.
             step: environment steps so far.
             phase: of the comparisons.
-            predictor: for active selection; without one pairs are chosen at random.
-            shown: makes of a segment what labelers are shown.
+            predictor: for active selection; without one, pairs are random.
+            shown: maps a segment to the one that labelers see.
         """
         pairs = select_pairs(self.pool, count, self.queries, predictor)
         if pairs:
@@ -159,12 +159,12 @@ class Asking(Generic[TallyT]):
     def submit_checks(
         self, pool: SegmentPool, share: float, value: Callable[[Segment], float], step: int
     ) -> None:
-        """Submit attention checks until they are ``share`` of the comparisons asked.
+        """Submit attention checks until their share of the comparisons asked is ``share``.
 
         Args:
             pool: the segments to compare.
-            share: attention checks for each comparison; 0 submits none.
-            value: what is wanted of a segment; the pairs that it tells apart best are taken.
+            share: attention checks per comparison; 0 submits none.
+            value: true value of a segment; pairs with the clearest difference are used.
             step: environment steps so far.
         """
         if share == 0:
@@ -175,10 +175,10 @@ class Asking(Generic[TallyT]):
             self.collector.submit(pairs, "gold", step)
 
     def submit_rest(self, submit: Callable[[], Sized]) -> None:
-        """Submit further pairs in place of those decided as "can't tell", when no later round will.
+        """Submit further pairs to replace "can't tell" decisions when there is no later round.
 
         Args:
-            submit: submits what is missing now; an empty result ends it, and so does the teacher giving up.
+            submit: submits what is missing; stops after an empty result, or when the teacher gives up.
         """
         with contextlib.suppress(UndecidedError):
             for _ in range(FINAL_ROUNDS):
@@ -186,7 +186,7 @@ class Asking(Generic[TallyT]):
                     return
 
     def receive(self) -> Received:
-        """Take in the decisions that have come since the last call; never blocks."""
+        """Add the decisions made since the last call to the dataset; never blocks."""
         return self._take(self.collector.receive())
 
     def _take(self, preferences: Sequence[Preference]) -> Received:

@@ -1,4 +1,4 @@
-"""What every source of answers looks like to the loop."""
+"""Protocol between the training loop and every source of labels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from teacher.data.segments import Segment
 
 @dataclass(frozen=True)
 class CollectorStatus:
-    """How those who answer stand; what was asked and answered is counted by the ledger.
+    """State of the labelers; counts of comparisons and labels are in the ledger.
 
     Attributes:
-        state: what the site says about the experiment; the trainer obeys.
-        active_labelers: people who are at it now; None before the first news of them.
+        state: the experiment's state on the site, which the trainer follows.
+        active_labelers: number of labelers now; None until first reported.
         failed: comparisons given up since the start because they could not be rendered.
-        away: why the site does not answer at present, None where it does.
-        remedy: what helps where all answers are that nobody can tell; None: what helps people.
+        away: why the site does not respond at the moment; None if it does.
+        remedy: advice if all decisions are "can't tell"; None: the advice for human labelers.
     """
 
     state: SiteState = "running"
@@ -31,30 +31,30 @@ class CollectorStatus:
 
 
 class Collector(Protocol):
-    """Takes pairs to judge and hands back preferences, whenever they come."""
+    """Takes pairs to judge, and returns preferences as they arrive."""
 
     def submit(self, pairs: Sequence[tuple[Segment, Segment]], phase: Role, step: int) -> None:
-        """Ask about ``pairs``, at ``step`` environment steps of training.
+        """Submit ``pairs`` for labeling, at ``step`` environment steps of training.
 
-        Of ``gold`` ones the answer is known: no decision comes back, they find out who does not look.
-        They are in the ledger when it returns; it never waits for the network.
+        ``gold`` pairs are attention checks with a known answer: they return no decision, but detect careless
+        labelers. On return, the pairs are in the ledger; never waits for the network.
         """
 
     def receive(self) -> list[Preference]:
-        """Decisions new or revised since the last call (value None: drop it); never blocks."""
+        """Return decisions made or revised since the last call (value None: drop it); never blocks."""
 
     @property
     def status(self) -> CollectorStatus:
-        """As of the last news from the site."""
+        """Return the status as last reported by the site."""
 
     def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
-        """Tell those who answer how training goes: values by TensorBoard tag, and answers waited for."""
+        """Show labelers the training progress: values by TensorBoard tag, and labels training waits for."""
 
     def show(self, film: Path, step: int) -> None:
-        """Let those who answer watch a film of a whole episode, made at ``step``; from any thread."""
+        """Show labelers a video of a whole episode, recorded at ``step``; callable from any thread."""
 
     def finish(self) -> None:
-        """Tell those who answer that training is complete; tries for some seconds if they are away."""
+        """Tell labelers that training is complete; retries for some seconds if the site is unreachable."""
 
     def close(self) -> None:
-        """Stop collecting; what was asked stays in the ledger."""
+        """Stop collecting; submitted comparisons stay in the ledger."""

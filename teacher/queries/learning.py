@@ -1,4 +1,4 @@
-"""The process of learning from preferences, the same for ``teach``, the wrapper and offline learning."""
+"""Learning from preferences: the process shared by ``teach``, the wrapper and offline learning."""
 
 import math
 from collections import deque
@@ -14,20 +14,20 @@ from teacher.queries.asking import Asking, Received, TallyT
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import FitReport
 
-_FRESH = 100  # newest labels that the predictor is compared with
-_FEW = 10  # labels below which the comparison tells nothing
+_FRESH = 100  # newest labels for :attr:`PreferenceLearning.fresh_accuracy`
+_FEW = 10  # labels needed for a meaningful accuracy
 
 
 @dataclass
 class PreferenceLearning(Asking[TallyT]):
-    """Asks for labels and fits the reward predictor to them; see :class:`Asking` for the first half.
+    """Asks for labels and fits the reward predictor to them; :class:`Asking` does the asking.
 
     Attributes:
-        predictor: what is fitted.
+        predictor: the predictor to fit.
         fits: fits so far, in this process.
-        pretrained: whether the predictor was fitted to the pretraining labels.
-        schedule_lost: whether the restored run had a schedule set from Python, which no checkpoint keeps.
-        forgotten: comparisons that the ledger held when the restored state was saved, and holds no longer.
+        pretrained: True once the predictor was fitted to the pretraining labels.
+        schedule_lost: True if the restored run had a schedule set from Python, which checkpoints don't keep.
+        forgotten: comparisons that were in the ledger when the restored state was saved, but no longer are.
     """
 
     predictor: RewardPredictor
@@ -42,17 +42,17 @@ class PreferenceLearning(Asking[TallyT]):
 
     @property
     def has_own_schedule(self) -> bool:
-        """Whether the schedule was replaced since this was built."""
+        """Return True if the schedule was replaced since construction."""
         return self.schedule is not self._configured
 
     def receive(self) -> Received:
-        """Take in the decisions since the last call, after comparing the predictor with them."""
+        """Add the decisions made since the last call, after comparing the predictor with them."""
         preferences = self.collector.receive()
         self._compare(preferences)
         return self._take(preferences)
 
     def _compare(self, preferences: Sequence[Preference]) -> None:
-        """Note of each new preference whether the predictor, if it was ever fitted, agrees."""
+        """Record for each new preference whether the predictor, if already fitted, agrees."""
         if self.predictor.env_id is None:
             return
         fresh = [(each, each.value) for each in preferences if each.uuid not in self.dataset]
@@ -65,15 +65,15 @@ class PreferenceLearning(Asking[TallyT]):
 
     @property
     def fresh_accuracy(self) -> float:
-        """Accuracy of the predictor on the newest labels, before it was fitted to them.
+        """Return the predictor's accuracy on the newest labels, measured before it was fitted to them.
 
-        Of at most the last 100, those for equal left out; NaN before the tenth.
+        Uses the last 100 labels at most, without ``equal``; NaN for fewer than ten.
         """
         return float(np.mean(self._agreed)) if len(self._agreed) >= _FEW else math.nan
 
     @property
     def stale(self) -> bool:
-        """Whether enough preferences are new to be worth a fit."""
+        """Return True if enough preferences are new to justify a fit."""
         return self.unfitted > 0 and self.unfitted >= self.predictor.config.refit_after * len(self.dataset)
 
     def fit(self, **limits: Any) -> FitReport:
@@ -83,7 +83,7 @@ class PreferenceLearning(Asking[TallyT]):
         return report
 
     def state_dict(self) -> State:
-        """Return all that a restored run needs, except the dataset, which the ledger holds."""
+        """Return everything that a restored run needs, except the dataset, which is in the ledger."""
         return {
             "predictor": self.predictor.state_dict(),
             "pool": self.pool.state_dict(),

@@ -1,22 +1,22 @@
-"""Words for what :class:`~teacher.queries.asking.Asking` returns."""
+"""Messages about what :class:`~teacher.queries.asking.Asking` returns."""
 
 from teacher.queries.asking import Received, Submitted
 from teacher.queries.collector import CollectorStatus
 
-_LONGER = "ask something that segments show, or about longer ones"
+_LONGER = "change the prompt to something visible in the segments, or make segments longer"
 
 
 def few_segments(submitted: Submitted, remedy: str) -> str:
-    """Say that some segments are in several comparisons, and what helps."""
+    """Return a warning that some segments are in several comparisons, with advice."""
     return (
-        f"{submitted.segments} segments are few for {len(submitted)} comparisons, so some are in several; "
-        f"{remedy}"
+        f"{submitted.segments} segments are too few for {len(submitted)} comparisons, so some are in "
+        f"several; {remedy}"
     )
 
 
 def only_cant_tell(received: Received, status: CollectorStatus) -> str:
-    """Say that there is nothing to learn from, and what helps those who label."""
+    """Return a warning that all decisions are "can't tell", with advice."""
     return (
-        f"all {received.only_cant_tell} answers so far are that nobody can tell, and nothing is learned from "
-        f"them; {status.remedy or _LONGER}"
+        f'all {received.only_cant_tell} labels so far are "can\'t tell", so nothing is learned from them; '
+        f"{status.remedy or _LONGER}"
     )

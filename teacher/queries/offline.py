@@ -1,4 +1,4 @@
-"""Learning a reward from episodes that are there already, without an agent."""
+"""Learning a reward from recorded episodes, without an agent."""
 
 import math
 import warnings
@@ -29,20 +29,18 @@ Space = spaces.Space[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class OfflineConfig:
-    """How much is asked about and how it is learned; raises :class:`ConfigError` where values do not fit."""
+    """Settings of :func:`learn_reward`; raises :class:`ConfigError` for invalid values."""
 
-    n_labels: Annotated[int, 'answers, those that say "can\'t tell" not counted', COUNT]
-    segment_steps: Annotated[int, "steps of a segment", COUNT]
-    seed: Annotated[int, "of the pairs, of initial parameters and of minibatches", SEED] = 1
-    max_updates: Annotated[
-        int, "of the predictor; it ends before where nothing is gained any more", COUNT
-    ] = MAX_UPDATES
+    n_labels: Annotated[int, 'labels, not counting "can\'t tell"', COUNT]
+    segment_steps: Annotated[int, "steps per segment", COUNT]
+    seed: Annotated[int, "for pairs, initial parameters and minibatches", SEED] = 1
+    max_updates: Annotated[int, "of the predictor at most; stops earlier at convergence", COUNT] = MAX_UPDATES
     allow_variable_horizon: Annotated[
-        bool, "accept episodes of several lengths, although an episode's length leaks the reward"
+        bool, "accept episodes of different lengths, although the length leaks the reward"
     ] = False
-    reward: Annotated[
-        RewardConfig, "the predictor's settings; those about a second fit are refused, for there is none"
-    ] = field(default_factory=RewardConfig)
+    reward: Annotated[RewardConfig, "settings of the predictor; those for later fits are refused"] = field(
+        default_factory=RewardConfig
+    )
 
     def __post_init__(self) -> None:
         check_fields(self, prefix="")
@@ -56,25 +54,24 @@ def learn_reward(
     action_space: Space,
     config: OfflineConfig,
 ) -> RewardPredictor:
-    """Cut episodes into segments, ask a judge about pairs of them, and fit a predictor to the answers.
+    """Cut episodes into segments, have a judge label pairs of them, and fit a predictor to the labels.
 
     Args:
-        episodes: :meth:`Trajectory.from_arrays`, or those of this project's environments.
+        episodes: from :meth:`Trajectory.from_arrays`, or from this project's environments.
         judge: such as :func:`~teacher.queries.judges.oracle`, a
             :class:`~teacher.queries.judges.ScriptedTeacher`, or any function of two segments.
         observation_space: of one environment.
         action_space: of one environment.
-        config: how much and how.
+        config: the settings.
 
     Raises:
-        DataError: too few segments, or too few answers to learn from; or finished episodes of several
-            lengths, unless the config allows them.
-        BehaviorError: the judge failed, or said what is no answer.
-        ConfigError: a setting of the config is of another kind of network.
+        DataError: there are too few segments or labels to learn from, or finished episodes differ in length
+            and the config does not allow that.
+        BehaviorError: the judge failed, or returned an invalid label.
+        ConfigError: a setting belongs to another kind of network.
 
-    Warns where the fit diverged, where no answer says which segment is the better one, where steps cannot be
-    told apart by what is read of them, and where there are so few segments that some are asked about several
-    times.
+    Warns if the fit diverged, if no label prefers either segment, if the predictor's inputs can't tell steps
+    apart, and if segments are so few that some are in several pairs.
     """
     reject_unused_of_network(config.reward, observation_space)
     pool = SegmentPool(config.segment_steps, capacity=10**9, seed=config.seed)
@@ -90,7 +87,7 @@ def learn_reward(
 
 
 def check_single_fit(config: RewardConfig, max_updates: int, prefix: str) -> None:
-    """Raise :class:`ConfigError` for a setting that does nothing where :func:`fit_once` is the only fit.
+    """Raise :class:`ConfigError` for a setting that has no effect where :func:`fit_once` is the only fit.
 
     Args:
         config: of the predictor.
@@ -100,8 +97,8 @@ def check_single_fit(config: RewardConfig, max_updates: int, prefix: str) -> Non
     reject_unused(config, IN_A_SINGLE_FIT, f"{prefix}reward.")
     if config.initial_epochs is not None and max_updates != MAX_UPDATES:
         raise ConfigError(
-            f"{prefix}max_updates: does nothing here, leave it out: {prefix}reward.initial_epochs says how "
-            f"far the fit goes; got {max_updates}"
+            f"{prefix}max_updates: does nothing here, leave it out: {prefix}reward.initial_epochs sets the "
+            f"length of the fit; got {max_updates}"
         )
 
 
@@ -111,11 +108,11 @@ def fit_once(
     max_updates: int,
     progress: Callable[[int], None] | None = None,
 ) -> FitReport:
-    """A first and only fit: to convergence, or as often through all preferences as the settings say.
+    """Fit an untrained predictor once: to convergence, or for the settings' ``initial_epochs``.
 
     Args:
         predictor: to be fitted.
-        dataset: the preferences; where the settings want fewer, only those given last are kept.
+        dataset: the preferences; only the latest are kept if the settings limit their number.
         max_updates: of a fit to convergence.
         progress: see :meth:`RewardPredictor.fit`.
     """
@@ -126,18 +123,18 @@ def fit_once(
 
 
 def _finite(episodes: Iterable[Trajectory]) -> Iterator[Trajectory]:
-    """The same; recorded ones with what is no number are refused by their place among them, from 0."""
+    """Yield the episodes; raise DataError with the index of a recorded one that holds NaN or infinity."""
     for number, episode in enumerate(episodes):
         if not episode.replayable:
             try:
                 require_finite(episode)
             except DataError as error:
-                raise DataError(f"episode {number}: {error}; mend or leave out the episode") from error
+                raise DataError(f"episode {number}: {error}; fix the episode or leave it out") from error
         yield episode
 
 
 def _of_one_length(episodes: Iterable[Trajectory]) -> Iterator[Trajectory]:
-    """The same, refused where they differ; those that have not ended may be of any length."""
+    """Yield the episodes; raise DataError if finished ones differ in length."""
     length: int | None = None
     for episode in episodes:
         if episode.finished and length is None:
@@ -146,33 +143,33 @@ def _of_one_length(episodes: Iterable[Trajectory]) -> Iterator[Trajectory]:
             raise DataError(
                 f"expected episodes of one length, got one of {length} and one of {len(episode)} steps, and "
                 "the length of an episode leaks the reward: pass OfflineConfig(allow_variable_horizon=True, "
-                "...) to accept that, as for parts that were cut from episodes"
+                "...) to accept that, for example for excerpts of episodes"
             )
         yield episode
 
 
 def require_updates(report: FitReport, dataset: PreferenceDataset) -> None:
-    """Refuse a predictor that learned nothing, whose rewards would be as random as it began.
+    """Raise an error for a predictor that learned nothing, so that its rewards are still random.
 
     Raises:
-        DataError: the fit made no update, because all preferences happen to be held out from each member.
+        DataError: the fit made no update, because every member happens to hold out all preferences.
     """
     if report.updates == 0:
         raise DataError(
-            f"expected preferences to learn from, got {len(dataset)}, all of them held out from every member "
-            "of the predictor; give more of them, or more --reward.members"
+            f"expected preferences to learn from, got {len(dataset)}, all of them held out by every member "
+            "of the predictor; give more preferences, or increase --reward.members"
         )
 
 
 def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
-    """``count`` answers of a judge about pairs of a pool.
+    """Return ``count`` labels of a judge for pairs from a pool.
 
-    Warns where some segments are asked about several times, because there are few.
+    Warns if segments are so few that some are in several pairs.
 
     Raises:
-        BehaviorError: the judge failed, or said what is no answer.
-        ConfigError: ``count`` is no whole number of 1 or more.
-        DataError: the pool holds too few pairs, or the judge can tell few apart.
+        BehaviorError: the judge failed, or returned an invalid label.
+        ConfigError: ``count`` is not an integer of 1 or more.
+        DataError: the pool has too few pairs, or the judge can tell too few apart.
     """
     count = whole_number(count, "count", COUNT)
     steps, pairs_there = pluralize(pool.length, "step"), math.comb(len(pool), 2)
@@ -181,7 +178,7 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
     if count > pairs_there:
         raise DataError(
             f"expected segments for {pluralize(count, 'pair')}, got {len(pool)} of {steps}, which make "
-            f"{pairs_there}; give more or longer episodes, or ask for fewer or shorter segments"
+            f"{pairs_there}; give more or longer episodes, or request fewer pairs or shorter segments"
         )
     teacher = UnrecordedTeacher(judge)
     asking = Asking(teacher, teacher, PreferenceDataset(), pool, AllAtOnce(count))
@@ -189,9 +186,9 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
     asking.receive()
     if len(asking.dataset) < count:
         raise DataError(
-            f"expected {pluralize(count, 'answer')}, got {len(asking.dataset)} to "
-            f"{pluralize(teacher.total(), 'question')} about {len(pool)} segments; ask for fewer, or a judge "
-            "that can tell more pairs apart, or give more episodes"
+            f"expected {pluralize(count, 'label')}, got {len(asking.dataset)} for "
+            f"{pluralize(teacher.total(), 'comparison')} of {len(pool)} segments; request fewer labels, use "
+            "a judge that can tell more pairs apart, or give more episodes"
         )
     return asking.dataset
 
@@ -199,6 +196,6 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
 def _submit(asking: Asking[UnrecordedTeacher]) -> Submitted:
     submitted = asking.submit(asking.missing(step=0), step=0)
     if submitted.repeats_segments:
-        remedy = "more or longer episodes help, or shorter segments"
+        remedy = "give more or longer episodes, or use shorter segments"
         warnings.warn(few_segments(submitted, remedy), stacklevel=5)
     return submitted

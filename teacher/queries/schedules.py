@@ -1,4 +1,4 @@
-"""How many labels are due: the pace at which a run asks, counted from its beginning and never falling."""
+"""Label schedules: how many labels are due in total, at each point of a run; never decreasing."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,18 +14,18 @@ from teacher.settings.checks import refuse_all
 from teacher.settings.config import RateName, ScheduleName
 
 Rate = Callable[[float], float]
-"""From the share of training made, 0 to 1, to how often labels are asked then, in any unit."""
+"""Returns the rate of labels, in any unit, at a fraction of training from 0 to 1."""
 
-_CELLS = 10_000  # of progress, in each of which the rate is taken as linear
-_ROUNDING = 1e-11  # of all labels: more than the sum over cells is off by, so that none is due a step late
+_CELLS = 10_000  # of training progress; the rate is linear within each
+_ROUNDING = 1e-11  # of all labels; exceeds the rounding error of the sum, so that no label is due a step late
 
 
 @runtime_checkable
 class LabelSchedule(Protocol):
-    """When how many labels are due."""
+    """Number of labels due, as a function of time."""
 
     def due(self, step: int, seconds: float) -> int:
-        """Labels due in all, those before training included.
+        """Return how many labels are due in total, including those before training.
 
         Args:
             step: environment steps of training so far.
@@ -35,19 +35,18 @@ class LabelSchedule(Protocol):
 
 @dataclass(frozen=True)
 class ExponentialSchedule:
-    """Labels become rarer while the agent learns: rl-teacher's ``LabelAnnealer``.
+    """Labels become rarer as the agent learns: rl-teacher's ``LabelAnnealer``.
 
-    ``pretrain + (total - pretrain) * (1 - 0.01 ** (step / num_timesteps))``, rounded down. At the end the
-    formula leaves 1 % of the training labels out; those are due with the last step, so that exactly ``total``
-    are asked.
+    ``pretrain + (total - pretrain) * (1 - 0.01 ** (step / num_timesteps))``, rounded down. The formula leaves
+    out 1 % of the training labels; these are due at the last step, so that exactly ``total`` are asked.
 
     Attributes:
         pretrain: labels before training.
-        total: labels in all.
+        total: labels in total.
         num_timesteps: environment steps of the whole training.
 
     Raises:
-        ConfigError: more labels before training than in all.
+        ConfigError: there are more labels before training than in total.
     """
 
     pretrain: int
@@ -58,7 +57,7 @@ class ExponentialSchedule:
         _check_counts(self)
 
     def due(self, step: int, seconds: float) -> int:
-        """See :meth:`LabelSchedule.due`; ``seconds`` do not matter."""
+        """Return how many labels are due by ``step``; ``seconds`` are ignored."""
         if step >= self.num_timesteps:
             return self.total
         share = 1 - 0.01 ** (step / self.num_timesteps)
@@ -69,17 +68,17 @@ class ExponentialSchedule:
 class RateSchedule:
     """Labels at a rate that changes with the progress of training.
 
-    What is due is the integral of the rate, scaled so that exactly ``total`` are due with the last step, and
+    The number due is the integral of the rate, scaled so that exactly ``total`` are due at the last step, and
     rounded down.
 
     Attributes:
         pretrain: labels before training.
-        total: labels in all.
+        total: labels in total.
         num_timesteps: environment steps of the whole training.
-        rate: finite, nowhere negative, and positive somewhere.
+        rate: finite, never negative, and positive somewhere.
 
     Raises:
-        ConfigError: the rate is not so, or there are more labels before training than in all.
+        ConfigError: the rate is invalid, or there are more labels before training than in total.
     """
 
     pretrain: int
@@ -89,30 +88,30 @@ class RateSchedule:
 
     def __post_init__(self) -> None:
         _check_counts(self)
-        _ = self._shares  # tries the rate now, not hours later in training
+        _ = self._shares  # evaluate the rate now, not hours into training
 
     def due(self, step: int, seconds: float) -> int:
-        """See :meth:`LabelSchedule.due`; ``seconds`` do not matter."""
+        """Return how many labels are due by ``step``; ``seconds`` are ignored."""
         if step >= self.num_timesteps:
             return self.total
         cell, within = divmod(_CELLS * step / self.num_timesteps, 1)
         before, after = self._shares[int(cell) : int(cell) + 2].tolist()
-        share = min(before + (after - before) * within, after)  # rounding must not take a label back later
+        share = min(before + (after - before) * within, after)  # rounding must never reduce the number due
         return self.pretrain + int((self.total - self.pretrain) * min(share + _ROUNDING, 1.0))
 
     @cached_property
     def _shares(self) -> NDArray[np.float64]:
-        """The share of the labels that is due at the bounds of each cell, from 0 to 1."""
+        """Return the fraction of labels due at the bounds of each cell, from 0 to 1."""
         bounds = np.linspace(0, 1, _CELLS + 1).tolist()
         try:
             rates = np.array([float(self.rate(progress)) for progress in bounds])
-        except Exception as error:  # it may raise anything
+        except Exception as error:  # a user's function may raise anything
             raise ConfigError(
-                f"the rate of labels failed between 0 and 1: {describe_exception(error)}"
+                f"the label rate failed between 0 and 1: {describe_exception(error)}"
             ) from error
         if not (np.isfinite(rates).all() and rates.min() >= 0 and rates.max() > 0):
             raise ConfigError(
-                "expected a rate of labels that is finite and never negative, and positive somewhere between "
+                "expected a label rate that is finite and never negative, and positive somewhere between "
                 f"0 and 1; got values from {rates.min()} to {rates.max()}"
             )
         rates /= rates.max()
@@ -122,21 +121,21 @@ class RateSchedule:
 
 
 def _check_counts(schedule: ExponentialSchedule | RateSchedule) -> None:
-    """Else fewer and fewer labels would be due."""
+    """Raise ConfigError unless 0 <= pretrain <= total, so that the number due never decreases."""
     fits = 0 <= schedule.pretrain <= schedule.total
     refuse_all(schedule, [("pretrain", fits, f"expected 0 to total ({schedule.total})")], prefix="")
 
 
 @dataclass(frozen=True)
 class ConstantRate:
-    """One label every few seconds of training, for as long as training goes on.
+    """One label every few seconds of training, for as long as training continues.
 
     Attributes:
         pretrain: labels before training.
-        period: seconds from one label to the next, more than 0.
+        period: seconds between labels, more than 0.
 
     Raises:
-        ConfigError: the period is not so.
+        ConfigError: the period is not positive and finite.
     """
 
     pretrain: int
@@ -144,34 +143,34 @@ class ConstantRate:
 
     def __post_init__(self) -> None:
         fits = 0 < self.period < math.inf
-        refuse_all(self, [("period", fits, "expected seconds, more than 0")], prefix="")
+        refuse_all(self, [("period", fits, "expected more than 0 seconds")], prefix="")
 
     def due(self, step: int, seconds: float) -> int:
-        """See :meth:`LabelSchedule.due`; ``step`` does not matter."""
+        """Return how many labels are due after ``seconds``; ``step`` is ignored."""
         return self.pretrain + int(seconds / self.period)
 
 
 @dataclass(frozen=True)
 class AllAtOnce:
-    """All labels are due from the first step on; for a single fit.
+    """All labels are due from the first step; for a single fit.
 
     Attributes:
-        total: labels.
+        total: labels in total.
     """
 
     total: int
 
     def due(self, step: int, seconds: float) -> int:
-        """See :meth:`LabelSchedule.due`; neither argument matters."""
+        """Return ``total``; both arguments are ignored."""
         return self.total
 
 
 def named_rate(name: RateName, num_timesteps: int) -> Rate:
-    """The rates that a run can be given by name, for a training of so many steps.
+    """Return the label rate with this name, for a training of ``num_timesteps`` steps.
 
-    ``hyperbolic`` and ``inverse_quadratic`` are those of imitation, which fall to a half over any training;
-    the paper's fall to a half over 2 and 5 million steps, in proportion to ``2e6 / (T + 2e6)`` at step T on
-    MuJoCo and ``5e6 / (T + 5e6)`` on Atari (Christiano et al. 2017, appendix A).
+    ``hyperbolic`` and ``inverse_quadratic`` are imitation's; they fall to one half by the end of any
+    training. The paper's rates fall to one half over 2 and 5 million steps: they are proportional to ``2e6 /
+    (T + 2e6)`` at step T on MuJoCo and ``5e6 / (T + 5e6)`` on Atari (Christiano et al. 2017, appendix A).
     """
     match name:
         case "constant":
@@ -187,18 +186,18 @@ def named_rate(name: RateName, num_timesteps: int) -> Rate:
 
 
 def _hyperbola(halvings: float, progress: float) -> float:
-    """Half of what it is at first where ``progress`` is ``1 / halvings``."""
+    """Return a rate that starts at 1 and falls to one half at ``progress = 1 / halvings``."""
     return 1.0 / (1.0 + halvings * progress)
 
 
 @dataclass(frozen=True)
 class ExtendedSchedule:
-    """The schedule of a run that was given more labels or more steps.
+    """Schedule of a run that was extended with more labels or steps.
 
     Attributes:
-        before: what was due up to ``step``.
-        step: environment steps made when the run was extended.
-        after: counts its steps from there.
+        before: schedule up to ``step``.
+        step: environment steps at the extension.
+        after: schedule from there on; its steps count from ``step``.
     """
 
     before: LabelSchedule
@@ -206,7 +205,7 @@ class ExtendedSchedule:
     after: LabelSchedule
 
     def due(self, step: int, seconds: float) -> int:
-        """See :meth:`LabelSchedule.due`."""
+        """Return how many labels are due, from the schedule that applies at ``step``."""
         if step <= self.step:
             return self.before.due(step, seconds)
         return self.after.due(step - self.step, seconds)
@@ -218,13 +217,13 @@ def make_schedule(
     ends: Sequence[tuple[int, int | None]],
     extended_at: Sequence[int],
 ) -> LabelSchedule:
-    """Return the schedule of a run: by steps where the number of labels is given, else by time.
+    """Return the schedule of a run: by steps if the number of labels is given, else by time.
 
     Args:
         name: of the schedule by steps; exponential by default.
         pretrain: labels before training.
-        ends: environment steps and labels in all, first as the run began, then of each extension; labels are
-            None where they are asked by time.
+        ends: environment steps and labels in total, first of the original run, then of each extension; labels
+            are None if they are scheduled by time.
         extended_at: environment steps made at each extension.
     """
     (num_timesteps, total), *later = ends

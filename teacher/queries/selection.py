@@ -1,9 +1,9 @@
-"""Which pairs of segments are worth asking about.
+"""Query selection: which pairs of segments to label.
 
-Random pairs are candidates. Of these, active selection prefers those on whose answer the predictor's
-members disagree (Christiano et al. 2017, section 2.2.4; the measures are those of imitation), and diversity
-those that are unlike what was asked about already (k-center, as in Lee et al. 2021, "B-Pref"). No segment is
-in two pairs of a choice where there are enough, and no pair is ever asked about twice.
+Candidates are random pairs. Active selection prefers those on which the predictor's members disagree
+(Christiano et al. 2017, section 2.2.4; the measures are imitation's), and diversity those that are unlike
+earlier queries (k-center, as in Lee et al. 2021, "B-Pref"). No segment is in two pairs of a selection if
+there are enough segments, and no pair is queried twice.
 """
 
 import math
@@ -18,33 +18,33 @@ from teacher.data.segments import Segment, SegmentPair
 from teacher.settings.options import QueryConfig, Uncertainty
 
 AT_RANDOM = QueryConfig(selection="random", recency=math.inf)
-"""All pairs alike."""
+"""Selects all pairs with equal probability."""
 
-_DRAWS = 20  # after which what is still missing is chosen from a list of all pairs that are new
-_LEAST_WEIGHT = 2.0**-20  # of a segment against that of the newest, so that a small round finds partners
+_DRAWS = 20  # of random pairs, before missing ones are taken from the list of all new pairs
+_LEAST_WEIGHT = 2.0**-20  # of a segment, relative to the newest, so that small rounds find enough pairs
 _SMALLEST_STD = 1e-6
-_SURE_AMONG = 20  # candidates for each pair without doubt
+_SURE_AMONG = 20  # candidates per clear-cut pair
 
 Array = NDArray[np.float64]
 
 
 class Ensemble(Protocol):
-    """What active selection asks of a predictor."""
+    """The part of a predictor that active selection uses."""
 
     def member_returns(self, segments: Sequence[Segment]) -> Array:
-        """Each member's raw sum of rewards of each segment: ``(members, len(segments))``."""
+        """Return each member's sum of raw rewards of each segment: ``(members, len(segments))``."""
 
 
 def select_pairs(
     pool: SegmentPool, count: int, config: QueryConfig | None = None, predictor: Ensemble | None = None
 ) -> list[SegmentPair]:
-    """Up to ``count`` pairs of different segments, which the pool remembers as asked about.
+    """Return up to ``count`` pairs of different segments, and mark them as queried in the pool.
 
     Args:
-        pool: to choose from.
-        count: how many; fewer come where the pool has no more that are new.
-        config: how to choose; at random by default.
-        predictor: for active selection; without one pairs are chosen at random.
+        pool: to select from.
+        count: pairs wanted; fewer are returned if the pool has no more new ones.
+        config: how to select; at random by default.
+        predictor: for active selection; without one, pairs are random.
     """
     config = config or AT_RANDOM
     if count < 1 or len(pool) < 2:
@@ -68,9 +68,9 @@ def select_pairs(
 def sure_pairs(
     pool: SegmentPool, count: int, value: Callable[[Segment], float], config: QueryConfig
 ) -> list[SegmentPair]:
-    """Up to ``count`` pairs about which ``value`` leaves the least doubt, remembered as asked about.
+    """Return up to ``count`` pairs with the clearest difference in ``value``, and mark them as queried.
 
-    They are drawn as those are that people are asked about, so that nobody can tell them apart.
+    They are drawn like all other pairs, so that labelers can't recognize them.
     """
     if count < 1 or len(pool) < 2:
         return []
@@ -87,10 +87,10 @@ def sure_pairs(
 
 
 def disagreement(predictor: Ensemble, pairs: Sequence[SegmentPair], uncertainty: Uncertainty) -> Array:
-    """Variance over members of what they predict for each pair: ``(len(pairs),)``.
+    """Return the variance over members of their predictions for each pair: ``(len(pairs),)``.
 
-    That is of the probability that the first is preferred, of its logit (the difference of raw returns), or
-    of the label that is the more probable one.
+    ``uncertainty`` selects the predicted quantity: the probability that the first is preferred, its logit
+    (the difference of raw returns), or the more probable label.
     """
     rows = {segment: row for row, segment in enumerate(dict.fromkeys(s for pair in pairs for s in pair))}
     returns = predictor.member_returns(list(rows))
@@ -108,12 +108,12 @@ def disagreement(predictor: Ensemble, pairs: Sequence[SegmentPair], uncertainty:
 
 
 def _weights(pool: SegmentPool, count: int, config: QueryConfig) -> Array | None:
-    """How often each segment of the pool is drawn, ``(len(pool),)``; None where all are alike."""
+    """Return the sampling weight of each segment in the pool, ``(len(pool),)``; None if uniform."""
     explored = pool.explored
     mix = config.exploration_frac > 0 and explored.any()
     if config.recency == math.inf and config.oversampling is None and not mix:
         return None
-    newer = np.arange(len(pool))[::-1]  # the oldest come first
+    newer = np.arange(len(pool))[::-1]  # oldest first in the pool
     weights = np.maximum(0.5 ** (newer / config.recency), _LEAST_WEIGHT)
     if config.oversampling is not None:
         weights[: -math.ceil(2 * count * config.oversampling)] = 0.0
@@ -124,7 +124,7 @@ def _weights(pool: SegmentPool, count: int, config: QueryConfig) -> Array | None
 
 
 def _draw(pool: SegmentPool, count: int, weights: Array | None) -> list[SegmentPair]:
-    """Up to ``count`` different pairs that were not asked about."""
+    """Return up to ``count`` different pairs that were not queried before."""
     if weights is not None and np.count_nonzero(weights) < 2:
         return []
     known = {frozenset(pair) for pair in pool.asked}
@@ -144,7 +144,7 @@ def _draw(pool: SegmentPool, count: int, weights: Array | None) -> list[SegmentP
 def _of_unused(
     pool: SegmentPool, count: int, weights: Array | None, pairs: Sequence[SegmentPair]
 ) -> list[SegmentPair]:
-    """Up to ``count`` pairs of segments that are in none of ``pairs``, nor in another of these."""
+    """Return up to ``count`` pairs of segments that occur neither in ``pairs`` nor in each other."""
     found: list[SegmentPair] = []
     weights = np.ones(len(pool)) if weights is None else weights.copy()
     new: Sequence[SegmentPair] = pairs
@@ -157,11 +157,11 @@ def _of_unused(
 
 
 def _least_alike(pairs: Sequence[SegmentPair], asked: Sequence[SegmentPair]) -> list[SegmentPair]:
-    """All pairs, next always the one that is farthest from those before and from those asked about.
+    """Order all pairs greedily by distance from those before and from earlier queries, farthest first.
 
-    The first of ``pairs`` begins where nothing was asked about. Distances are between the observations' means
-    and standard deviations over the steps of a segment, in units of their spread over ``pairs``, for
-    whichever order of a pair's segments fits better.
+    The first of ``pairs`` comes first if there are no earlier queries. Distances are between the
+    observations' means and standard deviations over a segment's steps, scaled by their spread over ``pairs``,
+    using the closer of the two orders of a pair's segments.
     """
     if not pairs:
         return []
@@ -181,13 +181,13 @@ def _least_alike(pairs: Sequence[SegmentPair], asked: Sequence[SegmentPair]) -> 
 
 
 def _summaries(pair: SegmentPair) -> Array:
-    """``(2, numbers)``: what the two segments look like."""
+    """Return the mean and standard deviation of each segment's observations, ``(2, numbers)``."""
     steps = [segment.observations.reshape(len(segment), -1).astype(np.float64) for segment in pair]
     return np.array([np.concatenate([step.mean(axis=0), step.std(axis=0)]) for step in steps])
 
 
 def _squared_distances(points: Array, point: Array) -> Array:
-    """From ``points`` ``(n, 2, numbers)`` to ``point`` ``(2, numbers)``: ``(n,)``."""
+    """Return squared distances ``(n,)`` from ``points`` ``(n, 2, numbers)`` to ``point`` ``(2, numbers)``."""
     as_they_are, the_other_way = (
         np.square(points - place).sum(axis=(1, 2)) for place in (point, point[::-1])
     )
@@ -196,7 +196,7 @@ def _squared_distances(points: Array, point: Array) -> Array:
 
 
 def _without_reuse(pairs: Sequence[SegmentPair]) -> tuple[list[SegmentPair], list[SegmentPair]]:
-    """The same pairs in their order: those with no segment of an earlier one, and the others."""
+    """Split pairs, in order, into those that share no segment with an earlier one, and the others."""
     used: set[Segment] = set()
     fresh: list[SegmentPair] = []
     others: list[SegmentPair] = []

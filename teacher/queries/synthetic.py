@@ -1,4 +1,4 @@
-"""A teacher that is a function of the segments, such as their true return: answers at once."""
+"""Synthetic teachers: functions of the segments, such as their true return, that label at once."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,13 +14,13 @@ from teacher.settings.teachers import RETURNS_REMEMBERED, ErrorModel
 
 
 def scripted_judge(error_model: ErrorModel, seed: int, ledger: Ledger) -> ScriptedTeacher:
-    """Return a scripted teacher that remembers the pairs an earlier process of the run decided."""
+    """Return a scripted teacher that remembers the pairs decided by earlier processes of the run."""
     seen = ledger.decided_pairs(RETURNS_REMEMBERED // 2) if error_model.has_thresholds else ()
     return ScriptedTeacher(error_model, seed, seen)
 
 
 class InstantTeacher:
-    """The part of a :class:`Collector` that a teacher who answers at once has nothing to do for."""
+    """Base of collectors that label at once and have nobody to inform."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
@@ -39,23 +39,23 @@ class InstantTeacher:
         )
 
     def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
-        """See :meth:`Collector.report`; there is nobody to tell."""
+        """Do nothing: there is nobody to inform."""
 
     def show(self, film: Path, step: int) -> None:
-        """See :meth:`Collector.show`; there is nobody to watch."""
+        """Do nothing: there is nobody to show it to."""
 
     def finish(self) -> None:
-        """See :meth:`Collector.finish`; there is nobody to tell."""
+        """Do nothing: there is nobody to inform."""
 
     def close(self) -> None:
         """See :meth:`Collector.close`."""
 
 
 class SyntheticTeacher(InstantTeacher):
-    """Answers every comparison at once, by the oracle unless told otherwise, and notes it in a ledger.
+    """Labels every comparison at once, by default with the oracle, and records it in a ledger.
 
-    UUIDs follow from ``seed`` and the number of comparisons asked before, so that a run repeats exactly.
-    Comparisons that a killed run left unanswered are answered on construction.
+    UUIDs follow from ``seed`` and the number of earlier comparisons, so that a run repeats exactly.
+    Comparisons that a killed run left open are labeled on construction.
     """
 
     def __init__(self, ledger: Ledger, seed: int, judge: Judge = oracle) -> None:
@@ -78,7 +78,7 @@ class SyntheticTeacher(InstantTeacher):
         return uuid5(NAMESPACE_URL, f"synthetic/{self._seed}/{index}")
 
     def _answer(self, comparisons: Sequence[Comparison]) -> None:
-        """Answer them, and keep the answers given before the judge fails."""
+        """Label the comparisons; keep the labels made so far if the judge fails."""
         decisions: list[FeedItem] = []
         try:
             for seq, comparison in enumerate(comparisons, self._ledger.cursor + 1):
@@ -97,10 +97,10 @@ class SyntheticTeacher(InstantTeacher):
 
 
 class UnrecordedTeacher(InstantTeacher):
-    """Answers every comparison at once, and keeps only their number; for a single fit without a run.
+    """Labels every comparison at once and keeps only their number; for a single fit without a run.
 
-    UUIDs follow from the number of comparisons before, so that a member's bootstrap sample is the same in
-    every process. It is a tally too.
+    UUIDs follow from the number of earlier comparisons, so that a member's bootstrap sample is the same in
+    every process. Also implements :class:`Tally`.
     """
 
     def __init__(self, judge: Judge) -> None:
@@ -129,7 +129,7 @@ class UnrecordedTeacher(InstantTeacher):
         return self._usable
 
     def open(self, phase: Phase | None = None) -> int:
-        """See :meth:`Tally.open`; none is ever left open."""
+        """Return 0: no comparison stays open."""
         return 0
 
     def cant_tell(self) -> int:
@@ -137,5 +137,5 @@ class UnrecordedTeacher(InstantTeacher):
         return self._total - self._usable
 
     def gold(self) -> int:
-        """See :meth:`Tally.gold`; there are none."""
+        """Return 0: there are no attention checks."""
         return 0

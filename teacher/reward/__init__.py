@@ -1,1 +1,1 @@
-"""The reward predictor: networks, losses, ensemble and normalization."""
+"""Reward prediction: networks, losses, ensembles and normalization."""

@@ -1,20 +1,20 @@
-"""More training pairs out of the same labels: temporal crops."""
+"""Data augmentation for preference pairs: temporal crops."""
 
 import torch
 from torch import Tensor
 
 
 def crop(step_weights: Tensor, pairs: tuple[int, int], shortest: float, generator: torch.Generator) -> Tensor:
-    """Step weights that count only a random part of each segment, of one length in both of a pair.
+    """Return step weights that keep only a random crop of each segment, of equal length within a pair.
 
-    A label is taken to hold for parts of what was compared, too (SURF: Park et al. 2022, section 4.2). A part
-    begins anywhere; its first step weighs what the first of the whole segment does.
+    Assumes that a label also holds for parts of the compared segments (SURF: Park et al. 2022, section 4.2).
+    A crop starts anywhere; its first step gets the weight of the full segment's first step.
 
     Args:
-        step_weights: ``(length,)``, of whole segments.
-        pairs: members, and pairs of each.
-        shortest: share of a segment that the shortest part is; all lengths from there are equally likely.
-        generator: on the CPU.
+        step_weights: ``(length,)``, for whole segments.
+        pairs: number of members, and of pairs per member.
+        shortest: shortest crop as a fraction of the segment; all lengths from there up are equally likely.
+        generator: random generator on the CPU.
 
     Returns:
         ``(*pairs, 2, length)``.

@@ -1,4 +1,4 @@
-"""Which reader and which networks a predictor of an environment's spaces is made of."""
+"""Construction of the reader and the networks that fit an environment's spaces."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ from teacher.settings.options import RewardConfig
 def make_reader(
     observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: RewardConfig
 ) -> Images | Features:
-    """What is read of steps."""
+    """Return the reader that turns steps of these spaces into network inputs."""
     if is_image_space(observation_space):
         return Images(observation_space, config.inputs)
     return Features(observation_space, action_space, config.inputs)
@@ -32,7 +32,7 @@ def make_ensemble(
     *,
     full_size: bool = False,
 ) -> RewardNetwork:
-    """The untrained networks that read it; ``full_size`` is that of :class:`ImageEnsemble`."""
+    """Return untrained networks for what ``read`` produces; see :class:`ImageEnsemble` for ``full_size``."""
     if network is not None:
         shape = read.shape if isinstance(read, Images) else (read.size,)
         return OwnEnsemble(network, shape, config.members, generator)
@@ -45,10 +45,10 @@ def make_ensemble(
 
 
 def tensors_like(expected: Mapping[str, Tensor], found: Mapping[str, Any]) -> dict[str, Tensor]:
-    """What was found as tensors. Raises ValueError where they are not those that are expected."""
+    """Convert ``found`` to tensors; raise ValueError unless names, shapes and dtypes match ``expected``."""
     if others := expected.keys() ^ found.keys():
         name = min(others)
-        raise ValueError(f"{name} is {'missing' if name in expected else 'not a part of it'}")
+        raise ValueError(f"{name} is {'missing' if name in expected else 'unexpected'}")
     tensors = {name: torch.as_tensor(value) for name, value in found.items()}
     for name, like in expected.items():
         got = tensors[name]

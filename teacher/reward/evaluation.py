@@ -1,4 +1,4 @@
-"""How well a predictor knows answers that it was not fitted to."""
+"""Evaluation of a reward predictor on held-out labels."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _CERTAINTIES = np.linspace(0.5, 1.0, 6)
 
 @dataclass(frozen=True)
 class MarginGroup:
-    """Pairs whose true returns differ by ``low`` to ``high``, and the share of them predicted right."""
+    """Pairs whose true returns differ by ``low`` to ``high``, and the predictor's accuracy on them."""
 
     low: float
     high: float
@@ -31,11 +31,11 @@ class MarginGroup:
 
 @dataclass(frozen=True)
 class CertaintyGroup:
-    """Pairs on whose better side the predictor is sure to a degree of ``low`` to ``high``.
+    """Pairs whose predicted side has a probability between ``low`` and ``high``.
 
     Attributes:
-        predicted: mean degree, the predicted probability of an answer for that side.
-        answered: share of the answers that are for that side; an ``equal`` counts one half.
+        predicted: mean predicted probability of the predicted side.
+        answered: share of labels for that side; ``equal`` counts one half.
     """
 
     low: float
@@ -47,16 +47,17 @@ class CertaintyGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What a predictor is worth on a dataset; NaN where there is nothing to measure.
+    """Quality of a predictor on a dataset; NaN where there is nothing to measure.
 
     Attributes:
-        pairs: how many.
-        loss: of the members' mean probability, in nats per answer; a coin has ln 2 = 0.69.
-        accuracy: share of answers that this mean gives, too (as in :attr:`FitReport.accuracy`).
-        rank_correlation: Spearman's, of the predicted and the true differences of returns.
-        calibration_error: mean distance of predicted and answered shares over the groups, by their sizes.
-        certainties: by how sure it is; a calibrated predictor is right as often as it says.
-        margins: by how far the true returns are apart, four groups of one size; none where all are alike.
+        pairs: number of pairs.
+        loss: of the members' mean probability, in nats per label; a coin flip gives ln 2 = 0.69.
+        accuracy: share of labels that the mean probability predicts (as in :attr:`FitReport.accuracy`).
+        rank_correlation: Spearman's, between predicted and true differences of returns.
+        calibration_error: mean distance between predicted and labeled shares over the groups, weighted by
+            size.
+        certainties: groups by predicted probability; a calibrated predictor is right as often as it predicts.
+        margins: four groups of equal size by the true difference of returns; empty where all are equal.
     """
 
     pairs: int
@@ -68,20 +69,20 @@ class Evaluation:
     margins: Sequence[MarginGroup]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return the results as JSON values."""
         return dataclasses.asdict(self)
 
 
 def evaluate(predictor: RewardPredictor, dataset: PreferenceDataset) -> Evaluation:
-    """Compare what a predictor expects of a dataset's answers with the answers.
+    """Compare the predictor's predictions with a dataset's labels.
 
-    Answers that it was fitted to tell little: use others, of another run or person.
+    Use labels that the predictor was not fitted to, such as those of another run or labeler.
 
     Raises:
-        DataError: the dataset is empty or of another environment.
+        DataError: the dataset is empty or from another environment.
     """
     if len(dataset) == 0:
-        raise DataError("expected answers to evaluate on, got none")
+        raise DataError("expected labels to evaluate on, got none")
     predictor.require_environment(dataset)
     logits = predictor.preference_logits(dataset)
     chances = chance_of_first(torch.from_numpy(logits), predictor.config.label_noise).mean(dim=0)
@@ -90,7 +91,7 @@ def evaluate(predictor: RewardPredictor, dataset: PreferenceDataset) -> Evaluati
     right = is_right(chances, values).numpy()
     true_differences = np.asarray(dataset.true_returns[:, 0] - dataset.true_returns[:, 1], np.float64)
     certainties = _by_certainty(np.maximum(chance, 1 - chance), np.where(chance > 0.5, value, 1 - value))
-    # 0 where an answer is certain and so is the prediction, which 0 * log(0) is not.
+    # xlogy gives 0 where label and prediction are both certain; 0 * log(0) would be NaN.
     losses = -(torch.xlogy(values, chances) + torch.special.xlog1py(1 - values, -chances))
     return Evaluation(
         pairs=len(dataset),
@@ -119,7 +120,7 @@ def _by_certainty(predicted: NDArray[np.float64], answered: NDArray[np.float64])
 
 
 def _by_margin(margins: NDArray[np.float64], right: NDArray[np.bool_]) -> Sequence[MarginGroup]:
-    """From the smallest margins to the largest; nothing where true returns are not known."""
+    """Return groups from the smallest margins to the largest; empty if the true returns are unknown."""
     if not margins.any():
         return []
     order = np.argsort(margins, kind="stable")

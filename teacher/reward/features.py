@@ -1,4 +1,4 @@
-"""What a reward model reads of steps, as flat numbers."""
+"""Flat feature vectors that a reward model reads from steps."""
 
 import itertools
 import math
@@ -21,63 +21,62 @@ from teacher.settings.options import INPUTS
 Space = spaces.Space[Any]
 
 _SINGLE = np.dtype(np.float32)
-_EXACT_IN_SINGLE = 2  # bytes; whole numbers of so many are
-_BLURRED = 4  # numbers of a type within a standard deviation below which hardly anything can be learned
+_EXACT_IN_SINGLE = 2  # bytes; integers up to this size are exact in float32
+_BLURRED = 4  # float spacings per standard deviation; below this, hardly anything can be learned
 
 
 class Reader(Protocol):
     """Turns steps into what a network's ``standardize`` takes.
 
     Attributes:
-        doubt: what keeps a predictor from telling the steps of the last answers apart, in words; or empty.
+        doubt: why a predictor can't tell the steps of the last labels apart; empty if it can.
     """
 
     doubt: str
 
     @property
     def inputs(self) -> frozenset[str]:
-        """Which of ``INPUTS`` it reads; what is not among them is never asked for."""
+        """Return which of ``INPUTS`` are read; the others are never needed."""
 
     @property
     def bytes_per_step(self) -> int:
-        """How much memory the result takes."""
+        """Return how much memory one step's result takes."""
 
     def __call__(self, steps: Steps) -> Tensor:
-        """``(*batch, ...)``, on the CPU, in memory of its own.
+        """Return the inputs ``(*batch, ...)``, on the CPU, in newly allocated memory.
 
         Raises:
-            DataError: the steps are not of the reader's environment.
+            DataError: the steps are not from the reader's environment.
         """
 
     def center_on(self, dataset: PreferenceDataset) -> Tensor | None:
-        """Get ready to read preferences.
+        """Prepare to read these preferences.
 
         Returns:
-            ``(size,)``, what is subtracted from each number more than before; None where nothing is.
+            ``(size,)``, the change in what is subtracted from each number; None if nothing changes.
         """
 
     def state_dict(self) -> dict[str, NDArray[np.float64]]:
-        """What it subtracts; empty where that is nothing."""
+        """Return the centers that are subtracted; empty if there are none."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over :meth:`state_dict`. Raises ValueError where that is of another environment."""
+        """Restore :meth:`state_dict`. Raise ValueError if it is from another environment."""
 
 
 class Features:
-    """Turns batches of raw steps into float32 vectors, of one or more parts in the order of ``INPUTS``.
+    """Turns batches of raw steps into float32 vectors: one or more inputs, in the order of ``INPUTS``.
 
-    Boxes are flattened, discrete values become one-hot vectors (several of them one beside the other), ends
-    of episodes 0 and 1. Numbers that are too far from 0 for float32 are centered before they are cast: see
-    :meth:`center_on`.
+    Boxes are flattened, discrete values become (concatenated) one-hot vectors, and ``terminated`` becomes 0
+    or 1. Numbers too far from 0 for float32 are centered before the cast; see :meth:`center_on`.
 
     Args:
         observation_space: of one environment.
         action_space: of one environment.
-        inputs: which of ``INPUTS`` to read, joined by commas; None: ``state,action``.
+        inputs: which of ``INPUTS`` to read, separated by commas; None: ``state,action``.
 
     Attributes:
-        size: of a vector.
-        columns: where each input is in it.
+        size: length of a vector.
+        columns: the slice of the vector that holds each input.
 
     Raises:
         EnvironmentUnsuitableError: a space is neither Box, Discrete nor MultiDiscrete.
@@ -103,23 +102,23 @@ class Features:
         self.doubt = ""
 
     def __call__(self, steps: Steps) -> Tensor:
-        """``(*batch, size)``; see :class:`Reader`."""
+        """Return the vectors, ``(*batch, size)``."""
         parts = [reader(steps) for reader in self._readers]
         with np.errstate(over="ignore"):  # the network limits its inputs
             return torch.from_numpy(np.concatenate(parts, axis=-1, dtype=np.float32, casting="same_kind"))
 
     def center_on(self, dataset: PreferenceDataset) -> Tensor | None:
-        """Center in double precision what is kept so because float32 could not tell it apart; see `Reader`.
+        """Center, in double precision, the numbers that float32 could not resolve; see :class:`Reader`.
 
-        A center moves only where what is left is too far from 0 again, as when a clock goes on.
+        A center moves only if the centered values are too far from 0 again, as with a running clock.
         """
         before = self._center()
         sources = list({source.what: source for source in self._sources.values()}.values())
         doubts = [source.center_on(dataset.columns[source.what]) for source in sources]
         if "terminated" not in self.inputs and not any(source.varies for source in sources):
             doubts.append(
-                f"nothing that the predictor reads varies by more than {SMALLEST_STD:g} among the answers, "
-                "so they can teach it nothing; scale the observations, or let it read something else (inputs)"
+                f"no predictor input varies by more than {SMALLEST_STD:g} across the labeled segments, "
+                "so the labels can teach it nothing; scale the observations, or choose other inputs (inputs)"
             )
         self.doubt = next(filter(None, doubts), "")
         moved = self._center() - before
@@ -145,33 +144,33 @@ class Features:
 
 
 def why_not_finite(features: Tensor) -> str:
-    """What to say of steps whose predicted rewards are no finite numbers."""
+    """Return the error message for steps whose predicted rewards are NaN or infinite."""
     if bool(features.isfinite().all()):
         return (
-            "expected finite rewards, got a NaN or an infinity from what holds none: the steps are too far "
-            "from those that the predictor was fitted to, or its parameters are damaged; fit it anew"
+            "expected finite rewards, got NaN or infinity from finite inputs: the steps are too far from "
+            "those that the predictor was fitted to, or its parameters are damaged; fit it again"
         )
     return (
-        "expected finite numbers to predict rewards from, got a NaN or an infinity among the observations or "
-        "actions; mend the environment, or what makes its observations"
+        "expected finite inputs to predict rewards from, got NaN or infinity among the observations or "
+        "actions; fix the environment, or whatever produces its observations"
     )
 
 
 class _Vectors:
-    """Arrays of one space as vectors.
+    """Vectors from arrays of one space.
 
     Attributes:
-        what: these are.
-        size: of a vector.
+        what: name of the arrays, ``observations`` or ``actions``.
+        size: length of a vector.
         center: ``(size,)``, subtracted in double precision from the numbers of a Box.
-        varies: whether they did among the last preferences.
+        varies: True if the numbers varied among the last preferences.
     """
 
     def __init__(self, what: str, space: Space) -> None:
         if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete):
             raise EnvironmentUnsuitableError(
                 "expected a Box, Discrete or MultiDiscrete space for the predictor, got "
-                f"{one_line(space)}; wrap it"
+                f"{one_line(space)}; wrap the environment"
             )
         self.what = what
         self._space = space
@@ -196,7 +195,7 @@ class _Vectors:
         return np.concatenate(one_hot, axis=-1)
 
     def center_on(self, column: Column) -> str:
-        """Move the center where that is needed; what cannot be told apart even so, in words."""
+        """Move the center if needed; return what can't be told apart even then, as a message or ''."""
         spread = Spread.of(column.all_parts(), self._shape or (1,))
         self.varies = bool(spread.varies.any())
         dtype = column.rows.dtype
@@ -214,22 +213,22 @@ class _Vectors:
             return ""
         first = int(blurred[0])
         mean, std, spacing = (array.flat[first] for array in (spread.mean, spread.std, spread.spacing(dtype)))
-        others = f" ({pluralize(blurred.size, 'number')} in all)" if blurred.size > 1 else ""
-        remedy = "give float64, or subtract" if dtype == _SINGLE else "subtract"
+        others = f" ({pluralize(blurred.size, 'component')} in all)" if blurred.size > 1 else ""
+        remedy = "pass float64, or subtract" if dtype == _SINGLE else "subtract"
         return (
-            f"number {first} of the {self.what} is about {mean:.3g} with a standard deviation of {std:.3g} "
-            f"among the answers, and {dtype} steps by {spacing:.2g} there, so the predictor can hardly tell "
-            f"steps apart by it{others}; {remedy} what the values have in common"
+            f"component {first} of the {self.what} is about {mean:.3g} with standard deviation {std:.3g} "
+            f"in the labeled segments, and {dtype} resolves only {spacing:.2g} there, so the predictor can "
+            f"hardly tell steps apart by it{others}; {remedy} what the values have in common"
         )
 
     def _refusal(self, found: str) -> DataError:
         return DataError(
-            f"expected {self.what} of {one_line(self._space)}, got {found}; use data of the environment"
+            f"expected {self.what} of {one_line(self._space)}, got {found}; use data from this environment"
         )
 
 
 def _counts(space: spaces.Box | spaces.Discrete | spaces.MultiDiscrete) -> NDArray[np.int64]:
-    """How many features each number of a space becomes, ``(numbers,)``."""
+    """Return how many features each number of a space becomes, ``(numbers,)``."""
     match space:
         case spaces.Discrete():
             return np.array([space.n], np.int64)

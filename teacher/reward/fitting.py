@@ -18,22 +18,22 @@ from teacher.reward.regularization import PENALTIES, Regularizer
 from teacher.settings.options import RewardConfig
 
 _EVALUATION_BATCH = 64
-_CHECK_EVERY = 10  # updates; looking at the held-out pairs after each would cost as much as the updates
-_FEWEST_STEPS = 4  # of a segment in an update; fewer would say little about what it returns
-_LEAST_GAIN = 1e-3  # nats; smaller gains would keep a fit to clear-cut answers going for ever
+_CHECK_EVERY = 10  # updates; evaluating held-out pairs after each would cost as much as the updates
+_FEWEST_STEPS = 4  # of a segment in an update; fewer say little about its return
+_LEAST_GAIN = 1e-3  # nats; with smaller gains, a fit to clear-cut labels would never end
 
 
 Progress = Callable[[int], None]
-"""Told how many updates were made so far."""
+"""Called with the number of updates made so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitBudget:
-    """How far a fit goes, by one of both.
+    """Length of a fit: ``epochs``, or ``updates`` at most until convergence.
 
     Attributes:
-        epochs: times through all pairs.
-        updates: instead, to convergence, with so many at most.
+        epochs: passes through all pairs.
+        updates: if given, fit to convergence with at most this many updates.
     """
 
     epochs: int = 0
@@ -42,14 +42,14 @@ class FitBudget:
 
 @dataclass(frozen=True, eq=False)
 class PairEvaluation:
-    """What the members say about every pair.
+    """Predictions and losses of all members on all pairs.
 
     Attributes:
         outputs: ``(members, n, 2, length)``, the raw reward of each step.
         logits: ``(members, n)``.
         losses: ``(members, n)``.
-        training: ``(members,)``, the weighted mean loss of the pairs each member is trained on.
-        validation: ``(members,)``, the mean loss of the pairs held out from it; NaN where there are none.
+        training: ``(members,)``, weighted mean loss of each member's training pairs.
+        validation: ``(members,)``, mean loss of each member's held-out pairs; NaN if there are none.
     """
 
     outputs: Tensor
@@ -60,7 +60,7 @@ class PairEvaluation:
 
 
 class Fitter:
-    """The network's optimizer and the ways to use it.
+    """Trains a reward network: optimizer, regularization and stopping.
 
     Args:
         network: fitted in place.
@@ -87,13 +87,13 @@ class Fitter:
         _keep_freed_memory()
 
     def fit(self, pairs: Pairs, effort: FitBudget, progress: Progress | None = None) -> int:
-        """Go on as far as wanted; returns the number of updates made."""
+        """Fit until the budget is used up; return the number of updates made."""
         if effort.updates is not None:
             return self.converge(pairs, effort.updates, progress)
         return self.epochs(pairs, effort.epochs, progress)
 
     def epochs(self, pairs: Pairs, count: int, progress: Progress | None = None) -> int:
-        """Take each member ``count`` times through its training pairs; returns the number of updates made."""
+        """Train each member on its training pairs for ``count`` epochs; return the number of updates made."""
         updates = 0
         for _ in range(count):
             updates = self.epoch(pairs, progress=progress, before=updates)
@@ -106,10 +106,10 @@ class Fitter:
         progress: Progress | None = None,
         before: int = 0,
     ) -> int:
-        """Take each member once through its training pairs.
+        """Train each member on its training pairs for one epoch.
 
         Returns:
-            The number of updates made, with those made ``before``; ``progress`` is told after each.
+            The number of updates made plus ``before``; ``progress`` is called with it after each update.
         """
         batches = self._batches(pairs.weights)[:max_updates]
         self._network.train()
@@ -128,7 +128,7 @@ class Fitter:
         return before + len(batches)
 
     def minibatches(self, pairs: Pairs, rows: Tensor) -> Sequence[PairBatch]:
-        """One update's pairs, ``(members, batch)``, in ``accumulate`` parts.
+        """Return one update's pairs, ``(members, batch)``, split into ``accumulate`` parts.
 
         Their losses add up to the sum over members of the weighted mean loss of all of their pairs. A
         held-out pair has weight 0, so no gradient.
@@ -142,7 +142,7 @@ class Fitter:
         def split(of_pairs: Tensor) -> Sequence[Tensor]:
             return of_pairs.tensor_split(parts, dim=1)
 
-        # Where there are crops, each pair has its own.
+        # Each pair has its own crop.
         of_steps = split(step_weights) if step_weights.ndim > 1 else [step_weights] * parts
         return [
             PairBatch(pairs.inputs(some, steps), *others)
@@ -150,13 +150,13 @@ class Fitter:
         ]
 
     def _draw_steps(self, pairs: Pairs, rows: Tensor) -> tuple[slice, Tensor]:
-        """The steps that one update looks at, and how much each counts, as in :class:`PairBatch`."""
+        """Return the steps that one update uses and their weights, as in :class:`PairBatch`."""
         step_weights, steps = self._step_weights(pairs), slice(None)
         if self._config.shortest_crop < 1:
             members, size = rows.shape
             step_weights = crop(step_weights, (members, size), self._config.shortest_crop, self._generator)
         stride = min(self._config.stride, pairs.length // _FEWEST_STEPS)
-        if stride > 1:  # a step is looked at once in so many updates, and counts for as many then
+        if stride > 1:  # each step is used in one of ``stride`` updates, with ``stride`` times the weight
             first = int(torch.randint(stride, (), generator=self._generator))
             steps = slice(first, None, stride)
             step_weights = step_weights[..., steps] * stride
@@ -166,23 +166,23 @@ class Fitter:
         return smoothed(pairs.values, self._config.label_smoothing)
 
     def _step_weights(self, pairs: Pairs) -> Tensor:
-        """How much each step of a segment counts, ``(length,)``."""
+        """Return the weight of each step in a segment's return, ``(length,)``."""
         return discounts(pairs.length, self._config.discount).to(pairs.values)
 
     def _batches(self, weights: Tensor) -> Sequence[Tensor]:
-        """Each member's training pairs in random order, in batches ``(members, b)`` as even as can be.
+        """Return each member's training pairs in random order, in nearly equal batches ``(members, b)``.
 
-        Members differ in how many pairs they train on; the shorter ones are filled up with held-out pairs,
-        which weigh nothing.
+        Members differ in their number of training pairs; shorter ones are padded with held-out pairs of
+        weight 0.
         """
         order = torch.rand(weights.shape, generator=self._generator).to(weights.device)
         rows = _taken_first(weights, order)
         return rows.tensor_split(-(-rows.shape[1] // self._config.batch_size), dim=1) if rows.numel() else ()
 
     def converge(self, pairs: Pairs, max_updates: int, progress: Progress | None = None) -> int:
-        """Fit until no member gets better on what it does not train on; leave each at its best.
+        """Fit until no member improves on its held-out pairs; restore each member's best parameters.
 
-        A member from which nothing is held out is judged by its training loss. Returns the number of updates.
+        A member without held-out pairs is judged by its training loss. Return the number of updates.
         """
         learned = self._network.learned()
         kept = [tensor.detach().clone() for tensor in learned]
@@ -208,7 +208,7 @@ class Fitter:
         return updates
 
     def _some_epochs(self, pairs: Pairs, max_updates: int) -> int:
-        """So many epochs that checking the fit after them is worth its time; returns the updates made."""
+        """Train for as many epochs as make a convergence check worth its cost; return the updates made."""
         wanted = min(_CHECK_EVERY, max_updates)
         updates = made = self.epoch(pairs, max_updates)
         while made and updates < wanted:
@@ -218,7 +218,7 @@ class Fitter:
 
     @torch.no_grad()
     def _mean_losses(self, pairs: Pairs, weights: Tensor) -> Tensor:
-        """Each member's weighted mean loss, ``(members,)``; pairs of weight 0 are not looked at."""
+        """Return each member's weighted mean loss, ``(members,)``; pairs of weight 0 are skipped."""
         losses = []
         rows = _taken_first(weights, torch.zeros_like(weights))
         for chunk in torch.split(rows, _EVALUATION_BATCH, dim=1):
@@ -228,10 +228,10 @@ class Fitter:
 
     @torch.no_grad()
     def evaluate(self, pairs: Pairs) -> PairEvaluation:
-        """All pairs, by all members."""
+        """Evaluate all members on all pairs."""
         rows = torch.arange(len(pairs), device=pairs.values.device)
-        # Made before the chunks: kept among what these free again, small tensors would leave holes too small
-        # for the next chunk, and memory would grow with the number of pairs.
+        # Allocate this before the chunks: small tensors allocated among freed chunks would leave holes too
+        # small for the next chunk, and memory would grow with the number of pairs.
         outputs = pairs.values.new_empty((len(pairs.weights), len(pairs), 2, pairs.length))
         for chunk in torch.split(rows, _EVALUATION_BATCH):
             outputs[:, chunk] = self._network(pairs.inputs(chunk))
@@ -243,48 +243,48 @@ class Fitter:
 
     @property
     def has_begun(self) -> bool:
-        """Whether it has made an update."""
+        """Return True once an update has been made."""
         return self._optimizer.steps > 0
 
     def is_sound(self) -> bool:
-        """Whether all numbers that the next fit starts from are finite."""
+        """Return True if everything that the next fit starts from is finite."""
         return bool(self._parameters.values.isfinite().all()) and self._optimizer.is_sound()
 
     def state_dict(self) -> dict[str, Any]:
-        """Moments and step counts of the optimizer, one entry per parameter, and strengths that adapt."""
+        """Return the optimizer's moments and step counts, one entry per parameter, and adaptive strengths."""
         state: dict[str, Any] = {"optimizer": self._optimizer.state_dict()}
         if self._config.adapt:
             state["regularizer"] = self._regularizer.state_dict()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Read back :meth:`state_dict`; arrays will do for tensors."""
+        """Restore :meth:`state_dict`; accepts arrays in place of tensors."""
         self._optimizer.load_state_dict(state["optimizer"])
         if self._config.adapt:
             self._regularizer.load_state_dict(state["regularizer"])
 
 
 def _keep_freed_memory() -> None:
-    """Let freed memory stay with the process; without it, 40 % of a fit on the CPU is page faults.
+    """Make the allocator keep freed memory; otherwise page faults take 40 % of a fit on the CPU.
 
-    glibc's malloc returns memory to the system, or keeps it, by the size of the largest block freed so far.
-    This one, just below the size up to which it adapts (32 MiB), is never touched, so it costs nothing.
+    glibc's malloc decides by the largest block freed so far whether to return memory to the system.
+    This block is just below malloc's upper limit (32 MiB) and is never touched, so it costs nothing.
     """
     torch.empty(8_000_000, dtype=torch.float32)
 
 
 def _taken_first(weights: Tensor, order: Tensor) -> Tensor:
-    """Each member's rows of weight, in ascending ``order``: ``(members, n)``, filled up with other rows."""
+    """Return each member's rows with weight in ascending ``order``, padded with others: ``(members, n)``."""
     rows = torch.where(weights > 0, order, torch.inf).argsort(dim=1)
     return rows[:, : int((weights > 0).sum(dim=1).max())]
 
 
 def _judged(weights: Tensor) -> Tensor:
-    """How much each pair counts in judging a fit: those held out, or the others where there are none."""
+    """Return pair weights for judging a fit: held-out pairs, or training pairs if none are held out."""
     held_out = (weights == 0).to(weights)
     return torch.where(held_out.any(dim=1, keepdim=True), held_out, weights)
 
 
 def _mean(values: Tensor, weights: Tensor) -> Tensor:
-    """Weighted mean over the last dimension; NaN where all weights are 0."""
+    """Return the weighted mean over the last dimension; NaN where all weights are 0."""
     return (values * weights).sum(dim=-1) / weights.sum(dim=-1)

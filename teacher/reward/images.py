@@ -1,6 +1,6 @@
-"""Reward models that look at images: the convolutional network of Christiano et al. (2017), section A.2.
+"""Reward models for image observations: the convolutional network of Christiano et al. (2017), section A.2.
 
-Images stay bytes until they are in a minibatch.
+Images stay uint8 until they are in a minibatch.
 """
 
 import math
@@ -20,38 +20,39 @@ from teacher.reward.modules import ROWS_AT_ONCE, ModuleEnsemble
 from teacher.settings.options import RewardConfig
 
 CONVOLUTIONS = ((7, 3), (5, 2), (3, 1), (3, 1))
-"""Width of the kernel and stride of each layer."""
+"""Kernel width and stride of each layer."""
 FILTERS = 16
 UNITS = 64
 SMALLEST_SIDE = 43
-"""Pixels from which :data:`CONVOLUTIONS` make one; smaller images are enlarged by a whole factor."""
+"""Side in pixels that :data:`CONVOLUTIONS` reduce to one; smaller images are upscaled by an integer."""
 PAPER_SIDE = 84
-"""Pixels of a side in the paper; larger images are averaged down by a whole factor, none below this."""
+"""Side length in the paper; larger images are downsampled by an integer factor, but not below this."""
 
 
 def is_image_space(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:
-    """Whether observations are images, to be looked at with a convolutional network.
+    """Return True if observations are images, to be read by a convolutional network.
 
-    They are bytes in two dimensions (gray), three (with channels) or four (a stack of such images).
+    Images are uint8 in two dimensions (gray), three (with channels) or four (a stack of images with
+    channels).
     """
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and 2 <= len(space.shape) <= 4
 
 
 class Images:
-    """What an :class:`ImageEnsemble` reads of steps: images before or after the step, channels in front.
+    """Reads the images before or after each step, channels first, as :class:`ImageEnsemble` expects them.
 
-    Channels are on the first axis of an image where that is shorter than both others, else on the last. Those
-    of the image after the step follow those of the image before it.
+    The channel axis is the first if that is shorter than both others, else the last. Channels of the next
+    state follow those of the state.
 
     Args:
         space: see :func:`is_image_space`.
-        inputs: ``state``, ``next_state`` or both, joined by a comma; without it ``state``.
+        inputs: ``state``, ``next_state`` or both, separated by a comma; default ``state``.
 
     Attributes:
-        shape: channels (those of all images of a stack, and of both states), height and width.
+        shape: channels (all images of a stack, and both states), height and width.
 
     Raises:
-        ConfigError: something else is to be read.
+        ConfigError: ``inputs`` names something else.
         EnvironmentUnsuitableError: the images have no pixels.
     """
 
@@ -59,7 +60,7 @@ class Images:
         self.inputs = frozenset((inputs or "state").split(","))
         if not self.inputs <= {"state", "next_state"}:
             raise ConfigError(
-                f"--reward.inputs: expected state, next_state or both where these are images; got {inputs!r}"
+                f"--reward.inputs: expected state, next_state or both for image observations, got {inputs!r}"
             )
         if 0 in space.shape:
             raise EnvironmentUnsuitableError(f"expected images with pixels, got the shape {space.shape}")
@@ -72,7 +73,7 @@ class Images:
         self.doubt = ""
 
     def __call__(self, steps: Steps) -> Tensor:
-        """``(*batch, *shape)`` of uint8; see :class:`Reader`."""
+        """Return the images, uint8 ``(*batch, *shape)``."""
         read = []
         if "state" in self.inputs:
             read.append(self._channels(steps.observations))
@@ -81,28 +82,28 @@ class Images:
         return torch.from_numpy(np.concatenate(read, axis=-3))
 
     def center_on(self, dataset: PreferenceDataset) -> None:
-        """Nothing: bytes are never far from 0."""
+        """Return None: image values need no centering."""
 
     def state_dict(self) -> dict[str, NDArray[np.float64]]:
-        """Nothing."""
+        """Return an empty dict: images have no centers."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Nothing."""
+        """Ignore the state: images have no centers."""
 
     def _channels(self, images: NDArray[Any]) -> NDArray[np.uint8]:
-        """``(*batch, channels, height, width)``."""
+        """Return images as ``(*batch, channels, height, width)``; raise DataError for others."""
         images = np.asarray(images)
         dimensions = len(self._space_shape)
         if images.dtype != np.uint8 or images.shape[-dimensions:] != self._space_shape:
             raise DataError(
                 f"expected images of shape {self._space_shape} and uint8, got {images.shape[-dimensions:]} "
-                f"and {images.dtype}; use data of the environment"
+                f"and {images.dtype}; use data from this environment"
             )
         return self._arranged(images)
 
     def _arranged(self, images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """``(*batch, *shape)``."""
+        """Arrange images of the space as ``(*batch, channels, height, width)``."""
         if len(self._space_shape) == 2:
             return np.expand_dims(images, -3)
         images = np.moveaxis(images, self._channel_axis, -3)
@@ -113,22 +114,22 @@ class Images:
 
 
 class ImageEnsemble(ModuleEnsemble):
-    """``members`` convolutional networks, their parameters side by side.
+    """``members`` convolutional networks with stacked parameters.
 
-    They are evaluated one after the other: as one network of grouped convolutions they would take twice the
-    time on a CPU. In training each normalizes by its own minibatch.
+    Members are evaluated one after the other; as one network of grouped convolutions they would take twice as
+    long on a CPU. In training, each normalizes by its own minibatch.
 
     Args:
-        shape: of an image, ``(channels, height, width)``.
+        shape: ``(channels, height, width)`` of an image.
         config: members, dropout and batch normalization.
-        generator: draws the initial parameters, differently for each member, and what is dropped.
-        full_size: do not average large images down, as the networks of earlier versions did not.
+        generator: draws the initial parameters, differently for each member, and the dropout masks.
+        full_size: do not downsample large images, as in networks of earlier versions.
 
     Attributes:
-        averaged: how many pixels of a side become one.
+        averaged: downsampling factor of a side.
     """
 
-    LEARNING_RATE: ClassVar[float] = 1e-3  # with three times as much, one member of three learned nothing
+    LEARNING_RATE: ClassVar[float] = 1e-3  # at three times this, one of three members learned nothing
 
     def __init__(
         self,
@@ -144,7 +145,7 @@ class ImageEnsemble(ModuleEnsemble):
         super().__init__(lambda: _network(seen, config), config.members, generator, len(shape))
 
     def standardize(self, features: Tensor) -> Tensor:
-        """Bytes ``(*batch, channels, height, width)``; large images are averaged down by a whole factor."""
+        """Downsample large uint8 images, ``(*batch, channels, height, width)``, by an integer factor."""
         if self.averaged == 1:
             return features
         rows = features.reshape(-1, *features.shape[-3:])
@@ -152,23 +153,23 @@ class ImageEnsemble(ModuleEnsemble):
         return averaged.view(*features.shape[:-2], *averaged.shape[-2:])
 
     def _average(self, images: Tensor) -> Tensor:
-        """What is left over at the edges is averaged, too."""
+        """Average blocks of pixels, including partial blocks at the edges."""
         numbers = images.to(torch.float32)
         means = nn.functional.avg_pool2d(numbers, self.averaged, ceil_mode=True, count_include_pad=False)
         return means.round().to(torch.uint8)
 
     def adapt(self, features: Iterable[Tensor]) -> None:
-        """Nothing: the values of all images lie in the same bounds."""
+        """Do nothing: the values of all images have the same bounds."""
 
     @torch.no_grad()
     def flatten(self) -> None:
-        """Give every image the same reward, 0."""
+        """Zero the last layer, so that every image gets reward 0."""
         for parameter in list(self.weights.values())[-2:]:  # of the last layer
             parameter.zero_()
 
     def numbers(self, inputs: Tensor) -> Tensor:
-        """Bytes ``(n, channels, height, width)`` as numbers from 0 to 1."""
-        # With the channels last in memory, a gradient step takes half the time on a CPU.
+        """Scale uint8 images ``(n, channels, height, width)`` to numbers from 0 to 1."""
+        # With channels last in memory, a gradient step takes half the time on a CPU.
         return inputs.to(torch.float32, memory_format=torch.channels_last).div_(255)
 
 

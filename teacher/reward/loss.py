@@ -1,4 +1,4 @@
-"""The likelihood of preferences: Bradley-Terry on returns, with a share of labels given at random."""
+"""Preference likelihood: Bradley-Terry on returns, with a share of random labels."""
 
 import math
 
@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-_LEAST_NOISE = 2 * torch.finfo(torch.float32).tiny  # less comes to none in single precision
+_LEAST_NOISE = 2 * torch.finfo(torch.float32).tiny  # less is 0 in single precision
 
 
 def preference_loss(logits: Tensor, values: Tensor, noise: float) -> Tensor:
-    """Negative log-likelihood of each preference (Christiano et al. 2017, section 2.2.3).
+    """Return the negative log-likelihood of each preference (Christiano et al. 2017, section 2.2.3).
 
-    A labeler is assumed to choose at random with probability ``noise`` and else by Bradley-Terry, so the
-    first is chosen with probability ``(1 - noise) * sigmoid(logit) + noise / 2``. It is computed in log space
-    and nothing is clamped: without noise, a confidently wrong prediction keeps its full gradient of 1.
+    Labelers are assumed to choose at random with probability ``noise`` and by Bradley-Terry otherwise, so
+    the first is chosen with probability ``(1 - noise) * sigmoid(logit) + noise / 2``. Computed in log space
+    without clamping: without noise, a confidently wrong prediction keeps its full gradient of 1.
 
     Args:
         logits: predicted return of the first segment minus that of the second.
@@ -22,7 +22,7 @@ def preference_loss(logits: Tensor, values: Tensor, noise: float) -> Tensor:
         noise: in [0, 1).
 
     Returns:
-        The loss of each, in nats, of the shape of ``logits``.
+        The loss of each preference, in nats, in the shape of ``logits``.
     """
     first = _log_probability(logits, noise)
     second = _log_probability(-logits, noise)
@@ -30,10 +30,10 @@ def preference_loss(logits: Tensor, values: Tensor, noise: float) -> Tensor:
 
 
 def preference_slope(logits: Tensor, values: Tensor, noise: float) -> Tensor:
-    """The derivative of :func:`preference_loss` by the logits.
+    """Return the derivative of :func:`preference_loss` with respect to the logits.
 
-    Each label pulls with how likely it is that it was not given at random, times how unlikely Bradley-Terry
-    thinks it.
+    Each label contributes the probability that it was not random, times the probability that Bradley-Terry
+    assigns to the opposite label.
     """
     first = _slope(logits, noise)
     second = _slope(-logits, noise)
@@ -41,7 +41,7 @@ def preference_slope(logits: Tensor, values: Tensor, noise: float) -> Tensor:
 
 
 def _slope(logits: Tensor, noise: float) -> Tensor:
-    """The derivative of :func:`_log_probability`."""
+    """Return the derivative of :func:`_log_probability` with respect to the logits."""
     unlikely = torch.sigmoid(-logits)
     if noise < _LEAST_NOISE:
         return unlikely
@@ -50,18 +50,18 @@ def _slope(logits: Tensor, noise: float) -> Tensor:
 
 
 def smoothed(values: Tensor, smoothing: float) -> Tensor:
-    """Targets of which none is surer than ``1 - smoothing``, so that no pair pulls returns apart for ever.
+    """Smooth targets to at most ``1 - smoothing``, so that no pair drives returns apart without limit.
 
-    Label smoothing (Szegedy et al. 2016, section 7): with it the best difference of returns is finite, as a
-    squared loss to a margin makes it, too (Azar et al. 2023); for preferences it is known as conservative
-    (Mitchell 2023). It bounds anything only beyond half of the assumed label noise, which a likelihood that
-    knows of noise never asks a pair to exceed.
+    With label smoothing (Szegedy et al. 2016, section 7) the optimal difference of returns is finite, as with
+    a squared loss to a margin (Azar et al. 2023); for preferences it is known as conservative (Mitchell
+    2023). It has an effect only above half of the assumed label noise, which already bounds the predicted
+    probability.
     """
     return values if smoothing == 0 else smoothing + (1 - 2 * smoothing) * values
 
 
 def discounts(length: int, discount: float) -> Tensor:
-    """How much each of ``length`` steps counts in a segment's return: 1, ``discount``, its square, ..."""
+    """Return the weight of each of ``length`` steps in a segment's return: 1, ``discount``, ..."""
     return torch.tensor(discount).pow(torch.arange(length))
 
 

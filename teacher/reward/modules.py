@@ -1,4 +1,4 @@
-"""Ensembles of any torch module, their parameters side by side; also of a user's own."""
+"""Ensembles of arbitrary torch modules with stacked parameters, including user-defined networks."""
 
 import contextlib
 from abc import abstractmethod
@@ -14,22 +14,22 @@ from teacher.errors import ConfigError, describe_exception
 from teacher.reward.network import FARTHEST_SHIFT, RewardNetwork, mean_and_std, signed_weights
 
 ROWS_AT_ONCE = 256
-"""Where nothing has to be kept for gradients."""
+"""Maximum rows per forward pass without gradients."""
 
 MakeNetwork = Callable[[tuple[int, ...]], nn.Module]
-"""From the shape of what is read of a step to a module, ``(n, *shape)`` numbers to ``(n,)`` or ``(n, 1)``."""
+"""Makes a module, ``(n, *shape)`` to ``(n,)`` or ``(n, 1)``, for the shape of one step's input."""
 
 
 class ModuleEnsemble(RewardNetwork):
-    """``members`` modules of one structure, evaluated one after the other.
+    """``members`` modules of the same structure, evaluated one after the other.
 
-    In training each has its own minibatch.
+    In training, each member has its own minibatch.
 
     Args:
-        make: makes one; its random numbers are ``generator``'s.
-        members: how many.
-        generator: draws the initial parameters, differently for each member, and what modules draw.
-        dimensions: of what is read of one step.
+        make: makes one module; its random numbers come from ``generator``.
+        members: number of modules.
+        generator: draws the initial parameters, differently for each member, and the modules' random numbers.
+        dimensions: number of dimensions of one step's input.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class ModuleEnsemble(RewardNetwork):
         for key, name in self._names.items():
             if numbers[name].requires_grad:
                 self.weights[key] = nn.Parameter(numbers[name])
-            else:  # statistics, and parameters that are to stay as they are
+            else:  # statistics and frozen parameters
                 self.register_buffer(key, numbers[name])
-        # One network without numbers, which takes on each member's; not a part, so not in the state.
+        # One module on the meta device, which takes each member's parameters in turn; not in the state.
         self._structure = (networks[0].to("meta"),)
         self.train(mode=False)
 
     def _named(self, names: Iterable[str]) -> dict[str, str]:
-        """What the modules call their numbers, by names that are no others' here."""
+        """Return attribute names for the modules' parameters and buffers, distinct from existing ones."""
         taken = {*dir(self), *dir(nn.ParameterDict), *type(self).__annotations__, "weights"}
         keys = dict[str, str]()
         for name in names:
@@ -69,28 +69,28 @@ class ModuleEnsemble(RewardNetwork):
 
     @abstractmethod
     def numbers(self, inputs: Tensor) -> Tensor:
-        """What a module is given, of rows of what :meth:`standardize` made."""
+        """Return the module's inputs for rows of what :meth:`standardize` returned."""
 
     def train(self, mode: bool = True) -> Self:
-        """Turn on what modules do only in training, such as dropout; ``False`` turns it off."""
+        """Set training mode for modules such as dropout; ``False`` sets evaluation mode."""
         self._structure[0].train(mode)
         return super().train(mode)
 
     def learned(self) -> Sequence[Tensor]:
-        """The parameters, and what goes along with them, such as statistics of batch normalization."""
+        """Return the parameters and the buffers that training changes, such as batch-norm statistics."""
         return [*self.parameters(), *(self.get_buffer(key) for key in self._names if key not in self.weights)]
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Raw reward of each step by each member.
+        """Return the raw reward of each step by each member.
 
         Args:
-            inputs: ``(*batch, ...)``, the same for all members.
+            inputs: ``(*batch, ...)``, shared by all members.
 
         Returns:
             ``(members, *batch)``.
         """
         batch = inputs.shape[: inputs.ndim - self._dimensions]
-        if 0 in batch:  # of which not every module can make something
+        if 0 in batch:  # not every module handles empty batches
             return torch.zeros(self._members, *batch, device=inputs.device)
         rows = inputs.reshape(-1, *inputs.shape[len(batch) :])
         rewards = [self._rewards(member, rows) for member in range(self._members)]
@@ -104,7 +104,7 @@ class ModuleEnsemble(RewardNetwork):
         return (torch.stack(rewards).view(inputs.shape[:4]) * signed).sum(dim=(2, 3))
 
     def _rewards(self, member: int, rows: Tensor) -> Tensor:
-        """``(n, ...)`` to ``(n,)`` rewards by one member."""
+        """Return one member's rewards of ``(n, ...)`` inputs, ``(n,)``."""
         state = {name: self._tensor(key)[member] for key, name in self._names.items()}
         parts = (rows,) if torch.is_grad_enabled() else torch.split(rows, ROWS_AT_ONCE)
         rewards = [functional_call(self._structure[0], state, (self.numbers(part),)) for part in parts]
@@ -115,19 +115,19 @@ class ModuleEnsemble(RewardNetwork):
 
 
 class OwnEnsemble(ModuleEnsemble):
-    """Networks that a user's function makes, of images (bytes, given as 0 to 1) or of vectors.
+    """Networks made by a user's function, for images (uint8, scaled to 0 to 1) or vectors.
 
-    Parameters that ask for no gradient stay as they are. Vectors are standardized with the statistics of the
-    first preferences, because nothing is known of the layers that could take up a change.
+    Parameters without ``requires_grad`` stay frozen. Vectors are standardized with the statistics of the
+    first preferences only, because no known layer could compensate for a later change.
 
     Args:
         make: the user's function.
-        shape: of what is read of a step.
-        members: how many.
-        generator: as for :class:`ModuleEnsemble`.
+        shape: shape of one step's input.
+        members: number of networks.
+        generator: draws initial parameters and the modules' random numbers.
 
     Raises:
-        ConfigError: the function fails, or makes what gives no reward of a step.
+        ConfigError: the function fails, or its module does not return one reward per step.
     """
 
     input_mean: Tensor
@@ -139,10 +139,10 @@ class OwnEnsemble(ModuleEnsemble):
     ) -> None:
         try:
             super().__init__(lambda: make(shape), members, generator, len(shape))
-        except (Exception, SystemExit) as error:  # of the user's
+        except (Exception, SystemExit) as error:  # from the user's code
             raise _refusal(shape, describe_exception(error)) from error
         if not self.weights:
-            raise _refusal(shape, "one without parameters to learn")
+            raise _refusal(shape, "a module without trainable parameters")
         self._reads_images = len(shape) == 3
         self.register_buffer("input_mean", torch.zeros(shape[-1]))
         self.register_buffer("input_std", torch.ones(shape[-1]))
@@ -151,22 +151,22 @@ class OwnEnsemble(ModuleEnsemble):
         try:
             with torch.no_grad():
                 rewards = self(example)
-        except (Exception, SystemExit) as error:  # of the user's
+        except (Exception, SystemExit) as error:  # from the user's code
             raise _refusal(shape, describe_exception(error)) from error
         if rewards.shape != (members, 2):
-            raise _refusal(shape, f"a reward of shape {tuple(rewards.shape[1:])} of two steps")
+            raise _refusal(shape, f"a reward of shape {tuple(rewards.shape[1:])} for two steps")
 
     def numbers(self, inputs: Tensor) -> Tensor:
-        """See :class:`ModuleEnsemble`."""
+        """Scale images to 0 to 1; return vectors unchanged."""
         return inputs.float().div_(255) if self._reads_images else inputs
 
     def standardize(self, features: Tensor) -> Tensor:
-        """Vectors in deviations from their mean; images as they are."""
+        """Standardize vectors; return images unchanged."""
         return features if self._reads_images else (features - self.input_mean) / self.input_std
 
     @torch.no_grad()
     def adapt(self, features: Iterable[Tensor]) -> None:
-        """Take over the statistics of vectors, the first time."""
+        """Set the input statistics of vectors, on the first call only."""
         if self._reads_images or self.adapted:
             return
         mean, std = mean_and_std(features)
@@ -176,27 +176,29 @@ class OwnEnsemble(ModuleEnsemble):
 
     @torch.no_grad()
     def recenter(self, moved: Tensor) -> None:
-        """See :meth:`RewardNetwork.recenter`; from far beyond all it saw it begins anew."""
+        """See :meth:`RewardNetwork.recenter`; a mean far outside all inputs so far is reset to 0."""
         if self.adapted:
             mean = self.input_mean.double() - moved
             is_beyond = (moved != 0) & (mean.abs() > FARTHEST_SHIFT * self.input_std)
             self.input_mean.copy_(torch.where(is_beyond, 0.0, mean))
 
     def flatten(self) -> None:
-        """Raise :class:`ConfigError`: which layer comes last is not known."""
-        raise ConfigError("--reward.flat_start: not with a network of your own, which may begin so by itself")
+        """Raise :class:`ConfigError`: the last layer of a user's network is unknown."""
+        raise ConfigError(
+            "--reward.flat_start: custom networks do not support it; initialize them flat instead"
+        )
 
 
 def _refusal(shape: tuple[int, ...], found: str) -> ConfigError:
     return ConfigError(
-        f"the predictor's network: expected a function from the shape {shape} to a torch module that gives "
-        f"each of n steps a number, got {found}"
+        f"custom reward network: expected a function from the shape {shape} to a torch module that returns "
+        f"one number for each of n steps, got {found}"
     )
 
 
 @contextlib.contextmanager
 def seeded(generator: torch.Generator) -> Iterator[Any]:
-    """Let a generator decide what torch's modules, which draw from a global one, draw inside."""
+    """Draw from ``generator`` whatever torch modules draw from the global generator inside the block."""
     with torch.random.fork_rng():
         torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
         yield

@@ -1,4 +1,4 @@
-"""All members of the ensemble as one network: parameters carry a leading member dimension."""
+"""Ensemble networks: all members as one module whose parameters have a leading member dimension."""
 
 import math
 from abc import ABC, abstractmethod
@@ -12,20 +12,21 @@ from torch.nn import functional
 from teacher.data.precision import SMALLEST_STD
 
 _INPUT_LIMIT = 10.0
-FARTHEST_SHIFT = 100.0  # deviations that biases take up; with 10,000 they outweigh what varies for good
-_ROWS_AT_ONCE = 2**15  # so that what hidden layers hold of them stays small
-_EVEN_STRENGTH = 10.0  # three times as many inputs go along with a few answers by chance more easily
-_SMALLEST_SQUARE = 1e-2  # of a feature in deviations, below which its logarithm does not fall on
+FARTHEST_SHIFT = 100.0  # standard deviations that biases absorb; at 10,000 they would drown what varies
+_ROWS_AT_ONCE = 2**15  # keeps hidden activations small
+_EVEN_STRENGTH = 10.0  # three times as many inputs correlate with few labels by chance more often
+_SMALLEST_SQUARE = 1e-2  # of a feature in standard deviations; floor of its logarithm
 
 
 class RewardNetwork(nn.Module, ABC):
-    """What fitting and predicting need of an ensemble; every parameter's first dimension goes by member.
+    """Interface of an ensemble for fitting and prediction; parameters' first dimension is the member.
 
-    Inputs are what :meth:`standardize` makes of features, so that this is done once for many uses.
+    Inputs are what :meth:`standardize` returns for features, so that they are standardized once for many
+    uses.
 
     Attributes:
-        LEARNING_RATE: of its fits, where none is wanted in particular.
-        strength: of weight decay, likewise.
+        LEARNING_RATE: default learning rate.
+        strength: default weight decay.
     """
 
     LEARNING_RATE: ClassVar[float] = 3e-3
@@ -33,34 +34,34 @@ class RewardNetwork(nn.Module, ABC):
 
     @abstractmethod
     def standardize(self, features: Tensor) -> Tensor:
-        """Features of any batch as the network reads them."""
+        """Return features of any batch as network inputs."""
 
     @abstractmethod
     def adapt(self, features: Iterable[Tensor]) -> None:
-        """Get ready to be fitted to features, given in parts, and compute the same function as before."""
+        """Adapt to features, given in parts, before a fit; the function computed stays the same."""
 
     def recenter(self, moved: Tensor) -> None:
-        """Compute the same function of features from which that much more is subtracted from now on."""
+        """Keep computing the same function when ``moved`` more is subtracted from features from now on."""
 
     @abstractmethod
     def flatten(self) -> None:
-        """Give every step the same reward, 0, by all members."""
+        """Make all members give every step reward 0."""
 
     def learned(self) -> Sequence[Tensor]:
-        """What fitting changes; the first dimension of each goes by member."""
+        """Return the tensors that fitting changes; the first dimension of each is the member."""
         return list(self.parameters())
 
     @abstractmethod
     def forward(self, inputs: Tensor) -> Tensor:
-        """Raw reward by each member of the same steps: ``(*batch, ...)`` to ``(members, *batch)``."""
+        """Return each member's raw rewards of the same steps: ``(*batch, ...)`` to ``(members, *batch)``."""
 
     @abstractmethod
     def logits(self, inputs: Tensor, step_weights: Tensor) -> Tensor:
-        """Difference of the two segments' returns by each member.
+        """Return each member's difference between the two segments' returns.
 
         Args:
-            inputs: ``(members, pairs, 2, length, ...)``, for each member its own pairs.
-            step_weights: how much each step's reward counts in its segment's return; broadcasts to
+            inputs: ``(members, pairs, 2, length, ...)``, different pairs for each member.
+            step_weights: weight of each step's reward in its segment's return; broadcasts to
                 ``(members, pairs, 2, length)``.
 
         Returns:
@@ -71,23 +72,23 @@ class RewardNetwork(nn.Module, ABC):
 class RewardEnsemble(RewardNetwork):
     """``members`` MLPs (input -> hidden -> hidden -> 1, leaky ReLU), evaluated together.
 
-    Inputs are standardized with statistics that are part of the network, and limited to ten standard
-    deviations, so that a feature that hardly varied in training cannot shout. With ``even`` they are read
-    twice more, limited likewise: as the square of that, and as the logarithm of the square of the feature as
-    it is. Distances and efforts are nearly sums of squares, so few answers tell them from whatever went along
-    with them, and logarithms tell a small distance from a smaller one: Levine et al. (2016, "End-to-End
-    Training of Deep Visuomotor Policies") make the cost of a distance of both.
+    Inputs are standardized with statistics stored in the network, and clipped to ten standard deviations, so
+    that a feature that hardly varied in training cannot dominate. With ``even``, two more inputs per feature
+    are read: the square of the standardized feature, and the logarithm of the square of the raw feature.
+    Distances and control costs are nearly sums of squares, so fewer labels separate them from what correlates
+    with them, and logarithms resolve small distances: the distance cost of Levine et al. (2016, "End-to-End
+    Training of Deep Visuomotor Policies") consists of both.
 
     Args:
         members: number of networks.
         inputs: features per step.
         hidden: units per hidden layer.
-        generator: draws the initial parameters, differently for each member, and what drops out.
-        dropout: probability that a unit of a hidden layer is silent for one step while training.
-        even: whether squares and logarithms are read.
+        generator: draws the initial parameters, differently for each member, and the dropout masks.
+        dropout: probability of dropping a hidden unit for one step in training.
+        even: also read squares and logarithms.
 
     Attributes:
-        size: of what :meth:`standardize` makes of the features of a step.
+        size: number of inputs that :meth:`standardize` returns for a step.
     """
 
     input_mean: Tensor
@@ -109,7 +110,7 @@ class RewardEnsemble(RewardNetwork):
         self._even = even
         self._generator = generator
         layers = [(self.size, hidden), (hidden, hidden), (hidden, 1)]
-        # nn.Linear's default initialisation.
+        # nn.Linear's default initialization.
         self.weights = nn.ParameterList(
             _uniform((members, fan_in, fan_out), fan_in, generator) for fan_in, fan_out in layers
         )
@@ -120,7 +121,7 @@ class RewardEnsemble(RewardNetwork):
         self.register_buffer("input_std", torch.ones(inputs))
 
     def standardize(self, features: Tensor) -> Tensor:
-        """``(*batch, inputs)`` to ``(*batch, size)``, all limited to ten."""
+        """Standardize features ``(*batch, inputs)`` to ``(*batch, size)``, clipped to ten."""
         standardized = (features - self.input_mean) / self.input_std
         if self._even:
             logarithms = torch.log((features / self.input_std).square() + _SMALLEST_SQUARE)
@@ -128,10 +129,10 @@ class RewardEnsemble(RewardNetwork):
         return standardized.clamp_(-_INPUT_LIMIT, _INPUT_LIMIT)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Raw reward of each step by each member.
+        """Return the raw reward of each step by each member.
 
         Args:
-            inputs: ``(*batch, size)``, the same for all members.
+            inputs: ``(*batch, size)``, shared by all members.
 
         Returns:
             ``(members, *batch)``.
@@ -142,9 +143,9 @@ class RewardEnsemble(RewardNetwork):
         return rewards.view(len(rewards), *inputs.shape[:-1])
 
     def _outputs(self, rows: Tensor) -> Tensor:
-        """``(n, size)`` to ``(members, n)``, but for the last bias."""
-        # All members read the same rows, so their first layers are one product. The others are made member by
-        # member: torch's products in batches are slower, and six times slower with single columns.
+        """Return rewards without the last bias: ``(n, size)`` to ``(members, n)``."""
+        # All members read the same rows, so their first layers are one product. The others are computed per
+        # member: torch's batched products are slower, and six times slower with single columns.
         first = torch.addmm(torch.cat([*self.biases[0]], dim=1), rows, torch.cat([*self.weights[0]], dim=1))
         outputs = []
         for member, hidden in enumerate(self._activated(first).chunk(len(self.weights[0]), dim=1)):
@@ -153,11 +154,10 @@ class RewardEnsemble(RewardNetwork):
         return torch.stack(outputs)
 
     def logits(self, inputs: Tensor, step_weights: Tensor) -> Tensor:
-        """Difference of the two segments' returns by each member.
+        """Return each member's difference between the two segments' returns.
 
-        The last layer is linear, so it is applied once to the difference of sums instead of to every step,
-        and its bias is left out, which nothing could be learned about: the same as summing :meth:`forward`
-        where both segments' weights have one sum.
+        The last layer is linear, so it is applied once to the difference of sums instead of to every step.
+        Its bias is left out: it cancels where the weights of both segments have the same sum.
         """
         members, pairs, _, length, size = inputs.shape
         hidden = self._hidden(inputs.reshape(members, -1, size))
@@ -165,14 +165,14 @@ class RewardEnsemble(RewardNetwork):
         return torch.bmm(difference_of_sums(hidden, signed), self.weights[-1]).squeeze(-1)
 
     def _hidden(self, inputs: Tensor) -> Tensor:
-        """``(members, n, size)`` to the last hidden layer's ``(members, n, hidden)``."""
+        """Return the last hidden layer's activations: ``(members, n, size)`` to ``(members, n, hidden)``."""
         hidden = inputs
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             hidden = self._activated(torch.baddbmm(bias, hidden, weight))
         return hidden
 
     def _activated(self, sums: Tensor) -> Tensor:
-        """What a hidden layer's units say, ``(*batch, units)``; ``sums`` is overwritten."""
+        """Return a hidden layer's activations, ``(*batch, units)``; overwrites ``sums``."""
         hidden = functional.leaky_relu(sums, inplace=True)
         if self.training and self.dropout > 0:
             heard = torch.rand(hidden.shape, generator=self._generator) >= self.dropout
@@ -181,30 +181,30 @@ class RewardEnsemble(RewardNetwork):
 
     @torch.no_grad()
     def flatten(self) -> None:
-        """Give every step the same reward, 0; the hidden layers stay as different as members are."""
+        """Zero the last layer, so that every step gets reward 0; hidden layers keep their differences."""
         self.weights[-1].zero_()
         self.biases[-1].zero_()
 
     def adapt(self, features: Iterable[Tensor]) -> None:
-        """Standardise inputs with the statistics of these features."""
+        """Standardize inputs with the statistics of these features."""
         mean, std = mean_and_std(features)
         self.restandardize(mean, torch.where(std > SMALLEST_STD, std, 1.0))
 
     @torch.no_grad()
     def recenter(self, moved: Tensor) -> None:
-        """See :meth:`RewardNetwork.recenter`; what is untrained has no function to keep."""
+        """See :meth:`RewardNetwork.recenter`; an untrained network has no function to keep."""
         if (self.input_mean == 0).all() and (self.input_std == 1).all():
             return
         self.input_mean.copy_(self.input_mean.double() - moved)
 
     @torch.no_grad()
     def restandardize(self, mean: Tensor, std: Tensor) -> None:
-        """Standardise inputs with new statistics and compute the same function as before.
+        """Standardize inputs with new statistics while computing the same function as before.
 
-        The first layer takes up the change of coordinates, so what was learned stays learned (up to the limit
-        on inputs, and for logarithms nearly, where a feature is nearly 0): a warm start means the same before
-        and after. Where features are farther than biases can take up, far beyond the limit on inputs, the
-        network is moved nearer to them first: it knows nothing of these, untrained or not.
+        The first layer absorbs the change of coordinates, so a warm start keeps what was learned (up to the
+        clipping of inputs and, for logarithms of features near 0, approximately). Where features are farther
+        away than biases can absorb, far beyond the clipping limit, the input mean is first moved closer to
+        them: the network knows nothing about such features anyway.
         """
         shift, scale = (mean - self.input_mean) / self.input_std, std / self.input_std
         nearer = mean - shift.sign() * FARTHEST_SHIFT * self.input_std
@@ -224,8 +224,8 @@ class RewardEnsemble(RewardNetwork):
 
 
 def mean_and_std(parts: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Over all but the last dimension of all parts, put together as in Chan, Golub, LeVeque (1979)."""
-    mean, variance, seen = torch.zeros(()), torch.zeros(()), 0  # in double precision from the first part on
+    """Return mean and std over all but the last dimension, combined over parts (Chan et al. 1979)."""
+    mean, variance, seen = torch.zeros(()), torch.zeros(()), 0  # double precision from the first part on
     for part in parts:
         rows = part.flatten(0, -2)
         part_std, part_mean = torch.std_mean(rows, dim=0, correction=0)
@@ -237,17 +237,17 @@ def mean_and_std(parts: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def signed_weights(step_weights: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Weights of steps with the second segment's turned negative, ``shape`` being ``(..., 2, length)``."""
+    """Return step weights with the second segment's negated; ``shape`` is ``(..., 2, length)``."""
     sign = step_weights.new_tensor([[1.0], [-1.0]])
     return (step_weights * sign).expand(shape).contiguous()
 
 
 def difference_of_sums(hidden: Tensor, signed: Tensor) -> Tensor:
-    """Sums over each pair's steps by their signed weights.
+    """Return weighted sums over each pair's steps.
 
     Args:
         hidden: ``(members, pairs * 2 * length, units)``.
-        signed: ``(members, pairs, 2, length)``.
+        signed: ``(members, pairs, 2, length)``, weights of the steps.
 
     Returns:
         ``(members, pairs, units)``.

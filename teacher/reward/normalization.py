@@ -1,4 +1,4 @@
-"""From what the members of an ensemble say to one reward of a known scale."""
+"""Normalization of the members' outputs to one reward of a known scale."""
 
 import math
 from typing import Any
@@ -12,12 +12,12 @@ _SMALLEST_STD = 1e-6
 
 
 class RewardNormalizer:
-    """Averages members, each normalized, and scales the result; that is what preferences leave open.
+    """Normalizes and averages the members, then scales the result: preferences leave shift and scale open.
 
-    By ``preferences`` (Christiano et al. 2017, section 2.2.3) each member has mean 0 and deviation 1 over the
-    steps that labels are about, and the reward mean 0 and deviation ``reward_std``. ``running`` sets mean and
-    deviation of the reward by all steps it was used for instead, as imitation's ``RunningNorm``; ``none``
-    leaves the members' average as it is.
+    With ``preferences`` (Christiano et al. 2017, section 2.2.3), each member has mean 0 and standard
+    deviation 1 over the labeled steps, and the reward has mean 0 and standard deviation ``reward_std``.
+    ``running`` takes the reward's mean and standard deviation from all steps it was used for, as imitation's
+    ``RunningNorm``; ``none`` returns the members' plain average.
 
     The reward is the members' mean, plus ``uncertainty_bonus`` times their standard deviation.
     """
@@ -28,10 +28,10 @@ class RewardNormalizer:
         self._std = torch.ones(config.members, device=device)
         self._center = 0.0
         self._scale = 1.0
-        self._steps = 0  # that the reward was used for
+        self._steps = 0  # steps counted by ``follow``
 
     def fit(self, outputs: Tensor) -> None:
-        """Normalise by the preferences' steps: ``(members, ...)`` raw rewards."""
+        """Set the normalization from the labeled steps' raw rewards, ``(members, ...)``."""
         if self._config.normalization == "none":
             return
         std, mean = torch.std_mean(outputs.flatten(1), dim=1, correction=0)
@@ -40,12 +40,12 @@ class RewardNormalizer:
             self._scale = self._scale_for(float(self._normalized(outputs).mean(dim=0).std(correction=0)))
 
     def follow(self, outputs: Tensor) -> None:
-        """Count the steps of a rollout, ``(members, ...)`` raw rewards, among those it was used for."""
+        """Update the running statistics with the raw rewards of a rollout, ``(members, ...)``."""
         if outputs.numel() == 0:
             return
         std, mean = (float(value) for value in torch.std_mean(self._combined(outputs), correction=0))
         if self._steps > 0:
-            # As in Chan, Golub, LeVeque (1979): the deviations of both parts, and that of their means.
+            # Chan, Golub, LeVeque (1979): combine the variances of both parts and that of their means.
             old_std, shift = self._config.reward_std / self._scale, mean - self._center
             share = outputs[0].numel() / (self._steps + outputs[0].numel())
             std = math.sqrt((1 - share) * old_std**2 + share * std**2 + share * (1 - share) * shift**2)
@@ -54,11 +54,11 @@ class RewardNormalizer:
         self._center, self._scale = mean, self._scale_for(std)
 
     def __call__(self, outputs: Tensor) -> Tensor:
-        """``(members, *batch)`` raw rewards to ``(*batch,)``."""
+        """Return the reward ``(*batch,)`` for raw rewards ``(members, *batch)``."""
         return (self._combined(outputs) - self._center) * self._scale
 
     def of_members(self, outputs: Tensor) -> Tensor:
-        """The same of each member, ``(members, *batch)``: what the reward is the mean of, bonus left out."""
+        """Return each member's reward on the final scale, ``(members, *batch)``, without bonus."""
         return (self._normalized(outputs) - self._center) * self._scale
 
     def _combined(self, outputs: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class RewardNormalizer:
         return self._config.reward_std / max(std, _SMALLEST_STD)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that :meth:`load_state_dict` needs."""
+        """Return everything that :meth:`load_state_dict` needs."""
         return {
             "output_mean": self._mean,
             "output_std": self._std,
@@ -85,7 +85,7 @@ class RewardNormalizer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Read back :meth:`state_dict`, also of versions without ``center`` and ``steps``."""
+        """Restore :meth:`state_dict`, including that of versions without ``center`` and ``steps``."""
         self._mean = torch.as_tensor(state["output_mean"]).to(self._mean).reshape_as(self._mean)
         self._std = torch.as_tensor(state["output_std"]).to(self._std).reshape_as(self._std)
         self._scale = float(state["scale"])

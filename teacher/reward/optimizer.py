@@ -1,4 +1,4 @@
-"""The parameters of an ensemble as one tensor, and torch's Adam on it."""
+"""Ensemble parameters as one flat tensor, and torch's Adam on it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,11 +12,11 @@ _EPSILON = 1e-8
 
 
 class FlatParameters:
-    """Joins all parameters of a module, and their gradients, in one tensor each.
+    """Joins all parameters of a module, and their gradients, into one tensor each.
 
     Attributes:
-        values: ``(n,)``; the module's parameters are views of it from now on.
-        gradient: ``(n,)``; so are their gradients.
+        values: ``(n,)``; the module's parameters become views of it.
+        gradient: ``(n,)``; their gradients become views of it.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -31,12 +31,12 @@ class FlatParameters:
             parameter.grad = gradient
 
     def views(self, flat: Tensor) -> Sequence[Tensor]:
-        """Return the parts of a tensor like ``values`` in the shapes of the parameters."""
+        """Split a tensor like ``values`` into views with the shapes of the parameters."""
         sizes = [shape.numel() for shape in self._shapes]
         return [part.view(shape) for part, shape in zip(torch.split(flat, sizes), self._shapes, strict=True)]
 
     def of_members(self, values: Tensor) -> Tensor:
-        """Return each member's value ``(members,)`` at each of its parameters, ``(n,)``."""
+        """Expand one value per member, ``(members,)``, to all of its parameters, ``(n,)``."""
         flat = torch.empty_like(self.values)
         for view in self.views(flat):
             view.view(len(values), -1).copy_(values[:, None])
@@ -44,10 +44,10 @@ class FlatParameters:
 
 
 class FlatOptimizer:
-    """Moves flat parameters by :func:`torch.optim.adam.adam`, in a few calls however many layers there are.
+    """Updates flat parameters with :func:`torch.optim.adam.adam`, in few calls for any number of layers.
 
-    The function is the arithmetic of :class:`torch.optim.Adam`, whose constructor would import torch's
-    compiler: that takes longer than many a fit.
+    The function does the arithmetic of :class:`torch.optim.Adam`, whose constructor would import torch's
+    compiler, which takes longer than many fits.
     """
 
     def __init__(self, parameters: FlatParameters) -> None:
@@ -58,7 +58,7 @@ class FlatOptimizer:
 
     @property
     def steps(self) -> int:
-        """The number of steps taken so far."""
+        """Return the number of steps taken so far."""
         return int(self._steps)
 
     @torch.no_grad()
@@ -82,11 +82,11 @@ class FlatOptimizer:
         )
 
     def is_sound(self) -> bool:
-        """Return whether all moments are finite."""
+        """Return True if all moments are finite."""
         return bool(self._mean.isfinite().all()) and bool(self._square.isfinite().all())
 
     def state_dict(self) -> list[dict[str, Any]]:
-        """Return the moments and the count of steps for each parameter, named as torch does."""
+        """Return moments and step count for each parameter, under torch's names."""
         means, squares = (self._parameters.views(flat.clone()) for flat in (self._mean, self._square))
         return [
             {"step": self._steps.clone(), "exp_avg": mean, "exp_avg_sq": square}
@@ -94,12 +94,12 @@ class FlatOptimizer:
         ]
 
     def load_state_dict(self, state: Sequence[Mapping[str, Any]]) -> None:
-        """Continue from :meth:`state_dict`; arrays will do for tensors.
+        """Restore :meth:`state_dict`; accepts arrays in place of tensors.
 
-        Parameters at the end may be missing: those that never had a gradient once had no entry.
+        Trailing parameters may be missing: older files have no entry for those that never had a gradient.
         """
         means, squares = (self._parameters.views(flat.zero_()) for flat in (self._mean, self._square))
         for entry, mean, square in zip(state, means, squares, strict=False):
-            mean.copy_(torch.as_tensor(entry["exp_avg"]).reshape_as(mean))  # not to be spread out over it
+            mean.copy_(torch.as_tensor(entry["exp_avg"]).reshape_as(mean))  # reshape_as prevents broadcasting
             square.copy_(torch.as_tensor(entry["exp_avg_sq"]).reshape_as(square))
         self._steps.fill_(float(state[0]["step"]) if state else 0.0)

@@ -1,4 +1,4 @@
-"""A dataset of preferences as the network reads it."""
+"""Preference dataset as network inputs."""
 
 from collections.abc import Callable, Iterator
 
@@ -9,15 +9,15 @@ from teacher.data.preferences import PreferenceDataset, bootstrap_weights
 from teacher.reward.features import Reader
 
 BYTES_AT_ONCE = 2**28
-"""Of what a network reads: more is made in parts."""
+"""Limit for network inputs kept in memory; larger datasets are read in parts."""
 
 Standardise = Callable[[Tensor], Tensor]
 
 
 class Pairs:
-    """A dataset as the network sees it: rows of two segments, their values, and each member's weights.
+    """A preference dataset as tensors: pairs of segments, targets, and each member's weights.
 
-    What the network reads of a large dataset is not kept, but made anew for each minibatch.
+    Inputs of a large dataset are not kept in memory, but computed for each minibatch.
 
     Attributes:
         length: steps of each segment.
@@ -42,15 +42,15 @@ class Pairs:
         return len(self.values)
 
     def standardize(self, standardize: Standardise) -> None:
-        """Make inputs of the network of features in this way from now on."""
+        """Use ``standardize`` to turn features into network inputs from now on."""
         self._standardize = standardize
         if self._kept is not None:  # once for the whole fit
             self._kept = standardize(self._kept)
 
     def inputs(self, rows: Tensor, steps: slice = slice(None)) -> Tensor:
-        """What the network reads of some steps of the pairs in some rows, ``(*rows.shape, 2, steps, ...)``.
+        """Return network inputs for some steps of the pairs in ``rows``, ``(*rows.shape, 2, steps, ...)``.
 
-        Before :meth:`standardize`, features.
+        Before :meth:`standardize` is called, these are features.
         """
         if self._kept is not None:
             kept = self._kept[:, :, steps]
@@ -60,7 +60,7 @@ class Pairs:
         return features if self._standardize is None else self._standardize(features)
 
     def chunks(self) -> Iterator[Tensor]:
-        """What the network reads of all pairs in parts that fit into memory, ``(rows, 2, length, ...)``."""
+        """Yield the network inputs of all pairs in parts that fit into memory, ``(rows, 2, length, ...)``."""
         if self._kept is not None:
             yield self._kept
             return

@@ -1,4 +1,4 @@
-"""The reward predictor: an ensemble fitted to preferences, its outputs normalized and averaged."""
+"""Reward predictor: an ensemble fitted to preferences, with normalized and averaged outputs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,32 +28,32 @@ from teacher.reward.report import FitReport, report_of
 from teacher.settings.checks import NOT_NEGATIVE, SEED, whole_number
 from teacher.settings.options import NumberFeatures, RewardConfig
 
-_CENTER = "input_center"  # of the state; files without it are of inputs that need none
-_FULL_SIZE = "full_size"  # of the state; networks of files without it do not average large images down
+_CENTER = "input_center"  # state key; missing in files whose inputs need no centering
+_FULL_SIZE = "full_size"  # state key; files without it do not downsample large images
 _TO_CONVERGENCE = FitBudget(updates=10_000)  # at most
-_CLEAR_GAIN = 0.06  # nats per held-out answer; chance brings nearly as much where answers are few or err
-_TELLING = 40  # answers; with fewer chance often brings more
-_TRIED_ON = 1000  # answers at most; more tell nothing new and would take long
+_CLEAR_GAIN = 0.06  # nats per held-out label; few or noisy labels reach nearly as much by chance
+_TELLING = 40  # labels; with fewer, chance gains are often larger
+_TRIED_ON = 1000  # labels at most; more take longer and change nothing
 
 
 class RewardPredictor:
-    """Predicts the reward of each step from preferences between segments.
+    """Predicts the reward of each step, learned from preferences between segments.
 
     Args:
-        observation_space: of one environment, Box or Discrete. Three dimensions of bytes are an image.
+        observation_space: of one environment, Box or Discrete. Three dimensions of uint8 are an image.
         action_space: of one environment, Box or Discrete.
         config: see :class:`RewardConfig`.
-        seed: of initial parameters and minibatches.
+        seed: for initial parameters and minibatches.
         device: torch device.
-        network: makes each member, instead of the networks of this project; see
+        network: makes each member in place of the built-in networks; see
             :data:`~teacher.reward.modules.MakeNetwork`.
 
     Attributes:
-        inputs: what it reads of each step.
-        features: what it reads of each number, ``plain`` or ``even``; ``auto`` before the first fit.
-        env_id: where the preferences come from that it was fitted to last; None before the first fit. Set it
-            to None to go on with those of another environment of the same spaces.
-        own_network: what makes its members, where that is not this project.
+        inputs: which parts of each step are read.
+        features: how each number is read, ``plain`` or ``even``; ``auto`` before the first fit.
+        env_id: environment of the last fit's preferences; None before the first fit. Set it to None to
+            continue with preferences from another environment with the same spaces.
+        own_network: the function that makes custom members, if any.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class RewardPredictor:
         if isinstance(self._read, Images) or network is not None:
             if config.features == "even":
                 raise ConfigError(
-                    "--reward.features: expected plain or auto for images and networks of one's own, got even"
+                    "--reward.features: expected plain or auto for images and custom networks, got even"
                 )
             self.features = "plain"
         self._full_size = False
@@ -86,7 +86,7 @@ class RewardPredictor:
         self._normalize = RewardNormalizer(config, self._device)
 
     def _begin(self) -> None:
-        """An untrained network, and what fits it."""
+        """Make an untrained network and its fitter."""
         config = replace(self.config, features=self.features)
         ensemble = make_ensemble(
             self._read, config, self._generator, self.own_network, full_size=self._full_size
@@ -104,27 +104,27 @@ class RewardPredictor:
         max_updates: int | None = None,
         progress: Progress | None = None,
     ) -> FitReport:
-        """Go on fitting from where the last fit ended, as far as the settings say.
+        """Continue fitting from where the last fit ended, for as long as the settings say.
 
         Args:
-            dataset: the preferences, no more than ``max_preferences`` of the settings.
-            max_epochs: instead, go so often through them.
-            max_updates: instead, fit to convergence: until no member improves any more on the pairs held out
-                from it, in at most so many updates; each member is left at its best.
-            progress: called with the number of updates made, after each, or now and then in a fit to
-                convergence; it goes on counting where two are fitted.
+            dataset: the preferences, at most ``max_preferences`` of the settings.
+            max_epochs: fit for this many epochs instead.
+            max_updates: fit to convergence instead, with at most this many updates: until no member improves
+                on its held-out pairs; each member ends with its best parameters.
+            progress: called with the number of updates made: after each, or occasionally in a fit to
+                convergence. The count continues over both fits where two networks are compared.
 
-        Where the settings leave open what is read of each number, the first fit settles it, however short it
-        is: with 40 preferences or more both are fitted to convergence, and squares and logarithms are read
-        from then on where these order the pairs held out clearly better.
+        With ``features`` set to ``auto``, the first fit decides, however short it is: with 40 preferences or
+        more, both variants are fitted to convergence, and ``even`` is used from then on if it orders the
+        held-out pairs clearly better.
 
-        Without any preference (all may have been undone) nothing changes. Where the fit diverges, the last
-        good parameters stay: the best so far in a fit to convergence, else those before.
+        Without preferences (all may have been undone), nothing changes. If the fit diverges, the last good
+        parameters are kept: the best so far in a fit to convergence, else those before the fit.
 
         Raises:
-            ConfigError: there are more preferences than the settings want, or a limit is no whole number of 0
-                or more, or both are given.
-            DataError: the preferences are about another environment than those before.
+            ConfigError: there are more preferences than ``max_preferences``, a limit is not an integer of 0
+                or more, or both limits are given.
+            DataError: the preferences are from another environment than those before.
         """
         effort = self._effort(max_epochs, max_updates)
         if len(dataset) == 0:
@@ -138,11 +138,11 @@ class RewardPredictor:
         return fit(dataset, effort, progress)
 
     def _effort(self, max_epochs: int | None, max_updates: int | None) -> FitBudget:
-        """How far to fit: as given, else as the settings say."""
+        """Return the budget of a fit: the limit that was given, else that of the settings."""
         if max_epochs is not None and max_updates is not None:
             raise ConfigError(
-                f"max_epochs: expected none beside max_updates, got {max_epochs} and {max_updates}; a fit "
-                "goes so often through the answers, or to convergence"
+                f"expected either max_epochs or max_updates, got {max_epochs} and {max_updates}; "
+                "pass one of them"
             )
         if max_epochs is not None:
             return FitBudget(epochs=whole_number(max_epochs, "max_epochs", NOT_NEGATIVE))
@@ -153,7 +153,7 @@ class RewardPredictor:
         return _TO_CONVERGENCE if self.config.converge else FitBudget(epochs=self.config.epochs)
 
     def _settle(self, dataset: PreferenceDataset, effort: FitBudget, progress: Progress | None) -> FitReport:
-        """Settle what is read of each number, and fit as asked with that; see :meth:`fit`."""
+        """Choose plain or even features by comparing two fits, then fit as requested; see :meth:`fit`."""
         some = dataset.sample(_TRIED_ON)
         plain, even = self._untrained("plain"), self._untrained("even")
         report = plain._fit(some, _TO_CONVERGENCE, progress)
@@ -167,19 +167,19 @@ class RewardPredictor:
         start = chosen if is_asked_for else self._untrained(self.features)
         self._network, self._fitter, self._generator = start._network, start._fitter, start._generator
         self._read = start._read
-        self._normalize = start._normalize  # what was followed before was judged by another network
+        self._normalize = start._normalize  # earlier running statistics are from another network
         if not is_asked_for:
             report = self._fit(dataset, effort, _counting_from(made, progress))
         return replace(report, settled=is_even)
 
     def _untrained(self, features: NumberFeatures) -> "RewardPredictor":
-        """One that begins as this one would have with these features."""
+        """Return an untrained predictor with the same seed and these features."""
         settings = replace(self.config, features=features)
-        seed = self._generator.initial_seed() % 2**32  # files from before may hold any
+        seed = self._generator.initial_seed() % 2**32  # earlier files may hold any seed
         return RewardPredictor(self.observation_space, self.action_space, settings, seed, str(self._device))
 
     def _fit(self, dataset: PreferenceDataset, effort: FitBudget, progress: Progress | None) -> FitReport:
-        """Fit the network as it is; see :meth:`fit`."""
+        """Fit the current network; see :meth:`fit`."""
         before = self._fitted_state()
         pairs = self._pairs(dataset)
         updates = self._fitter.fit(pairs, effort, progress)
@@ -198,12 +198,12 @@ class RewardPredictor:
 
     @property
     def is_centered(self) -> bool:
-        """Whether it subtracts something from what it reads, as versions without centers do not."""
+        """Return True if inputs are centered, which versions without centers did not do."""
         return bool(self._read.state_dict())
 
     @property
     def averages_images(self) -> bool:
-        """Whether it averages images down before it reads them, as versions before did not."""
+        """Return True if images are downsampled, which earlier versions did not do."""
         return isinstance(self._network, ImageEnsemble) and self._network.averaged > 1
 
     def _require_few(self, dataset: PreferenceDataset) -> None:
@@ -211,16 +211,16 @@ class RewardPredictor:
         if most is not None and len(dataset) > most:
             raise ConfigError(
                 f"--reward.max_preferences: expected {most} preferences or fewer, got {len(dataset)}; set "
-                f"the dataset's max_size to {most}, which keeps those given last"
+                f"the dataset's max_size to {most}, which keeps the latest"
             )
 
     def require_environment(self, dataset: PreferenceDataset) -> None:
-        """Raise :class:`DataError` for preferences about another environment than it was fitted to."""
+        """Raise :class:`DataError` if the preferences are not from the predictor's environment."""
         if not same_environment(self.env_id, dataset.env_id):
             raise DataError(
-                f"expected answers about {self.env_id}, which the predictor is for, got some about "
-                f"{dataset.env_id}; use a dataset of that environment, or set the predictor's env_id to None "
-                "where another one is meant"
+                f"expected labels from {self.env_id}, the predictor's environment, got labels from "
+                f"{dataset.env_id}; use a dataset from that environment, or set the predictor's env_id to "
+                "None to switch environments"
             )
 
     def rewards(
@@ -230,28 +230,28 @@ class RewardPredictor:
         next_observations: NDArray[Any] | None = None,
         terminated: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.float64]:
-        """Predicted reward of each step: members normalized, averaged, scaled; one batch.
+        """Return the predicted reward of each step: members normalized, averaged, scaled; in one batch.
 
         Args:
             observations: ``(*batch, *observation_shape)``, raw, before the step.
             actions: ``(*batch, *action_shape)``, as executed.
-            next_observations: ``(*batch, *observation_shape)``, raw, after the step; only read where
+            next_observations: ``(*batch, *observation_shape)``, raw, after the step; needed only if
                 ``next_state`` is among the inputs.
-            terminated: ``(*batch,)``, whether the environment ended the episode; only read where it is among
-                the inputs.
+            terminated: ``(*batch,)``, True where the environment ended the episode; needed only if it is
+                among the inputs.
 
         Returns:
-            ``(*batch,)``, of mean 0 and standard deviation ``reward_std`` over the preferences' segments, but
-            for an uncertainty bonus and as the settings' ``normalization`` says.
+            ``(*batch,)``, by default with mean 0 and standard deviation ``reward_std`` over the labeled
+            segments; ``normalization`` and an uncertainty bonus change that.
 
         Raises:
-            ConfigError: an input is not given.
-            DataError: the steps are of another environment, or their rewards are no finite numbers.
+            ConfigError: an input is missing.
+            DataError: the steps are from another environment, or their rewards are NaN or infinite.
         """
         return self.step_rewards(StepsBatch(observations, actions, next_observations, terminated))
 
     def step_rewards(self, steps: Steps) -> NDArray[np.float64]:
-        """The same for the steps of a segment or an episode."""
+        """Return the predicted reward of each step of a segment, episode or batch; see :meth:`rewards`."""
         features = self._read(steps)
         rewards = self._rewards(features)
         if not np.isfinite(rewards).all():
@@ -260,23 +260,23 @@ class RewardPredictor:
 
     @property
     def follows(self) -> bool:
-        """Whether :meth:`follow` counts: rewards are normalized by the steps they are used for."""
+        """Return True if rewards are normalized by the steps they are used for; see :meth:`follow`."""
         return self.config.normalization == "running"
 
     @torch.no_grad()
     def follow(self, steps: Steps) -> None:
-        """Take note of the steps of a rollout that is about to get rewards, where these are normalized so."""
+        """Count the steps of a rollout in the running normalization, if that is used."""
         if self.follows:
             self._normalize.follow(self._outputs(self._read(steps)))
 
     def segment_returns(self, segments: Sequence[Segment]) -> NDArray[np.float64]:
-        """Sum of the predicted rewards of each segment: ``(len(segments),)``.
+        """Return the sum of predicted rewards of each segment: ``(len(segments),)``.
 
         Args:
-            segments: all of one length.
+            segments: all of the same length.
 
         Raises:
-            DataError: they are of several lengths, or of another environment.
+            DataError: they differ in length, or are from another environment.
         """
         if not segments:
             return np.empty(0)
@@ -286,18 +286,18 @@ class RewardPredictor:
 
     @torch.no_grad()
     def member_returns(self, segments: Sequence[Segment]) -> NDArray[np.float64]:
-        """What each member thinks of each segment: its return, discounted and not normalized.
+        """Return each member's return of each segment, discounted and not normalized.
 
         The difference of a pair's returns is the logit of the member's preference.
 
         Args:
-            segments: all of one length.
+            segments: all of the same length.
 
         Returns:
             ``(members, len(segments))``.
 
         Raises:
-            DataError: they are of several lengths, or of another environment.
+            DataError: they differ in length, or are from another environment.
         """
         if not segments:
             return np.empty((self.config.members, 0))
@@ -307,18 +307,18 @@ class RewardPredictor:
 
     @torch.no_grad()
     def member_rewards(self, steps: Steps) -> NDArray[np.float64]:
-        """What each member says of the steps, on the scale of :meth:`rewards`: ``(members, *batch)``."""
+        """Return each member's rewards, ``(members, *batch)``, on the scale of :meth:`rewards`."""
         outputs = self._normalize.of_members(self._outputs(self._read(steps)))
         return np.asarray(outputs.cpu().numpy(), np.float64)
 
     @torch.no_grad()
     def preference_logits(self, dataset: PreferenceDataset) -> NDArray[np.float64]:
-        """By how much each member prefers the first segment of each pair: ``(members, len(dataset))``.
+        """Return each member's logit for the first segment of each pair: ``(members, len(dataset))``.
 
-        It is the difference of their returns, discounted and not normalized.
+        A logit is the difference of the segments' returns, discounted and not normalized.
 
         Raises:
-            DataError: the dataset is of another environment's spaces.
+            DataError: the dataset does not have the predictor's spaces.
         """
         pairs = Pairs(dataset, self._read, self.config.members, self._device)
         steps = discounts(pairs.length, self.config.discount).to(self._device)
@@ -327,12 +327,12 @@ class RewardPredictor:
 
     @torch.no_grad()
     def _segment_outputs(self, segments: Sequence[Segment]) -> Tensor:
-        """``(members, len(segments), length)`` raw rewards; so many segments at once as fit into memory."""
+        """Return raw rewards, ``(members, len(segments), length)``, computed in parts."""
         lengths = sorted(set(map(len, segments)))
         if len(lengths) > 1:
             raise DataError(
                 f"expected segments of one length, got some of {lengths[0]} and some of {lengths[-1]} steps; "
-                "ask for those of each length by themselves"
+                "pass segments of each length separately"
             )
         at_once = max(1, BYTES_AT_ONCE // (len(segments[0]) * self._read.bytes_per_step))
         outputs = [
@@ -346,12 +346,12 @@ class RewardPredictor:
         return np.asarray(self._normalize(self._outputs(features)).cpu().numpy(), np.float64)
 
     def _outputs(self, features: Tensor) -> Tensor:
-        """``(members, *batch)`` raw rewards."""
+        """Return raw rewards, ``(members, *batch)``."""
         outputs: Tensor = self._network(self._network.standardize(features.to(self._device)))
         return outputs
 
     def _pairs(self, dataset: PreferenceDataset) -> Pairs:
-        """The dataset as tensors; inputs are standardized anew with its statistics."""
+        """Return the dataset as tensors, after updating the input statistics with it."""
         moved = self._read.center_on(dataset)
         if moved is not None:
             self._network.recenter(moved.to(self._device))
@@ -361,7 +361,7 @@ class RewardPredictor:
         return pairs
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that :meth:`load_state_dict` needs to go on exactly."""
+        """Return everything that :meth:`load_state_dict` needs to continue exactly."""
         return {
             **self._fitted_state(),
             "features": self.features,
@@ -371,14 +371,14 @@ class RewardPredictor:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Read back :meth:`state_dict`; arrays will do for tensors.
+        """Restore :meth:`state_dict`; accepts arrays in place of tensors.
 
         Raises:
-            DataError: it is that of a predictor with other settings.
+            DataError: it was saved with other settings.
         """
         before = self.features, self._full_size, self._network, self._fitter
         generator = self._generator.get_state()
-        features = str(state.get("features", self.features))  # files from before settled nothing
+        features = str(state.get("features", self.features))  # earlier files have no features
         full_size = bool(state.get(_FULL_SIZE, True))
         try:
             is_settled = features != self.features and self.config.features == "auto"
@@ -397,12 +397,12 @@ class RewardPredictor:
             self.features, self._full_size, self._network, self._fitter = before
             self._generator.set_state(generator)
             raise DataError(
-                "expected the state of a predictor with these --reward settings, got that of another "
-                f"({describe_exception(error)}): put back those it was made with"
+                "expected the state of a predictor with these --reward settings, got another one "
+                f"({describe_exception(error)}); use the settings it was saved with"
             ) from error
 
     def _fitted_state(self) -> dict[str, Any]:
-        """A copy of all that a fit changes before it is known to have gone well."""
+        """Return a copy of everything that a fit changes, to restore it if the fit diverges."""
         center = self._read.state_dict()
         return {
             **({_CENTER: center} if center else {}),
@@ -412,5 +412,5 @@ class RewardPredictor:
 
 
 def _counting_from(made: int, progress: Progress | None) -> Progress | None:
-    """``progress`` of a fit after so many updates of others."""
+    """Return ``progress`` with ``made`` updates of earlier fits added to its count."""
     return None if progress is None else lambda updates: progress(made + updates)

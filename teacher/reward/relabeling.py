@@ -1,4 +1,4 @@
-"""Rewards of steps that were made before, such as those in a replay buffer, in parts that fit into memory."""
+"""Rewards of earlier steps, such as those in a replay buffer, computed in parts that fit into memory."""
 
 from typing import Any
 
@@ -18,20 +18,20 @@ def relabeled(
     next_observations: NDArray[Any] | None = None,
     terminated: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.float64]:
-    """Return what a predictor says now of ``n`` steps, ``(n,)``, however many.
+    """Return the predictor's current rewards of ``n`` steps, ``(n,)``, for any ``n``.
 
     Args:
-        predictor: what to ask.
+        predictor: gives the rewards.
         observations: ``(n, *observation_shape)``, raw, before the steps.
         actions: ``(n, *action_shape)``, as executed.
-        next_observations: ``(n, *observation_shape)``, raw, after the steps, at the end of an episode its
-            final one; may be None where ``next_state`` is not among the predictor's inputs.
-        terminated: ``(n,)``, whether the environment ended the episode, rather than a time limit; may be None
-            where that is not among its inputs.
+        next_observations: ``(n, *observation_shape)``, raw, after the steps, with final observations at ends
+            of episodes; may be None if ``next_state`` is not among the predictor's inputs.
+        terminated: ``(n,)``, True where the environment, not a time limit, ended the episode; may be None if
+            it is not among the predictor's inputs.
 
     Raises:
-        ConfigError: an input is not given.
-        DataError: the steps are of another environment, or their rewards are no finite numbers.
+        ConfigError: an input is missing.
+        DataError: the steps are from another environment, or their rewards are NaN or infinite.
     """
     rewards = np.empty(len(observations))
     for start in range(0, len(rewards), STEPS_AT_ONCE):

@@ -1,4 +1,4 @@
-"""How a fit came out, in a few numbers."""
+"""Summary of a reward fit."""
 
 from dataclasses import dataclass
 from math import nan
@@ -10,34 +10,34 @@ from teacher.reward.fitting import PairEvaluation
 from teacher.reward.loss import preference_loss
 from teacher.reward.pairs import Pairs
 
-SETTLED = "The predictor reads squares and logarithms: they order the answers held out clearly better."
+SETTLED = "The predictor reads squares and logarithms: they order held-out labels clearly better."
 UNDECIDED = (
-    "no answer that the predictor is fitted to says which of two segments is the better one, so what it "
-    "predicts means nothing; give answers that do"
+    "no label that the predictor is fitted to prefers either segment, so its predictions mean nothing; give "
+    "labels that do"
 )
 _SCALES = tuple(0.05 * 1.2**power for power in range(21))  # to 1.9
 
 
 @dataclass(frozen=True)
 class FitReport:
-    """How a fit came out; NaN where there was nothing to measure.
+    """Results of a fit; NaN where there was nothing to measure.
 
     Attributes:
-        updates: optimizer steps made; 0 where every member holds all pairs out, and the fit taught nothing.
+        updates: optimizer steps made; 0 if every member holds all pairs out, and nothing was learned.
         loss: mean over members of the loss on their training pairs.
-        validation_loss: mean over members of the loss on the pairs held out from them.
-        accuracy: share of held-out pairs of which members say what the label does. An ``equal`` pair counts
-            as right where the predicted probability is nearer to one half than to 0 and 1, any other where
-            the side that the label prefers has more than one half.
-        true_loss: the loss of all pairs with the true rewards for predictions, a yardstick. Labels that err
-            and rewards of another scale than the likelihood's leave it above 0.
-        order_loss: mean loss of the held-out pairs of all members, their predicted returns multiplied by what
-            makes it smallest, between 0.05 and 1.9: how well pairs are ordered, whether members are too sure
-            of that or not.
+        validation_loss: mean over members of the loss on their held-out pairs.
+        accuracy: share of held-out pairs where a member predicts the label. An ``equal`` pair counts as right
+            if the predicted probability is closer to one half than to 0 and 1, any other if the preferred
+            side has more than one half.
+        true_loss: loss of all pairs with the true rewards as predictions, for reference. Wrong labels, and
+            true rewards on another scale than the likelihood's, keep it above 0.
+        order_loss: mean loss of all members' held-out pairs, with the predicted returns multiplied by the
+            factor, between 0.05 and 1.9, that minimizes it: the quality of the order, independent of
+            overconfidence.
         diverged: the fit reached NaN or infinity, and the previous weights were kept.
-        settled: in this fit it was settled that squares and logarithms are read.
-        undecided: no answer that a member was fitted to prefers a side, so the predictor means nothing.
-        doubt: what keeps the predictor from telling the steps of the answers apart; empty where all is well.
+        settled: this fit decided to read squares and logarithms.
+        undecided: no label that a member was fitted to prefers a side, so predictions mean nothing.
+        doubt: why the predictor can't tell the labeled steps apart; empty if it can.
     """
 
     updates: int = 0
@@ -53,7 +53,7 @@ class FitReport:
 
     @property
     def scalars(self) -> dict[str, float]:
-        """The TensorBoard scalars of the fit, by tag."""
+        """Return the TensorBoard scalars of the fit, by tag."""
         return {
             "predictor/loss": self.loss,
             "predictor/validation_loss": self.validation_loss,
@@ -62,10 +62,10 @@ class FitReport:
         }
 
     def problems(self, learning_rate: str) -> dict[str, str]:
-        """Return what to warn of, by topic.
+        """Return warnings by topic.
 
         Args:
-            learning_rate: how the reader sets it, such as ``--reward.learning_rate``.
+            learning_rate: name of the setting to mention, such as ``--reward.learning_rate``.
         """
         diverged = f"reward fit diverged (NaN); kept the previous weights; try a smaller {learning_rate}"
         told = {
@@ -77,7 +77,7 @@ class FitReport:
 
 
 def report_of(updates: int, evaluation: PairEvaluation, pairs: Pairs, noise: float) -> FitReport:
-    """The report of a fit to ``pairs``, which assumed ``noise`` in their labels."""
+    """Return the report of a fit to ``pairs`` that assumed label noise ``noise``."""
     true_returns = pairs.true_returns
     true_logits = true_returns[:, 0] - true_returns[:, 1]
     return FitReport(
@@ -92,12 +92,12 @@ def report_of(updates: int, evaluation: PairEvaluation, pairs: Pairs, noise: flo
 
 
 def chance_of_first(logits: Tensor, noise: float) -> Tensor:
-    """How probable an answer for the first segment is, where a share ``noise`` of answers is random."""
+    """Return the probability of a label for the first segment when a share ``noise`` of labels is random."""
     return (1 - noise) * torch.sigmoid(logits) + noise / 2
 
 
 def is_right(predicted: Tensor, values: Tensor) -> Tensor:
-    """Which predicted probabilities say what the answers do; see :attr:`FitReport.accuracy`."""
+    """Return a mask of predicted probabilities that agree with the labels; see :attr:`FitReport.accuracy`."""
     undecided = (predicted - 0.5).abs() < 0.25
     on_its_side = (predicted > 0.5) == (values > 0.5)
     return torch.where(values == 0.5, undecided, on_its_side)

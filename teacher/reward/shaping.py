@@ -13,12 +13,12 @@ from teacher.settings.options import RewardConfig
 class ShapedEnsemble(RewardNetwork):
     """Members whose reward is r + discount * potential(next state) - potential(state).
 
-    What a label says about where a segment ends or begins can go into the potential, which changes no optimal
-    policy. A state after which the episode has ended has none. As imitation's ``BasicShapedRewardNet``.
+    What labels say about where a segment starts or ends can go into the potential, which does not change the
+    optimal policy. The potential after a terminal step is 0. As imitation's ``BasicShapedRewardNet``.
 
     Args:
         features: with ``state``, ``next_state`` and ``terminated``.
-        config: members, hidden units, dropout and what of its inputs they read.
+        config: members, hidden units, dropout and feature set.
         discount: of the potential.
         generator: draws the initial parameters.
     """
@@ -37,10 +37,10 @@ class ShapedEnsemble(RewardNetwork):
         self.strength = self.reward.strength
         self._sizes = [self.reward.size, self.potential.size, self.potential.size, 1]
         with torch.no_grad():
-            self.potential.biases[-1].zero_()  # logits leave it out, and so nothing moves it from there
+            self.potential.biases[-1].zero_()  # logits leave it out, so it would never be trained
 
     def standardize(self, features: Tensor) -> Tensor:
-        """What the reward, the potential before and that after read, and whether the episode has ended."""
+        """Return inputs of the reward and of the potential before and after the step, and ``terminated``."""
         return torch.cat(
             [
                 self.reward.standardize(features),
@@ -52,7 +52,7 @@ class ShapedEnsemble(RewardNetwork):
         )
 
     def adapt(self, features: Iterable[Tensor]) -> None:
-        """See :meth:`RewardNetwork.adapt`; the states after steps are taken to be as those before."""
+        """See :meth:`RewardNetwork.adapt`; next states are assumed to be distributed like states."""
         self.reward.adapt(features)
         self.potential.restandardize(self.reward.input_mean[self._state], self.reward.input_std[self._state])
 
@@ -80,5 +80,5 @@ class ShapedEnsemble(RewardNetwork):
         return self.reward.logits(steps, step_weights) + gained - self.potential.logits(before, step_weights)
 
     def _lasting(self, ended: Tensor) -> Tensor:
-        """The discount, or 0 where the episode has ended: ``(*batch, 1)`` to ``(*batch,)``."""
+        """Return the discount, or 0 where the episode terminated: ``(*batch, 1)`` to ``(*batch,)``."""
         return self._discount * (1 - ended.squeeze(-1))

@@ -1,4 +1,4 @@
-"""Settings of a predictor that do nothing where it is used, and why: to be refused rather than ignored."""
+"""Predictor settings that have no effect in a given use, refused instead of ignored."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,9 +11,9 @@ from teacher.settings.checks import reject_unused
 from teacher.settings.options import RewardConfig
 
 IN_A_SINGLE_FIT: Mapping[str, str] = {
-    "epochs": "no fit follows the first; initial_epochs says how often that goes through all labels",
-    "converge": "no fit follows the first, which goes to convergence",
-    "refit_after": "no fit follows the first",
+    "epochs": "there is only one fit; set its epochs with initial_epochs",
+    "converge": "there is only one fit, which goes to convergence",
+    "refit_after": "there is only one fit",
 }
 
 _OF_PLAIN_NETWORKS = ("hidden", "dropout")
@@ -26,19 +26,19 @@ def reject_unused_of_network(
     network: MakeNetwork | None = None,
     prefix: str = "reward.",
 ) -> None:
-    """Raise :class:`ConfigError` for a setting of another kind of network than that which is fitted.
+    """Raise :class:`ConfigError` for a setting that the kind of network in use does not have.
 
     Args:
         config: the settings.
-        observation_space: of one environment; decides whether networks look at images.
-        network: one of the user's own, where there is one.
+        observation_space: of one environment; decides whether networks are convolutional.
+        network: the user's custom network, if any.
         prefix: of the setting's name, in the message.
     """
     names: tuple[str, ...]
     if network is not None:
-        names, why = (*_OF_PLAIN_NETWORKS, "shaping", *_OF_IMAGES), "a network of your own decides that"
+        names, why = (*_OF_PLAIN_NETWORKS, "shaping", *_OF_IMAGES), "a custom network decides that"
     elif is_image_space(observation_space):
         names, why = _OF_PLAIN_NETWORKS, "observations are images"
     else:
-        names, why = _OF_IMAGES, "observations are no images"
+        names, why = _OF_IMAGES, "observations are not images"
     reject_unused(config, dict.fromkeys(names, why), prefix)

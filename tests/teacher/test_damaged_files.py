@@ -348,7 +348,7 @@ def test_a_run_does_not_go_on_from_the_checkpoint_of_something_else(
     config.run_dir.mkdir(parents=True)
     save_config(config, UUID(int=1))
     save_state(config.run_dir / "checkpoint.npz", state)
-    with pytest.raises(DataError, match=r"checkpoint\.npz is no checkpoint of "), open_run(config.run_dir):
+    with pytest.raises(DataError, match=r"checkpoint\.npz is not a checkpoint of "), open_run(config.run_dir):
         pass
-    with pytest.raises(DataError, match=r"checkpoint\.npz is no checkpoint of "):
+    with pytest.raises(DataError, match=r"checkpoint\.npz is not a checkpoint of "):
         SavedRun(config.run_dir).load_predictor()

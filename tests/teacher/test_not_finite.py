@@ -102,7 +102,7 @@ def test_relabeling_names_the_episode(
     save_predictor(tmp_path / "reward.npz", predictor, *SPACES)
     source = broken("observations", 2, np.nan)
     assert main(["relabel", str(tmp_path / "reward.npz"), str(source), str(tmp_path / "copy")]) == 1
-    assert f"episode 1 of {source}: expected finite numbers to predict rewards" in capsys.readouterr().err
+    assert f"episode 1 of {source}: expected finite inputs to predict rewards" in capsys.readouterr().err
     assert not (tmp_path / "copy").exists()
 
 
@@ -110,7 +110,7 @@ def test_a_reward_is_not_learned_from_it_and_the_episode_is_named(broken: Broken
     episodes = load_trajectories(broken("observations", 2, np.nan)).episodes
     lesson = OfflineConfig(n_labels=2, segment_steps=2, allow_variable_horizon=True)
     with pytest.raises(
-        DataError, match=r"^episode 1: expected finite observations .* at step 2; mend or leave"
+        DataError, match=r"^episode 1: expected finite observations .* at step 2; fix the episode or leave"
     ):
         learn_reward(episodes, oracle, *SPACES, lesson)
 
@@ -121,7 +121,9 @@ def test_episodes_of_several_spaces_are_refused_by_the_first_that_differs(source
     first, second = recording.episodes
     fewer = second.all_observations[:, :3], second.actions, second.true_rewards
     other = replace(recording, episodes=[first, Trajectory.from_arrays(*fewer)])
-    words = rf"episode 1 of .*{source}: expected observations of shape \(4,\) as in the first, got \(3,\)"
+    words = (
+        rf"episode 1 of .*{source}: expected observations of shape \(4,\) as in the first episode, got \(3,\)"
+    )
     with pytest.raises(DataError, match=words):
         as_demonstrations(other)
 
@@ -150,7 +152,7 @@ def test_demonstrations_that_could_not_be_read_are_not_written(tmp_path: Path) -
     demonstrations = as_demonstrations(load_trajectories(DATA / "imitation"))
     demonstrations.obs[8, 1] = np.nan
     with pytest.raises(
-        DataError, match=r"a\.npz is not written, .* obs holds a NaN.* row 8, step 2 of episode 1"
+        DataError, match=r"a\.npz was not written, .* obs holds NaN.* row 8, step 2 of episode 1"
     ):
         save_demonstrations(tmp_path / "a.npz", demonstrations)
     assert not list(tmp_path.iterdir())
@@ -195,7 +197,7 @@ def test_labels_of_uni_rlhf_about_it_are_refused_by_their_row(
 ) -> None:
     table[name][row] = np.nan
     np.savez(labels.parent / "table.npz", **table)
-    words = rf"table\.npz holds nan among the {name} of row {row}, which label {label} is about; mend the"
+    words = rf"table\.npz holds nan among the {name} of row {row}, which label {label} refers to; fix the"
     with pytest.raises(DataError, match=words):
         crowd_preferences(load_crowd_labels(labels), labels.parent / "table.npz")
 

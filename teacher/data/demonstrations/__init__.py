@@ -1,4 +1,4 @@
-"""Demonstrations of an expert: record, save and load them, and split them for behavior cloning."""
+"""Expert demonstrations: record, save and load them, and split them for behavior cloning."""
 
 from teacher.data.demonstrations.episodes import Demonstrations, Split, demonstrated_episodes
 from teacher.data.demonstrations.files import KEYS, load_demonstrations, save_demonstrations

@@ -1,4 +1,4 @@
-"""Demonstrations in memory: whole episodes, and their division for behavior cloning."""
+"""Demonstrations in memory: whole episodes, and their split for behavior cloning."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -20,17 +20,17 @@ Pairs = tuple[NDArray[Any], NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Demonstrations:
-    """Whole episodes, one after another; ``n`` steps in all. The space of a Discrete has the shape ``(1,)``.
+    """Whole episodes, concatenated; ``n`` steps in total. A Discrete space has the shape ``(1,)``.
 
     Attributes:
-        obs: ``(n, *S)``, raw, each before its step.
-        actions: ``(n, *A)``, as the environment executed them.
+        obs: ``(n, *S)``, raw, before each step.
+        actions: ``(n, *A)``, as executed by the environment.
         rewards: ``(n,)``, the environment's.
-        episode_returns: ``(episodes,)``, the undiscounted sums of rewards.
+        episode_returns: ``(episodes,)``, undiscounted sums of rewards.
         episode_starts: ``(n,)``, True at the first step of each episode.
-        final_obs: ``(episodes, *S)``, after the last step of each; None where that is not known.
-        terminated: ``(episodes,)``, whether the environment ended each, rather than a time limit; None where
-            that is not known.
+        final_obs: ``(episodes, *S)``, after the last step of each episode; None if unknown.
+        terminated: ``(episodes,)``, True where the environment, not a time limit, ended the episode; None if
+            unknown.
     """
 
     obs: NDArray[Any]
@@ -43,7 +43,7 @@ class Demonstrations:
 
     @classmethod
     def of(cls, episodes: Sequence[Trajectory]) -> "Demonstrations":
-        """Return these episodes, each of a step or more, one after another."""
+        """Concatenate these episodes, each of one step or more."""
         ended = [episode.terminated for episode in episodes]
         starts = np.concatenate([np.arange(len(episode)) == 0 for episode in episodes])
         return cls(
@@ -60,7 +60,7 @@ class Demonstrations:
         return len(self.obs)
 
     def summary(self) -> str:
-        """Say in one line how many episodes there are and what they returned."""
+        """Return one line with the number of episodes and steps, and the returns."""
         returns = self.episode_returns
         return (
             f"{pluralize(len(returns), 'episode')}, {pluralize(len(self), 'step')}, "
@@ -68,11 +68,11 @@ class Demonstrations:
         )
 
     def limited(self, episodes: int) -> "Demonstrations":
-        """Return the first so many episodes, exactly. Raises :class:`DataError` where there are fewer."""
+        """Return the first ``episodes`` episodes. Raise :class:`DataError` if there are fewer."""
         if not 1 <= episodes <= len(self.episode_returns):
             raise DataError(
-                f"expected a traj_limitation of 1 to {len(self.episode_returns)}, the episodes there are, "
-                f"got {episodes}; record more, or ask for fewer"
+                f"expected a traj_limitation of 1 to {len(self.episode_returns)}, the number of episodes, "
+                f"got {episodes}; record more episodes, or request fewer"
             )
         steps = [*np.flatnonzero(self.episode_starts), len(self)][episodes]
         return Demonstrations(
@@ -86,7 +86,7 @@ class Demonstrations:
         )
 
     def next_obs(self) -> NDArray[Any] | None:
-        """Return the observations after each step, ``(n, *S)``; None where the final ones are not known."""
+        """Return the observations after each step, ``(n, *S)``; None if final ones are unknown."""
         if self.final_obs is None:
             return None
         following = np.roll(self.obs, -1, axis=0)
@@ -94,7 +94,7 @@ class Demonstrations:
         return following
 
     def terminations(self) -> NDArray[np.bool_] | None:
-        """Return whether the environment ended the episode with each step, ``(n,)``; None where not known."""
+        """Return a mask of the steps that terminated an episode, ``(n,)``; None if unknown."""
         if self.terminated is None:
             return None
         ends = np.roll(self.episode_starts, -1)  # the last step of each
@@ -104,18 +104,18 @@ class Demonstrations:
     def split(
         self, train_fraction: float = 0.7, batch_size: int = 64, seed: int = 0, *, shuffle: bool = True
     ) -> "Split":
-        """Divide the episodes at random into those to train on and those to validate on.
+        """Split the episodes at random into training and validation sets.
 
         Args:
-            train_fraction: share of the episodes to train on, rounded, but at least one on either side; 1
-                leaves none to validate on.
-            batch_size: transitions per minibatch, at least (where there are as many).
-            seed: of the division and of the order of the minibatches.
-            shuffle: whether the minibatches are drawn in random order, another in each epoch.
+            train_fraction: share of training episodes, rounded, with at least one episode in each set; 1
+                leaves the validation set empty.
+            batch_size: minimum transitions per minibatch (if there are that many).
+            seed: for the split and for the order of minibatches.
+            shuffle: draw minibatches in random order, a new one in each epoch.
 
         Raises:
             ConfigError: a value is out of range.
-            DataError: a single episode cannot be divided.
+            DataError: a single episode cannot be split.
         """
         if not 0 < train_fraction <= 1:
             raise ConfigError(f"expected a train_fraction above 0 and up to 1, got {train_fraction}")
@@ -124,7 +124,7 @@ class Demonstrations:
         if train_fraction == 1:
             for_training = np.ones(episodes, bool)
         elif episodes == 1:
-            raise DataError("a single episode cannot be divided: pass a train_fraction of 1, or record more")
+            raise DataError("a single episode cannot be split: pass a train_fraction of 1, or record more")
         else:
             count = min(max(round(train_fraction * episodes), 1), episodes - 1)
             for_training = rng.permutation(episodes) < count
@@ -136,10 +136,10 @@ class Demonstrations:
 def demonstrated_episodes(
     demonstrations: Demonstrations, observation_space: Space, action_space: Space
 ) -> Iterator[Trajectory]:
-    """Yield the episodes of demonstrations; each without its last step where what came of that is not known.
+    """Yield the demonstrated episodes, without the last step if the final observation is unknown.
 
     Raises:
-        DataError: they are of other spaces.
+        DataError: the demonstrations do not fit these spaces.
     """
     bounds = [*np.flatnonzero(demonstrations.episode_starts), len(demonstrations)]
     try:
@@ -156,7 +156,7 @@ def demonstrated_episodes(
     for number, (start, stop) in enumerate(itertools.pairwise(bounds)):
         seen, terminated = states[start:stop], None if ends is None else bool(ends[number])
         if demonstrations.final_obs is None:
-            terminated = False  # with none of the steps that are left
+            terminated = False  # the terminal step is dropped
         else:
             seen = np.concatenate([seen, demonstrations.final_obs[number].reshape(1, *states.shape[1:])])
         steps = slice(start, start + len(seen) - 1)
@@ -164,11 +164,11 @@ def demonstrated_episodes(
 
 
 class Split:
-    """Demonstrations to train on, in minibatches, and others to validate on.
+    """Demonstrations split into training minibatches and a validation set.
 
     Attributes:
-        train: to train on.
-        validation: of other episodes, possibly none.
+        train: for training.
+        validation: of other episodes; may be empty.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Split:
         self._rng = rng
 
     def epoch(self) -> Iterator[NDArray[np.intp]]:
-        """Yield the rows of ``train``, each once, in minibatches whose sizes differ by one at most."""
+        """Yield row indices of ``train``, each once, in minibatches whose sizes differ by at most one."""
         size = len(self.train[0])
         order = np.arange(size) if self._rng is None else self._rng.permutation(size)
         yield from np.array_split(order, max(1, size // self._batch_size))

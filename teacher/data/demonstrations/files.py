@@ -1,9 +1,9 @@
-"""Files of demonstrations.
+"""Demonstration files.
 
-A file is an ``.npz`` of plain arrays as Stable Baselines 2 wrote them (``generate_expert_traj``): whole
-episodes, one after another, under the names in :data:`KEYS`. Its files load here. Images lie
-beside the file, in a folder of PNG files, and ``obs`` holds their relative paths. Files of this program hold
-:data:`LAST` and :data:`ENDED` as well.
+A file is an ``.npz`` of plain arrays in the format of Stable Baselines 2 (``generate_expert_traj``): whole
+episodes, concatenated, under the names in :data:`KEYS`. Its files can be loaded. Images are PNG files in a
+folder next to the file, and ``obs`` holds their relative paths. Files of this program also hold :data:`LAST`
+and :data:`ENDED`.
 """
 
 import contextlib
@@ -22,24 +22,24 @@ from teacher.errors import DataError, one_line
 from teacher.files import DAMAGED_ARCHIVE, opened_archive, saved
 
 KEYS = ("obs", "actions", "rewards", "episode_returns", "episode_starts")
-"""The arrays of a file."""
+"""The required arrays of a file."""
 LAST = "final_obs"
-"""One more array, without which nobody knows what the last step of each episode led to."""
+"""Optional array of final observations; without it, the result of each last step is unknown."""
 ENDED = "terminated"
-"""One more array, without which nobody knows whether the environment ended each episode."""
+"""Optional array: True where the environment ended the episode; without it, unknown."""
 
 
 def save_demonstrations(path: str | Path, demonstrations: Demonstrations, *, new: bool = False) -> None:
-    """Write the file, whole or not at all; images into a new folder ``<name>-images`` beside it.
+    """Write the file atomically, and images into a new folder ``<name>-images`` next to it.
 
     Args:
         path: the file.
-        demonstrations: what is to be in it.
-        new: replace no file, also where somebody has written one meanwhile.
+        demonstrations: its content.
+        new: never replace a file, even one that was just written by another process.
 
     Raises:
-        ConfigError: there is such a folder already, or with ``new`` such a file.
-        DataError: :func:`load_demonstrations` would refuse it.
+        ConfigError: the folder exists already, or with ``new``, the file does.
+        DataError: :func:`load_demonstrations` would refuse the file.
         StorageError: it cannot be written.
     """
     path = Path(path)
@@ -48,7 +48,7 @@ def save_demonstrations(path: str | Path, demonstrations: Demonstrations, *, new
     try:
         _checked(arrays)
     except DataError as error:
-        raise DataError(f"{path} is not written, because nothing could read it: {error}") from error
+        raise DataError(f"{path} was not written, because it could not be read back: {error}") from error
     with contextlib.ExitStack() as undo:
         if are_images(demonstrations.obs):
             folder = path.with_name(f"{path.stem}-images")
@@ -65,16 +65,15 @@ def save_demonstrations(path: str | Path, demonstrations: Demonstrations, *, new
 def load_demonstrations(
     source: str | Path | Mapping[str, NDArray[Any]], traj_limitation: int | None = None
 ) -> Demonstrations:
-    """Read and check demonstrations. Images are held in memory, in one byte for each number.
+    """Read and check demonstrations. Images are kept in memory, one byte per number.
 
     Args:
         source: a file of :func:`save_demonstrations` or of Stable Baselines 2, or its arrays by name.
-        traj_limitation: take only the first so many episodes.
+        traj_limitation: take only the first ``traj_limitation`` episodes.
 
     Raises:
-        DataError: the file or an image is missing, damaged or pickled, its arrays do not fit each other or
-            hold a NaN, the path of an image leads out of the file's folder, or there are fewer episodes than
-            wanted.
+        DataError: the file or an image is missing, damaged or pickled; its arrays do not fit each other or
+            hold NaN; the path of an image leads out of the file's folder; or there are too few episodes.
     """
     source = source if isinstance(source, Mapping) else Path(source)
     name, arrays = ("the dictionary", source) if isinstance(source, Mapping) else (source, _read(source))
@@ -96,8 +95,8 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     except DAMAGED_ARCHIVE as error:
         raise DataError(
-            f"{path} is no readable file of demonstrations ({one_line(error)}); expected an .npz of "
-            "plain arrays, because a pickled one could run anything"
+            f"{path} is not a readable file of demonstrations ({one_line(error)}); expected an .npz of "
+            "plain arrays, because a pickle could run any code"
         ) from error
 
 
@@ -113,19 +112,17 @@ def _require_finite(key: str, array: NDArray[Any], starts: NDArray[np.bool_]) ->
         if key not in ("episode_returns", LAST) and starts[0]:
             episode = int(np.searchsorted(firsts, row, side="right")) - 1
             place = f"step {row - firsts[episode]} of episode {episode}"
-        raise DataError(f"{key} holds a NaN, an infinity or a number beyond 3.4e38 in row {row}, {place}")
+        raise DataError(f"{key} holds NaN, infinity or a number beyond 3.4e38 in row {row}, {place}")
 
 
 def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
-    """Return arrays in the dtypes and shapes promised, or raise :class:`DataError` that names no file."""
+    """Return arrays in the expected form, or raise :class:`DataError` without the file's name."""
     missing = [key for key in KEYS if key not in arrays]
     if missing:
         raise DataError(f"expected the arrays {', '.join(KEYS)}, but {', '.join(missing)} is missing")
     obs, actions, *columns = (np.atleast_1d(arrays[key]) for key in KEYS)
     if obs.dtype.kind in "US":
-        raise DataError(
-            "obs holds paths of images; expected a file beside them, or the images, (steps, *shape)"
-        )
+        raise DataError("obs holds image paths; expected a file next to them, or the images, (steps, *shape)")
     for key, array in zip(KEYS, (obs, actions, *columns), strict=True):
         _require_numbers(key, array)
     # Stable Baselines 2 writes the columns of a vector environment as (n, 1).
@@ -137,16 +134,16 @@ def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
         "episode_starts": len(starts),
     }
     if len(set(lengths.values())) > 1:
-        raise DataError(f"expected as many rows in each, got {lengths}")
+        raise DataError(f"expected the same number of rows in each array, got {lengths}")
     if len(obs) == 0:
-        raise DataError("expected at least one episode, got no step")
+        raise DataError("expected at least one episode, got no steps")
     starts = starts.astype(bool)
     for key, array in zip(KEYS, (obs, actions, rewards, returns), strict=False):
         _require_finite(key, array, starts)
     if not starts[0] or starts.sum() != len(returns):
         raise DataError(
-            f"expected episode_starts to begin with True and to mark {len(returns)} episodes, one for each "
-            f"of episode_returns, got {starts.sum()} with {bool(starts[0])} first"
+            f"expected episode_starts to start with True and to mark {len(returns)} episodes, one per "
+            f"entry of episode_returns, got {starts.sum()} with {bool(starts[0])} first"
         )
     last = None if arrays.get(LAST) is None else np.asarray(arrays[LAST])
     if last is not None:

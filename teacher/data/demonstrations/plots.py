@@ -1,4 +1,4 @@
-"""A picture of how good demonstrations are."""
+"""Plot of the returns of demonstrations."""
 
 from pathlib import Path
 
@@ -10,15 +10,15 @@ from teacher.files import saved
 
 
 def draw_returns(demonstrations: Demonstrations, path: str | Path) -> None:
-    """Draw a histogram of the episodes' returns into a PNG file.
+    """Save a histogram of the episodes' returns as a PNG file.
 
     Raises:
         ConfigError: matplotlib is not installed.
         StorageError: the file cannot be written.
     """
     path = Path(path)
-    figures = require_extra("matplotlib.figure", f"the picture {path}", "plots")
-    locator = require_extra("matplotlib.ticker", f"the picture {path}", "plots").MaxNLocator
+    figures = require_extra("matplotlib.figure", f"the plot {path}", "plots")
+    locator = require_extra("matplotlib.ticker", f"the plot {path}", "plots").MaxNLocator
     returns = demonstrations.episode_returns
     mean, margin = returns.mean(), 0.05 * (np.ptp(returns) or abs(returns[0]) or 1)
     figure = figures.Figure(figsize=(6, 4), layout="constrained")
@@ -31,5 +31,5 @@ def draw_returns(demonstrations: Demonstrations, path: str | Path) -> None:
     axes.title.set_fontsize("medium")
     axes.yaxis.set_major_locator(locator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
-    with saved(path, f"the picture {path}") as file:
+    with saved(path, f"the plot {path}") as file:
         figure.savefig(file, format="png")

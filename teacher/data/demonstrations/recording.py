@@ -1,4 +1,4 @@
-"""Demonstrations of an expert that plays: an agent, a model, or any function."""
+"""Recording of demonstrations by an expert: an agent, a model, or any function."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -16,23 +16,23 @@ from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, o
 from teacher.settings.checks import COUNT, SEED, whole_number
 
 Controller = Callable[[Any], Any]
-"""From one observation to one action."""
+"""Maps one observation to one action."""
 
 
 class Actor(Protocol):
-    """Acts as an agent of this project (:class:`agents.base.Agent`) does."""
+    """Interface of this project's agents (:class:`agents.base.Agent`) for acting."""
 
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
         """Choose actions for a batch of raw observations."""
 
 
 class Model(Protocol):
-    """What a model of Stable-Baselines3 offers; one with a memory is given back its state."""
+    """Interface of Stable-Baselines3 models, including recurrent ones."""
 
     def predict(
         self, observation: Any, *, state: Any, episode_start: NDArray[np.bool_], deterministic: bool
     ) -> tuple[Any, Any]:
-        """Choose the action for one observation, and return it with the state."""
+        """Return the action for one observation, and the new recurrent state."""
 
 
 def record_demonstrations(
@@ -42,27 +42,28 @@ def record_demonstrations(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Demonstrations:
-    """Let an expert play whole episodes; each without a last step that led to what is no number.
+    """Record whole episodes of an expert, without final steps that led to NaN or infinity.
 
     Args:
-        expert: an agent of this project and a Stable-Baselines3 model choose their most likely actions (a
-            model that still has its ``VecNormalize`` sees observations through it); or any function from one
-            raw observation to one action.
-        env: one environment, made for this; its episodes must end by themselves.
-        n_episodes: how many.
-        seed: of the episodes' resets.
-        progress: called with the number of episodes played so far.
+        expert: an agent of this project or a Stable-Baselines3 model, which choose their most likely actions
+            (a model that still has its ``VecNormalize`` gets normalized observations); or any function from
+            one raw observation to one action.
+        env: a single environment, made for this purpose; its episodes must end on their own.
+        n_episodes: number of episodes.
+        seed: for the episodes' resets.
+        progress: called with the number of episodes recorded so far.
 
     Raises:
-        EnvironmentUnsuitableError: its observations or actions are no Box, Discrete or MultiDiscrete.
-        ConfigError: the expert is none of the above, or ``n_episodes`` is no whole number of 1 or
-            more, or no generator takes the seed.
-        DataError: the expert's action does not fit, or the environment returned a NaN.
+        EnvironmentUnsuitableError: observations or actions are neither Box, Discrete nor MultiDiscrete.
+        ConfigError: the expert is none of the above, ``n_episodes`` is not an integer of 1 or more, or the
+            seed is invalid.
+        DataError: the expert's action does not fit, or the environment returned NaN.
     """
     for what, space in (("observations", env.observation_space), ("actions", env.action_space)):
         if not isinstance(space, Box | Discrete | MultiDiscrete):
             raise EnvironmentUnsuitableError(
-                f"expected {what} of a Box, Discrete or MultiDiscrete, got {one_line(space)}; wrap it"
+                f"expected {what} of a Box, Discrete or MultiDiscrete, got {one_line(space)}; "
+                "wrap the environment"
             )
     n_episodes = whole_number(n_episodes, "n_episodes", COUNT)
     seeds, episodes = episode_seeds([whole_number(seed, "seed", SEED)], 0, 1), []
@@ -74,7 +75,7 @@ def record_demonstrations(
 
 
 def _controller(expert: Actor | Model | Controller) -> Controller:
-    """Return a function that acts in one episode, with a memory of its own."""
+    """Return a function that acts in one episode, with its own recurrent state."""
     act, predict = getattr(expert, "act", None), getattr(expert, "predict", None)
     if act is not None:
         return lambda observation: act(np.asarray(observation)[None], deterministic=True)[0]
@@ -82,11 +83,11 @@ def _controller(expert: Actor | Model | Controller) -> Controller:
         return _ModelController(expert)
     if callable(expert):
         return expert
-    raise ConfigError(f"expected an expert that acts, predicts or is a function, got {type(expert).__name__}")
+    raise ConfigError(f"expected an expert with act or predict, or a function, got {type(expert).__name__}")
 
 
 class _ModelController:
-    """A Stable-Baselines3 model in one episode."""
+    """Controls one episode with a Stable-Baselines3 model."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -106,14 +107,14 @@ class _ModelController:
 
 
 def _play(controller: Controller, env: gym.Env[Any, Any], seed: int) -> Trajectory:
-    """Play one episode, and leave out a last step that led to what is no number."""
+    """Record one episode, without a final step that led to NaN or infinity."""
     obs: list[NDArray[Any]] = []
     actions: list[NDArray[Any]] = []
     rewards: list[float] = []
     observation, _ = env.reset(seed=seed)
     ended = terminated = False
     while not ended:
-        # A copy, because some environments write into the same array.
+        # Copy, because some environments reuse the array.
         obs.append(np.array(observation, env.observation_space.dtype))
         _require_finite("observation", obs[-1], seed, len(rewards))
         action = _executable(controller(observation), env.action_space)
@@ -124,7 +125,7 @@ def _play(controller: Controller, env: gym.Env[Any, Any], seed: int) -> Trajecto
         if not ended:
             _require_finite("reward", rewards[-1], seed, len(rewards))
     last = np.array(observation, env.observation_space.dtype)
-    # An environment may end an episode because its state is no number any more: without that step, then.
+    # Environments may end an episode because their state became NaN or infinite; drop that step.
     if fits_float32(last).all():
         _require_finite("reward", rewards[-1], seed, len(rewards))
     elif len(obs) == 1:
@@ -145,7 +146,7 @@ def _require_finite(what: str, value: Any, seed: int, step: int) -> None:
 
 
 def _executable(action: Any, space: gym.Space[Any]) -> Any:
-    """Return the action as the environment takes it, clipped to a Box."""
+    """Return the action in the environment's format, clipped to a Box."""
     array = np.asarray(action)
     if array.dtype.kind in "fiub" and array.size == np.prod(space.shape or ()) and np.isfinite(array).all():
         array = array.reshape(space.shape or ())

@@ -1,4 +1,4 @@
-"""Trajectories that this and other programs recorded: read, and written again with other rewards."""
+"""Trajectories recorded by this and other programs: reading, and relabeling with other rewards."""
 
 from teacher.datasets.trajectories.files import load_trajectories, relabel
 from teacher.datasets.trajectories.recording import Recording, as_demonstrations

@@ -1,4 +1,4 @@
-"""What readers of other programs' folders share."""
+"""Helpers shared by the readers of other programs' trajectory folders."""
 
 import contextlib
 import json
@@ -19,31 +19,31 @@ from teacher.files import atomic_folder, refusing_damage
 
 
 class StepRewards(Protocol):
-    """What gives steps rewards, such as a reward predictor."""
+    """Source of rewards for steps, such as a reward predictor."""
 
     @property
     def inputs(self) -> frozenset[str]:
-        """Which of ``INPUTS`` it reads of steps."""
+        """Return which of ``INPUTS`` are read."""
 
     @property
     def observation_space(self) -> spaces.Space[Any]:
-        """Of the steps."""
+        """Return the observation space of the steps."""
 
     @property
     def action_space(self) -> spaces.Space[Any]:
-        """Of the steps."""
+        """Return the action space of the steps."""
 
     def step_rewards(self, steps: Steps) -> NDArray[np.float64]:
-        """Return the reward of each step. Raises :class:`DataError` for steps of other spaces."""
+        """Return the reward of each step. Raise :class:`DataError` for steps with other spaces."""
 
 
 @contextlib.contextmanager
 def copied(source: Path, target: Path) -> Iterator[Path]:
-    """Copy a folder, to be changed, which takes the name ``target`` at the end, or goes again.
+    """Yield a copy of a folder to modify; it is renamed to ``target`` at the end, or deleted on an error.
 
     Raises:
-        ConfigError: something has taken the name meanwhile.
-        StorageError: it cannot be written.
+        ConfigError: the name ``target`` was taken in the meantime.
+        StorageError: the copy cannot be written.
     """
     try:
         with atomic_folder(target) as part:
@@ -56,7 +56,7 @@ def copied(source: Path, target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def about_episode(number: int, source: Path | str) -> Iterator[None]:
-    """Name the episode, counted from 0, in a :class:`DataError` of the block."""
+    """Add the episode, counted from 0, to a :class:`DataError` of the block."""
     try:
         yield
     except DataError as error:
@@ -66,16 +66,16 @@ def about_episode(number: int, source: Path | str) -> Iterator[None]:
 def predicted(
     model: StepRewards, episodes: Iterable[Trajectory], source: Path, first: int = 0
 ) -> list[NDArray[np.float64]]:
-    """Return other rewards of each episode.
+    """Return predicted rewards for each episode.
 
     Args:
-        model: gives them.
+        model: predicts the rewards.
         episodes: in the order of the file.
-        source: where they are from, to be named.
-        first: number of the first of them there.
+        source: the file, for error messages.
+        first: index of the first of these episodes in the file.
 
     Raises:
-        DataError: an episode is of other spaces, or holds what is no number.
+        DataError: an episode has other spaces, or holds NaN or infinity.
     """
     rewards = []
     for number, episode in enumerate(episodes, first):
@@ -85,14 +85,14 @@ def predicted(
 
 
 def changed_json(path: Path, change: Callable[[Any], None]) -> str:
-    """Return what a file of JSON is to say in the copy.
+    """Return the modified content of a JSON file, as text for the copy.
 
     Args:
-        path: the file as it is.
-        change: is given its content to change it.
+        path: the original file.
+        change: modifies the parsed content in place.
 
     Raises:
-        DataError: it is damaged, or lacks what is to be changed.
+        DataError: the file is damaged, or lacks an entry to modify.
     """
     with refusing_damage(f"{path} cannot be read", AttributeError):
         content = json.loads(path.read_text())
@@ -101,13 +101,13 @@ def changed_json(path: Path, change: Callable[[Any], None]) -> str:
 
 
 def numbers_of(array: Any) -> NDArray[Any]:
-    """Return an Arrow array of numbers, or of lists of them of one length, as one of numpy.
+    """Convert an Arrow array of numbers, or of equally long lists of numbers, to numpy.
 
     Raises:
-        ValueError: the lists are not.
+        ValueError: the lists differ in length, or do not hold numbers.
     """
     shape = [len(array)]
-    while array.type.num_fields:  # it is of lists
+    while array.type.num_fields:  # lists
         array = array.flatten()
         shape.append(len(array) // max(1, math.prod(shape)))
     numbers: NDArray[Any] = array.to_numpy(zero_copy_only=False).reshape(shape)

@@ -1,4 +1,4 @@
-"""Which program wrote a file, and how to read it and to write it again."""
+"""Detection of the program that wrote a file of trajectories, and its reader and writer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,12 +18,12 @@ from teacher.files import DAMAGED_ARCHIVE, opened_archive, require_new
 
 @dataclass(frozen=True)
 class _Format:
-    """How one program keeps trajectories.
+    """Functions for the trajectory format of one program.
 
     Attributes:
-        wrote: whether it wrote this.
-        read: the episodes.
-        relabel: write a copy with other rewards.
+        wrote: detects the format.
+        read: reads the episodes.
+        relabel: writes a copy with other rewards.
     """
 
     wrote: Callable[[Path], bool]
@@ -35,20 +35,20 @@ def load_trajectories(path: str | Path) -> Recording:
     """Read the episodes in a file or folder of this program, Stable Baselines 2, imitation or Minari.
 
     Raises:
-        ConfigError: a package that reads it is not installed.
-        DataError: it is of none of these, damaged, or of spaces other than Box and Discrete.
+        ConfigError: a package needed to read it is not installed.
+        DataError: it has none of these formats, is damaged, or has spaces other than Box and Discrete.
     """
     path = Path(path)
     return _format_of(path).read(path)
 
 
 def relabel(predictor: StepRewards, source: str | Path, target: str | Path) -> None:
-    """Write a copy of trajectories in which the rewards are the predictor's.
+    """Write a copy of trajectories with the predictor's rewards.
 
     Raises:
-        ConfigError: the target exists, or a package that reads the source is not installed; the source does
-            not hold what the predictor reads, or cannot be written without a pickle.
-        DataError: as :func:`load_trajectories`, or the steps are not of the predictor's spaces.
+        ConfigError: the target exists, a package needed to read the source is not installed, the source
+            lacks an input of the predictor, or it cannot be written without pickle.
+        DataError: as :func:`load_trajectories`, or the steps do not have the predictor's spaces.
         StorageError: the copy cannot be written.
     """
     source, target = Path(source), Path(target)
@@ -79,20 +79,20 @@ def _relabel_demonstrations(source: Path, target: Path, model: StepRewards) -> N
         )
     except ValueError as error:
         raise DataError(
-            f"expected {source} to be of {spaces[0]} and {spaces[1]}, which the predictor is for, got shapes "
+            f"expected {source} to have the predictor's spaces, {spaces[0]} and {spaces[1]}, got shapes "
             f"{old.obs.shape[1:]} and {old.actions.shape[1:]}"
         ) from error
     after = old.next_obs()
     if after is None and "next_state" in model.inputs:
         raise ConfigError(
-            f"{source} does not hold what the last step of each episode led to, which this predictor reads; "
-            "record it anew, or teach with --reward.inputs state"
+            f"{source} does not hold the final observations of episodes, which this predictor reads; "
+            "record it again, or teach with --reward.inputs state"
         )
     ends = old.terminations()
     if ends is None and "terminated" in model.inputs:
         raise ConfigError(
             f"{source} does not hold whether the environment ended each episode, which this predictor reads; "
-            "record it anew, or teach with --reward.inputs state"
+            "record it again, or teach with --reward.inputs state"
         )
     steps = StepsBatch(obs, actions, None if after is None else after.reshape(obs.shape), ends)
     rewards = model.step_rewards(steps)
@@ -106,13 +106,13 @@ def _is_old_imitation(path: Path) -> bool:
 
 def _refuse_old_imitation(source: Path, target: Path, _: StepRewards) -> None:
     raise ConfigError(
-        f"{source} could be written only with a pickle in it: teach import {source} FILE.npz, then relabel "
-        "that"
+        f"{source} could be written only with a pickle in it: run teach import {source} FILE.npz, then "
+        "relabel that file"
     )
 
 
 def _archived(path: Path) -> set[str]:
-    """Return the names of the arrays in an ``.npz`` file; none where it is something else."""
+    """Return the names of the arrays in an ``.npz`` file; empty for any other file."""
     try:
         with path.open("rb") as file, opened_archive(file) as archive:
             return set(archive.files)
@@ -135,6 +135,6 @@ def _format_of(path: Path) -> _Format:
         if candidate.wrote(path):
             return candidate
     raise DataError(
-        f"{path} holds no trajectories that can be read; expected demonstrations (.npz), a folder or an .npz "
+        f"{path} holds no readable trajectories; expected demonstrations (.npz), a folder or an .npz "
         "of imitation, or a folder of Minari"
     )

@@ -1,9 +1,9 @@
-"""Trajectories of the ``imitation`` library: folders of Hugging Face's ``datasets``, and its older archives.
+"""Trajectories of the ``imitation`` library: folders of Hugging Face's ``datasets``, and older archives.
 
-A folder holds Arrow tables with a row for each trajectory: ``obs`` (one more than steps), ``acts``, ``rews``
-where there are rewards, ``terminal``, and ``infos``, which is JSON of jsonpickle. That is not decoded; one
-plain entry of the last info is read, which says whether a time limit ended the episode. The older ``.npz``
-has its infos pickled, and they are left alone.
+A folder holds Arrow tables with one row per trajectory: ``obs`` (one more than steps), ``acts``, ``rews`` if
+there are rewards, ``terminal``, and ``infos``, JSON from jsonpickle. The latter is not decoded, except for
+one plain entry of the last info, which tells whether a time limit ended the episode. The older ``.npz`` files
+have pickled infos, which are ignored.
 """
 
 import json
@@ -34,16 +34,16 @@ _PURPOSE = "trajectories of imitation"
 
 
 def wrote(path: Path) -> bool:
-    """Return whether this is a folder of imitation, or of anything that saves datasets as it does."""
+    """Return True for a folder of imitation, or of any program that saves datasets in the same way."""
     return (path / _STATE).is_file() and (path / _INFO).is_file()
 
 
 def read(folder: Path) -> Recording:
-    """Read the episodes of a folder; an end by a time limit is told apart where the infos tell of it.
+    """Read the episodes of a folder; time limits are distinguished from terminations if infos tell.
 
     Raises:
         ConfigError: pyarrow is not installed.
-        DataError: it is damaged, or of other observations than arrays of numbers.
+        DataError: the folder is damaged, or its observations are not arrays of numbers.
     """
     episodes: list[Trajectory] = []
     for path in _data_files(folder):
@@ -52,14 +52,14 @@ def read(folder: Path) -> Recording:
 
 
 def read_archive(path: Path) -> Recording:
-    """Read the episodes of an older ``.npz``; which of them the environment ended is not known.
+    """Read the episodes of an older ``.npz``; which of them the environment terminated is unknown.
 
     Raises:
-        DataError: it is damaged.
+        DataError: the file is damaged.
     """
     with refusing_damage(f"{path} is damaged"), path.open("rb") as file, opened_archive(file) as archive:
         cuts = np.asarray(archive["indices"])
-        obs = np.split(archive["obs"], cuts + np.arange(len(cuts)) + 1)  # one more than steps, each
+        obs = np.split(archive["obs"], cuts + np.arange(len(cuts)) + 1)  # each has one more than steps
         acts = np.split(archive["acts"], cuts)
         rews = np.split(archive["rews"], cuts) if "rews" in archive.files else map(np.zeros, map(len, acts))
         episodes = []
@@ -74,7 +74,7 @@ def relabel(source: Path, target: Path, model: StepRewards) -> None:
     """Write a copy of a folder with other ``rews``.
 
     Raises:
-        ConfigError, DataError: as :func:`read`, or the steps are not of the model's spaces.
+        ConfigError, DataError: as :func:`read`, or the steps do not have the model's spaces.
         StorageError: the copy cannot be written.
     """
     info = changed_json(source / _INFO, lambda info: _declare_rewards(info["features"]))
@@ -94,7 +94,7 @@ def _arrow() -> Any:
 
 
 def _data_files(folder: Path) -> list[Path]:
-    with refusing_damage(f"{folder / _STATE} does not name files of data"):
+    with refusing_damage(f"{folder / _STATE} does not list data files"):
         names = [str(file["filename"]) for file in json.loads((folder / _STATE).read_text())["_data_files"]]
     if any(Path(name).name != name for name in names):
         raise DataError(f"{folder / _STATE} names files outside of its folder")
@@ -106,7 +106,7 @@ def _table(path: Path) -> Any:
     with refusing_damage(f"{path} cannot be read", arrow.ArrowException):
         with path.open("rb") as file, arrow.ipc.open_stream(file) as stream:
             table = stream.read_all()
-        table.validate(full=True)  # reading at offsets that are wrong would end the process
+        table.validate(full=True)  # wrong offsets would crash the process
         missing = {"obs", "acts", "terminal"} - set(table.column_names)
     if missing:
         raise DataError(f"{path} holds no trajectories of imitation: {', '.join(sorted(missing))} is missing")
@@ -120,10 +120,10 @@ def _write(path: Path, table: Any) -> None:
 
 
 def _episodes(table: Any, folder: Path, first: int) -> Iterator[Trajectory]:
-    """Yield the episodes of one table, the first of which is number ``first`` of the folder."""
+    """Yield the episodes of one table, whose first episode has the index ``first`` in the folder."""
     names = table.column_names
     for row in range(table.num_rows):
-        told = f"episode {first + row} of {folder} is none of arrays of numbers"
+        told = f"episode {first + row} of {folder} does not consist of arrays of numbers"
         with refusing_damage(told, AttributeError, _arrow().ArrowException):
             states, actions = numbers_of(table["obs"][row].values), numbers_of(table["acts"][row].values)
             rewards = numbers_of(table["rews"][row].values) if "rews" in names else np.zeros(len(actions))
@@ -136,7 +136,7 @@ def _episodes(table: Any, folder: Path, first: int) -> Iterator[Trajectory]:
 
 
 def _timed_out(infos: Any) -> bool | None:
-    """Return whether the last info tells of a time limit; None where it says nothing."""
+    """Return True if the last info reports a time limit; None if it does not say."""
     try:
         return bool(json.loads(infos[-1].as_py())[_TIME_LIMIT])
     except (IndexError, ValueError, KeyError, TypeError):
@@ -152,7 +152,7 @@ def _with_rewards(table: Any, rewards: Sequence[NDArray[np.float64]], path: Path
         table = table.append_column("rews", column)
     metadata = dict(table.schema.metadata or {})
     if b"huggingface" in metadata:
-        with refusing_damage(f"{path} says nothing of its columns"):
+        with refusing_damage(f"{path} does not describe its columns"):
             said = json.loads(metadata[b"huggingface"])
             _declare_rewards(said["info"]["features"])
             metadata[b"huggingface"] = json.dumps(said).encode()
@@ -160,5 +160,5 @@ def _with_rewards(table: Any, rewards: Sequence[NDArray[np.float64]], path: Path
 
 
 def _declare_rewards(features: dict[str, Any]) -> None:
-    """Say that rewards are lists of numbers, in the words of the version that wrote the lists of infos."""
+    """Declare rewards as lists of numbers, in the format version that declared the lists of infos."""
     features["rews"] = {**features["infos"], "feature": {"dtype": "float64", "_type": "Value"}}

@@ -1,8 +1,8 @@
-"""Datasets of Minari, read from their files: HDF5, Arrow and Parquet.
+"""Minari datasets, read from their files: HDF5, Arrow and Parquet.
 
-The folder of a dataset holds ``data/metadata.json``, which says the spaces and the environment, and the
-episodes: groups ``episode_0``, ``episode_1``, ... of ``main_data.hdf5``, or a folder of tables for each. The
-tables have a row more than steps, of the last observation. The ``minari`` package itself is not needed.
+A dataset's folder holds ``data/metadata.json``, with the spaces and the environment, and the episodes: groups
+``episode_0``, ``episode_1``, ... of ``main_data.hdf5``, or one folder of tables per episode. The tables have
+one row more than steps, for the final observation. The ``minari`` package is not needed.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ _STATISTICS = ("sum", "mean", "std", "max", "min")
 
 
 def wrote(path: Path) -> bool:
-    """Return whether this is the folder of a dataset of Minari."""
+    """Return True for the folder of a Minari dataset."""
     return (path / _METADATA).is_file()
 
 
@@ -44,8 +44,8 @@ def read(folder: Path) -> Recording:
     """Read the episodes of a dataset.
 
     Raises:
-        ConfigError: h5py or pyarrow, as the dataset needs it, is not installed.
-        DataError: it is damaged, or of spaces other than Box and Discrete.
+        ConfigError: h5py or pyarrow, whichever the dataset needs, is not installed.
+        DataError: the dataset is damaged, or has spaces other than Box and Discrete.
     """
     about = _metadata(folder)
     return Recording(list(_episodes(folder, about)), _env_id(about), str(folder))
@@ -55,7 +55,7 @@ def relabel(source: Path, target: Path, model: StepRewards) -> None:
     """Write a copy of a dataset with other rewards.
 
     Raises:
-        ConfigError, DataError: as :func:`read`, or the steps are not of the model's spaces.
+        ConfigError, DataError: as :func:`read`, or the steps do not have the model's spaces.
         StorageError: the copy cannot be written.
     """
     about = _metadata(source)
@@ -85,7 +85,7 @@ def _tell(about: dict[str, Any], rewards: NDArray[np.float64]) -> None:
 
 def _metadata(folder: Path) -> dict[str, Any]:
     path = folder / _METADATA
-    with refusing_damage(f"{path} does not describe a dataset of Minari"):
+    with refusing_damage(f"{path} does not describe a Minari dataset"):
         about = json.loads(path.read_text())
         spaces = [json.loads(about[f"{name}_space"]) for name in ("observation", "action")]
         kinds = [str(space["type"]) for space in spaces]
@@ -94,7 +94,7 @@ def _metadata(folder: Path) -> dict[str, Any]:
     if not set(kinds) <= {"Box", "Discrete"}:
         raise DataError(
             f"expected a dataset with Box or Discrete spaces, got {' and '.join(kinds)} in {folder}; read it "
-            "with minari itself, flatten what is nested, and make a teacher.Trajectory of each: "
+            "with minari itself, flatten nested spaces, and make a teacher.Trajectory of each episode: "
             "docs/datasets.md shows how"
         )
     return about
@@ -110,8 +110,8 @@ def _episodes(folder: Path, about: Mapping[str, Any]) -> Iterator[Trajectory]:
         states, actions, rewards, terminations = arrays
         if any(array.ndim == 0 or array.dtype.kind not in "iufb" for array in arrays):
             raise DataError(
-                f"episode {number} of {folder} holds no arrays of numbers; read pictures that Minari has "
-                "encoded with minari itself, and make a teacher.Trajectory of each"
+                f"episode {number} of {folder} does not hold arrays of numbers; read images that Minari has "
+                "encoded with minari itself, and make a teacher.Trajectory of each episode"
             )
         with about_episode(number, folder):
             ended = bool(terminations[-1:].any())
@@ -129,25 +129,25 @@ def _hdf5_arrays(folder: Path, about: Mapping[str, Any]) -> Iterator[list[NDArra
 @contextlib.contextmanager
 def _opened(folder: Path, mode: str) -> Iterator[Any]:
     path = folder / "data" / "main_data.hdf5"
-    h5py = require_extra("h5py", "a dataset of Minari in HDF5", "minari")
+    h5py = require_extra("h5py", "a Minari dataset in HDF5", "minari")
     with refusing_damage(f"{path} is damaged"), h5py.File(path, mode) as file:
         yield file
 
 
 def _table_arrays(folder: Path, about: Mapping[str, Any]) -> Iterator[list[NDArray[Any]]]:
-    arrow = require_extra("pyarrow", "a dataset of Minari in Arrow", "parquet")
+    arrow = require_extra("pyarrow", "a Minari dataset in Arrow", "parquet")
     for episode in range(about["total_episodes"]):
         path = folder / "data" / str(episode)
         with refusing_damage(f"{path} is damaged", AttributeError, arrow.ArrowException):
             table = _read_table(path, about["data_format"])
-            table.validate(full=True)  # reading at offsets that are wrong would end the process
-            columns = {name: table[name] for name in table.column_names}  # all names: a copy repeats them
+            table.validate(full=True)  # wrong offsets would crash the process
+            columns = {name: table[name] for name in table.column_names}  # all: a copy keeps them
             states, *others = (numbers_of(columns[name].combine_chunks()) for name in _NAMES)
         yield [states, *(column[:-1] for column in others)]
 
 
 def _read_table(folder: Path, data_format: str) -> Any:
-    datasets = require_extra("pyarrow.dataset", "a dataset of Minari in Arrow", "parquet")
+    datasets = require_extra("pyarrow.dataset", "a Minari dataset in Arrow", "parquet")
     paths = [str(path) for path in sorted(folder.glob(f"*.{data_format}"))]
     return datasets.dataset(paths, format=data_format).to_table()
 
@@ -161,9 +161,9 @@ def _rewrite_file(folder: Path, rewards: Sequence[NDArray[np.float64]]) -> None:
 
 
 def _rewrite_table(folder: Path, data_format: str, rewards: NDArray[np.float64]) -> None:
-    datasets = require_extra("pyarrow.dataset", "a dataset of Minari in Arrow", "parquet")
+    datasets = require_extra("pyarrow.dataset", "a Minari dataset in Arrow", "parquet")
     table = _read_table(folder, data_format)
-    column = np.append(rewards, 0.0)  # the row of the last observation
+    column = np.append(rewards, 0.0)  # the row of the final observation
     table = table.set_column(table.column_names.index("rewards"), "rewards", [column])
     (batch,) = table.combine_chunks().to_batches()
     for path in folder.glob(f"*.{data_format}"):
@@ -172,6 +172,6 @@ def _rewrite_table(folder: Path, data_format: str, rewards: NDArray[np.float64])
 
 
 def _statistics(rewards: NDArray[np.float64]) -> dict[str, float]:
-    if not len(rewards):  # of which there is no largest
+    if not len(rewards):  # an empty array has no maximum
         return {}
     return {f"rewards_{name}": float(getattr(rewards, name)()) for name in _STATISTICS}

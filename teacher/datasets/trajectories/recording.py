@@ -1,4 +1,4 @@
-"""Episodes as one program gives them to another."""
+"""Episodes in transfer between programs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from teacher.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """Episodes, and where they come from.
+    """Episodes and their origin.
 
     Attributes:
-        episodes: in the order of the file; what rewards it does not hold are 0.
-        env_id: of Gymnasium; None where the file does not say.
-        source: the file or folder, to be named.
+        episodes: in the order of the file; missing rewards are 0.
+        env_id: Gymnasium id; None if the file has none.
+        source: the file or folder, for error messages.
     """
 
     episodes: Sequence[Trajectory]
@@ -26,11 +26,11 @@ class Recording:
 
 
 def as_demonstrations(recording: Recording) -> Demonstrations:
-    """Return the episodes for behavior cloning, without last steps that led to what is no number.
+    """Return the episodes for behavior cloning, without final steps that led to NaN or infinity.
 
     Raises:
-        DataError: there are none, or one has observations or actions of another shape than the others, or
-            what is no number elsewhere.
+        DataError: there are no episodes, their observations or actions differ in shape, or other steps hold
+            NaN or infinity.
     """
     episodes: list[Trajectory] = []
     for number, episode in enumerate(recording.episodes):
@@ -46,7 +46,7 @@ def as_demonstrations(recording: Recording) -> Demonstrations:
 
 
 def _in_rows(episode: Trajectory) -> Trajectory:
-    """Return the same with single numbers as arrays of one, as demonstrations have them."""
+    """Return the episode with scalar observations or actions as arrays of one number."""
     observations, actions = (
         array[:, None] if array.ndim == 1 else array for array in (episode.all_observations, episode.actions)
     )
@@ -54,8 +54,8 @@ def _in_rows(episode: Trajectory) -> Trajectory:
 
 
 def _require_alike(episode: Trajectory, first: Trajectory) -> None:
-    """Raise :class:`DataError` unless both are of the same spaces."""
+    """Raise :class:`DataError` unless both episodes have observations and actions of the same shapes."""
     for name in ("observations", "actions"):
         found, expected = getattr(episode, name).shape[1:], getattr(first, name).shape[1:]
         if found != expected:
-            raise DataError(f"expected {name} of shape {expected} as in the first, got {found}")
+            raise DataError(f"expected {name} of shape {expected} as in the first episode, got {found}")

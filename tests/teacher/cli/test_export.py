@@ -80,7 +80,7 @@ def test_a_folder_is_a_dataset_with_films_and_a_card(
     about = yaml.safe_load(header)
     assert about["configs"][0]["data_files"] == [{"split": "train", "path": "train.parquet"}]
     assert about["size_categories"] == ["n<1K"]
-    assert "5 answers about which of two clips" in text
+    assert "5 labels on which of two clips" in text
     assert "a scripted teacher (`oracle`)" in text
     listed = set(
         re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in text.splitlines() if line[:1] == "|"))
@@ -90,7 +90,7 @@ def test_a_folder_is_a_dataset_with_films_and_a_card(
     assert "_clip" not in (folder / "README.md").read_text()
     (folder / "README.md").write_text("# Mine\n")
     assert main(["export", str(run_dir), str(folder)]) == 2
-    assert "README.md is none that was written here" in capsys.readouterr().err
+    assert "README.md was not written by this program" in capsys.readouterr().err
     assert (folder / "README.md").read_text() == "# Mine\n"
 
 
@@ -178,9 +178,9 @@ def test_what_cannot_be_exported_is_one_line(
     assert main(["export", str(run_dir), labels]) == 1
     errors = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0] for line in errors] == ["teach export"] * 7
-    assert "clips go into a .parquet file only" in errors[2]
+    assert "expected a .parquet file for clips" in errors[2]
     assert "has no predictor yet" in errors[3]
     assert "expected a file for the labels, or --predictor FILE" in errors[4]
     assert "expected a run with -p synth or -p human" in errors[5]
-    assert "no preference yet" in errors[6]
+    assert "the dataset is still empty" in errors[6]
     assert not list(tmp_path.glob("labels*"))

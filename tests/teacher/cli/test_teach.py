@@ -394,8 +394,8 @@ def test_who_can_tell_nothing_apart_is_not_to_be_gone_on_with(
     assert main("-p synth -e ShortReacher-v1 -n x -l 2000 --segment_steps 2 --teacher skip:1000".split()) == 2
     said = capsys.readouterr()
     (line,) = said.err.splitlines()
-    assert "skip:1000 gave none to 1000 pairs in a row; lower skip:X of the teacher" in line
-    assert "nothing is learned from them; lower skip:X of the teacher, below 0 where" in said.out
+    assert "skip:1000 gave none for 1000 pairs in a row; lower the teacher's skip:X" in line
+    assert "nothing is learned from them; lower the teacher's skip:X, below 0 if" in said.out
     assert "a run keeps its teacher, so begin another: another -n, with another --teacher" in line
     assert "resume" not in said.out
 

@@ -140,5 +140,5 @@ def test_what_is_no_number_is_found(number: float) -> None:
     require_numbers("observations", array)
     require_numbers("actions", np.array([1, 2]))
     array[1, 1, 1] = number
-    with pytest.raises(DataError, match=r"^observations holds a NaN or an infinity$"):
+    with pytest.raises(DataError, match=r"^observations holds NaN or infinity$"):
         require_numbers("observations", array)

@@ -238,7 +238,7 @@ def test_what_cannot_be_recorded_is_refused() -> None:
         record_demonstrations(lambda _: 0, Corridor(Dict({"x": VECTOR}), TWO), n_episodes=1)
     with pytest.raises(ConfigError, match="n_episodes: expected a whole number of 1 or more; got 0"):
         record_demonstrations(lambda _: np.zeros(2), Corridor(VECTOR, TWO), n_episodes=0)
-    with pytest.raises(ConfigError, match="or is a function, got float"):
+    with pytest.raises(ConfigError, match="or a function, got float"):
         record_demonstrations(0.5, Corridor(VECTOR, TWO), n_episodes=1)  # type: ignore[arg-type]
 
 
@@ -286,18 +286,18 @@ def test_it_takes_exactly_as_many_episodes_as_wanted(arrays: Arrays) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("obs", np.full((6, 4), np.nan), "obs holds a NaN, an infinity or .* in row 0"),
-        ("rewards", np.array([0, 0, np.inf, 0, 0, 0]), "rewards holds a NaN, an infinity or .* in row 2"),
-        ("episode_returns", np.array(np.nan), "episode_returns holds a NaN"),
+        ("obs", np.full((6, 4), np.nan), "obs holds NaN, infinity or .* in row 0"),
+        ("rewards", np.array([0, 0, np.inf, 0, 0, 0]), "rewards holds NaN, infinity or .* in row 2"),
+        ("episode_returns", np.array(np.nan), "episode_returns holds NaN"),
         ("obs", np.full((6, 4), -1e39), "a number beyond 3.4e38 in row 0"),
-        ("obs", np.zeros((5, 4)), "as many rows in each, got {'obs': 5, 'actions': 6"),
-        ("obs", np.array([["images/0.png"]] * 6), "obs holds paths of images"),
+        ("obs", np.zeros((5, 4)), "the same number of rows in each array, got {'obs': 5, 'actions': 6"),
+        ("obs", np.array([["images/0.png"]] * 6), "obs holds image paths"),
         ("actions", np.array([[None]] * 6), "expected numbers in actions, got object"),
         ("episode_returns", np.zeros(2), "mark 2 episodes.* got 3 with True first"),
-        ("episode_starts", np.array([0, 1, 1, 0, 0, 1]), "begin with True.* got 3 with False first"),
+        ("episode_starts", np.array([0, 1, 1, 0, 0, 1]), "start with True.* got 3 with False first"),
         ("final_obs", np.zeros((2, 4), np.float32), r"final_obs as float32 \(3, 4\), got float32 \(2, 4\)"),
         ("final_obs", np.zeros((3, 4)), r"final_obs as float32 \(3, 4\), got float64 \(3, 4\)"),
-        ("final_obs", np.full((3, 4), np.inf, np.float32), "final_obs holds a NaN, an infinity or"),
+        ("final_obs", np.full((3, 4), np.inf, np.float32), "final_obs holds NaN, infinity or"),
         ("terminated", np.zeros(2, bool), r"terminated as bool \(3,\), got bool \(2,\)"),
         ("terminated", np.zeros(3), r"terminated as bool \(3,\), got float64 \(3,\)"),
     ],
@@ -317,7 +317,7 @@ def test_what_is_missing_is_named(arrays: Arrays) -> None:
 
 
 def test_no_step_is_no_demonstration(arrays: Arrays) -> None:
-    with pytest.raises(DataError, match="at least one episode, got no step"):
+    with pytest.raises(DataError, match="at least one episode, got no steps"):
         load_demonstrations({key: array[:0] for key, array in arrays.items()})
 
 
@@ -333,13 +333,13 @@ def test_a_pickled_file_is_refused(tmp_path: Path, arrays: Arrays) -> None:
 )
 def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "other").write_bytes(content)
-    with pytest.raises(DataError, match="is no readable file of demonstrations"):
+    with pytest.raises(DataError, match="is not a readable file of demonstrations"):
         load_demonstrations(tmp_path / "other")
 
 
 def test_a_single_array_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "array.npy", np.zeros(3))
-    with pytest.raises(DataError, match="is no readable file of demonstrations"):
+    with pytest.raises(DataError, match="is not a readable file of demonstrations"):
         load_demonstrations(tmp_path / "array.npy")
     with pytest.raises(DataError, match=r"missing\.npz cannot be read: No such file"):
         load_demonstrations(tmp_path / "missing.npz")
@@ -430,7 +430,7 @@ def test_a_division_that_makes_no_sense_is_refused(ten_episodes: Demonstrations)
             ten_episodes.split(train_fraction=fraction)
     with pytest.raises(ConfigError, match="batch_size: expected a whole number of 1 or more; got 0"):
         ten_episodes.split(batch_size=0)
-    with pytest.raises(DataError, match="a single episode cannot be divided"):
+    with pytest.raises(DataError, match="a single episode cannot be split"):
         ten_episodes.limited(1).split()
     assert len(ten_episodes.limited(1).split(train_fraction=1).train[0]) == 1
 
@@ -440,7 +440,7 @@ def test_returns_are_drawn(tmp_path: Path, ten_episodes: Demonstrations) -> None
     draw_returns(ten_episodes.limited(1), tmp_path / "one.png")
     assert (tmp_path / "returns.png").read_bytes().startswith(b"\x89PNG")
     assert {path.name for path in tmp_path.iterdir()} == {"returns.png", "one.png"}
-    with pytest.raises(StorageError, match="cannot write the picture"):
+    with pytest.raises(StorageError, match="cannot write the plot"):
         draw_returns(ten_episodes, tmp_path / "nowhere" / "returns.png")
 
 

@@ -271,7 +271,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(comparison=written)
     def record_a_strangers(self, comparison: Comparison) -> None:
         seq = len(self.feed) + 1
-        with pytest.raises(DataError, match="holds no comparison"):
+        with pytest.raises(DataError, match="has no comparison"):
             self.ledger.record([item(seq, comparison, "first"), item(seq, tiny_comparison(), "first")], seq)
 
     @rule()
@@ -328,7 +328,7 @@ TestLedgerMachine = LedgerMachine.TestCase
 def test_decisions_and_cursor_are_stored_together_or_not_at_all(ledger: Ledger, ask: Ask) -> None:
     comparison = ask()
     stranger = FeedItem(2, UUID(int=7), "first", 1.0, 1)
-    with pytest.raises(DataError, match=r"holds no comparison 00000000-.*-000000000007"):
+    with pytest.raises(DataError, match=r"has no comparison 00000000-.*-000000000007"):
         ledger.record([item(1, comparison, "first"), stranger], cursor=2)
     assert (ledger.cursor, ledger.usable()) == (0, 0)
 

@@ -173,22 +173,22 @@ def test_segments_of_another_length_or_environment_are_refused(make_segment: Mak
     longer = make_segment(3, length=7), make_segment(4, length=7)
     other = make_segment(3, observation_size=4), make_segment(4, observation_size=4)
     for pair in (longer, other):
-        with pytest.raises(DataError, match="one length and one environment"):
+        with pytest.raises(DataError, match="the same length and environment"):
             dataset.upsert([Preference(uuid4(), *pair, 1.0)])
     abroad = [
         dataclasses.replace(one, recipe=dataclasses.replace(one.recipe, env_id="Other-v0"))
         for one in (make_segment(5), make_segment(6))
     ]
     for pair in ((abroad[0], abroad[1]), (abroad[0], make_segment(6)), (make_segment(5), abroad[1])):
-        with pytest.raises(DataError, match=r"Other-v0.*one environment"):
+        with pytest.raises(DataError, match=r"Other-v0.*same (length and )?environment"):
             dataset.upsert([Preference(uuid4(), *pair, 1.0)])
-    with pytest.raises(DataError, match="both must come from one environment"):
+    with pytest.raises(DataError, match="both must have the same environment"):
         dataset.upsert([Preference(uuid4(), make_segment(3), longer[0], 1.0)])
     assert len(dataset) == 1
 
 
 def test_an_empty_dataset_says_what_to_wait_for() -> None:
-    with pytest.raises(DataError, match="wait for the first answer"):
+    with pytest.raises(DataError, match="wait for the first label"):
         _ = PreferenceDataset().observations
 
 
@@ -339,7 +339,7 @@ def test_a_refused_first_preference_leaves_nothing_behind(make_segment: MakeSegm
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        ({"uuid": "x"}, r"expected the uuid of a comparison as a UUID, .*, got 'x'"),
+        ({"uuid": "x"}, r"expected a UUID as a comparison's uuid, .*, got 'x'"),
         ({"first": None}, r"comparison 0.*1: expected a Segment as its first, got NoneType; .*"),
         ({"second": np.ones(3)}, r"comparison 0.*1: expected a Segment as its second, got ndarray; .*"),
         ({"value": "first"}, r"comparison 0.*1: expected a value from 0 to 1, .*, or None, got 'first'"),

@@ -65,7 +65,7 @@ def test_one_from_before_inputs_had_a_default_reads_states_and_actions(tmp_path:
 
 def test_that_of_another_environment_is_refused(tmp_path: Path) -> None:
     save_predictor(tmp_path / "a.npz", RewardPredictor(*SPACES, RewardConfig(), seed=3), *SPACES)
-    with pytest.raises(DataError, match="of another environment: its action_space is"):
+    with pytest.raises(DataError, match="from another environment: its action_space is"):
         load_predictor(tmp_path / "a.npz", SPACES[0], Discrete(2))
 
 
@@ -77,7 +77,7 @@ def test_that_of_another_environment_of_the_same_spaces_is_refused_unless_it_is_
     predictor.fit(dataset, max_epochs=1)
     save_predictor(path, predictor, *SPACES)
     assert load_predictor(path, *SPACES, env_id="Any-v0").env_id == "Any-v0"
-    message = rf"^{path} is of another environment: its env_id is Any-v0, expected Other-v0; .* to None .*$"
+    message = rf"^{path} is from another environment: its env_id is Any-v0, expected Other-v0; .* to None .*$"
     with pytest.raises(DataError, match=message):
         load_predictor(path, *SPACES, env_id="Other-v0")
     meant = load_predictor(path)
@@ -113,14 +113,14 @@ def test_a_file_of_a_newer_version_is_named_as_such(tmp_path: Path) -> None:
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
-    expected = "expected a predictor, as teach fit, .* write it$"
+    expected = "expected a file from teach fit, .* save_predictor$"
     with pytest.raises(DataError, match=f"^{path} is not a readable predictor: No such file.*; {expected}"):
         load_predictor(path)
     save_state(path, {"agent": {}})
-    with pytest.raises(DataError, match=f"^{path} holds no reward predictor; {expected}"):
+    with pytest.raises(DataError, match=f"^{path} does not hold a reward predictor; {expected}"):
         load_predictor(path)
     np.savez(path, about=np.array("{}"))
-    with pytest.raises(DataError, match=rf"^{path} is no predictor, but another \.npz file; {expected}"):
+    with pytest.raises(DataError, match=rf"^{path} is not a predictor but another \.npz file; {expected}"):
         load_predictor(path)
     path.write_text("not even an archive")
     with pytest.raises(
@@ -131,9 +131,8 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     state = load_state(path)
     state["about"]["version"] = 99
     save_state(path, state)
-    message = (
-        f"^{path} cannot be read as a predictor: a newer RL-Teacher wrote it: it has version 99, this one"
-    )
+    said = "it was written by a newer RL-Teacher: it has version 99, this one"
+    message = f"^{path} cannot be read as a predictor: {said}"
     with pytest.raises(DataError, match=message):
         load_predictor(path)
 
@@ -169,7 +168,7 @@ def test_numbers_that_are_not_those_of_its_network_are_damage(
     if damage == "missing":
         del part[name]
     save_state(path, state)
-    with pytest.raises(DataError, match=rf"^{path} is damaged: its numbers .*; save the predictor again$"):
+    with pytest.raises(DataError, match=rf"^{path} is damaged: its parameters .*; save the predictor again$"):
         load_predictor(path)
 
 

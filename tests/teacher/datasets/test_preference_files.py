@@ -138,7 +138,7 @@ def test_all_spaces_keep_their_type(
     save_preferences(path, dataset, observation_space, action_space)
     found = load_preferences(path, observation_space=observation_space, action_space=action_space)
     assert_same(found, dataset)
-    with pytest.raises(DataError, match="is of another environment: its action_space is"):
+    with pytest.raises(DataError, match="is from another environment: its action_space is"):
         load_preferences(path, action_space=spaces.Discrete(4))
 
 
@@ -200,7 +200,7 @@ def test_films_lie_beside_the_numbers(dataset: PreferenceDataset, tmp_path: Path
     step = {"feature": numbers, "length": 3, "_type": "Sequence"}
     assert features["first_observations"] == {"feature": step, "length": 7, "_type": "Sequence"}
     assert_same(load_preferences(path), dataset)
-    with pytest.raises(ConfigError, match=r"clips go into a .parquet file only, got .*labels\.npz"):
+    with pytest.raises(ConfigError, match=r"expected a .parquet file for clips, got .*labels\.npz"):
         save_preferences(tmp_path / "labels.npz", dataset, *SPACES, clips=lambda _: (b"", b""))
 
 
@@ -211,7 +211,7 @@ def test_a_file_of_another_layout_is_refused(dataset: PreferenceDataset, tmp_pat
     path = tmp_path / "labels.parquet"
     save_preferences(path, dataset, *SPACES)
     parquet.write_table(parquet.read_table(path).drop_columns("preference"), path)
-    with pytest.raises(DataError, match="preference is missing; export it again with this version"):
+    with pytest.raises(DataError, match="preference is missing; export again with this version"):
         load_preferences(path)
 
 
@@ -229,36 +229,36 @@ def changed(array: NDArray[Any], number: float) -> NDArray[Any]:
 
 
 WRONG: dict[str, Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any] | None]]] = {
-    "NaN or an infinity": lambda old: {"observations": changed(old["observations"], np.nan)},
-    "actions.npy holds a NaN": lambda old: {"actions": changed(old["actions"], -np.inf)},
+    "NaN or infinity": lambda old: {"observations": changed(old["observations"], np.nan)},
+    "actions.npy holds NaN": lambda old: {"actions": changed(old["actions"], -np.inf)},
     "values from 0 to 1": lambda old: {"values": changed(old["values"], 1.5)},
-    "one length": lambda old: {"actions": old["actions"][:, :, :-1]},
+    "the same length": lambda old: {"actions": old["actions"][:, :, :-1]},
     "expected values of 20 pairs": lambda old: {"values": old["values"][:-1]},
     "expected observations of <f4": lambda old: {"observations": old["observations"].astype(np.float64)},
-    "each preference once": lambda old: {"ids": np.repeat(old["ids"][:1], 20, axis=0)},
+    "unique UUIDs": lambda old: {"ids": np.repeat(old["ids"][:1], 20, axis=0)},
     "expected rows of numbers": lambda old: {"values": np.array(["yes"] * 20)},
-    "terminated.npy is missing; export it again": lambda old: {"terminated": None},
-    "something else": lambda old: {"about": np.array('{"format": "recipes"}')},
-    "a newer RL-Teacher wrote it: it has version 2, this one reads up to 1; update RL-Teacher$": lambda old: {
+    "terminated.npy is missing; export again": lambda old: {"terminated": None},
+    "another kind of file": lambda old: {"about": np.array('{"format": "recipes"}')},
+    "by a newer RL-Teacher: it has version 2, this one reads up to 1; update RL-Teacher$": lambda old: {
         "about": np.array('{"format": "rl-teacher preferences", "version": 2}')
     },
-    "expected its version, 1 to 1, got '2'": lambda old: {"about": newer(old["about"], version="2")},
-    "expected its version, 1 to 1, got 0": lambda old: {"about": newer(old["about"], version=0)},
-    "in the columns of its description, where observations is missing": lambda old: {
+    "expected version 1 to 1, got '2'": lambda old: {"about": newer(old["about"], version="2")},
+    "expected version 1 to 1, got 0": lambda old: {"about": newer(old["about"], version=0)},
+    "in the columns of its description, got no observations": lambda old: {
         "about": newer(old["about"], columns=3)
     },
     "is damaged": lambda old: {"about": np.array("not json")},
-    "observations of shape .4,., as its observation_space says, got .3,.": lambda old: {
+    "observations of shape .4,., as in its observation_space, got .3,.": lambda old: {
         "about": newer(old["about"], observation_space=describe_space(spaces.Box(-1, 1, (4,))))
     },
-    r"actions of shape \(\), as its action_space says, got .2,.": lambda old: {
+    r"actions of shape \(\), as in its action_space, got .2,.": lambda old: {
         "about": newer(old["about"], action_space=describe_space(spaces.Discrete(2)))
     },
     "description of a space": lambda old: {"about": newer(old["about"], action_space={"kind": "Discrete"})},
     "counts. have to be positive": lambda old: {
         "about": newer(old["about"], action_space={"kind": "Discrete", "n": 0, "start": 0})
     },
-    "the env_id that it is about": lambda old: {"about": newer(old["about"], env_id=3)},
+    "expected an env_id": lambda old: {"about": newer(old["about"], env_id=3)},
     "it is empty": lambda old: {
         **{name: array[:0] for name, array in old.items() if name != "about"},
         "about": newer(old["about"], preferences=0),
@@ -276,11 +276,9 @@ def test_an_entry_that_its_description_lacks_is_named(
     path = tmp_path / f"labels{suffix}"
     save_preferences(path, dataset, *SPACES)
     describe_again(path, lambda about: about.pop(name))
-    message = (
-        f"^{path} cannot be read as preferences: expected .* in its description, where {name} is missing"
-    )
+    message = f"^{path} cannot be read as preferences: expected .* in its description, got no {name}"
     for read in (load_preferences, saved_spaces):
-        with pytest.raises(DataError, match=f"{message}; export it again$"):
+        with pytest.raises(DataError, match=f"{message}; export the file again$"):
             read(path)
 
 
@@ -292,10 +290,10 @@ def test_a_column_that_its_description_lacks_is_named(
     path = tmp_path / f"labels{suffix}"
     save_preferences(path, dataset, *SPACES)
     describe_again(path, lambda about: about["columns"][name].pop("dtype"))
-    with pytest.raises(DataError, match=f"in what its description says of {name}, where dtype is missing"):
+    with pytest.raises(DataError, match=f"in the description of {name}, got no dtype"):
         load_preferences(path)
     describe_again(path, lambda about: about["columns"].pop(name))
-    with pytest.raises(DataError, match=f"in the columns of its description, where {name} is missing"):
+    with pytest.raises(DataError, match=f"in the columns of its description, got no {name}"):
         load_preferences(path)
 
 
@@ -385,13 +383,13 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path, suffix: str) -> None:
     with pytest.raises(DataError, match="does not exist; expected a file of preferences"):
         load_preferences(path)
     path.write_text("labels of last summer")
-    with pytest.raises(DataError, match="it is cut off, or no"):
+    with pytest.raises(DataError, match="it is truncated, or not"):
         load_preferences(path)
 
 
 def test_other_files_are_refused(dataset: PreferenceDataset, tmp_path: Path) -> None:
     np.savez(tmp_path / "labels.npz", observations=np.zeros(3))
-    with pytest.raises(DataError, match=r"it is an \.npz file of something else"):
+    with pytest.raises(DataError, match=r"it is another kind of \.npz file"):
         load_preferences(tmp_path / "labels.npz")
     (tmp_path / "labels.csv").touch()
     for use in (load_preferences, lambda path: save_preferences(path, dataset, *SPACES)):
@@ -402,11 +400,11 @@ def test_other_files_are_refused(dataset: PreferenceDataset, tmp_path: Path) -> 
 def test_nothing_to_save_is_said(
     dataset: PreferenceDataset, make_segment: MakeSegment, tmp_path: Path
 ) -> None:
-    with pytest.raises(DataError, match="wait for the first answer"):
+    with pytest.raises(DataError, match="wait for the first label"):
         save_preferences(tmp_path / "labels.npz", PreferenceDataset(), *SPACES)
     for uuid in list(dataset._uuids):
         dataset.upsert([Preference(uuid, make_segment(1), make_segment(2), None)])
-    with pytest.raises(DataError, match="wait for the next answer"):
+    with pytest.raises(DataError, match="wait for the next label"):
         save_preferences(tmp_path / "labels.npz", dataset, *SPACES)
     assert list(tmp_path.iterdir()) == []
 
@@ -442,9 +440,7 @@ def test_a_file_that_does_not_exist_is_named_as_such(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / name
-    message = (
-        f"{path} does not exist; expected a file of preferences, as teach export and save_prefs() write it"
-    )
+    message = f"{path} does not exist; expected a file of preferences from teach export or save_prefs()"
     for read in (load_preferences, saved_spaces):
         with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
             read(path)

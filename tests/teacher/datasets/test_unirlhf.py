@@ -141,10 +141,10 @@ def test_a_pickle_is_never_loaded(files: Path) -> None:
     for path in files.glob("human_label*"):
         path.unlink()
     (files / f"human_label_{NAMED}.pkl").write_bytes(pickle.dumps(Trap()))
-    with pytest.raises(DataError, match=r"is pickled, and loading it could run anything; docs/datasets\.md"):
+    with pytest.raises(DataError, match=r"is a pickle, and loading it could run any code; docs/datasets\.md"):
         load_crowd_labels(files)
     np.save(files / f"human_label_{NAMED}.npy", np.array([Trap()], object))
-    with pytest.raises(DataError, match="holds no labels of Uni-RLHF"):
+    with pytest.raises(DataError, match="holds no Uni-RLHF labels"):
         load_crowd_labels(files)
     assert not (files / "sprung").exists()
 
@@ -155,7 +155,7 @@ def test_what_does_not_fit_is_one_line(files: Path, exported: Path, raw: Path, t
         tmp_path / "short.npz", observations=np.zeros((9, 3)), actions=np.zeros((9, 2)), rewards=np.zeros(9)
     )
     with pytest.raises(
-        DataError, match=r"at least 35 transitions in .*short.npz.* got 9; take those of hopper"
+        DataError, match=r"at least 35 transitions in .*short.npz.* got 9; use the table of hopper"
     ):
         crowd_preferences(labels, tmp_path / "short.npz")
     np.savez(tmp_path / "other.npz", observations=np.zeros((9, 3)))
@@ -163,17 +163,17 @@ def test_what_does_not_fit_is_one_line(files: Path, exported: Path, raw: Path, t
         crowd_preferences(labels, tmp_path / "other.npz")
     with h5py.File(raw, "r+") as file:
         del file["timeouts"]
-    with pytest.raises(DataError, match="does not say which steps ended by a time limit"):
+    with pytest.raises(DataError, match="does not mark the steps that ended at a time limit"):
         crowd_preferences(labels, raw)
     np.save(files / f"human_label_{NAMED}.npy", np.array([0, 1, 1]))
     with pytest.raises(DataError, match="expected a label for each of 4 pairs, got 3"):
         load_crowd_labels(files)
     np.save(files / f"human_label_{NAMED}.npy", np.array([0, 1, 2, 1]))
-    with pytest.raises(DataError, match="holds no labels of Uni-RLHF: 2"):
+    with pytest.raises(DataError, match="holds no Uni-RLHF labels: 2"):
         load_crowd_labels(files)
     about = json.loads((exported / "project.json").read_text())
     (exported / "project.json").write_text(json.dumps({**about, "feedback_type": "keypoint"}))
-    with pytest.raises(DataError, match="feedback of the kind keypoint; expected comparative"):
+    with pytest.raises(DataError, match="holds keypoint feedback; expected comparative"):
         load_crowd_labels(exported)
 
 

@@ -165,7 +165,7 @@ def test_a_module_that_ends_the_program_is_refused(tmp_path: Path, monkeypatch: 
 def test_a_function_that_gives_no_number_is_an_error_of_one_line(
     make_segment: MakeSegment, wishes: str, function: str, says: str
 ) -> None:
-    with pytest.raises(BehaviorError, match=rf"^(?!--).*{says}.*; mend it$"):
+    with pytest.raises(BehaviorError, match=rf"^(?!--).*{says}.*; fix it$"):
         Behavior(f"{wishes}:{function}")(make_segment(1))
 
 
@@ -193,11 +193,11 @@ class SaysText:
 @pytest.mark.parametrize(
     ("judge", "says"),
     [
-        (raises, "^.*test_judges:raises failed: KeyError: 'height'; mend it$"),
-        (leaves, "^.*test_judges:leaves failed: SystemExit; mend it$"),
+        (raises, "^.*test_judges:raises failed: KeyError: 'height'; fix it$"),
+        (leaves, "^.*test_judges:leaves failed: SystemExit; fix it$"),
         (answers_later, "or a probability from .*test_judges:answers_later, got <coroutine object"),
-        (says_nan, "or a probability from .*test_judges:says_nan, got nan; mend it$"),
-        (SaysText(), "or a probability from .*test_judges:SaysText, got the left one; mend it$"),
+        (says_nan, "or a probability from .*test_judges:says_nan, got nan; fix it$"),
+        (SaysText(), "or a probability from .*test_judges:SaysText, got the left one; fix it$"),
         (lambda *_: 10**400, "or a probability from .*test_judges:<lambda>, got 1000"),
     ],
 )
@@ -219,6 +219,6 @@ def test_a_teacher_that_skips_everything_is_found_out(make_segment: MakeSegment)
     for _ in range(999):
         assert teacher(bad, worse) == "cant_tell"
     with pytest.raises(
-        ConfigError, match=r"skip:0.5 gave none to 1000 pairs in a row; lower skip:X of the teacher, b"
+        ConfigError, match=r"skip:0.5 gave none for 1000 pairs in a row; lower the teacher's skip:X, b"
     ):
         teacher(bad, worse)

@@ -142,9 +142,9 @@ def test_other_pairs_are_asked_where_the_judge_cannot_tell(fumbling: list[Trajec
 @pytest.mark.parametrize(
     ("judge", "episodes", "error", "says"),
     [
-        (lambda *_: "cant_tell", 10, DataError, "expected 20 answers, got 0 to 1,000 questions"),
+        (lambda *_: "cant_tell", 10, DataError, "expected 20 labels, got 0 for 1,000 comparisons"),
         (lambda *_: "left", 10, BehaviorError, "expected first, second, equal, cant_tell or a probability"),
-        (lambda *_: 2.0, 10, BehaviorError, r"a probability from .*:<lambda>, got 2\.0; mend it"),
+        (lambda *_: 2.0, 10, BehaviorError, r"a probability from .*:<lambda>, got 2\.0; fix it"),
         (oracle, 0, DataError, "expected 2 or more segments of 15 steps, got 0"),
     ],
 )
@@ -224,9 +224,9 @@ def test_segments_that_are_few_for_the_labels_are_warned_of() -> None:
     pool = SegmentPool(STEPS, seed=1)
     pool.extend(recorded([STEPS] * 9))
     assert len(ask(pool, by_first_number, 4)) == 4
-    with pytest.warns(UserWarning, match="9 segments are few for 5 comparisons, so some are in several"):
+    with pytest.warns(UserWarning, match="9 segments are too few for 5 comparisons, so some are in several"):
         assert len(ask(pool, by_first_number, 5)) == 5
-    with pytest.warns(UserWarning, match="are few"):  # and these are all pairs but those before
+    with pytest.warns(UserWarning, match="are too few"):  # and these are all pairs but those before
         assert len(ask(pool, by_first_number, 27)) == 27
 
 
@@ -289,7 +289,7 @@ def test_a_fit_that_diverged_is_told(fumbling: list[Trajectory], pendulum: TaskI
         ({"reward": RewardConfig(refit_after=0.5)}, r"^reward\.refit_after: does nothing here, "),
         (
             {"reward": RewardConfig(initial_epochs=5), "max_updates": 9},
-            r"^max_updates: does nothing here, .* reward\.initial_epochs says how far the fit goes; got 9$",
+            r"^max_updates: does nothing here, .* reward\.initial_epochs sets the length of the fit; got 9$",
         ),
     ],
 )
@@ -300,7 +300,9 @@ def test_settings_that_do_nothing_in_a_single_fit_are_refused(lesson: dict[str, 
 
 def test_settings_of_images_are_refused_for_vectors(fumbling: list[Trajectory], pendulum: TaskInfo) -> None:
     lesson = OfflineConfig(n_labels=3, segment_steps=STEPS, reward=RewardConfig(image_dropout=0.1))
-    with pytest.raises(ConfigError, match=r"image_dropout: does nothing here, .* observations are no images"):
+    with pytest.raises(
+        ConfigError, match=r"image_dropout: does nothing here, .* observations are not images"
+    ):
         learn_reward(fumbling, oracle, pendulum.observation_space, pendulum.action_space, lesson)
 
 
@@ -321,5 +323,5 @@ def test_a_single_fit_heeds_how_often_it_goes_through_how_many_answers(
 
 
 def test_answers_that_tell_nothing_are_warned_of(fumbling: list[Trajectory], learn: Learn) -> None:
-    with pytest.warns(UserWarning, match="no answer .* says which of two segments is the better one"):
+    with pytest.warns(UserWarning, match="no label .* prefers either segment"):
         learn(fumbling, lambda *_: "equal", 20)

@@ -127,7 +127,7 @@ def test_a_rate_that_says_nothing_is_refused_at_once(rate: Callable[[float], flo
     ("rate", "says"), [(lambda p: 1 / p, "ZeroDivisionError"), (lambda p: None, "TypeError")]
 )
 def test_a_rate_that_fails_is_refused_at_once(rate: Callable[[float], float], says: str) -> None:
-    with pytest.raises(ConfigError, match=f"the rate of labels failed.*{says}") as refusal:
+    with pytest.raises(ConfigError, match=f"the label rate failed.*{says}") as refusal:
         RateSchedule(0, 10, 1000, rate)
     assert "\n" not in str(refusal.value)
 
@@ -146,7 +146,7 @@ def test_the_constant_rate_is_one_label_every_three_seconds(seconds: float, aske
 
 @pytest.mark.parametrize("period", [0.0, -3.0, math.nan])
 def test_a_constant_rate_has_a_period(period: float) -> None:
-    with pytest.raises(ConfigError, match="period: expected seconds, more than 0"):
+    with pytest.raises(ConfigError, match="period: expected more than 0 seconds"):
         ConstantRate(0, period)
 
 

@@ -112,7 +112,7 @@ def test_a_dataset_of_another_environment_is_refused(
     with pytest.raises(DataError, match="expected observations of Box"):
         evaluate(fitted, dataset)
     fitted.env_id = "Other-v0"
-    with pytest.raises(DataError, match=r"expected answers about Other-v0, .* about Any-v0"):
+    with pytest.raises(DataError, match=r"expected labels from Other-v0, .* from Any-v0"):
         evaluate(fitted, dataset)
     fitted.env_id = "Reach"  # without a version it is no id
     with pytest.raises(DataError, match="expected observations of Box"):
@@ -182,21 +182,21 @@ def test_a_predictor_is_fitted_and_evaluated_by_command(
         (
             "fit labels.npz reward.npz --reward.epochs 3",
             2,
-            "teach fit: --reward.epochs: does nothing here, leave it out: no fit follows the first",
+            "teach fit: --reward.epochs: does nothing here, leave it out: there is only one fit",
         ),
         (
             "fit labels.npz reward.npz --reward.image_dropout 0.1",
             2,
-            "teach fit: --reward.image_dropout: does nothing here, leave it out: observations are no images",
+            "teach fit: --reward.image_dropout: does nothing here, leave it out: observations are not images",
         ),
         (
             "fit labels.npz reward.npz --reward.initial_epochs 3 --max_updates 5",
             2,
-            "teach fit: --max_updates: does nothing here, leave it out: --reward.initial_epochs says",
+            "teach fit: --max_updates: does nothing here, leave it out: --reward.initial_epochs sets",
         ),
         ("fit labels.npz", 2, "teach fit: the following arguments are required: predictor"),
-        ("evaluate labels.npz labels.npz", 1, "teach evaluate: labels.npz is no predictor, but"),
-        ("relabel labels.npz a b", 1, "teach relabel: labels.npz is no predictor, but"),
+        ("evaluate labels.npz labels.npz", 1, "teach evaluate: labels.npz is not a predictor but"),
+        ("relabel labels.npz a b", 1, "teach relabel: labels.npz is not a predictor but"),
         ("import nowhere labels.npz", 2, "teach import: labels.npz exists"),
     ],
 )
@@ -268,7 +268,7 @@ def test_a_predictor_that_learned_nothing_is_not_saved(
     number = one_whose_weights_are(lambda weights: not weights.any())
     assert fit_one(number, pairs[0], tmp_path) == (1, tmp_path / "reward.npz")
     said = capsys.readouterr().err
-    assert said.startswith("teach fit: expected preferences to learn from, got 1, all of them held out from")
+    assert said.startswith("teach fit: expected preferences to learn from, got 1, all of them held out by")
     assert said.count("\n") == 1
     assert not (tmp_path / "reward.npz").exists()
 

@@ -247,11 +247,11 @@ def test_a_state_without_a_center_takes_it_away() -> None:
     [
         (
             episodes(offset=1e9, scale=100.0, dtype=np.float32),
-            "number 0 of the observations is .*1e[+]09",
+            "component 0 of the observations is .*1e[+]09",
         ),
-        (episodes(offset=1e9, dtype=np.float32), "float32 steps by .* give float64, or subtract"),
-        (episodes(offset=1e17), "float64 steps by .* subtract what the values have in common"),
-        (episodes(scale=1e-9), "nothing that the predictor reads varies by more than 1e-06"),
+        (episodes(offset=1e9, dtype=np.float32), "float32 resolves only .* pass float64, or subtract"),
+        (episodes(offset=1e17), "float64 resolves only .* subtract what the values have in common"),
+        (episodes(scale=1e-9), "no predictor input varies by more than 1e-06"),
     ],
     ids=["hardly apart", "all the same", "beyond double precision", "too small"],
 )
@@ -265,7 +265,7 @@ def test_teach_fit_says_what_cannot_be_told_apart(tmp_path: Path, capsys: pytest
     labels = tmp_path / "labels.npz"
     save_preferences(labels, answers(episodes(scale=1e-9)), space(2), ACTIONS)
     assert fit.main([str(labels), str(tmp_path / "reward.npz"), "--max_updates", "5"]) == 0
-    assert "nothing that the predictor reads varies" in " ".join(capsys.readouterr().out.split())
+    assert "no predictor input varies" in " ".join(capsys.readouterr().out.split())
 
 
 class FarLine(gym.Env[Any, Any]):
@@ -350,4 +350,4 @@ def test_the_wrapper_warns_of_what_it_cannot_tell_apart(
     env.close()
     told = [record.message for record in caplog.records if "can hardly tell" in record.message]
     assert len(told) == 1
-    assert "give float64" in told[0]
+    assert "pass float64" in told[0]

@@ -83,7 +83,7 @@ def test_steps_of_another_environment_are_refused_in_one_line(
     observations: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
     actions: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
 ) -> None:
-    with pytest.raises(DataError, match=r"^expected (observations|actions) of .*, got .*; use data of .*$"):
+    with pytest.raises(DataError, match=r"^expected (observations|actions) of .*, got .*; use data from .*$"):
         Features(GRID, CHOICE, "state,action")(StepsBatch(observations, actions))
 
 

@@ -273,7 +273,7 @@ def test_a_state_that_is_refused_leaves_a_predictor_as_it_was() -> None:
     expected = made.rewards(pictures, actions)
     state = other.state_dict()
     for full_size in (False, True):
-        with pytest.raises(DataError, match="put back those it was made with"):
+        with pytest.raises(DataError, match="use the settings it was saved with"):
             made.load_state_dict(state | {"full_size": full_size})
         np.testing.assert_array_equal(made.rewards(pictures, actions), expected)
         assert made.averages_images

@@ -129,14 +129,14 @@ def test_what_asks_for_no_gradient_stays_as_it_is(make_segment: MakeSegment) -> 
         (lambda shape: nn.Linear(shape[0], 2), "a reward of shape"),
         (lambda shape: nn.Linear(7, 1), "RuntimeError: "),
         (lambda shape: None, "AttributeError: "),
-        (lambda shape: nn.Linear(shape[0], 1).requires_grad_(False), "one without parameters to learn"),
+        (lambda shape: nn.Linear(shape[0], 1).requires_grad_(False), "a module without trainable parameters"),
     ],
 )
 def test_what_gives_no_reward_is_refused(make: Callable[[tuple[int, ...]], nn.Module], found: str) -> None:
-    with pytest.raises(ConfigError, match=f"the predictor's network: expected .* got {found}"):
+    with pytest.raises(ConfigError, match=f"custom reward network: expected .* got {found}"):
         RewardPredictor(*SPACES, RewardConfig(), seed=1, network=make)
 
 
 def test_a_flat_start_is_refused() -> None:
-    with pytest.raises(ConfigError, match="flat_start: not with a network of your own"):
+    with pytest.raises(ConfigError, match="flat_start: custom networks do not support it"):
         RewardPredictor(*SPACES, RewardConfig(flat_start=True), seed=1, network=linear)

@@ -45,7 +45,7 @@ def test_a_run_learns_by_the_network_of_the_page_and_goes_on_with_it(tmp_path: P
     ("given", "refusal"),
     [
         ("--network my_network:missing", "--network: cannot import my_network:missing"),
-        ("--network my_network:two", "got a reward of shape (2,) of two steps"),
+        ("--network my_network:two", "got a reward of shape (2,) for two steps"),
         ("--network my_network:leaves", "got SystemExit: 0"),
         ("--network my_network:leaves_later", "got SystemExit: 0"),
         (

@@ -374,7 +374,7 @@ def test_a_fit_goes_as_far_as_the_settings_say(make_segment: MakeSegment) -> Non
         ({"max_epochs": -1}, "max_epochs: expected a whole number of 0 or more; got -1"),
         ({"max_epochs": 2.5}, "max_epochs: expected a whole number of 0 or more; got 2.5"),
         ({"max_updates": "7"}, "max_updates: expected a whole number of 0 or more; got '7'"),
-        ({"max_epochs": 1, "max_updates": 20}, "max_epochs: expected none beside max_updates, got 1 and 20"),
+        ({"max_epochs": 1, "max_updates": 20}, "expected either max_epochs or max_updates, got 1 and 20"),
     ],
 )
 def test_a_limit_of_a_fit_is_one_whole_number(
@@ -515,7 +515,7 @@ def test_answers_about_another_environment_are_refused_unless_they_are_meant(
     model.fit(answers, max_epochs=1)
     before = model.segment_returns([make_segment(1)])
     answers.env_id = "Other-v0"
-    with pytest.raises(DataError, match=r"answers about Any-v0, .* got some about Other-v0; .* to None"):
+    with pytest.raises(DataError, match=r"labels from Any-v0, .* got labels from Other-v0; .* to None"):
         model.fit(answers, max_epochs=1)
     assert model.env_id == "Any-v0"
     assert model.segment_returns([make_segment(1)]) == before
@@ -532,7 +532,7 @@ def test_no_reward_is_predicted_from_what_is_no_number(make_segment: MakeSegment
     model, segment = predictor(), make_segment(1)
     steps = {"observations": segment.observations.copy(), "actions": segment.actions.copy()}
     steps[name][2, 1] = np.nan
-    with pytest.raises(DataError, match="expected finite numbers to predict rewards from, got a NaN"):
+    with pytest.raises(DataError, match="expected finite inputs to predict rewards from, got NaN"):
         model.rewards(**steps)
     steps[name][2, 1] = np.inf  # as far away as anything can count
     assert np.isfinite(model.rewards(**steps)).all()
@@ -543,5 +543,5 @@ def test_rewards_of_damaged_parameters_are_refused(make_segment: MakeSegment) ->
     state = model.state_dict()
     state["network"] = {name: value * np.nan for name, value in state["network"].items()}
     model.load_state_dict(state)
-    with pytest.raises(DataError, match=r"got a NaN or an infinity from what holds none: .*; fit it anew"):
+    with pytest.raises(DataError, match=r"got NaN or infinity from finite inputs: .*; fit it again"):
         model.step_rewards(segment)

@@ -87,10 +87,14 @@ CASES: list[tuple[Take, Sequence[object], str]] = [
         for name, take in SIZES.items()
     ),
     *(
-        (take, NO_DEVICES, r"^device: expected a device of this machine \(cpu.*got GIVEN: .*$")
+        (take, NO_DEVICES, r"^device: expected a device available on this machine \(cpu.*got GIVEN: .*$")
         for take in DEVICES.values()
     ),
-    (DEVICES["predictor"], [None, 1.5], r"^device: expected a device of this machine \(cpu.*got GIVEN: .*$"),
+    (
+        DEVICES["predictor"],
+        [None, 1.5],
+        r"^device: expected a device available on this machine \(cpu.*got GIVEN: .*$",
+    ),
 ]
 NAMES = [*(f"seed of {name}" for name in SEEDS), *SIZES, *(f"device of {name}" for name in DEVICES), "text"]
 
@@ -121,7 +125,7 @@ def test_any_other_seed_is_taken(take: Take, tmp_path: Path, monkeypatch: pytest
             (f"{line} --seed", ["-1", "1.5", "4294967296", "99999999999999999999", "x"], "a whole number")
             for line in ("fit labels.npz reward.npz", "play run", "record run expert.npz")
         ),
-        ("-p rl -e Pendulum-v1 -n x --device", ["gpu"], "a device of this machine (cpu"),
+        ("-p rl -e Pendulum-v1 -n x --device", ["gpu"], "a device available on this machine (cpu"),
     ],
 )
 def test_the_command_line_refuses_it_before_anything_is_read(

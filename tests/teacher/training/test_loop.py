@@ -475,8 +475,8 @@ def test_a_fit_that_diverges_is_told_in_a_line_and_training_goes_on(make_run: Ma
 @pytest.mark.parametrize(
     ("answers", "says"),
     [
-        (["equal"], "no answer that the predictor is fitted to says which of two segments is the better"),
-        (["cant_tell"] * 12, "all 10 answers so far are that nobody can tell, and nothing is learned"),
+        (["equal"], "no label that the predictor is fitted to prefers either segment"),
+        (["cant_tell"] * 12, 'all 10 labels so far are "can\'t tell", so nothing is learned'),
     ],
 )
 def test_answers_that_tell_nothing_are_told_of_once(

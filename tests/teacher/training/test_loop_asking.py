@@ -155,7 +155,7 @@ def test_segments_too_few_for_the_comparisons_are_told_once(
 ) -> None:
     run, _ = make_run(n_labels=labels, num_timesteps=980, schedule="constant")
     assert loop.train(run)
-    lines = [line for line in said(run).splitlines() if "segments are few" in line]
+    lines = [line for line in said(run).splitlines() if "segments are too few" in line]
     assert len(lines) == warnings
     assert all("--segment_steps" in line for line in lines)
 

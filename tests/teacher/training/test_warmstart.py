@@ -175,9 +175,9 @@ CHECKPOINT = f"{EXPERT}/checkpoint.npz"
 CASES: list[tuple[str, Callable[[], Any], str]] = [
     ("--demonstrations expert.npz", lambda: Path("expert.npz").unlink(), "No such file"),
     ("--demonstrations runs", lambda: None, "Is a directory"),
-    ("--demonstrations expert.npz", lambda: truncate("expert.npz"), "no readable file of demonstrations"),
+    ("--demonstrations expert.npz", lambda: truncate("expert.npz"), "not a readable file of demonstrations"),
     ("--demonstrations expert.npz", lambda: changed(obs=np.array([{}] * 500)), "allow_pickle"),
-    ("--demonstrations expert.npz", lambda: changed(obs=np.full((500, 4), np.nan)), "holds a NaN"),
+    ("--demonstrations expert.npz", lambda: changed(obs=np.full((500, 4), np.nan)), "holds NaN"),
     ("--demonstrations expert.npz", of_another_environment, r"observations of shape \(4,\), got \(3,\)"),
     ("--demonstrations expert.npz", lambda: changed(actions=np.full((500, 1), 2)), r"Discrete\(2\), got 2"),
     (
@@ -197,7 +197,7 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     ("--policy runs", lambda: None, "runs/checkpoint.npz does not exist"),
     (f"--policy {EXPERT}", lambda: truncate(CHECKPOINT), "not a readable checkpoint"),
     (f"--policy {EXPERT}", lambda: poison(CHECKPOINT), "finite numbers in actor.0.bias"),
-    ("--policy expert.npz", lambda: None, "no checkpoint, but another .npz file"),
+    ("--policy expert.npz", lambda: None, "not a checkpoint but another .npz file"),
     ("--policy text", lambda: Path("text").write_text("hello"), "cut off, or no .npz file"),
     (f"--policy {EXPERT} -e Pendulum-v1", lambda: None, r"policy of shapes \{.*'actor.0.weight': \(64, 3\)"),
     (f"--policy {EXPERT} -e InvertedPendulum-v1", lambda: None, "policy of shapes"),

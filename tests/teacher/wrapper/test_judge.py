@@ -24,10 +24,10 @@ FUNCTIONS = types.SimpleNamespace(
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        ("broken", "wrapper_judges:broken failed: ZeroDivisionError: no steps; mend it$"),
-        ("no_number", "expected a finite number from wrapper_judges:no_number, got nan; mend it$"),
-        ("text", "expected a finite number from wrapper_judges:text, got good; mend it$"),
-        ("nothing", "expected a finite number from wrapper_judges:nothing, got None; mend it$"),
+        ("broken", "wrapper_judges:broken failed: ZeroDivisionError: no steps; fix it$"),
+        ("no_number", "expected a finite number from wrapper_judges:no_number, got nan; fix it$"),
+        ("text", "expected a finite number from wrapper_judges:text, got good; fix it$"),
+        ("nothing", "expected a finite number from wrapper_judges:nothing, got None; fix it$"),
     ],
 )
 @pytest.mark.parametrize("background", [False, True])

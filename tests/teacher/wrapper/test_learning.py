@@ -300,7 +300,7 @@ def test_settings_of_another_kind_of_network_are_refused_where_one_is_trained(
     wrap: Wrap, reward: dict[str, Any]
 ) -> None:
     wrap(reward=RewardConfig(**reward), train_reward=False).close()
-    with pytest.raises(ConfigError, match="does nothing here, leave it out: observations are no images"):
+    with pytest.raises(ConfigError, match="does nothing here, leave it out: observations are not images"):
         wrap(reward=RewardConfig(**reward))
 
 
@@ -309,8 +309,8 @@ def test_answers_that_tell_nothing_are_warned_of_once(
     wrap: Wrap, caplog: pytest.LogCaptureFixture, decision: Decision
 ) -> None:
     play(wrap(judge=lambda *_: decision), 600)
-    assert caplog.text.count("no answer that the predictor is fitted to says") == (decision == "equal")
-    assert caplog.text.count("answers so far are that nobody can tell") == (decision == "cant_tell")
+    assert caplog.text.count("no label that the predictor is fitted to prefers") == (decision == "equal")
+    assert caplog.text.count('labels so far are "can\'t tell"') == (decision == "cant_tell")
 
 
 class Failing(Line):
@@ -329,7 +329,7 @@ def test_no_reward_comes_of_an_observation_that_is_no_number(wrap: Wrap) -> None
     play(env, 300)
     assert env.using_reward_from_predictor
     line.broken = True
-    with pytest.raises(DataError, match="got a NaN or an infinity among the observations"):
+    with pytest.raises(DataError, match="got NaN or infinity among the observations"):
         env.step(np.zeros(1, np.float32))
 
 
