@@ -33,6 +33,9 @@ Options of `teach`, and fields of `TeachConfig` and its parts; `teach --help-all
 `teach --version` the version. A flag without a value turns something on. `teach --resume RUN` takes all
 of them from the earlier run and accepts only `-t` and `-l`, to extend it, and
 `--reopen`, if its experiment was finished on the site.
+
+`--config FILE` reads options from a TOML file under the same names, with a table for each part (`[reward]`,
+`[queries]`, and `[agent]`, whose `name` is the algorithm). The command line overrides the file.
 """
 
 PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {

@@ -22,6 +22,7 @@ from teacher.errors import ConfigError, TeacherError, join_errors
 from teacher.loading import loading
 from teacher.settings.arguments import INTERRUPTED, OneLineParser, add_options
 from teacher.settings.config import NO_OPTIONS, PARTS, RunSettings, TeachConfig
+from teacher.settings.config_file import read_config_file
 from teacher.settings.corrections import correct_settings
 from teacher.settings.options import Preset
 from teacher.training.extending import GROWING, load_extended, steps_made
@@ -68,6 +69,9 @@ def build_parser(*, of_agents: bool = True) -> OneLineParser:
         "--reopen",
         action="store_true",
         help="with --resume: go on although the experiment was finished on the site",
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", help="read options from this TOML file; the command line overrides it"
     )
     parser.add_argument(
         "--preset",
@@ -119,6 +123,8 @@ def read_arguments(arguments: Sequence[str]) -> RunSettings:
     reopen = given.pop("reopen", False)
     if "resume" in given:
         return _resumed(Path(given.pop("resume")), given, reopen=reopen)
+    if "config" in given:
+        given = {**read_config_file(Path(given.pop("config"))), **given}
     if reopen:
         raise ConfigError("--reopen goes on with an earlier run, so it needs --resume RUN_DIR")
     required = {"env_id": "-e/--env_id", "predictor": "-p/--predictor", "name": "-n/--name"}

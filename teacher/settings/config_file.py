@@ -1,0 +1,50 @@
+"""Settings from a TOML file, under the names that the command line has for them."""
+
+import dataclasses
+import difflib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from teacher.errors import ConfigError, one_line
+from teacher.settings.config import NO_OPTIONS, PARTS, TeachConfig
+
+
+def read_config_file(path: Path) -> dict[str, Any]:
+    """Return the options of a file by name: ``{"seed": 3, "reward.members": 5, "agent.gamma": 0.9}``.
+
+    A table holds the options of a part: ``[reward]``, ``[queries]``, and ``[agent]``, whose ``name`` is the
+    algorithm.
+
+    Raises:
+        ConfigError: the file cannot be read, or a value is of no kind that an option has.
+    """
+    try:
+        content = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"--config: cannot read {path}: {error.strerror or error}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"--config: {path} is not TOML: {one_line(error)}") from error
+    options: dict[str, Any] = {}
+    for name, value in content.items():
+        if not isinstance(value, Mapping):
+            options[name] = value
+            continue
+        for inner, setting in value.items():
+            options["agent" if (name, inner) == ("agent", "name") else f"{name}.{inner}"] = setting
+    of_parts = (f"{part}.{name}" for part, kind in PARTS.items() for name in _names(kind))
+    known = {"preset", *_names(TeachConfig), *of_parts}
+    for name, value in options.items():
+        if name not in known and not name.startswith("agent."):
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else "; teach --help-all lists all"
+            raise ConfigError(f"--config: {path}: unknown option {name}{hint}")
+        if not isinstance(value, (str, int, float, bool, list)):
+            found = one_line(repr(value))
+            raise ConfigError(f"--config: {path}: expected a text or a number for {name}, got {found}")
+    return options
+
+
+def _names(settings: type) -> set[str]:
+    return {field.name for field in dataclasses.fields(settings)} - NO_OPTIONS
