@@ -1,6 +1,6 @@
-"""RL agents on NumPy, torch and gymnasium; they know nothing of teachers, labels or Django.
+"""RL agents in NumPy, torch and Gymnasium, independent of teachers, labels and Django.
 
-Programs import the names of ``__init__.pyi`` from here; each is loaded when it is first used.
+Import names listed in ``__init__.pyi`` from here; each is loaded on first use.
 """
 
 import lazy_loader

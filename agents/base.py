@@ -1,6 +1,6 @@
-"""The interface of every agent, and what agents share whatever data they learn from.
+"""Interface of agents, and the part that all of them share.
 
-:class:`Agent` is what training knows of an agent. An algorithm that learns from its own last rollout derives
+Training uses only :class:`Agent`. An algorithm that learns from its own last rollout derives
 from :class:`agents.on_policy.OnPolicyAgent`; one that learns from a replay buffer, from :class:`BaseAgent`.
 """
 
@@ -33,16 +33,15 @@ class AgentConfig:
         num_steps: steps of each environment in a rollout.
         minibatch_size: transitions per gradient step, at least.
         gamma: discount factor per step.
-        normalize_observations: bring each component of a vector to mean 0 and variance 1, by what was seen so
-            far; images are left as they are. Without it, observations are cast to single precision as they
-            are, which tells those far from 0 apart no more.
-        normalize_rewards: divide rewards by the running standard deviation of the discounted return; for true
-            rewards, whose scale is the environment's own.
-        hidden_sizes: units of each hidden layer of the actor and of the critic; not for images.
-        activation: between these layers; not for images.
-        network: makes the network of the actor and that of the critic instead: a function of an observation's
-            shape and a number of outputs, which returns a torch module ``(batch, *shape)`` to ``(batch,
-            outputs)``.
+        normalize_observations: scale each component of a vector to mean 0 and variance 1 by the observations
+            so far; images are left unchanged. Without it, observations are only cast to single precision,
+            which can't resolve small differences far from 0.
+        normalize_rewards: divide rewards by the running standard deviation of the discounted return; useful
+            for true rewards, whose scale depends on the environment.
+        hidden_sizes: units of each hidden layer of actor and critic; not for images.
+        activation: activation function of hidden layers; not for images.
+        network: makes custom networks for actor and critic: a function of an observation's shape and a number
+            of outputs that returns a torch module, ``(batch, *shape)`` to ``(batch, outputs)``.
     """
 
     num_steps: int = 256
@@ -87,10 +86,10 @@ class AgentConfig:
 
 
 class Agent(Protocol):
-    """What training needs of an agent: collect a rollout, update on it with any rewards, act, save and load.
+    """Interface of an agent for training: collect a rollout, update on any rewards, act, save and load.
 
     Attributes:
-        ranks: the processes that train this agent together; to be set before the first rollout.
+        ranks: the processes that train this agent together; set before the first rollout.
         total_steps: environment steps of all ranks so far.
     """
 
@@ -99,18 +98,18 @@ class Agent(Protocol):
 
     @property
     def config(self) -> AgentConfig:
-        """The hyperparameters."""
+        """Return the hyperparameters."""
 
     @property
     def policy(self) -> Policy:
-        """The networks, whose ``state_dict`` holds all that was learned but the normalization."""
+        """Return the networks, whose ``state_dict`` holds everything learned except the normalization."""
 
     @property
     def normalizer(self) -> ObservationPreparation:
-        """Turns raw observations into those that the policy takes."""
+        """Return the function that converts raw observations to the policy's inputs."""
 
     def collect(self, on_step: Callable[[int], None] | None = None) -> Rollout:
-        """Step the environments with the present policy; the first call resets them."""
+        """Step the environments with the current policy; the first call resets them."""
 
     def update(self, rollout: Rollout, rewards: NDArray[Any], *, critic_epochs: int = 0) -> dict[str, float]:
         """Train on ``rollout`` with ``rewards`` ``(num_steps, num_envs)``; return metrics by name."""
@@ -119,22 +118,22 @@ class Agent(Protocol):
         """Return actions ``(batch, *act)`` for raw observations, without disturbing training."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that training continues from: nested dictionaries of arrays and JSON scalars."""
+        """Return everything that training continues from: nested dictionaries of arrays and JSON scalars."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from :meth:`state_dict`."""
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
-        """Start from the policy and the observation normalization of a :meth:`state_dict` alone."""
+        """Restore only the policy and the observation normalization from a :meth:`state_dict`."""
 
 
 class BaseAgent(abc.ABC):
-    """Implements what does not depend on the algorithm: acting, random numbers, saving and loading.
+    """Algorithm-independent part of an agent: acting, random numbers, saving and loading.
 
     Args:
         policy: the networks.
         normalizer: prepares observations for them.
-        seed: of all random numbers.
+        seed: for all random numbers.
     """
 
     config: AgentConfig
@@ -142,17 +141,18 @@ class BaseAgent(abc.ABC):
     def __init__(self, policy: Policy, normalizer: ObservationPreparation, seed: int) -> None:
         self.policy = policy
         self.normalizer = normalizer
-        # Apart, so that neither the number of updates nor of recorded videos changes what a rollout draws.
+        # Separate streams, so that the number of updates or recorded videos does not change a rollout's
+        # draws.
         self.rollout_rng, self.minibatch_rng, self.acting_rng = np.random.default_rng(seed).spawn(3)
         self.total_steps = 0
         """Environment steps of all ranks."""
         self.ranks = ALONE
-        """The processes that train this agent together; to be set before the first rollout."""
+        """Processes that train this agent together; set before the first rollout."""
 
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
-        """Return actions ``(batch, *act)``, as the environment takes them, for raw ``(batch, *obs)``.
+        """Return actions ``(batch, *act)``, in the environment's format, for raw ``(batch, *obs)``.
 
-        Does not disturb training. ``deterministic`` takes the most likely action in place of a random one.
+        Does not disturb training. ``deterministic`` takes the most likely action instead of sampling.
         """
         head = self.policy.head
         outputs = self.policy.actor_function()(self.normalizer(observations))
@@ -163,7 +163,7 @@ class BaseAgent(abc.ABC):
     @property
     @abc.abstractmethod
     def _optimized(self) -> Sequence[Tensor]:
-        """The parameters that the optimizer moves."""
+        """Return the parameters that the optimizer updates."""
 
     @abc.abstractmethod
     def _optimizer_state(self) -> dict[str, Any]:
@@ -174,7 +174,7 @@ class BaseAgent(abc.ABC):
         """Continue from :meth:`_optimizer_state`; an empty state starts over."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of all that training continues from: nested dictionaries of arrays and scalars."""
+        """Return copies of everything that training continues from: nested dicts of arrays and scalars."""
         return {
             "policy": to_arrays(self.policy.state_dict()),
             "optimizer": self._optimizer_state(),
@@ -187,7 +187,7 @@ class BaseAgent(abc.ABC):
         """Continue from :meth:`state_dict`, with new episodes in all environments.
 
         Raises:
-            StateMismatchError: the state is of an agent with other networks or of another algorithm; this
+            StateMismatchError: the state is from an agent with other networks or another algorithm; this
                 agent is unchanged.
         """
         self._checked_policy(state)
@@ -199,12 +199,12 @@ class BaseAgent(abc.ABC):
         self.total_steps = int(state["total_steps"])
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
-        """Start from the policy and the observation normalization of a :meth:`state_dict`, and nothing else.
+        """Restore only the policy and the observation normalization from a :meth:`state_dict`.
 
-        That may be of an agent of another algorithm.
+        The state may be from an agent with another algorithm.
 
         Raises:
-            StateMismatchError: the state is of an agent with other networks, not of an agent at all, or not
+            StateMismatchError: the state is from an agent with other networks, not from an agent, or not
                 finite; this agent is unchanged.
         """
         policy, moments = self._checked_policy(state)
@@ -218,7 +218,7 @@ class BaseAgent(abc.ABC):
             moments = {name: state["normalizer"][name] for name in ("mean", "variance", "count")}
         except (KeyError, TypeError, ValueError) as error:
             raise StateMismatchError(
-                "Expected the state of an agent; use one that an agent saved."
+                "Expected the state of an agent; use a file saved by an agent."
             ) from error
         statistics = self.normalizer.statistics
         expected = {**self.policy.state_dict(), "mean": statistics.mean, "variance": statistics.variance}
@@ -234,19 +234,21 @@ class BaseAgent(abc.ABC):
             )
         for name, array in given.items():
             if np.asarray(array).dtype.kind != "f" or not np.isfinite(array).all():
-                raise StateMismatchError(f"Expected finite numbers in {name} of the policy; use another one.")
+                raise StateMismatchError(
+                    f"Expected finite numbers in {name} of the policy; use another policy."
+                )
         return policy, moments
 
     @torch.no_grad()
     def _require_finite_parameters(self, before: Tensor) -> None:
-        """Go back to the parameters from ``before`` an update that diverged, so that they can be saved."""
+        """Restore the parameters from ``before`` and raise DivergedError if an update diverged."""
         if parameters_to_vector(self.policy.parameters()).isfinite().all():
             return
         named = list(self.policy.named_parameters())
         diverged = next(name for name, parameter in named if not parameter.isfinite().all())
         sizes = [parameter.numel() for _, parameter in named]
         for (_, parameter), values in zip(named, torch.split(before, sizes), strict=True):
-            parameter.copy_(values.view_as(parameter))  # into its place, because some are views of one array
+            parameter.copy_(values.view_as(parameter))  # in place, because some are views of one array
         self._load_optimizer_state({})
         raise DivergedError(
             f"Expected finite parameters after an update, got NaN or infinite ones in {diverged}; use a "
@@ -265,7 +267,7 @@ def to_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
 
 
 def save_adam(optimizer: torch.optim.Adam) -> dict[str, Any]:
-    """Copy the moments of each parameter, by its number."""
+    """Copy the moments of each parameter, by its index."""
     moments = optimizer.state_dict()["state"]
     return {str(index): to_arrays(of_one) for index, of_one in moments.items()}
 
@@ -278,9 +280,9 @@ def load_adam(optimizer: torch.optim.Adam, state: Mapping[str, Any]) -> None:
 
 
 def require_moments(state: Mapping[str, Any], parameters: Sequence[Tensor]) -> None:
-    """Raise :class:`StateMismatchError` unless a state of :func:`save_adam` may be of these parameters."""
+    """Raise :class:`StateMismatchError` unless a :func:`save_adam` state fits these parameters."""
     expected = {str(index): tuple(parameter.shape) for index, parameter in enumerate(parameters)}
-    # An optimizer that has made no step has no moments.
+    # An optimizer without steps has no moments.
     given = {index: np.shape(moments["exp_avg"]) for index, moments in state.items()}
     if given and given != expected:
         raise StateMismatchError(

@@ -1,4 +1,4 @@
-"""Behavior cloning: train a policy to act as demonstrated, before or between reinforcement learning.
+"""Behavior cloning: trains a policy to imitate demonstrations, before or during reinforcement learning.
 
 The workflow is that of ``pretrain`` in Stable Baselines 2 (Hill et al. 2018).
 """
@@ -26,38 +26,38 @@ from agents.policy import GaussianHead, Policy
 from agents.rollout import require_finite
 
 Pairs = tuple[NDArray[Any], NDArray[Any]]
-"""Raw observations ``(n, *obs)``, and actions ``(n, *act)`` as the environment executed them.
+"""Raw observations ``(n, *obs)``, and actions ``(n, *act)`` as executed by the environment.
 
-Actions of a Discrete space may also be ``(n, 1)``; choices count from the start of their space.
+Actions of a Discrete space may also be ``(n, 1)``; they count from the ``start`` of their space.
 """
 
 STD_BOUNDS = (0.1, 1.0)
-"""Standard deviations of a cloned policy's actions: enough to explore, and no more than a new policy has."""
+"""Bounds on a cloned policy's standard deviations: enough to explore, at most a new policy's."""
 _HINT = "use demonstrations of the same environment."
 
 
 class CloningData(Protocol):
-    """Demonstrations to clone, split in two."""
+    """Demonstrations to clone, split into training and validation pairs."""
 
     @property
     def train(self) -> Pairs:
-        """The pairs to train on."""
+        """Return the training pairs."""
 
     @property
     def validation(self) -> Pairs:
-        """The pairs to validate on, possibly none."""
+        """Return the validation pairs; may be empty."""
 
     def epoch(self) -> Iterator[NDArray[np.intp]]:
-        """Yield the rows of ``train`` in minibatches."""
+        """Yield row indices of ``train`` in minibatches."""
 
 
 class CloningLoss(NamedTuple):
-    """Mean losses per transition: nats for choices; squared action, averaged over its dimensions, for Box.
+    """Mean losses per transition: nats for choices; squared error, averaged over action dimensions, for Box.
 
     Attributes:
-        epoch: after how many epochs of this call.
+        epoch: number of epochs of this call so far.
         train: mean over the last epoch's minibatches, each before its gradient step.
-        validation: after the epoch; NaN where nothing is held out.
+        validation: after the epoch; NaN without held-out data.
     """
 
     epoch: int
@@ -73,43 +73,43 @@ def clone(
     val_interval: int = 1,
     patience: int | None = None,
 ) -> list[CloningLoss]:
-    """Train the actor to act as demonstrated, from the weights it has; a second call goes on from there.
+    """Train the actor to imitate demonstrations, starting from its current weights.
 
     The loss is the cross-entropy for Discrete actions, summed over the components of MultiDiscrete ones. For
-    a Box it is the squared error of the most likely action, where one that is clipped to what was shown has
-    none: an expert that pushes with all its might may have meant any number beyond the bound. Afterwards the
-    standard deviation of the actions is set to the most likely one given these errors, within
-    :data:`STD_BOUNDS`, because that of a new policy would drown what was learned. The critic is not trained;
-    one that shares its convolutions with the actor sees them change. Adam starts without moments in each
-    call, and leaves those of the agent alone.
+    a Box it is the squared error of the most likely action, which is zero if that action, clipped to the
+    bounds, equals the demonstrated one: an expert at a bound may have meant any number beyond it. Afterwards
+    the standard deviation of the actions is set to its maximum-likelihood value given these errors, within
+    :data:`STD_BOUNDS`, because a new policy's would drown what was learned. The critic is not trained; a
+    critic that shares its convolutions with the actor sees them change. Adam starts without moments in each
+    call, and does not touch those of the agent.
 
-    An agent that has seen no observation yet first takes those of ``train`` into its normalization, which
-    goes on from there in reinforcement learning. The normalization of any other agent stays, because its
-    critic and its actor have learned with it. Clone before a rollout is collected, not between it and its
-    update, which would then be about another policy.
+    An agent that has seen no observations first adds those of ``train`` to its normalization, which
+    reinforcement learning continues. The normalization of any other agent stays unchanged, because its critic
+    and actor have adapted to it. Clone before a rollout is collected, not between a rollout and its update,
+    which would then belong to different policies.
 
     Args:
-        agent: to train.
-        demonstrations: what to train on.
+        agent: the agent to train.
+        demonstrations: training and validation data.
         n_epochs: passes over ``train``, at least 1.
         learning_rate: of Adam.
-        val_interval: epochs between validations; the last epoch is followed by one in any case.
-        patience: stop after so many validations without a new lowest loss; the weights of the lowest one are
-            those kept. None: train to the end and keep the last weights.
+        val_interval: epochs between validations; the last epoch is always validated.
+        patience: stop after this many validations without a new lowest loss, and keep the weights of the
+            lowest one. None: train to the end and keep the last weights.
 
     Returns:
         The losses at each validation.
 
     Raises:
-        DemonstrationMismatchError: they are of another environment; the agent is unchanged.
+        DemonstrationMismatchError: they are from another environment; the agent is unchanged.
         InvalidConfigError: a number is out of range; the agent is unchanged.
-        NonFiniteError: an observation is NaN or infinite, or the loss has become so; the agent is unchanged.
+        NonFiniteError: an observation or the loss is NaN or infinite; the agent is unchanged.
     """
     _check_numbers(n_epochs, learning_rate, val_interval, patience)
     policy, normalizer = agent.policy, agent.normalizer
     if patience is not None and not len(demonstrations.validation[0]):
         raise InvalidConfigError(
-            "Expected held-out demonstrations to stop early by, got none; hold some out."
+            "Expected held-out demonstrations for early stopping, got none; hold some out."
         )
     for pairs in (demonstrations.train, demonstrations.validation):
         check_demonstrations(pairs, normalizer.shape, policy.head.space)
@@ -148,10 +148,10 @@ def clone(
 
 
 def check_demonstrations(pairs: Pairs, observation_shape: tuple[int, ...], action_space: Space[Any]) -> None:
-    """Raise :class:`DemonstrationMismatchError` where demonstrations are not of an environment.
+    """Raise :class:`DemonstrationMismatchError` unless demonstrations fit an environment's spaces.
 
     Args:
-        pairs: of the demonstrations.
+        pairs: the demonstrations.
         observation_shape: of the environment.
         action_space: of the environment.
 
@@ -183,12 +183,12 @@ def check_demonstrations(pairs: Pairs, observation_shape: tuple[int, ...], actio
     if observations.dtype.kind == "f":
         require_finite("demonstrated observations (step, component)", observations)
     if isinstance(action_space, spaces.Box):
-        # Whole numbers of the right shape are choices, such as CartPole's given to InvertedPendulum.
+        # Integers of the right shape are choices, such as CartPole's given to InvertedPendulum.
         if actions.dtype.kind != "f":
             raise DemonstrationMismatchError(
                 f"Expected demonstrated actions of floats, got {actions.dtype}; {_HINT}"
             )
-        slack = 1e-6 * np.maximum(1, np.abs(actions))  # rounded by whoever wrote them
+        slack = 1e-6 * np.maximum(1, np.abs(actions))  # rounding in the file
         fits = (actions >= action_space.low - slack) & (actions <= action_space.high + slack)
     else:
         counted = actions - action_space.start
@@ -211,7 +211,7 @@ def _check_numbers(n_epochs: int, learning_rate: float, val_interval: int, patie
 def _inputs_and_targets(
     policy: Policy, normalizer: ObservationPreparation, pairs: Pairs
 ) -> tuple[Tensor, Tensor]:
-    """Return normalized observations ``(n, size)``, and actions in the form the head takes."""
+    """Return normalized observations ``(n, size)``, and actions in the head's format."""
     observations, actions = pairs
     space: Any = policy.head.space
     if isinstance(space, spaces.Box):
@@ -231,7 +231,7 @@ def _loss(policy: Policy, inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _errors(head: GaussianHead, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the most likely actions minus those executed; all beyond a bound counts as the bound."""
+    """Return the most likely actions minus those executed, treating values beyond a bound as the bound."""
     low, high = (
         torch.as_tensor(bound.ravel(), dtype=outputs.dtype, device=outputs.device)
         for bound in (head.space.low, head.space.high)
@@ -245,7 +245,7 @@ def _train_epoch(
     train: tuple[Tensor, Tensor],
     minibatches: Iterator[NDArray[np.intp]],
 ) -> float:
-    """Make one pass; return the mean loss per transition."""
+    """Train for one epoch; return the mean loss per transition."""
     inputs, targets = train
     total, count = 0.0, 0
     for minibatch in minibatches:
@@ -275,7 +275,7 @@ def _weights(policy: Policy) -> list[Tensor]:
 
 
 def _restore(policy: Policy, weights: list[Tensor]) -> None:
-    """Set the actor's weights where they are: others may hold views of the same memory."""
+    """Set the actor's weights in place: others may hold views of the same memory."""
     with torch.no_grad():
         for parameter, weight in zip(policy.actor.parameters(), weights, strict=True):
             parameter.copy_(weight)

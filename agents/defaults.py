@@ -1,15 +1,15 @@
 """Default hyperparameters of each task.
 
 ``rl-zoo`` stands for the values of RL Baselines3 Zoo (Raffin 2020; ``hyperparams/ppo.yml`` and ``trpo.yml``,
-most of them tuned), ``SB3`` and ``sb3-contrib`` for the default arguments of PPO and TRPO there. A row has
-one number of environments for both algorithms: where the source has another, rollouts are as large as there.
+most of them tuned), ``SB3`` and ``sb3-contrib`` for their default arguments of PPO and TRPO. A row has one
+number of environments for both algorithms: where the source uses another, the rollout size is kept.
 
-Left out of rl-zoo: PPO on MuJoCo, tuned for a million steps of one environment and mostly other networks,
-but for the ``gamma`` of Reacher, without which no agent here learns to stop at the target;
-MountainCarContinuous, which rests on state-dependent exploration (gSDE) and an initial standard deviation;
-gSDE elsewhere (Pendulum, CarRacing); a clipping range that falls with the learning rate (CartPole,
-BipedalWalkerHardcore, Atari); ``gamma`` of 0.9999 on Swimmer. CartPole's observations are normalized here,
-and not there.
+Not taken from rl-zoo: PPO on MuJoCo, tuned for a million steps of one environment and mostly other networks,
+except for the ``gamma`` of Reacher, without which no agent here learns to stop at the target;
+MountainCarContinuous, which depends on state-dependent exploration (gSDE) and an initial standard deviation;
+gSDE elsewhere (Pendulum, CarRacing); a clipping range annealed with the learning rate (CartPole,
+BipedalWalkerHardcore, Atari); ``gamma`` of 0.9999 on Swimmer. Unlike there, CartPole's observations are
+normalized here.
 """
 
 import math
@@ -28,14 +28,14 @@ from agents.trpo import TRPOConfig
 
 @dataclass(frozen=True)
 class TaskDefaults:
-    """One row; a run takes its configuration from :meth:`ppo_for` or :meth:`trpo_for`.
+    """One row of defaults; a run takes its configuration from :meth:`ppo_for` or :meth:`trpo_for`.
 
     Attributes:
-        num_envs: environments stepped at once.
+        num_envs: environments stepped in parallel.
         ppo: without annealing.
         trpo: with ``target_kl`` and ``cg_damping`` in sb3-contrib's scale.
-        source: where the values are from.
-        anneal: whether PPO's learning rate falls linearly to 0 at the end of the run.
+        source: origin of the values.
+        anneal: anneal PPO's learning rate linearly to 0 over the run.
     """
 
     num_envs: int
@@ -52,8 +52,8 @@ class TaskDefaults:
     def trpo_for(self, action_space: gym.Space[Any], *, normalize_rewards: bool) -> TRPOConfig:
         """Return TRPO's configuration for actions of ``action_space``.
 
-        sb3-contrib averages the divergence over the dimensions of a Box; here it is the joint action's, so
-        that the limit and the damping are larger by their number.
+        sb3-contrib averages the divergence over the dimensions of a Box; here it is that of the joint action,
+        so limit and damping are multiplied by the number of dimensions.
         """
         dimensions = math.prod(action_space.shape) if isinstance(action_space, Box) else 1
         return replace(
@@ -186,11 +186,11 @@ BY_NAME: Mapping[str, TaskDefaults] = {
         source="tried: Atari's row learns nothing in as many steps",
     ),
 }
-"""Rows of single tasks, by the id without its version."""
+"""Defaults of single tasks, by the id without its version."""
 
 
 def defaults_for(env_id: str, observation_space: gym.Space[Any] | None = None) -> TaskDefaults:
-    """Return the row of a task by its name, else Atari's for its games and all images, else the general one.
+    """Return a task's defaults by its name, else Atari's for its games and all images, else general ones.
 
     Args:
         env_id: as registered with Gymnasium, or ``module:Env-v0``.

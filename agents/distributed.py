@@ -1,8 +1,8 @@
-"""Several processes that train one agent, on ``torch.distributed``.
+"""Multi-process training of one agent, on ``torch.distributed``.
 
-R ranks with N environments each are one process with R * N environments: every rank draws the same random
-numbers and holds the same parameters, statistics and optimizer; it steps its own environments and computes
-its own share of each sum. Without a launcher a process is alone, where collectives do and cost nothing.
+R ranks with N environments each act like one process with R * N environments: every rank draws the same
+random numbers and holds the same parameters, statistics and optimizer; it steps its own environments and
+computes its share of each sum. Without a launcher there is a single process, and collectives do nothing.
 """
 
 import contextlib
@@ -20,22 +20,22 @@ from torch import Tensor
 
 from agents.errors import InvalidConfigError, RankLostError
 
-# Rank 0 may wait for people for days before the others hear of it; what ends a wait is a closed connection.
+# Rank 0 may wait for labelers for days before the others hear from it; a closed connection ends the wait.
 _TIMEOUT = datetime.timedelta(days=3650)
 _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those that train together, and what they exchange.
+    """This process among those that train together, and their collectives.
 
-    All ranks must call the same collectives in the same order. Each raises :class:`RankLostError` where
-    another rank is gone.
+    All ranks must call the same collectives in the same order. Each raises :class:`RankLostError` if another
+    rank is gone.
 
     Attributes:
-        rank: which of them this is; 0 leads.
-        size: how many they are.
-        local_rank: which of those on this host.
+        rank: index of this process; 0 leads.
+        size: number of processes.
+        local_rank: index among the processes on this host.
     """
 
     rank: int = 0
@@ -51,7 +51,7 @@ class Ranks:
             dist.all_reduce(tensor)
 
     def totals(self, *shares: float) -> list[float]:
-        """Return the sums over all ranks of numbers of which each has a share."""
+        """Return the sums over all ranks of each rank's shares."""
         totals = np.array(shares)
         self.sum(totals)
         numbers: list[float] = totals.tolist()
@@ -69,7 +69,7 @@ class Ranks:
             gradient.copy_(part.view_as(gradient))
 
     def gather(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return the arrays of all ranks, of one shape ``(...)`` and dtype, as one: ``(size, ...)``."""
+        """Stack the arrays of all ranks, with the same shape ``(...)`` and dtype, to ``(size, ...)``."""
         if self.size == 1:
             return array[None]
         gathered = np.empty((self.size, *array.shape), array.dtype)
@@ -78,7 +78,7 @@ class Ranks:
         return gathered
 
     def broadcast(self, data: bytes = b"") -> bytes:
-        """Return what rank 0 gives; what the others give does not matter."""
+        """Return rank 0's ``data``; that of other ranks is ignored."""
         if self.size == 1:
             return data
         with _losses_named():
@@ -91,7 +91,7 @@ class Ranks:
         return content.numpy().tobytes()
 
     def device(self, name: str) -> str:
-        """Return the torch device that ``name`` means here: each rank of a host takes a GPU of its own."""
+        """Return the torch device for ``name`` on this rank: each rank of a host has its own GPU."""
         return f"cuda:{self.local_rank}" if name == "cuda" and self.size > 1 else name
 
 
@@ -100,12 +100,13 @@ ALONE = Ranks()
 
 @contextlib.contextmanager
 def joined_ranks() -> Iterator[Ranks]:
-    """Meet the other processes that ``torchrun`` started, and part from them at the end.
+    """Join the other processes that ``torchrun`` started, and leave them at the end.
 
-    CPU tensors and arrays travel by gloo, those on a GPU by nccl.
+    CPU tensors and arrays are sent by gloo, those on a GPU by nccl.
 
     Raises:
-        InvalidConfigError: the variables of the launcher do not fit together, or the others were not met.
+        InvalidConfigError: the launcher's variables are inconsistent, or the other processes can't be
+            reached.
     """
     ranks = _read_ranks()
     if ranks.size == 1:
@@ -117,14 +118,14 @@ def joined_ranks() -> Iterator[Ranks]:
     except (RuntimeError, ValueError) as error:
         place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise InvalidConfigError(
-            f"Expected to meet {ranks.size} processes at {place}, got {str(error).splitlines()[0]}"
+            f"Expected to connect {ranks.size} processes at {place}, got {str(error).splitlines()[0]}"
         ) from error
     yield ranks
-    dist.destroy_process_group()  # not after an error: it could wait for those who are gone
+    dist.destroy_process_group()  # not after an error: it could wait for lost ranks
 
 
 def _read_ranks() -> Ranks:
-    """Read the launcher's variables; without them, the process is alone."""
+    """Read the launcher's variables; without them, there is a single process."""
     given = {name: os.environ.get(name) for name in _VARIABLES}
     if given["RANK"] is None and given["WORLD_SIZE"] is None:
         return ALONE
@@ -144,4 +145,6 @@ def _losses_named() -> Iterator[None]:
         yield
     except RuntimeError as error:
         reason = str(error).partition(". ")[0].rpartition("] ")[2]
-        raise RankLostError(f"Expected all processes of this run to go on; one ended ({reason}).") from error
+        raise RankLostError(
+            f"Expected all processes of this run to continue, but one ended ({reason})."
+        ) from error

@@ -1,13 +1,13 @@
-"""Errors, each with a message of one line: what was expected, what came, what to do."""
+"""Errors, each with a one-line message: what was expected, what was found, what to do."""
 
 
 def one_line(value: object) -> str:
-    """Return the text of a value without line breaks, such as NumPy puts into long arrays."""
+    """Return the text of a value without line breaks, such as those of long NumPy arrays."""
     return " ".join(str(value).split())
 
 
 class AgentError(ValueError):
-    """Base of the errors below."""
+    """Base class of this package's errors."""
 
 
 class InvalidConfigError(AgentError):
@@ -15,11 +15,11 @@ class InvalidConfigError(AgentError):
 
 
 class UnsupportedSpaceError(AgentError):
-    """The observation or action space is one the policies cannot handle."""
+    """The observation or action space is not supported by the policies."""
 
 
 class UnsupportedEnvironmentError(AgentError):
-    """The vector environment does not name its autoreset mode."""
+    """The vector environment does not declare its autoreset mode."""
 
 
 class NonFiniteError(AgentError):
@@ -27,20 +27,20 @@ class NonFiniteError(AgentError):
 
 
 class DivergedError(AgentError):
-    """An update made parameters NaN or infinite; they are as they were before."""
+    """An update made parameters NaN or infinite; the previous ones were restored."""
 
 
 class ShapeError(AgentError):
-    """Rewards do not fit the rollout they are given for, or images the policy."""
+    """Rewards do not fit their rollout, or images do not fit the policy."""
 
 
 class StateMismatchError(AgentError):
-    """A saved state belongs to an agent of another shape; nothing of it was loaded."""
+    """A saved state is from an agent of another shape; nothing was loaded."""
 
 
 class DemonstrationMismatchError(AgentError):
-    """Demonstrations are of another environment than the policy; the agent is unchanged."""
+    """Demonstrations are from another environment than the policy; the agent is unchanged."""
 
 
 class RankLostError(AgentError):
-    """Another of the processes that train together has ended; without it no collective comes to an end."""
+    """Another training process has ended; without it, no collective can finish."""

@@ -1,4 +1,4 @@
-"""Running mean and variance, and the normalization of observations and rewards that is built on it."""
+"""Running mean and variance, and normalization of observations and rewards."""
 
 import math
 from typing import Any, Protocol
@@ -13,15 +13,14 @@ from agents.errors import UnsupportedSpaceError, one_line
 CLIP = 10.0
 """Normalized observations and rewards are clipped to plus or minus this many standard deviations."""
 EPSILON = 1e-8
-"""Added to a variance before its root is divided by."""
+"""Added to a variance before taking the square root."""
 
 
 class RunningMeanVariance:
     """Mean and population variance of all samples seen so far, elementwise.
 
     Batches are merged with the parallel formula of Chan, Golub and LeVeque (1979): the result equals that of
-    one pass over all samples, in whatever batches they came. Before the first sample the mean is 0 and the
-    variance 1.
+    one pass over all samples, for any batch sizes. Before the first sample the mean is 0 and the variance 1.
     """
 
     def __init__(self, shape: tuple[int, ...] = ()) -> None:
@@ -30,7 +29,7 @@ class RunningMeanVariance:
         self.count = 0
 
     def update(self, samples: NDArray[Any], ranks: Ranks = ALONE) -> None:
-        """Take in ``samples`` of shape ``(n, *shape)`` of each rank; ``n`` may differ between ranks."""
+        """Add ``samples`` of shape ``(n, *shape)`` of each rank; ``n`` may differ between ranks."""
         samples, n = samples.astype(np.float64), len(samples)
         moments = np.zeros((3, *self.mean.shape))
         if n:
@@ -39,7 +38,7 @@ class RunningMeanVariance:
             self._merge(*of_one)
 
     def _merge(self, count: Any, mean: NDArray[np.float64], variance: NDArray[np.float64]) -> None:
-        """Take in the moments of a batch."""
+        """Add the moments of a batch."""
         n = int(np.max(count))
         if n == 0:
             return
@@ -50,7 +49,7 @@ class RunningMeanVariance:
         self.count = total
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the statistics, as copies."""
+        """Return copies of the statistics."""
         return {"mean": self.mean.copy(), "variance": self.variance.copy(), "count": self.count}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -61,11 +60,11 @@ class RunningMeanVariance:
 
 
 class ObservationPreparation(Protocol):
-    """Turns raw observations into those that a policy takes.
+    """Converts raw observations to inputs of a policy.
 
     Attributes:
         shape: of one raw observation.
-        statistics: the moments of the observations so far.
+        statistics: moments of the observations so far.
     """
 
     shape: tuple[int, ...]
@@ -75,28 +74,28 @@ class ObservationPreparation(Protocol):
         """Prepare raw observations ``(*batch, *shape)``; return ``(*batch, ...)``."""
 
     def update(self, observations: NDArray[Any], ranks: Ranks = ALONE) -> None:
-        """Take raw observations ``(n, *shape)`` of each rank into the statistics."""
+        """Add raw observations ``(n, *shape)`` of each rank to the statistics."""
 
 
 class ObservationNormalizer:
-    """Flattens observations and brings each component to mean 0, variance 1 and into ``[-CLIP, CLIP]``.
+    """Flattens observations and scales each component to mean 0 and variance 1, clipped to ``[-CLIP, CLIP]``.
 
-    The statistics stand still until :meth:`update` is called, so that every step of a rollout, its values and
-    its update see the same function.
+    The statistics change only in :meth:`update`, so that all steps of a rollout, its values and its update
+    use the same function.
 
     Args:
         space: of the observations.
-        learns: whether to have statistics; without, observations pass as they are, unless a policy that came
-            with statistics has brought them along: it goes on with these.
+        learns: update statistics; without, observations stay unscaled, unless a loaded policy came with
+            statistics, which are then used unchanged.
 
     Raises:
-        UnsupportedSpaceError: the space is no Box, or has no component.
+        UnsupportedSpaceError: the space is not a Box, or is empty.
     """
 
     def __init__(self, space: gymnasium.Space[Any], *, learns: bool = True) -> None:
         if not isinstance(space, gymnasium.spaces.Box) or 0 in space.shape:
             raise UnsupportedSpaceError(
-                f"Expected observations in a Box, not empty, got {one_line(space)}; wrap the environment."
+                f"Expected observations in a non-empty Box, got {one_line(space)}; wrap the environment."
             )
         self.shape = space.shape
         self.size = math.prod(space.shape)
@@ -111,13 +110,13 @@ class ObservationNormalizer:
             return flat.astype(np.float32)
         normalized: NDArray[np.float64] = flat - self.statistics.mean
         normalized /= np.sqrt(self.statistics.variance + EPSILON)
-        # For a few rows, as in each step of a rollout, these two cost a fifth of np.clip.
+        # For a few rows, as in each step of a rollout, these take a fifth of the time of np.clip.
         np.maximum(normalized, -CLIP, out=normalized)
         np.minimum(normalized, CLIP, out=normalized)
         return normalized.astype(np.float32)
 
     def update(self, observations: NDArray[Any], ranks: Ranks = ALONE) -> None:
-        """Take raw observations ``(n, *shape)`` of each rank into the statistics, if it has any."""
+        """Add raw observations ``(n, *shape)`` of each rank to the statistics, if they are updated."""
         if self._learns:
             self.statistics.update(observations.reshape(len(observations), self.size), ranks)
 
@@ -141,13 +140,13 @@ class RewardScaler:
         valid: NDArray[np.bool_],
         ranks: Ranks = ALONE,
     ) -> NDArray[np.float64]:
-        """Take in one rollout of each rank and scale it; all arrays are ``(num_steps, num_envs)``.
+        """Add one rollout of each rank and scale it; all arrays are ``(num_steps, num_envs)``.
 
         Args:
             rewards: zero where not ``valid``.
             ended: True at the last step of an episode.
-            valid: False at steps that are no environment steps; they leave the statistics alone.
-            ranks: that share the statistics.
+            valid: False at dummy transitions, which do not enter the statistics.
+            ranks: processes that share the statistics.
         """
         returns = np.empty_like(rewards)
         for t, reward in enumerate(rewards):
@@ -159,11 +158,11 @@ class RewardScaler:
         return scaled.clip(-CLIP, CLIP)
 
     def restart(self, num_envs: int) -> None:
-        """Note that all environments begin a new episode."""
+        """Reset the returns because all environments start a new episode."""
         self.returns = np.zeros(num_envs)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the statistics and the returns of the episodes under way, as copies."""
+        """Return copies of the statistics and of the running episodes' returns."""
         return {"statistics": self.statistics.state_dict(), "returns": self.returns.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What agents share that learn from their own last rollout: collecting, advantages, fitting the critic."""
+"""Shared part of on-policy agents: collecting rollouts, advantages, and critic refits."""
 
 import abc
 from collections.abc import Callable, Mapping
@@ -25,38 +25,38 @@ from agents.sampling import RolloutSampler
 
 @dataclass(frozen=True)
 class OnPolicyConfig(AgentConfig):
-    """Hyperparameters of on-policy agents, besides those of :class:`~agents.base.AgentConfig`.
+    """Hyperparameters of on-policy agents, in addition to those of :class:`~agents.base.AgentConfig`.
 
     Attributes:
-        gae_lambda: bias against variance in the advantages: 0 is one-step, 1 Monte Carlo.
-        ent_coef: weight of the mean entropy of the policy (nats) beside advantages of standard deviation 1.
+        gae_lambda: bias-variance trade-off of advantages: 0 is one-step, 1 Monte Carlo.
+        ent_coef: entropy bonus coefficient (in nats; advantages are normalized).
     """
 
     gae_lambda: float = 0.95
     ent_coef: float = 0.0
 
     def __post_init__(self) -> None:
-        # Four steps hold at least two valid transitions: an advantage needs company to be normalized.
+        # Four steps hold at least two valid transitions, which normalizing advantages needs.
         self._require_at_least({"num_steps": 4, "minibatch_size": 1, "ent_coef": 0})
         super().__post_init__()
         self._require_share("gae_lambda")
 
 
 class Critic(Protocol):
-    """The critic with an optimizer of its own: in torch below, or in :mod:`agents.numpy_backend`."""
+    """The critic with a separate optimizer: in torch below, or in :mod:`agents.numpy_backend`."""
 
     def step(self, batch: Batch, ranks: Ranks) -> float:
-        """Train on a minibatch, of which each rank has its own part; return its share of the loss before."""
+        """Train on a minibatch, of which each rank has a part; return its share of the prior loss."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of Adam's moments by the number of the parameter."""
+        """Return copies of Adam's moments by the index of the parameter."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from :meth:`state_dict`."""
 
 
 class TorchCritic:
-    """Trains the critic and nothing else: what it shares with the actor stays as it is."""
+    """Trains only the critic: layers that it shares with the actor stay unchanged."""
 
     def __init__(self, policy: ActorCritic, learning_rate: float) -> None:
         self._policy = policy
@@ -74,7 +74,7 @@ class TorchCritic:
         return float(loss.item())
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of Adam's moments by the number of the parameter."""
+        """Return copies of Adam's moments by the index of the parameter."""
         return save_adam(self._optimizer)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -83,30 +83,30 @@ class TorchCritic:
 
 
 class OnPolicyAgent(BaseAgent):
-    """Learns on vector environments from rollouts of its present policy, each of which is used once.
+    """Learns on vector environments from rollouts of its current policy, each of which is used once.
 
-    Observations of ``uint8`` in two to four dimensions are images, seen by a convolutional network; all
+    Observations of ``uint8`` in two to four dimensions are images, read by a convolutional network; all
     others are flattened and normalized.
 
     All randomness comes from ``seed``: the same seed, configuration and environments give the same run.
 
     Args:
-        envs: to collect from.
+        envs: vector environment to collect from.
         config: hyperparameters.
-        seed: of everything random.
+        seed: for all randomness.
         device: of the networks.
         dtype: of the networks.
         allow_numpy: train small networks on the CPU with :mod:`agents.numpy_backend`, which is faster.
 
     Raises:
-        UnsupportedSpaceError: observations are no Box, or empty; or actions are neither a Box of floats,
+        UnsupportedSpaceError: observations are not a Box, or empty; or actions are neither a Box of floats,
             Discrete nor MultiDiscrete.
     """
 
     config: OnPolicyConfig
     policy: ActorCritic
     shares_trunk: ClassVar[bool]
-    """Whether the actor and the critic of images look through the same convolutions."""
+    """True if actor and critic share convolutions for images."""
 
     def __init__(
         self,
@@ -126,10 +126,10 @@ class OnPolicyAgent(BaseAgent):
         self.sampler = RolloutSampler(envs, self.policy, self.normalizer)
 
     def collect(self, on_step: Callable[[int], None] | None = None) -> Rollout:
-        """Step the environments with the present policy; the first call resets them.
+        """Step the environments with the current policy; the first call resets them.
 
         Args:
-            on_step: called after each step of all environments with the number of those made.
+            on_step: called after each step of all environments with the number of steps made.
 
         Raises:
             NonFiniteError: an environment returned a NaN or infinite observation or reward.
@@ -144,23 +144,23 @@ class OnPolicyAgent(BaseAgent):
     def update(self, rollout: Rollout, rewards: NDArray[Any], *, critic_epochs: int = 0) -> dict[str, float]:
         """Train on ``rollout`` with the given ``rewards`` ``(num_steps, num_envs)``.
 
-        Dummy transitions, and whatever reward they are given, have no influence. The rollout's observations
-        enter the normalization only afterwards.
+        Dummy transitions, whatever their rewards, have no influence. The rollout's observations enter the
+        normalization only afterwards.
 
         Args:
-            rollout: of the present policy.
-            rewards: in place of the rollout's own.
-            critic_epochs: passes over the rollout in which the critic alone is trained, before advantages are
-                estimated with it: for rewards that mean something else than those it knows.
+            rollout: of the current policy.
+            rewards: replace the rollout's own.
+            critic_epochs: passes over the rollout that train only the critic, before it is used to estimate
+                advantages: for rewards with a new meaning.
 
         Returns:
-            What the algorithm reports (in nats where it is about probabilities), and ``explained_variance``,
-            the share of the returns' variance that the rollout's values foresaw.
+            The algorithm's metrics (in nats for log-probabilities and divergences), and
+            ``explained_variance``, the share of the returns' variance that the rollout's values predicted.
 
         Raises:
             NonFiniteError: a reward is NaN or infinite; the agent is unchanged.
-            DivergedError: the update made parameters NaN or infinite; they are as before, and the optimizer
-                starts over.
+            DivergedError: the update made parameters NaN or infinite; the previous ones are restored, and the
+                optimizer starts over.
         """
         rewards = self._prepared_rewards(rollout, rewards)
         before = parameters_to_vector(self.policy.parameters()).detach()  # a copy
@@ -177,14 +177,14 @@ class OnPolicyAgent(BaseAgent):
 
     @abc.abstractmethod
     def _train(self, batch: Batch) -> dict[str, float]:
-        """Change the policy, and return metrics by name."""
+        """Update the policy, and return metrics by name."""
 
     @abc.abstractmethod
     def _critic_alone(self) -> Critic:
-        """Return what trains the critic and nothing else."""
+        """Return the object that trains only the critic."""
 
     def _prepared_rewards(self, rollout: Rollout, rewards: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the rewards checked, 0 where the rollout is not valid, and scaled where configured."""
+        """Return the rewards checked, 0 where the rollout is not valid, and scaled if configured."""
         if rewards.shape != rollout.rewards.shape:
             raise ShapeError(f"Expected rewards of shape {rollout.rewards.shape}, got {rewards.shape}.")
         rewards = np.where(rollout.valid, rewards, 0.0)
@@ -194,9 +194,9 @@ class OnPolicyAgent(BaseAgent):
         return rewards
 
     def _with_new_values(self, rollout: Rollout, rewards: NDArray[np.float64], epochs: int) -> Rollout:
-        """Train the critic alone; return the rollout with its new values.
+        """Train only the critic; return the rollout with its new values.
 
-        Returns reach beyond the rollout by the critic's own values, so they are estimated anew in each epoch.
+        Returns bootstrap from the critic's values, so they are estimated again in each epoch.
         """
         critic = self._critic_alone()
         for _ in range(epochs):
@@ -208,13 +208,13 @@ class OnPolicyAgent(BaseAgent):
         return rollout
 
     def _to_backend(self, batch: Batch) -> Batch:
-        """Return the batch as arrays where the NumPy backend trains on it."""
+        """Return the batch as arrays if the NumPy backend trains on it."""
         return batch.numpy() if self.uses_numpy else batch
 
     def _batch(
         self, rollout: Rollout, rewards: NDArray[np.float64]
     ) -> tuple[Batch, NDArray[np.float64], NDArray[np.float64]]:
-        """Return the valid transitions to train on, and the advantages and returns of those of all ranks."""
+        """Return the valid transitions to train on, and the advantages and returns of all ranks."""
         advantages = generalized_advantages(rollout, rewards, self.config.gamma, self.config.gae_lambda)
         returns = advantages + rollout.values
         valid, tensor = rollout.valid, self.policy.tensor
@@ -233,9 +233,9 @@ class OnPolicyAgent(BaseAgent):
     def _of_all_ranks(
         self, advantages: NDArray[np.float64], returns: NDArray[np.float64], valid: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-        """Return advantages and returns of all valid transitions, and which of these are this rank's own.
+        """Return advantages and returns of all valid transitions, and a mask of this rank's own.
 
-        What is given is ``(num_steps, num_envs)``; what is returned ``(size,)``, by time, then environment.
+        Inputs are ``(num_steps, num_envs)``; results are ``(size,)``, by time, then environment.
         """
         gathered = self.ranks.gather(np.stack([advantages, returns, valid]))
         num_steps, num_envs = valid.shape
@@ -247,14 +247,14 @@ class OnPolicyAgent(BaseAgent):
         return columns[0][of_all], columns[1][of_all], own[of_all]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of all that training continues from: nested dictionaries of arrays and scalars."""
+        """Return copies of everything that training continues from: nested dicts of arrays and scalars."""
         return {**super().state_dict(), "reward_scaler": self.reward_scaler.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from :meth:`state_dict`, with new episodes in all environments.
 
         Raises:
-            StateMismatchError: the state is of an agent with other networks or of another algorithm; this
+            StateMismatchError: the state is from an agent with other networks or another algorithm; this
                 agent is unchanged.
         """
         super().load_state_dict(state)
@@ -269,13 +269,13 @@ def _preparation_and_policy(
     *,
     share_trunk: bool,
 ) -> tuple[ObservationPreparation, ActorCritic]:
-    """Make the policy for what the environments show, and what prepares observations for it."""
+    """Make the policy for the environments' spaces, and its observation preparation."""
     observations, actions = envs.single_observation_space, envs.single_action_space
     generator, make = torch.Generator().manual_seed(seed), config.network
     has_own_layers = (config.hidden_sizes, config.activation) != ((64, 64), "tanh")
     if has_own_layers and (make is not None or is_image_space(observations)):
-        found = "images" if make is None else "a network of your own"
-        raise InvalidConfigError(f"hidden_sizes and activation do nothing with {found}; leave them out.")
+        found = "images" if make is None else "a custom network"
+        raise InvalidConfigError(f"hidden_sizes and activation have no effect with {found}; leave them out.")
     if is_image_space(observations):
         images = ImagePreparation(observations)
         if make is not None:

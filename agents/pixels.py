@@ -1,7 +1,7 @@
-"""Policies that see images: the convolutional network of Mnih et al. (2015), as in Stable-Baselines3.
+"""Policies for image observations: the convolutional network of Mnih et al. (2015), as in Stable-Baselines3.
 
-Images stay bytes from the environment to the network, which makes numbers of a minibatch at a time: a rollout
-takes a quarter of the memory.
+Images stay uint8 from the environment to the network, which converts one minibatch at a time to floats, so
+that a rollout takes a quarter of the memory.
 """
 
 import math
@@ -19,32 +19,33 @@ from agents.normalize import RunningMeanVariance
 from agents.policy import ActorCritic, ActorFunction, action_head, orthogonal
 
 CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-"""Channels, width of the kernel and stride of each layer (Mnih et al. 2015, "Model architecture")."""
+"""Channels, kernel width and stride of each layer (Mnih et al. 2015, "Model architecture")."""
 NUM_FEATURES = 512
 SMALLEST_SIDE = 36
-"""Pixels from which :data:`CONVOLUTIONS` make one; smaller images are enlarged by a whole factor."""
+"""Side in pixels that :data:`CONVOLUTIONS` reduce to one; smaller images are upscaled by an integer."""
 IMAGES_AT_ONCE = 256
-"""Where nothing has to be kept for gradients, more images than this go through the network in parts."""
+"""Maximum images per forward pass without gradients."""
 
 
 def is_image_space(space: gymnasium.Space[Any]) -> TypeGuard[gymnasium.spaces.Box]:
-    """Return whether observations are images, for a convolutional network.
+    """Return True if observations are images, for a convolutional network.
 
-    They are bytes in two dimensions (gray), three (with channels) or four (a stack of such images).
+    Images are uint8 in two dimensions (gray), three (with channels) or four (a stack of images with
+    channels).
     """
     return isinstance(space, gymnasium.spaces.Box) and space.dtype == np.uint8 and 2 <= len(space.shape) <= 4
 
 
 def channel_axis(shape: tuple[int, ...]) -> int:
-    """Return which axis of one image counts colors or stacked frames: 0 or 2.
+    """Return the channel axis (colors or stacked frames) of one image: 0 or 2.
 
-    It is the first where that is shorter than both others, else the last, as most environments have it.
+    It is the first axis if that is shorter than both others, else the last, as in most environments.
     """
     return 0 if shape[0] < min(shape[1:]) else 2
 
 
 class ImagePreparation:
-    """Brings the channels of images to the front; values stay bytes, and there are no statistics.
+    """Moves the channels of images to the front; values stay uint8, and there are no statistics.
 
     See :class:`agents.normalize.ObservationPreparation`.
     """
@@ -57,10 +58,10 @@ class ImagePreparation:
         self._has_channels = len(space.shape) > 2
         self._channel_axis = channel_axis(space.shape[-3:]) - 3 if self._has_channels else -3
         self.image_shape: tuple[int, ...] = self._arranged(np.empty(space.shape, np.uint8)).shape
-        """Channels, those of all images of a stack, height and width."""
+        """Channels (of all images in a stack), height and width."""
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[np.uint8]:
-        """Prepare images ``(*batch, *shape)``; return ``(*batch, *image_shape)``, a view where possible."""
+        """Arrange images ``(*batch, *shape)`` as ``(*batch, *image_shape)``, a view where possible."""
         dimensions = len(self.shape)
         if observations.dtype != np.uint8 or observations.shape[-dimensions:] != self.shape:
             raise ShapeError(
@@ -70,7 +71,7 @@ class ImagePreparation:
         return self._arranged(observations)
 
     def _arranged(self, images: NDArray[Any]) -> NDArray[np.uint8]:
-        """Return the images with one axis of channels, before height and width."""
+        """Return the images with one channel axis, before height and width."""
         if not self._has_channels:
             return np.expand_dims(images, -3)
         images = np.moveaxis(images, self._channel_axis, -3)
@@ -79,11 +80,11 @@ class ImagePreparation:
         return images.reshape(*images.shape[:-4], -1, *images.shape[-2:])
 
     def update(self, observations: NDArray[Any], ranks: Ranks = ALONE) -> None:
-        """Do nothing: the values of all images lie in the same bounds."""
+        """Do nothing: the values of all images have the same bounds."""
 
 
 class NatureCNN(nn.Module):
-    """Maps bytes ``(batch, *image_shape)`` to features ``(batch, NUM_FEATURES)``."""
+    """Maps uint8 images ``(batch, *image_shape)`` to features ``(batch, NUM_FEATURES)``."""
 
     def __init__(self, image_shape: tuple[int, ...], generator: torch.Generator) -> None:
         super().__init__()
@@ -100,18 +101,18 @@ class NatureCNN(nn.Module):
         self.layers = nn.Sequential(*modules)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Compute the features."""
+        """Return the features of the images."""
         parts = (images,) if torch.is_grad_enabled() else torch.split(images, IMAGES_AT_ONCE)
         dtype = next(self.parameters()).dtype
-        # With the channels last in memory, a gradient step takes three quarters of the time on a CPU.
+        # With channels last in memory, a gradient step takes three quarters of the time on a CPU.
         numbers = (part.to(dtype, memory_format=torch.channels_last) / 255.0 for part in parts)
         return torch.cat([self.layers(part) for part in numbers])
 
 
 class ImageActorCritic(ActorCritic):
-    """Computes a policy and a value function of images ``(batch, *image_shape)``, each linear in features.
+    """Computes a policy and a value function for images ``(batch, *image_shape)``, each linear in features.
 
-    With a shared trunk both see the same features, and learning one of them moves the other.
+    With a shared trunk, both use the same features, and training one of them changes the other.
     """
 
     def __init__(
@@ -127,13 +128,13 @@ class ImageActorCritic(ActorCritic):
         self.actor = nn.Sequential(
             NatureCNN(image_shape, generator), _readout(self.head.num_outputs, 0.01, generator)
         )
-        # The trunk of the actor is not named twice, so that states hold it once.
+        # The actor's trunk is not registered twice, so that states hold it once.
         own_trunk = [] if share_trunk else [NatureCNN(image_shape, generator)]
         self.critic = nn.Sequential(*own_trunk, _readout(1, 1.0, generator))
         self._share_trunk = share_trunk
 
     def evaluate(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Evaluate as :meth:`ActorCritic.evaluate` does, with one pass through a trunk that is shared."""
+        """Return log-probabilities, entropies and values, with one pass through a shared trunk."""
         if not self._share_trunk:
             return super().evaluate(observations, actions)
         trunk, readout = self.actor
@@ -146,7 +147,7 @@ class ImageActorCritic(ActorCritic):
         return super().values(self.actor[0](observations) if self._share_trunk else observations)
 
     def actor_function(self) -> ActorFunction:
-        """Return the actor for use outside of training: torch without gradients."""
+        """Return the actor for use outside training: torch without gradients."""
         return self.acting_in_torch
 
 

@@ -1,7 +1,7 @@
 """Actor-critic networks, and the action distributions on top of them.
 
 Training runs in torch. A rollout steps a handful of environments at a time, where the overhead of torch
-modules outweighs the arithmetic, so the actor's forward pass there is plain NumPy on the same parameters.
+modules outweighs the arithmetic, so there the actor's forward pass is plain NumPy on the same parameters.
 For images see :mod:`agents.pixels`.
 """
 
@@ -24,12 +24,12 @@ Layer = tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]
 """Weight ``(inputs, outputs)`` and bias ``(outputs,)``."""
 
 ActorFunction = Callable[[NDArray[Any]], NDArray[np.floating[Any]]]
-"""From prepared observations ``(batch, ...)`` to the head's outputs ``(batch, num_outputs)``."""
+"""Maps prepared observations ``(batch, ...)`` to the head's outputs ``(batch, num_outputs)``."""
 
 ArrayFunction = Callable[[NDArray[Any]], NDArray[np.floating[Any]]]
 
 MakeNetwork = Callable[[tuple[int, ...], int], nn.Module]
-"""From the shape of an observation and a number of outputs to a module."""
+"""Makes a module for the shape of an observation and a number of outputs."""
 
 Activation = Literal["tanh", "relu"]
 
@@ -72,7 +72,7 @@ class GaussianHead(nn.Module):
         return outputs.reshape(len(outputs), *self.space.shape)
 
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """Return the actions in the form the environment takes."""
+        """Return the actions in the environment's format."""
         clipped: NDArray[Any] = np.minimum(np.maximum(actions, self.space.low), self.space.high)
         return clipped.astype(self.space.dtype)
 
@@ -84,11 +84,11 @@ class GaussianHead(nn.Module):
         return -0.5 * standardized.square().sum(1) - log_scale, entropy.expand(len(outputs))
 
     def snapshot(self, outputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the distribution as it is now, for :meth:`kl`."""
+        """Return the current distribution, for :meth:`kl`."""
         return outputs.detach().clone(), self.log_std.detach().clone()
 
     def kl(self, old: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
-        """Return the divergence of the present joint distribution from ``old`` (nats), ``(batch,)``."""
+        """Return the divergence of the current joint distribution from ``old`` (nats), ``(batch,)``."""
         old_means, old_log_std = old
         log_ratio = self.log_std - old_log_std
         standardized = (outputs - old_means) * (-old_log_std).exp()
@@ -98,7 +98,7 @@ class GaussianHead(nn.Module):
 class CategoricalHead(nn.Module):
     """Softmax distribution over a Discrete space.
 
-    Actions count from 0; the environment executes them counted from ``space.start``.
+    Actions count from 0 here, and from ``space.start`` in the environment.
     """
 
     def __init__(self, space: gymnasium.spaces.Discrete) -> None:
@@ -119,7 +119,7 @@ class CategoricalHead(nn.Module):
         return actions
 
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """Return the actions in the form the environment takes."""
+        """Return the actions in the environment's format."""
         return (actions + self.space.start).astype(self.space.dtype)
 
     def log_prob_and_entropy(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
@@ -129,11 +129,11 @@ class CategoricalHead(nn.Module):
         return log_probs.gather(1, actions.unsqueeze(1)).squeeze(1), entropy
 
     def snapshot(self, outputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the distribution as it is now, for :meth:`kl`."""
+        """Return the current distribution, for :meth:`kl`."""
         return (outputs.detach().log_softmax(1),)
 
     def kl(self, old: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
-        """Return the divergence of the present distribution from ``old`` (nats), ``(batch,)``."""
+        """Return the divergence of the current distribution from ``old`` (nats), ``(batch,)``."""
         (old_log_probs,) = old
         log_probs = outputs.log_softmax(1)
         return (log_probs.exp() * (log_probs - old_log_probs)).sum(1)
@@ -142,7 +142,7 @@ class CategoricalHead(nn.Module):
 class MultiCategoricalHead(nn.Module):
     """Independent softmax distributions over the components of a MultiDiscrete space.
 
-    Actions count from 0; the environment executes them counted from ``space.start``.
+    Actions count from 0 here, and from ``space.start`` in the environment.
     """
 
     def __init__(self, space: gymnasium.spaces.MultiDiscrete) -> None:
@@ -162,7 +162,7 @@ class MultiCategoricalHead(nn.Module):
         return actions.reshape(len(outputs), *self.space.shape)
 
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """Return the actions in the form the environment takes."""
+        """Return the actions in the environment's format."""
         return (actions + self.space.start).astype(self.space.dtype)
 
     def log_prob_and_entropy(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
@@ -176,11 +176,11 @@ class MultiCategoricalHead(nn.Module):
         return torch.cat(chosen, 1).sum(1), torch.stack(entropies, 1).sum(1)
 
     def snapshot(self, outputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the distribution as it is now, for :meth:`kl`."""
+        """Return the current distribution, for :meth:`kl`."""
         return self._log_probs(outputs.detach())
 
     def kl(self, old: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
-        """Return the divergence of the present joint distribution from ``old`` (nats), ``(batch,)``."""
+        """Return the divergence of the current joint distribution from ``old`` (nats), ``(batch,)``."""
         pairs = zip(self._log_probs(outputs), old, strict=True)
         return torch.stack([(new.exp() * (new - before)).sum(1) for new, before in pairs], 1).sum(1)
 
@@ -192,7 +192,7 @@ Head = GaussianHead | CategoricalHead | MultiCategoricalHead
 
 
 def action_head(space: gymnasium.Space[Any]) -> Head:
-    """Return the distribution for an action space. Raises :class:`UnsupportedSpaceError`."""
+    """Return the distribution for an action space. Raise :class:`UnsupportedSpaceError` for others."""
     if isinstance(space, gymnasium.spaces.Discrete):
         return CategoricalHead(space)
     if 0 not in (space.shape or ()):
@@ -201,7 +201,7 @@ def action_head(space: gymnasium.Space[Any]) -> Head:
         if isinstance(space, gymnasium.spaces.MultiDiscrete):
             return MultiCategoricalHead(space)
     raise UnsupportedSpaceError(
-        "Expected a Box of floats, a Discrete or a MultiDiscrete action space, not empty, "
+        "Expected a non-empty Box of floats, a Discrete or a MultiDiscrete action space, "
         f"got {one_line(space)}; wrap the environment."
     )
 
@@ -211,21 +211,21 @@ class Policy(nn.Module, abc.ABC):
 
     Attributes:
         head: the distribution over actions.
-        actor: from observations to the head's outputs ``(batch, num_outputs)``.
+        actor: maps observations to the head's outputs ``(batch, num_outputs)``.
     """
 
     head: Head
     actor: nn.Sequential
 
     def tensor(self, array: NDArray[Any]) -> Tensor:
-        """Move ``array`` to where the parameters are; floats take their precision, integers keep theirs."""
+        """Move ``array`` to the parameters' device; floats are cast to their precision, integers are not."""
         tensor = torch.from_numpy(array)
         parameter = next(self.parameters())
         return tensor.to(parameter.device, parameter.dtype if tensor.is_floating_point() else tensor.dtype)
 
     @abc.abstractmethod
     def actor_function(self) -> ActorFunction:
-        """Return the actor for use outside of training. Take it anew after the parameters have changed."""
+        """Return the actor for use outside training. Call again after parameters have changed."""
 
     def acting_in_torch(self, observations: NDArray[Any]) -> NDArray[np.floating[Any]]:
         """Return the actor's outputs, computed by torch without gradients."""
@@ -238,7 +238,7 @@ class ActorCritic(Policy):
     """Maps prepared observations ``(batch, ...)`` to distributions over actions and to estimated returns.
 
     Attributes:
-        critic: from observations, or from features that it shares with the actor, to values ``(batch, 1)``.
+        critic: maps observations, or features shared with the actor, to values ``(batch, 1)``.
     """
 
     critic: nn.Sequential
@@ -255,7 +255,7 @@ class ActorCritic(Policy):
 
 
 class MLPActorCritic(ActorCritic):
-    """Computes a policy and a value function by separate multi-layer perceptrons.
+    """Computes a policy and a value function with separate multi-layer perceptrons.
 
     All inputs are normalized, flattened observations ``(batch, observation_size)``.
     """
@@ -276,21 +276,21 @@ class MLPActorCritic(ActorCritic):
         self.critic = _mlp([*sizes, 1], 1.0, generator, activation)
 
     def actor_function(self) -> ActorFunction:
-        """Return the actor in NumPy. Take it anew after the parameters have changed."""
+        """Return the actor in NumPy. Call again after parameters have changed."""
         linear = [module for module in self.actor if isinstance(module, nn.Linear)]
         layers = [(m.weight.detach().cpu().numpy().T, m.bias.detach().cpu().numpy()) for m in linear]
         return functools.partial(forward, layers, ACTIVATIONS[self.activation].array)
 
 
 class OwnActorCritic(ActorCritic):
-    """Computes a policy and a value function by modules that a function of the user's makes.
+    """Computes a policy and a value function with modules made by a user's function.
 
     Args:
         shape: of a prepared observation.
         action_space: of one environment.
-        make: from that shape and a number of outputs to a module, ``(batch, *shape)`` to ``(batch,
+        make: maps that shape and a number of outputs to a module, ``(batch, *shape)`` to ``(batch,
             outputs)``.
-        seed: of their parameters.
+        seed: for their parameters.
     """
 
     def __init__(
@@ -304,18 +304,18 @@ class OwnActorCritic(ActorCritic):
             self.critic = nn.Sequential(make(shape, 1))
 
     def actor_function(self) -> ActorFunction:
-        """Return the actor for use outside of training: torch without gradients."""
+        """Return the actor for use outside training: torch without gradients."""
         return self.acting_in_torch
 
 
 def _checked(module: Any, shape: tuple[int, ...], head: Head) -> nn.Module:
-    """Return the module. Raises :class:`InvalidConfigError` unless it maps a batch to the head's outputs."""
+    """Return the module. Raise :class:`InvalidConfigError` unless it maps a batch to the head's outputs."""
     if not isinstance(module, nn.Module):
         raise InvalidConfigError(f"Expected a torch module as the policy network, got {one_line(module)}.")
     try:
         with torch.no_grad():
             found = tuple(module(torch.zeros(2, *shape)).shape)
-    except Exception as error:  # a module of the user's may raise anything
+    except Exception as error:  # a user's module may raise anything
         raise InvalidConfigError(
             f"The policy network failed on zeros of shape {(2, *shape)}: {one_line(error)}."
         ) from error

@@ -2,7 +2,7 @@
 
 One iteration follows the paper's algorithm 1:
 
-1. ``collect`` steps ``num_envs`` environments ``num_steps`` times with the present policy
+1. ``collect`` steps ``num_envs`` environments ``num_steps`` times with the current policy
    (:mod:`agents.sampling`).
 2. ``update`` estimates advantages and returns (:func:`agents.rollout.generalized_advantages`), then calls
 3. ``_train``, below, which makes ``update_epochs`` passes over the rollout in minibatches. Each minibatch is
@@ -27,18 +27,18 @@ from agents.rollout import Batch, mean_metrics, standardized
 
 @dataclass(frozen=True)
 class PPOConfig(OnPolicyConfig):
-    """Hyperparameters, named as in CleanRL, besides those of :class:`~agents.on_policy.OnPolicyConfig`.
+    """Hyperparameters, named as in CleanRL, in addition to :class:`~agents.on_policy.OnPolicyConfig`.
 
     Attributes:
         update_epochs: passes over each rollout.
         learning_rate: of Adam.
         clip_coef: the probability ratio is clipped to ``1 - clip_coef .. 1 + clip_coef``.
-        clip_coef_vf: values may change by this much in an update; None: as they like.
+        clip_coef_vf: limit on the change of values in an update; None: no limit.
         vf_coef: weight of the value loss.
-        max_grad_norm: gradients are scaled down to this joint norm.
-        target_kl: an update ends before a minibatch on which the policy has moved by more than 1.5 times this
+        max_grad_norm: maximum joint norm of gradients.
+        target_kl: stop an update before a minibatch once the policy has moved by more than 1.5 times this
             (``approx_kl`` of the joint action, in nats); None: never.
-        anneal_timesteps: environment steps over which the learning rate falls linearly to 0; None: it stays.
+        anneal_timesteps: environment steps over which the learning rate falls linearly to 0; None: constant.
     """
 
     update_epochs: int = 10
@@ -63,18 +63,18 @@ class PPOStep(Protocol):
     def __call__(
         self, batch: Batch, learning_rate: float, ranks: Ranks = ALONE, *, report: bool = True
     ) -> Mapping[str, Any] | None:
-        """Train on a minibatch, of which each rank has its own part.
+        """Train on a minibatch, of which each rank has a part.
 
         Returns:
-            This rank's share of the metrics, none unless ``report``; or None where the policy had moved too
-            far before, and nothing was done.
+            This rank's share of the metrics, empty unless ``report``; None if the policy had already moved
+            too far, and no step was made.
         """
 
     def critic_alone(self, learning_rate: float) -> Critic:
-        """Return the critic with a new optimizer of its own; what it shares with the actor stays as it is."""
+        """Return the critic with a new optimizer that leaves layers shared with the actor unchanged."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of Adam's moments by the number of the parameter."""
+        """Return copies of Adam's moments by the index of the parameter."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from :meth:`state_dict`."""
@@ -84,7 +84,7 @@ class TorchPPOStep:
     """Takes gradient steps on the clipped surrogate objective, the value loss and the entropy bonus.
 
     Args:
-        policy: to train.
+        policy: the policy to train.
         config: of the agent.
     """
 
@@ -115,7 +115,7 @@ class TorchPPOStep:
         entropy = entropies.sum() / batch.size
         loss = policy_loss - config.ent_coef * entropy + config.vf_coef * value_loss
 
-        # The third estimator, k3, of Schulman 2020, "Approximating KL Divergence".
+        # The k3 estimator of Schulman 2020, "Approximating KL Divergence".
         approx_kl = (ratio - 1 - log_ratio).detach().sum() / batch.size
         if config.target_kl is not None:
             (of_all,) = ranks.totals(approx_kl.item())
@@ -140,11 +140,11 @@ class TorchPPOStep:
         }
 
     def critic_alone(self, learning_rate: float) -> TorchCritic:
-        """Return the critic with a new optimizer of its own; see :meth:`PPOStep.critic_alone`."""
+        """Return the critic with a separate, new optimizer; see :meth:`PPOStep.critic_alone`."""
         return TorchCritic(self._policy, learning_rate)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of Adam's moments by the number of the parameter."""
+        """Return copies of Adam's moments by the index of the parameter."""
         return save_adam(self._optimizer)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -155,8 +155,8 @@ class TorchPPOStep:
 class PPO(OnPolicyAgent):
     """Proximal policy optimization; for the arguments see :class:`~agents.on_policy.OnPolicyAgent`.
 
-    :meth:`update` reports means over the last whole epoch: ``policy_loss``, ``value_loss``, ``entropy``,
-    ``approx_kl`` and ``clip_fraction``; none of them where the policy had moved too far before the first
+    :meth:`update` returns means over the last complete epoch: ``policy_loss``, ``value_loss``, ``entropy``,
+    ``approx_kl`` and ``clip_fraction``; none of them if the policy had moved too far before the first
     minibatch.
     """
 
@@ -178,12 +178,12 @@ class PPO(OnPolicyAgent):
         self._step: PPOStep = make_step(self.policy, config)
 
     def _train(self, batch: Batch) -> dict[str, float]:
-        """Make ``update_epochs`` passes over the rollout; stop early where the policy has moved too far."""
+        """Make ``update_epochs`` passes over the rollout; stop early if the policy has moved too far."""
         batch = self._to_backend(batch)
         learning_rate, epochs = self._learning_rate(), self.config.update_epochs
         last: list[Mapping[str, Any]] = []
         for epoch in range(1, epochs + 1):
-            # Any epoch may be the last one where the policy may not move too far.
+            # With a limit on the divergence, any epoch may be the last.
             report = epoch == epochs or self.config.target_kl is not None
             steps: list[Mapping[str, Any]] = []
             for minibatch in batch.minibatches(self.config.minibatch_size, self.minibatch_rng):
@@ -195,13 +195,13 @@ class PPO(OnPolicyAgent):
         return mean_metrics(last, self.ranks)
 
     def _learning_rate(self) -> float:
-        """Return the learning rate at the present step, annealed linearly where configured."""
+        """Return the current learning rate, linearly annealed if configured."""
         if self.config.anneal_timesteps is None:
             return self.config.learning_rate
         return self.config.learning_rate * max(0.0, 1.0 - self.total_steps / self.config.anneal_timesteps)
 
     def _critic_alone(self) -> Critic:
-        # At the full rate also towards the end: how far rewards changed does not depend on the time.
+        # Always use the full rate: how far rewards changed does not depend on the time.
         return self._step.critic_alone(self.config.learning_rate)
 
     @property

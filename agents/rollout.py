@@ -18,22 +18,22 @@ class Rollout:
     """Consecutive steps of several environments; arrays are ``(num_steps, num_envs, ...)``.
 
     Attributes:
-        observations: raw, each before its step.
-        actions: as the policy sampled them: unclipped for Box, counted from 0 for (Multi)Discrete.
-        executed_actions: as the environment received them: clipped to the box, or counted from the space's
+        observations: raw, before each step.
+        actions: as sampled by the policy: unclipped for Box, counted from 0 for (Multi)Discrete.
+        executed_actions: as received by the environment: clipped to the box, or counted from the space's
             ``start``, in the space's dtype.
         log_probs: of ``actions`` under the policy that sampled them.
-        values: the critic's estimate for ``observations``.
-        rewards: the environment's own.
-        terminated: the step ended its episode in a state without future.
-        truncated: the step ended its episode by a limit; the state's future is worth ``bootstrap_values``.
+        values: the critic's estimates for ``observations``.
+        rewards: the environment's.
+        terminated: the step ended its episode in a terminal state.
+        truncated: the step ended its episode by a limit; the state's future return is ``bootstrap_values``.
         valid: False at the dummy transition that next-step autoreset puts between two episodes (it starts at
-            the last observation of the old one, ignores the action and ends at the first of the new one).
+            the final observation of the old one, ignores the action and ends at the first of the new one).
         bootstrap_values: the critic's estimate for the episode's final observation where the step truncated
             it, else 0.
         last_values: ``(num_envs,)``, the critic's estimate for the observation after the last step.
-        last_observations: ``(num_envs, *S)``, raw, after the last step; where that ended an episode, perhaps
-            the next one's first.
+        last_observations: ``(num_envs, *S)``, raw, after the last step; if that ended an episode, possibly
+            the first of the next one.
         final_observations: ``(n, *S)``, raw, after each step that ended an episode, by time, then by
             environment.
     """
@@ -54,12 +54,12 @@ class Rollout:
 
     @property
     def ended(self) -> NDArray[np.bool_]:
-        """True at the last step of an episode."""
+        """Return a mask of the last steps of episodes."""
         return self.terminated | self.truncated
 
     @property
     def next_observations(self) -> NDArray[Any]:
-        """Raw observations ``(num_steps, num_envs, *S)`` after each step, computed anew at each call.
+        """Return raw observations ``(num_steps, num_envs, *S)`` after each step, computed at each call.
 
         An episode's last step is followed by its final observation, in every autoreset mode.
         """
@@ -69,7 +69,7 @@ class Rollout:
 
     @property
     def num_valid(self) -> int:
-        """The number of environment steps, without dummies."""
+        """Return the number of environment steps, without dummies."""
         return int(self.valid.sum())
 
 
@@ -98,12 +98,12 @@ def generalized_advantages(
 class Batch(NamedTuple):
     """Transitions to train on: tensors for torch, arrays for NumPy.
 
-    Of the ``size`` transitions that all ranks together train on, each rank has its own ``n``, perhaps none. A
-    process alone has all of them.
+    Of the ``size`` transitions that all ranks train on together, each rank has ``n``, possibly none. A single
+    process has all of them.
 
     Attributes:
         advantages: ``(size,)``, of all ranks' transitions, because they are standardized over all of them.
-        own: ``(size,)`` of booleans, in NumPy: which of them this rank has; other columns are ``(n, ...)``.
+        own: ``(size,)``, in NumPy, a mask of this rank's transitions; other columns are ``(n, ...)``.
     """
 
     observations: Any
@@ -116,20 +116,20 @@ class Batch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of transitions of all ranks."""
+        """Return the number of transitions of all ranks."""
         return len(self.own)
 
     def numpy(self) -> "Batch":
-        """Return the same batch with arrays in place of tensors, which share their memory."""
+        """Return the batch with arrays in place of tensors, sharing their memory."""
         *columns, own = self
         return Batch._make([*(column.numpy() for column in columns), own])
 
     def minibatches(self, size: int, rng: np.random.Generator) -> Iterator["Batch"]:
-        """Pass once over the batch in random order, in parts of at least ``size``, where there are so many.
+        """Yield the batch once in random order, in parts of at least ``size`` transitions if possible.
 
-        They differ by one transition at most: dummy transitions make the size of a batch vary, and a small
-        last minibatch would make a noisy step. The order is that of all ranks, so each has some of every
-        minibatch, by chance.
+        Parts differ by at most one transition: dummy transitions make batch sizes vary, and a small last
+        minibatch would make a noisy step. The order is shared by all ranks, so each has a random part of
+        every minibatch.
         """
         *columns, advantages, own = self
         order = rng.permutation(self.size)
@@ -145,12 +145,12 @@ class Batch(NamedTuple):
 
 
 def standardized(advantages: Tensor) -> Tensor:
-    """Bring advantages ``(size,)`` to mean 0 and unbiased standard deviation 1."""
+    """Scale advantages ``(size,)`` to mean 0 and unbiased standard deviation 1."""
     return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
 
 
 def mean_metrics(steps: Sequence[Mapping[str, Any]], ranks: Ranks) -> dict[str, float]:
-    """Average what gradient steps report, with the shares of all ranks added up; empty for no step."""
+    """Average the metrics of gradient steps, adding the shares of all ranks; empty without steps."""
     if not steps:
         return {}
     means = np.array([float(sum(step[name] for step in steps)) / len(steps) for name in steps[0]])
@@ -163,4 +163,4 @@ def require_finite(what: str, array: NDArray[Any]) -> None:
     finite = np.isfinite(array)
     if not finite.all():
         index = tuple(np.argwhere(~finite)[0].tolist())
-        raise NonFiniteError(f"Expected finite {what}, got {array[index]} at {index}; mend what made it.")
+        raise NonFiniteError(f"Expected finite {what}, got {array[index]} at {index}; fix its source.")

@@ -1,4 +1,4 @@
-"""Stepping vector environments with a policy."""
+"""Stepping of vector environments with a policy."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +20,7 @@ _OBSERVATIONS = "observations (environment, component)"
 
 
 class _Step(NamedTuple):
-    """One step of all environments; for the fields see :class:`Rollout`."""
+    """One step of all environments; the fields are those of :class:`Rollout`."""
 
     observations: NDArray[Any]
     actions: NDArray[Any]
@@ -31,11 +31,11 @@ class _Step(NamedTuple):
 
 
 class RolloutSampler:
-    """Collects rollouts, each of which goes on where the last one stopped.
+    """Collects rollouts, each of which continues where the last one stopped.
 
-    The valid transitions are the same in every vector autoreset mode. In next-step mode the step after an
-    episode's last is a dummy, marked as not ``valid``. In same-step mode the episode's final observation is
-    taken from the infos. With autoreset disabled the sampler resets the environments whose episodes ended.
+    Valid transitions are the same in every vector autoreset mode. In next-step mode, the step after an
+    episode's last is a dummy, marked as not ``valid``. In same-step mode, the episode's final observation is
+    taken from the infos. With autoreset disabled, the sampler resets the environments whose episodes ended.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class RolloutSampler:
         self.policy = policy
         self.normalizer = normalizer
         self.started = False
-        """Whether the environments are in the midst of episodes; set it False to have them reset."""
+        """True while the environments are within episodes; set to False to reset them on the next rollout."""
 
     def start(self, rng: np.random.Generator, ranks: Ranks = ALONE) -> None:
-        """Begin a new episode in every environment, seeded from ``rng``."""
+        """Start a new episode in every environment, seeded from ``rng``."""
         seed = int(rng.integers(2**31)) + ranks.rank * self.envs.num_envs  # environment i takes seed + i
         self._observations, _ = self.envs.reset(seed=seed)
         require_finite(_OBSERVATIONS, self._observations)
@@ -99,7 +99,7 @@ class RolloutSampler:
     def _step(
         self, actions: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]:
-        """Step the environments; where an episode ended, the observation returned is its final one."""
+        """Step the environments; return the final observation where an episode ended."""
         self._observations, rewards, terminated, truncated, infos = self.envs.step(actions)
         self._ended = terminated | truncated
         after = self._observations
@@ -110,16 +110,16 @@ class RolloutSampler:
             else:
                 self._observations, _ = self.envs.reset(options={"reset_mask": self._ended})
             require_finite(_OBSERVATIONS, after)
-        # Now, because the policy would make actions of it that environments refuse in words of their own.
+        # Check now, because the policy would make actions of it that environments reject with other messages.
         require_finite(_OBSERVATIONS, self._observations)
         return after, rewards, terminated, truncated
 
     def _rollout(self, steps: _Step, was_ended: NDArray[np.bool_], final: NDArray[Any]) -> Rollout:
-        """Check rewards and add what only training needs: log-probabilities and values, in one batch.
+        """Check rewards, and add what only training needs, in one batch: log-probabilities and values.
 
         Args:
             steps: stacked, time-major.
-            was_ended: ``(num_envs,)``, the step before ended the episode.
+            was_ended: ``(num_envs,)``, True if the previous step ended the episode.
             final: ``(n, *obs)``, final observations of the episodes that ended, by time, then environment.
         """
         shape = steps.rewards.shape
@@ -149,7 +149,7 @@ class RolloutSampler:
         )
 
     def revalued(self, rollout: Rollout) -> Rollout:
-        """Return the rollout with the present critic's values."""
+        """Return the rollout with the current critic's values."""
         with torch.no_grad():
             values = self.policy.values(self._inputs(rollout.observations).flatten(0, 1)).cpu().numpy()
         bootstrap_values, last_values = self._later_values(

@@ -2,7 +2,7 @@
 
 One iteration follows sections 5 and 6 of the paper:
 
-1. ``collect`` steps ``num_envs`` environments ``num_steps`` times with the present policy
+1. ``collect`` steps ``num_envs`` environments ``num_steps`` times with the current policy
    (:mod:`agents.sampling`).
 2. ``update`` estimates advantages and returns (:func:`agents.rollout.generalized_advantages`), then calls
 3. ``_train``, below, which takes one step towards the solution of eq. 14: maximize the surrogate objective
@@ -32,16 +32,16 @@ Vector = TypeVar("Vector", Tensor, NDArray[Any])
 
 @dataclass(frozen=True)
 class TRPOConfig(OnPolicyConfig):
-    """Hyperparameters, named as in sb3-contrib, besides those of :class:`~agents.on_policy.OnPolicyConfig`.
+    """Hyperparameters, named as in sb3-contrib, in addition to :class:`~agents.on_policy.OnPolicyConfig`.
 
     Attributes:
-        target_kl: how far an update may move the policy: the mean divergence of the new from the old
-            distribution of the joint action, in nats. sb3-contrib averages over the action's dimensions, so
-            the same limit, and the same damping, are here larger by their number.
-        cg_max_steps: steps of the conjugate gradient.
-        cg_damping: added to the Fisher matrix, times the identity.
-        line_search_shrinking_factor: by which a step that is refused gets shorter.
-        line_search_max_iter: tries until the policy stays as it was.
+        target_kl: limit on the mean KL divergence of the new from the old distribution of the joint action
+            in an update, in nats. sb3-contrib averages over the action's dimensions, so equivalent values of
+            limit and damping are larger here by the number of dimensions.
+        cg_max_steps: maximum steps of the conjugate gradient.
+        cg_damping: factor of the identity that is added to the Fisher matrix.
+        line_search_shrinking_factor: factor by which a rejected step is shortened.
+        line_search_max_iter: attempts before the policy stays unchanged.
         n_critic_updates: passes over each rollout that train the critic.
         minibatch_size: of the critic.
         learning_rate: of the critic's Adam.
@@ -64,16 +64,16 @@ class TRPOConfig(OnPolicyConfig):
 
 
 class Surrogate(Protocol):
-    """The surrogate objective as a function of the policy's parameters, all of them in one vector ``(n,)``.
+    """The surrogate objective as a function of the policy's parameters, as one vector ``(n,)``.
 
     Vectors are tensors in :class:`TorchSurrogate`, and arrays in :mod:`agents.numpy_backend`.
     """
 
     def linearize(self, batch: Batch, ranks: Ranks) -> tuple[float, Any, Callable[[Any], Any]]:
-        """Return the objective at the present parameters, its gradient, and the Fisher-vector product.
+        """Return the objective at the current parameters, its gradient, and the Fisher-vector product.
 
-        Of the batch, whose advantages are standardized, each rank has its own part. The present policy is the
-        old one until the next call.
+        The batch has standardized advantages, and each rank has a part of it. The current policy is the old
+        one until the next call.
         """
 
     def parameters(self) -> Any:
@@ -87,9 +87,9 @@ class TorchSurrogate:
     """Computes the surrogate objective by automatic differentiation.
 
     Args:
-        policy: to improve.
+        policy: the policy to improve.
         damping: added to the diagonal of the Fisher matrix.
-        ent_coef: weight of the mean entropy, which is part of the objective.
+        ent_coef: weight of the mean entropy in the objective.
     """
 
     def __init__(self, policy: ActorCritic, damping: float, ent_coef: float = 0.0) -> None:
@@ -130,8 +130,8 @@ class TorchSurrogate:
 class TRPO(OnPolicyAgent):
     """Trust region policy optimization; for the arguments see :class:`~agents.on_policy.OnPolicyAgent`.
 
-    :meth:`update` reports ``policy_objective`` (the surrogate with the entropy, after the update), ``kl`` (of
-    all of it), ``line_search_success`` (0 or 1) and ``value_loss`` (the last epoch's mean).
+    :meth:`update` returns ``policy_objective`` (the surrogate with the entropy, after the update), ``kl`` (of
+    the whole update), ``line_search_success`` (0 or 1) and ``value_loss`` (the last epoch's mean).
     """
 
     config: TRPOConfig
@@ -163,14 +163,14 @@ class TRPO(OnPolicyAgent):
         # s = F^-1 g maximizes the linearized objective for a given quadratic divergence s^T F s / 2 ...
         direction = conjugate_gradient(fisher, gradient, self.config.cg_max_steps)
         curvature = float(direction @ fisher(direction))
-        if not curvature > 0:  # No direction is better: all advantages are alike, or there is but one choice.
+        if not curvature > 0:  # No direction is better: all advantages are equal, or there is one choice.
             return _no_step(objective)
         # ... which is target_kl at beta s with beta = sqrt(2 target_kl / s^T F s).
         beta = math.sqrt(2 * self.config.target_kl / curvature)
         return self._line_search(objective, beta * direction)
 
     def _line_search(self, before: float, step: Any) -> dict[str, float]:
-        """Take the longest tried step that keeps within the limit and improves the objective, or none."""
+        """Take the longest tried step within the limit that improves the objective, or none."""
         origin = self._surrogate.parameters()
         for trial in range(self.config.line_search_max_iter):
             shorter = self.config.line_search_shrinking_factor**trial
@@ -226,14 +226,14 @@ def conjugate_gradient(
 ) -> Vector:
     """Solve ``A x = target`` approximately for a positive definite ``A`` (Hestenes and Stiefel 1952).
 
-    Rounding would make the residuals lose their orthogonality where the damping is small, and a difference in
-    the last bit grow a hundredfold in each step; so each is made orthogonal to all before.
+    With small damping, rounding would make residuals lose their orthogonality, and amplify a difference in
+    the last bit a hundredfold in each step; so each residual is orthogonalized against all earlier ones.
 
     Args:
         product: of ``A`` with a vector ``(n,)``.
         target: ``(n,)``.
-        max_steps: each costs one product.
-        tolerance: squared norm of the residual at which it is good enough.
+        max_steps: each takes one product.
+        tolerance: squared norm of the residual at which to stop.
     """
     solution = 0.0 * target
     residual = direction = target

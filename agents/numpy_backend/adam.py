@@ -25,7 +25,7 @@ class Adam:
         """Move the parameters against their gradient."""
         gradient, scratch = self._parameters.gradient, self._scratch
         self._steps += 1
-        # The moments move towards the gradient and its square: m by (1 - beta1)(g - m), v likewise.
+        # The moments move towards the gradient and its square: m by (1 - beta1)(g - m), and v likewise.
         np.subtract(gradient, self._mean, out=scratch)
         scratch *= 1.0 - BETAS[0]
         self._mean += scratch
@@ -33,7 +33,7 @@ class Adam:
         scratch -= self._variance
         scratch *= 1.0 - BETAS[1]
         self._variance += scratch
-        # The step is the ratio of the moments after the correction of their bias.
+        # The step is the ratio of the bias-corrected moments.
         np.sqrt(self._variance, out=scratch)
         scratch /= math.sqrt(1.0 - BETAS[1] ** self._steps)
         scratch += EPSILON
@@ -42,7 +42,7 @@ class Adam:
         self._parameters.values -= scratch
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of each parameter's moments by its number, as :func:`agents.base.save_adam` does."""
+        """Return copies of each parameter's moments by its index, as :func:`agents.base.save_adam` does."""
         return {
             str(index): {
                 "step": np.array(self._steps, np.float32),

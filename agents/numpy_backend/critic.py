@@ -1,4 +1,4 @@
-"""Fitting the critic alone in NumPy."""
+"""Critic refit in NumPy."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,13 +15,13 @@ class NumpyCritic:
     """Trains the critic as :class:`agents.on_policy.TorchCritic` does.
 
     Args:
-        parameters: those of the critic; any others among them stay as they are.
+        parameters: the critic's, possibly among others, which stay unchanged.
         learning_rate: of Adam.
     """
 
     def __init__(self, parameters: ParameterVector, learning_rate: float) -> None:
         self._parameters = parameters
-        self._parameters.gradient[...] = 0.0  # a new Adam leaves alone what has no gradient
+        self._parameters.gradient[...] = 0.0  # a new Adam does not change parameters without gradient
         self._critic = TanhNetwork(parameters, "critic")
         self._adam = Adam(parameters)
         self._learning_rate = learning_rate
@@ -41,7 +41,7 @@ class NumpyCritic:
         return float(errors @ errors / batch.size)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of Adam's moments by the number of the parameter."""
+        """Return copies of Adam's moments by the index of the parameter."""
         return self._adam.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ class GaussianDistribution:
 
     Args:
         log_std: the logarithms of the standard deviations ``(size,)``.
-        gradient: receives the gradient by ``log_std``.
+        gradient: receives the gradient with respect to ``log_std``.
     """
 
     def __init__(self, log_std: Array, gradient: Array) -> None:
@@ -37,11 +37,11 @@ class GaussianDistribution:
         return share * (float(self._log_scale) + 0.5 * len(self._log_std))
 
     def backward(self, by_log_probs: Array, by_entropy: float, size: int) -> Array:
-        """Return the gradient of the loss by the means, and write that by the log standard deviations.
+        """Return the loss gradient with respect to the means; write that for the log standard deviations.
 
         Args:
-            by_log_probs: the gradient by what :meth:`log_probs` returned.
-            by_entropy: the gradient by what :meth:`entropy` returns for ``size``.
+            by_log_probs: gradient with respect to what :meth:`log_probs` returned.
+            by_entropy: gradient with respect to what :meth:`entropy` returns for ``size``.
             size: of the batch of all ranks.
         """
         weighted = by_log_probs[:, None] * self._standardized
@@ -59,14 +59,14 @@ class GaussianDistribution:
             size: of the batch of all ranks, by which the sum over this batch is divided.
 
         Returns:
-            The component by the means; that by the log standard deviations is written to the gradient.
+            The component for the means; that for the log standard deviations is written to the gradient.
         """
         np.multiply(direction["head.log_std"], 2.0 * len(change) / size, out=self._gradient)
         by_means: Array = change * (np.square(self._inverse_std) / size)
         return by_means
 
     def snapshot(self, means: Array) -> tuple[Array, ...]:
-        """Return the distributions as they are now, for :meth:`kl`."""
+        """Return the current distributions, for :meth:`kl`."""
         return means, self._log_std.copy()
 
     def kl(self, old: tuple[Array, ...], means: Array) -> Array:
@@ -93,7 +93,7 @@ class CategoricalDistribution:
         return float(-(np.exp(self._all) * self._all).sum(1).sum() / size)
 
     def backward(self, by_log_probs: Array, by_entropy: float, size: int) -> Array:
-        """Return the gradient of the loss by the logits, as :meth:`GaussianDistribution.backward` does."""
+        """Return the loss gradient with respect to the logits; see :meth:`GaussianDistribution.backward`."""
         probs = np.exp(self._all)
         by_logits: Array = -by_log_probs[:, None] * probs
         by_logits[self._chosen] += by_log_probs
@@ -110,7 +110,7 @@ class CategoricalDistribution:
         return weighted
 
     def snapshot(self, logits: Array) -> tuple[Array, ...]:
-        """Return the distributions as they are now, for :meth:`kl`."""
+        """Return the current distributions, for :meth:`kl`."""
         return (_log_softmax(logits),)
 
     def kl(self, old: tuple[Array, ...], logits: Array) -> Array:
@@ -124,7 +124,7 @@ Distribution = GaussianDistribution | CategoricalDistribution
 
 
 def distribution_of(head: Head, parameters: ParameterVector) -> Distribution:
-    """Return the counterpart of the head of a policy that :func:`supports` approves, on its parameters."""
+    """Return the counterpart of a policy's head that :func:`supports` accepts, on its parameters."""
     if isinstance(head, GaussianHead):
         values, gradients = (parameters.views(each) for each in (parameters.values, parameters.gradient))
         return GaussianDistribution(values["head.log_std"], gradients["head.log_std"])

@@ -21,34 +21,34 @@ class LossSettings(Protocol):
 
     @property
     def clip_coef(self) -> float:
-        """How far the probability ratio counts."""
+        """Return the clipping range of the probability ratio."""
 
     @property
     def clip_coef_vf(self) -> float | None:
-        """How far values may change, if there is a limit."""
+        """Return the clipping range of value changes, if there is one."""
 
     @property
     def ent_coef(self) -> float:
-        """Weight of the mean entropy."""
+        """Return the weight of the mean entropy."""
 
     @property
     def vf_coef(self) -> float:
-        """Weight of the value loss."""
+        """Return the weight of the value loss."""
 
     @property
     def max_grad_norm(self) -> float:
-        """Largest norm of the gradient."""
+        """Return the maximum norm of the gradient."""
 
     @property
     def target_kl(self) -> float | None:
-        """Limit of the divergence, if there is one."""
+        """Return the limit of the divergence, if there is one."""
 
 
 class NumpyPPOStep:
     """Takes the gradient steps that :class:`agents.ppo.TorchPPOStep` takes.
 
     Args:
-        policy: one that :func:`agents.numpy_backend.supports` approves; its parameters become views of one
+        policy: one that :func:`agents.numpy_backend.supports` accepts; its parameters become views of one
             vector.
         config: of the agent.
     """
@@ -80,7 +80,7 @@ class NumpyPPOStep:
         advantages = standardized[batch.own]
         gains = advantages * ratio
         bounded = advantages * np.minimum(np.maximum(ratio, 1 - config.clip_coef), 1 + config.clip_coef)
-        # Where the bounded gain is the smaller one, it does not depend on the policy.
+        # Where the bounded gain is smaller, it does not depend on the policy.
         by_log_probs = gains * (gains <= bounded)
         by_log_probs /= -size
         errors, moved = self._value_errors(values, batch)
@@ -101,7 +101,7 @@ class NumpyPPOStep:
         return metrics
 
     def _value_errors(self, values: Array, batch: Batch) -> tuple[Array, Any]:
-        """Return the errors of the (clipped) values, and where these depend on the critic at all."""
+        """Return the errors of the (clipped) values, and a mask of those that depend on the critic."""
         limit = self._config.clip_coef_vf
         if limit is None:
             return values - batch.returns, 1.0
@@ -109,18 +109,18 @@ class NumpyPPOStep:
         return batch.values + change.clip(-limit, limit) - batch.returns, np.abs(change) <= limit
 
     def _clip_gradient(self) -> None:
-        """Scale the gradient down to the largest norm that is allowed."""
+        """Scale the gradient down to the maximum norm."""
         gradient = self._parameters.gradient
         scale = self._config.max_grad_norm / (math.sqrt(gradient @ gradient) + 1e-6)
         if scale < 1.0:
             gradient *= scale
 
     def critic_alone(self, learning_rate: float) -> NumpyCritic:
-        """Return the critic with a new optimizer of its own."""
+        """Return the critic with a separate, new optimizer."""
         return NumpyCritic(self._parameters, learning_rate)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of Adam's moments by the number of the parameter."""
+        """Return copies of Adam's moments by the index of the parameter."""
         return self._adam.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Which policies the NumPy backend can train."""
+"""Check of which policies the NumPy backend can train."""
 
 from torch import nn
 
@@ -6,7 +6,7 @@ from agents.policy import CategoricalHead, GaussianHead, MLPActorCritic
 
 
 def supports(policy: nn.Module) -> bool:
-    """Return whether the backend can train ``policy``: tanh layers on the CPU with one distribution."""
+    """Return True if the backend can train ``policy``: tanh layers on the CPU with one distribution."""
     return (
         isinstance(policy, MLPActorCritic)
         and policy.activation == "tanh"

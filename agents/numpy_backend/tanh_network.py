@@ -35,7 +35,7 @@ class TanhNetwork:
         return outputs
 
     def backward(self, deltas: Array) -> None:
-        """Write the parameters' gradient, given that of the loss by the last outputs ``(batch, outputs)``."""
+        """Write the parameters' gradient, given the loss gradient of the outputs ``(batch, outputs)``."""
         self._find_slopes()
         for index in range(len(self._layers) - 1, -1, -1):
             weight_gradient, bias_gradient = self._gradients[index]
@@ -49,7 +49,7 @@ class TanhNetwork:
                 deltas = before
 
     def jacobian_product(self, direction: LinearLayers) -> Array:
-        """Return how the last outputs ``(batch, outputs)`` change as the parameters move in ``direction``."""
+        """Return the directional derivative of the last outputs ``(batch, outputs)`` along ``direction``."""
         self._find_slopes()
         change: Array | None = None
         for index, (weight, bias) in enumerate(direction):

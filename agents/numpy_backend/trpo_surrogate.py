@@ -1,8 +1,8 @@
 """TRPO's surrogate objective in NumPy.
 
-The Fisher-vector product needs no second derivatives: with J the Jacobian of the actor's outputs by its
-parameters and F the Fisher matrix of the distribution by these outputs it is ``J^T F J v`` (Martens 2014,
-"New insights and perspectives on the natural gradient method"): forward mode, then backward.
+The Fisher-vector product needs no second derivatives: with J the Jacobian of the actor's outputs with respect
+to its parameters and F the Fisher matrix of the distribution in these outputs, it is ``J^T F J v`` (Martens
+2014, "New insights and perspectives on the natural gradient method"): forward mode, then backward.
 """
 
 from collections.abc import Callable
@@ -18,12 +18,12 @@ from agents.rollout import Batch
 
 
 class NumpySurrogate:
-    """Computes what :class:`agents.trpo.TorchSurrogate` does.
+    """Computes the same as :class:`agents.trpo.TorchSurrogate`.
 
     The parameters of the actor and of its distribution become views of one vector.
 
     Args:
-        policy: one that :func:`agents.numpy_backend.supports` approves.
+        policy: one that :func:`agents.numpy_backend.supports` accepts.
         damping: added to the diagonal of the Fisher matrix.
         ent_coef: weight of the mean entropy in the objective.
     """
@@ -70,7 +70,7 @@ class NumpySurrogate:
         return objective, kl
 
     def _objective(self, gains: Array) -> float:
-        """Return this rank's share, given its :meth:`_gains`, each divided by the size of the batch."""
+        """Return this rank's share of the objective from its :meth:`_gains`, divided by the batch size."""
         return float(np.add.reduce(gains)) + self._ent_coef * self._distribution.entropy(self._batch.size)
 
     def _gains(self, outputs: Array) -> Array:

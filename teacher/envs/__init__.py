@@ -1,4 +1,4 @@
-"""Tasks, their reward and termination rules, and episodes that can be replayed."""
+"""Environments: tasks, their reward and termination rules, and replayable episodes."""
 
 from teacher.envs.atari import register_games
 from teacher.envs.families import register_tasks

@@ -1,12 +1,12 @@
-"""The seven Atari games of Christiano et al. (2017), as their appendix A prepares them: ``teacher/Pong-v1``.
+"""The seven Atari games of Christiano et al. (2017), prepared as in their appendix A: ``teacher/Pong-v1``.
 
-Preprocessing is that of Mnih et al. (2015): 0 to 30 frames of doing nothing at first, each action for four
-frames, the brighter of the last two of these, 84 x 84 gray pixels, the last four of such pictures, rewards
-clipped to [-1, 1]. Actions are not repeated by chance.
+Preprocessing follows Mnih et al. (2015): 0 to 30 no-op frames at the start, each action repeated for four
+frames, the maximum of the last two of these, 84 x 84 gray pixels, a stack of the last four frames, rewards
+clipped to [-1, 1]. There are no sticky actions.
 
-Nothing tells the agent or a labeler what only the score should: score, lives, the count of enemy ships
-(BeamRider) and the dashboard (Enduro) are black, in clips, too; a lost life is no end, and after the end of a
-game the next one begins within the episode. What the reward loses by that is a penalty of 1, but for Pong.
+Nothing reveals to the agent or a labeler what only the score should: score, lives, the count of enemy ships
+(BeamRider) and the dashboard (Enduro) are blacked out, in clips, too. Losing a life does not end the episode,
+and after a game is over the next one starts within the episode, with a penalty of 1, except in Pong.
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ from teacher.errors import EnvironmentUnsuitableError
 Area = tuple[slice, slice]
 
 HORIZON = 4500
-"""Steps of an episode: five minutes of play. A later step takes longer to play again for a clip."""
+"""Steps of an episode: five minutes of play. Later steps take longer to replay for a clip."""
 _SIDE, _STACKED, _FRAMES_A_STEP, _MOST_NOOPS = 84, 4, 4, 30
 _NOOP = 0
 _ALL = slice(None)
@@ -37,8 +37,8 @@ class Game:
 
     Attributes:
         rom: its name in ale-py.
-        hidden: areas of the screen, ``(rows, columns)`` of 210 x 160 pixels, that are made black.
-        end_penalty: what the end of a game takes from the reward.
+        hidden: areas of the screen to black out, ``(rows, columns)`` of 210 x 160 pixels.
+        end_penalty: subtracted from the reward when a game is over.
     """
 
     rom: str
@@ -55,14 +55,14 @@ GAMES: Mapping[str, Game] = {
     "Seaquest": Game("seaquest", ((slice(0, 32), _ALL),)),
     "SpaceInvaders": Game("space_invaders", ((slice(0, 22), _ALL),)),
 }
-"""By the name in the environment's id."""
+"""The games by their names in environment ids."""
 
 
 class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
-    """A game as this module's head describes; observations are ``(4, 84, 84)`` bytes, the newest last.
+    """A game with this module's preprocessing; observations are uint8 ``(4, 84, 84)``, newest frame last.
 
     Args:
-        game: of :data:`GAMES`.
+        game: a key of :data:`GAMES`.
         render_mode: ``rgb_array`` or None.
 
     Raises:
@@ -95,9 +95,9 @@ class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """See Gymnasium."""
+        """Reset the emulator, start a game and return the first observation."""
         super().reset(seed=seed)
-        # The emulator as it is when it is switched on; a mere new game keeps some of the last one's state.
+        # Reload the ROM to power-cycle the emulator; a new game alone keeps some state of the last one.
         self._ale.setInt("random_seed", int(self.np_random.integers(2**31)))
         self._ale.loadROM(self._rom)
         self._begin_game()
@@ -105,7 +105,7 @@ class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
         return np.stack(self._pictures), {}
 
     def step(self, action: np.int64) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
-        """See Gymnasium."""
+        """Repeat the action for four frames; start a new game if this one is over."""
         score, screen = 0.0, self._screen()
         for _ in range(_FRAMES_A_STEP):
             score += self._ale.act(self._actions[action])
@@ -117,17 +117,17 @@ class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
             reward -= self._game.end_penalty
             self._begin_game()
             before = screen = self._screen()
-        # Sprites may be drawn in every other frame only.
+        # Some sprites are drawn only in every other frame.
         self._pictures.append(_seen(np.maximum(before, screen)))
         return np.stack(self._pictures), reward, False, False, {}
 
     def render(self) -> NDArray[np.uint8]:
-        """The screen, ``(210, 160, 3)``, as labelers see it."""
+        """Return the screen as labelers see it, ``(210, 160, 3)``."""
         picture: NDArray[np.uint8] = self._ale.getScreenRGB()
         return self._hidden(picture)
 
     def close(self) -> None:
-        """Let the emulator go: one that outlives the interpreter complains."""
+        """Release the emulator, which complains if it outlives the interpreter."""
         self._ale, self._actions = None, []
 
     def _begin_game(self) -> None:
@@ -145,12 +145,12 @@ class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
 
 
 def _seen(screen: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The screen at the size that networks see, each pixel the mean of an area."""
+    """Scale the screen to the size of observations by averaging areas."""
     return np.asarray(Image.fromarray(screen).resize((_SIDE, _SIDE), Image.Resampling.BOX))
 
 
 def register_games() -> None:
-    """Register the games with Gymnasium, which needs no emulator. Calling it again changes nothing."""
+    """Register the games with Gymnasium, which does not need the emulator. Repeated calls have no effect."""
     for name in GAMES:
         env_id = f"{NAMESPACE}/{name}-v1"
         if env_id not in gym.registry:

@@ -1,6 +1,6 @@
-"""A small game of several players on one field, in the style of gym-multigrid's collect games.
+"""A small multi-player grid game in the style of gym-multigrid's collect games.
 
-A step takes a list of actions, one of each player; an observation is a tuple of what each player sees.
+A step takes a list of actions, one per player; an observation is a tuple of each player's view.
 """
 
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-_MOVES = np.array([(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)])  # down and to the right
+_MOVES = np.array([(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)])  # (down, right)
 _OWN, _OTHERS, _BALLS = range(3)
-_CELL = 40  # pixels of a cell in a picture
+_CELL = 40  # pixels per cell in a frame
 _FIELD, _LINE, _BALL = (245, 245, 240), (215, 215, 210), (60, 60, 60)
 _PLAYERS = ((214, 69, 65), (65, 131, 215), (38, 166, 91), (244, 179, 80))
 
@@ -20,18 +20,18 @@ View = NDArray[np.uint8]
 
 
 class CollectGame(gym.Env[tuple[View, ...], Sequence[int]]):
-    """Players collect the balls that lie on a field; those that are taken come back elsewhere.
+    """Players collect balls on a grid; collected balls reappear elsewhere.
 
-    Each action stays, or goes up, down, left or right; nobody leaves the field or enters a cell that another
-    player is in. Who comes to a ball takes it. The reward is the number of balls that all players took in the
-    step, and ``info["rewards"]`` lists it by player.
+    Each action stays, or moves up, down, left or right; players cannot leave the grid or enter another
+    player's cell. A player collects a ball by entering its cell. The reward is the number of balls collected
+    by all players in the step; ``info["rewards"]`` lists it per player.
 
-    A player sees the whole field as ``(size, size, 3)`` bytes, 0 or 255: itself, other players, balls.
+    Each player sees the whole grid as uint8 ``(size, size, 3)``, 0 or 255: itself, other players, balls.
 
     Args:
         players: 1 to 4.
-        balls: on the field at any time.
-        size: cells of a side.
+        balls: number of balls on the grid at any time.
+        size: side length in cells.
         render_mode: ``rgb_array`` or None.
     """
 
@@ -50,7 +50,7 @@ class CollectGame(gym.Env[tuple[View, ...], Sequence[int]]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[tuple[View, ...], dict[str, Any]]:
-        """See Gymnasium."""
+        """Place players and balls at random, and return the players' views."""
         super().reset(seed=seed)
         cells = self.np_random.choice(self._size**2, self._num_players + self._num_balls, replace=False)
         places = [divmod(int(cell), self._size) for cell in cells]
@@ -58,12 +58,12 @@ class CollectGame(gym.Env[tuple[View, ...], Sequence[int]]):
         return self._views(), {}
 
     def step(self, action: Sequence[int]) -> tuple[tuple[View, ...], float, bool, bool, dict[str, Any]]:
-        """See Gymnasium; the action is a list, one for each player, who move in this order."""
+        """Move the players in order, by a list with one action per player."""
         rewards = [self._move(player, int(move)) for player, move in enumerate(action)]
         return self._views(), float(sum(rewards)), False, False, {"rewards": rewards}
 
     def _move(self, player: int, move: int) -> int:
-        """Go where the move leads, if one can; how many balls were taken."""
+        """Move a player if the cell is free; return how many balls it collected."""
         row, column = np.add(self._players[player], _MOVES[move]).clip(0, self._size - 1).tolist()
         if (row, column) in self._players:
             return 0
@@ -92,7 +92,7 @@ class CollectGame(gym.Env[tuple[View, ...], Sequence[int]]):
         return tuple(views)
 
     def render(self) -> NDArray[np.uint8]:
-        """The field from above: players are squares, balls small and dark."""
+        """Return the grid from above: players are squares, balls small and dark."""
         picture = np.full((self._size * _CELL, self._size * _CELL, 3), _FIELD, np.uint8)
         picture[::_CELL] = picture[:, ::_CELL] = _LINE
         for row, column in self._balls:
@@ -108,8 +108,8 @@ def _paint(picture: NDArray[np.uint8], row: int, column: int, margin: int, color
 
 
 def everyone(observations: Sequence[View]) -> View:
-    """What all players see as one image ``(size, size, players + 1)``: each player's place, then the balls.
+    """Return all views as one image ``(size, size, players + 1)``: each player's cell, then the balls.
 
-    For ``--obs_transform teacher.envs.collect:everyone``.
+    For use with ``--obs_transform teacher.envs.collect:everyone``.
     """
     return np.stack([view[..., _OWN] for view in observations] + [observations[0][..., _BALLS]], axis=-1)

@@ -1,4 +1,4 @@
-"""What never ends early in place of an environment that does, and how that is said."""
+"""Alternatives to environments whose episodes end early, and messages about them."""
 
 import inspect
 import re
@@ -14,18 +14,18 @@ from teacher.envs.trial import Trial
 from teacher.settings.config import Filling
 
 _UNHEALTHY = "terminate_when_unhealthy"
-"""The argument by which Gymnasium's MuJoCo environments, and those after them, end early."""
+"""Argument of Gymnasium's MuJoCo environments, and of derived ones, that controls early ends."""
 _ROOT = re.compile(r"(?:.*[:/])?(?P<name>\w+?)(?:NoFrameskip|Deterministic)?-v\d+")
 LEAKS = "the length of an episode leaks the reward"
 
 
 @dataclass(frozen=True)
 class WithoutEnds:
-    """What never ends early.
+    """A variant of an environment that never ends early.
 
     Attributes:
-        env_id: another environment of the same body or game; None where there is none.
-        arguments: with which the environment itself does not.
+        env_id: another environment with the same body or game; None if there is none.
+        arguments: arguments that keep the environment itself from ending early.
     """
 
     env_id: str | None = None
@@ -33,7 +33,7 @@ class WithoutEnds:
 
 
 def without_ends(env_id: str, env: gym.Env[Any, Any]) -> WithoutEnds:
-    """Find what never ends early in place of an environment that was made."""
+    """Return variants that never end early, for an environment that was already made."""
     match = _ROOT.fullmatch(env_id)
     name = match["name"] if match else ""
     roots = {family.base_id.rpartition("-")[0]: task for task, family in FAMILIES.items()}
@@ -46,10 +46,10 @@ def without_ends(env_id: str, env: gym.Env[Any, Any]) -> WithoutEnds:
 
 
 def fillings(trial: Trial, *, people: bool) -> tuple[Filling, Filling]:
-    """Return the ways to fill what is missing, the one that suits an environment first.
+    """Return the ways to fill up shortened episodes, the more suitable one first.
 
-    Where lives are short, most of what absorbs is a standstill, so the next life begins. But where survival
-    is all that is rewarded, a function that judges by the reward would find all lives alike.
+    With short lives, ``absorb`` would be mostly standstill, so a restart suits better. But if only survival
+    is rewarded, a function that judges by the reward would find all restarted lives alike.
     """
     is_short = 2 * trial.median < trial.limit
     restarts = is_short and (people or not trial.only_survival)
@@ -57,6 +57,6 @@ def fillings(trial: Trial, *, people: bool) -> tuple[Filling, Filling]:
 
 
 def told_early(env_id: str, trial: Trial) -> str:
-    """Say how many random episodes ended early, and why that matters."""
+    """Return a message about how many random episodes ended early."""
     before = "the others" if trial.horizon is None else f"step {trial.horizon}"
     return f"{trial.early} of {len(trial.lengths)} random episodes of {env_id} end before {before}, and"

@@ -1,4 +1,4 @@
-"""Episodes that can be replayed: seeded resets, the record of what was executed, and the replay."""
+"""Replayable episodes: seeded resets, recording of executed actions, and replay."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,21 +21,21 @@ from teacher.errors import (
 )
 
 SEED_KEY = "episode_seed"
-"""Of the info of a reset, under which :class:`SeededResets` tells the seed."""
+"""Key of a reset's info under which :class:`SeededResets` stores the seed."""
 FRAME_KEY = "frame"
-"""Of a step's info: a picture of its outcome, a JPEG file's bytes; see :mod:`teacher.envs.capture`."""
-_SEED_BOUND = 2**31  # some environments hand their seed to C code or to numpy's old generator
+"""Key of a step's info for a frame of its result, as JPEG bytes; see :mod:`teacher.envs.capture`."""
+_SEED_BOUND = 2**31  # some environments pass their seed to C code or to numpy's legacy generator
 _NUMBERS = (float, int, np.floating, np.integer)
-_BLOCK = 64  # steps of all environments that are kept before they are dealt out to the trajectories
+_BLOCK = 64  # steps buffered for all environments before they are added to trajectories
 
 
 def episode_seeds(entropy: Sequence[int], env_index: int, num_envs: int) -> Iterator[int]:
-    """Yield one environment's episode seeds, without end; no other environment draws any of them.
+    """Yield one environment's episode seeds, without end; no other environment gets any of them.
 
     Args:
-        entropy: the run's randomness, from which each environment spawns its own.
-        env_index: which of the environments.
-        num_envs: how many environments share the entropy.
+        entropy: the run's entropy, from which each environment spawns its own.
+        env_index: index of the environment.
+        num_envs: number of environments that share the entropy.
     """
     own = np.random.SeedSequence(entropy, spawn_key=(env_index,))
     generator = np.random.default_rng(own)
@@ -44,14 +44,14 @@ def episode_seeds(entropy: Sequence[int], env_index: int, num_envs: int) -> Iter
 
 
 class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
-    """Outermost wrapper of one environment: every reset has a known seed, told as ``info["episode_seed"]``.
+    """Outermost wrapper of one environment: every reset has a known seed, as ``info["episode_seed"]``.
 
-    Vector environments reset their environments by themselves, without a seed. Such a reset takes the next
-    seed of ``seeds``; a reset with a seed of its own keeps it.
+    Vector environments reset their environments without a seed. Such a reset takes the next seed of
+    ``seeds``; a reset with a seed keeps it.
 
     Raises:
-        EnvironmentUnsuitableError: by :meth:`reset` and :meth:`step`, where the environment fails in them or
-            returns something else than it declares.
+        EnvironmentUnsuitableError: from :meth:`reset` and :meth:`step`, if the environment fails in them or
+            returns something other than it declares.
     """
 
     def __init__(self, env: gym.Env[Any, Any], seeds: Iterator[int]) -> None:
@@ -63,7 +63,7 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset with a known seed. Options are refused, because a recipe does not hold them."""
+        """Reset with a known seed. Options are refused, because recipes do not store them."""
         if options:
             raise ValueError(f"expected a reset without options, got {options!r}: it could not be replayed")
         if seed is None:
@@ -78,10 +78,10 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
             raise self._failure("reset", "observation and info", error) from error
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step; the info, which nobody reads and which is slow to batch, is left out."""
+        """Step, and drop the info, which is not used and slow to batch."""
         try:
             observation, reward, terminated, truncated, _ = self.env.step(action)
-            # What nearly every step gives is told apart at once; the checks proper are for the others.
+            # Fast path for valid values; the full checks run only for others.
             if not isinstance(observation, np.ndarray) or observation.shape != self._shape:
                 self._check_observation(observation)
             if not isinstance(reward, _NUMBERS):
@@ -94,25 +94,25 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
             raise self._failure("step", values, error) from error
 
     def _check_observation(self, observation: Any) -> None:
-        """Raise :class:`EnvironmentUnsuitableError` unless it is what a space of one shape declares."""
+        """Raise :class:`EnvironmentUnsuitableError` unless the observation fits its declared space."""
         if self._shape is None or self._dtype is None:
             return
         found = np.asarray(observation)
         if found.shape != self._shape or not np.can_cast(found.dtype, self._dtype, "same_kind"):
             raise EnvironmentUnsuitableError(
                 f"expected observations {self._shape} of {self._dtype} from {self._name}, as declared, got "
-                f"{found.shape} of {found.dtype}; mend it"
+                f"{found.shape} of {found.dtype}; fix it"
             )
 
     def _check_reward(self, reward: Any) -> None:
         if np.ndim(reward) or not isinstance(reward, SupportsFloat):
             raise EnvironmentUnsuitableError(
-                f"expected a number as the reward from {self._name}, got {one_line(repr(reward))}; mend it"
+                f"expected a number as the reward from {self._name}, got {one_line(repr(reward))}; fix it"
             )
 
     def _failure(self, method: str, values: str, error: BaseException) -> EnvironmentUnsuitableError:
-        returned_others = "unpack" in str(error)  # it is TimeLimit, or a wrapper of the user's, that says so
-        remedy = f"expected {values} from {method}; mend it" if returned_others else "mend it"
+        returned_others = "unpack" in str(error)  # raised by TimeLimit or a user's wrapper
+        remedy = f"expected {values} from {method}; fix it" if returned_others else "fix it"
         return EnvironmentUnsuitableError(
             f"{self._name} failed in {method}: {describe_exception(error)}; {remedy}"
         )
@@ -124,15 +124,15 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Outermost vector wrapper: notes every episode that passes through, in any autoreset mode.
+    """Outermost vector wrapper: records every episode, in any autoreset mode.
 
-    Each environment must be wrapped in :class:`SeededResets`. The transition that next-step autoreset makes
-    up, in which an action is ignored and a new episode begins, enters no trajectory.
+    Each environment must be wrapped in :class:`SeededResets`. The dummy transition of next-step autoreset,
+    which ignores its action and starts a new episode, is not part of any trajectory.
 
     Args:
         env: the vector environment.
-        env_id: what ``make_env`` made each environment from, for the recipes.
-        kwargs: the further arguments of ``make_env``, JSON values only.
+        env_id: as passed to ``make_env`` for each environment; stored in recipes.
+        kwargs: further arguments of ``make_env``, JSON values only.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], env_id: str, kwargs: dict[str, Any]) -> None:
@@ -144,31 +144,31 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         self._ended: list[Trajectory] = []
         self._episode_counts = [0] * env.num_envs
         self._reset_in_step = env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
-        # Steps of all environments that no trajectory holds yet, by step, then environment. Observations have
-        # a row more: that of a step is written before the step is made.
+        # Buffered steps that are not in a trajectory yet, by step, then environment. Observations have one
+        # more row: a step's observation is written before the step.
         observation_space, action_space = env.single_observation_space, env.single_action_space
         sizes = (_BLOCK + 1, env.num_envs), (_BLOCK, env.num_envs)
         self._observations = np.empty((*sizes[0], *(observation_space.shape or ())), observation_space.dtype)
         self._actions = np.empty((*sizes[1], *(action_space.shape or ())), action_space.dtype)
         self._rewards = np.empty(sizes[1], np.float64)
-        self._frames: list[Sequence[bytes] | None] = []  # of all environments, for each step
+        self._frames: list[Sequence[bytes] | None] = []  # per step, for all environments
         self._filled = 0
         self._starts = [0] * env.num_envs
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset as Gymnasium does; each environment that is reset begins a new trajectory."""
+        """Reset the environments; each one that is reset starts a new trajectory."""
         observations, infos = self.env.reset(seed=seed, options=options)
         self._begin_episodes(observations, infos)
         return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step all environments; they execute, and their trajectories hold, actions of the space's dtype."""
+        """Step all environments with actions of the space's dtype, and record the steps."""
         actions = np.asarray(actions).astype(self.action_space.dtype, casting="same_kind")
         if self._filled == _BLOCK:
             self._deal_out()
-        self._actions[self._filled] = actions  # noted first, because an environment may write into its action
+        self._actions[self._filled] = actions  # recorded first, because environments may modify their action
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         self._rewards[self._filled] = rewards
         self._filled += 1
@@ -179,17 +179,17 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
             if trajectory is not None:
                 trajectory.terminated = bool(terminated[index])
                 trajectory.truncated = bool(truncated[index])
-                if self._reset_in_step:  # what came is the next episode's first observation
+                if self._reset_in_step:  # the returned observation starts the next episode
                     self._observations[self._filled, index] = infos["final_obs"][index]
                 self._set_aside(index)
         self._begin_episodes(observations, infos)
         return observations, rewards, terminated, truncated, infos
 
     def drain(self) -> list[Trajectory]:
-        """Return the trajectories that grew since the last call, finished or not, in the order they began.
+        """Return the trajectories that grew since the last call, finished or not, in the order they started.
 
-        A trajectory that grows on comes again, as the same object. Call this regularly: finished trajectories
-        are kept until then.
+        A trajectory that keeps growing is returned again, as the same object. Call this regularly: finished
+        trajectories are kept until then.
         """
         self._deal_out()
         running = [
@@ -219,7 +219,7 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
             self._starts[index] = self._filled
 
     def _set_aside(self, index: int) -> None:
-        """Take the running trajectory of one environment out; it ended, or a reset cut it off."""
+        """Remove the running trajectory of an environment; it ended, or was cut off by a reset."""
         self._extend(index)
         trajectory = self._running[index]
         if trajectory is not None and len(trajectory) > self._drained_lengths[index]:
@@ -228,7 +228,7 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         self._drained_lengths[index] = 0
 
     def _deal_out(self) -> None:
-        """Give the running trajectories their steps, and begin anew to keep them."""
+        """Add the buffered steps to the running trajectories, and clear the buffer."""
         for index in range(self.num_envs):
             self._extend(index)
         self._observations[0] = self._observations[self._filled]
@@ -236,7 +236,7 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         self._starts = [0] * self.num_envs
 
     def _extend(self, index: int) -> None:
-        """Give the running trajectory of one environment, if there is one, its steps."""
+        """Add the buffered steps to one environment's running trajectory, if it has one."""
         trajectory, start, stop = self._running[index], self._starts[index], self._filled
         if trajectory is not None:
             trajectory.extend(
@@ -249,12 +249,12 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
 
 @dataclass(frozen=True)
 class ReplayedStep:
-    """One step of a replay, just made.
+    """One step of a replay.
 
     Attributes:
         env: the environment after the step, ready to be rendered.
-        observation: before the step, in the dtype of the observation space, as a trajectory holds it.
-        reward: the environment's own.
+        observation: before the step, in the dtype of the observation space, as in a trajectory.
+        reward: the environment's.
     """
 
     env: gym.Env[Any, Any]
@@ -263,12 +263,12 @@ class ReplayedStep:
 
 
 def replay(recipe: EpisodeRecipe, env: gym.Env[Any, Any] | None = None) -> Iterator[ReplayedStep]:
-    """Play an episode again, step by step.
+    """Replay an episode, step by step.
 
     Args:
-        recipe: what to play.
-        env: made from the recipe's id and kwargs, for instance with a render mode; made here, and closed at
-            the end, where it is None.
+        recipe: the episode.
+        env: an environment made from the recipe's id and kwargs, for instance with a render mode; if None,
+            one is made, and closed at the end.
 
     Raises:
         ReplayMismatchError: the episode ends before all actions are executed.
@@ -286,7 +286,7 @@ def replay(recipe: EpisodeRecipe, env: gym.Env[Any, Any] | None = None) -> Itera
                 f"the replay of {recipe.env_id} ended after {step} of {len(recipe.actions)} steps: the "
                 f"environment is not deterministic here; it was recorded with {dict(recipe.versions)}"
             )
-        before = np.array(observation, dtype)  # a copy: some environments write into the same array
+        before = np.array(observation, dtype)  # copy: some environments reuse the array
         observation, reward, terminated, truncated, _ = env.step(action.copy())
         ended = terminated or truncated
         yield ReplayedStep(env, before, float(reward))

@@ -1,4 +1,4 @@
-"""Steps made for questions only, in which the agent and chance take turns to act."""
+"""Exploration for queries: steps in which agent and random policy take turns."""
 
 import math
 from collections.abc import Callable
@@ -12,25 +12,25 @@ from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.envs.trajectory import Trajectory
 
 Actor = Callable[[NDArray[Any]], NDArray[Any]]
-"""From the observations ``(num_envs, *S)`` of all environments to their actions ``(num_envs, *A)``."""
+"""Maps observations ``(num_envs, *S)`` of all environments to their actions ``(num_envs, *A)``."""
 
-_STREAM = 4  # the others are in teacher/envs/random_episodes.py and teacher/training/run.py
+_STREAM = 4  # other streams are in teacher/envs/random_episodes.py and teacher/training/run.py
 
 
 class Explorer:
-    """Environments apart from those that the agent is trained on, in which it acts in turns with chance.
+    """Separate environments in which the agent and a random policy take turns.
 
-    Who acts in an environment is chosen at first, and anew after each step with probability ``switch_prob``:
-    chance, which takes uniformly random actions, with probability ``random_prob``, otherwise the agent. That
-    is imitation's exploration, for each environment by itself. The environments are made when they are needed
-    first, and each call goes on where the last one ended.
+    The actor of an environment is drawn at the start, and again after each step with probability
+    ``switch_prob``: the random policy, which takes uniform random actions, with probability ``random_prob``,
+    else the agent. This is imitation's exploration, applied to each environment independently. The
+    environments are made on first use, and each call continues where the last one stopped.
 
     Args:
-        task: what to step.
-        seed: decides episodes, random actions and turns.
-        switch_prob: of choosing anew.
-        random_prob: of choosing chance.
-        num_envs: how many environments.
+        task: the environment.
+        seed: for episodes, random actions and turns.
+        switch_prob: probability of drawing the actor again.
+        random_prob: probability of drawing the random policy.
+        num_envs: number of environments.
     """
 
     _observations: NDArray[Any]
@@ -45,7 +45,7 @@ class Explorer:
         self._envs: EpisodeRecorder | None = None
 
     def explore(self, act: Actor, steps: int) -> list[Trajectory]:
-        """Make so many steps or a few more; the episodes that grew, finished or not."""
+        """Make ``steps`` steps or slightly more; return the episodes that grew, finished or not."""
         envs = self._envs or self._begin()
         for _ in range(math.ceil(steps / self._num_envs)):
             actions = np.array(act(self._observations))

@@ -1,8 +1,8 @@
 """rl-teacher's tasks on the MuJoCo v5 environments: ``teacher/<Name>-v1`` and ``teacher/Short<Name>-v1``.
 
-An episode never terminates, so that its length tells nothing about the behavior, and the reward leaves out
-what a person cannot see in a clip: the cost of control. With ``v`` the forward velocity of the step, and all
-positions and velocities those after the step:
+Episodes never terminate, so that their length reveals nothing about the behavior, and the reward leaves out
+what people cannot see in a clip: the control cost. With ``v`` as the forward velocity in the step, and all
+positions and velocities after the step:
 
 =============  ====  ================  ==============================================================
 task           fps   steps (short)     reward of a step
@@ -18,11 +18,11 @@ Pendulum       10    25                1 - angle^2
 DoublePendulum 10    50                10 - 0.01 x^2 - (y - 2)^2 - 0.001 w1^2 - 0.005 w2^2 + 10 (y - 1)
 =============  ====  ================  ==============================================================
 
-``v`` is of the root's x (Hopper, Walker, Cheetah, Swimmer), of the torso's (Ant) or of the center of mass's
-(Humanoid); ``z`` the height of the root, ``angle`` the pole's, ``(x, y)`` the tip of the double pendulum and
-``w1, w2`` its joint velocities. The constants 1 and 10 are the survival terms, paid at every step: the v5
-``healthy_reward`` would be paid only while healthy. ``fps`` is the rate at which clips are shown, whatever
-the time step of the physics.
+``v`` is the velocity of the root's x (Hopper, Walker, Cheetah, Swimmer), the torso's (Ant) or the center of
+mass's (Humanoid); ``z`` is the height of the root, ``angle`` the pole's, ``(x, y)`` the tip of the double
+pendulum and ``w1, w2`` its joint velocities. The constants 1 and 10 are survival terms, paid at every step:
+v5's ``healthy_reward`` would be paid only while healthy. ``fps`` is the playback rate of clips, regardless of
+the physics time step.
 """
 
 import re
@@ -45,7 +45,7 @@ _ALIASES = {
     "InvertedDoublePendulum": "DoublePendulum",
 }
 
-# From the reward of the v5 environment with the weights of the family, and its mujoco.MjData after the step.
+# Maps the reward of the v5 environment with the family's weights, and its mujoco.MjData after the step.
 RewardRule = Callable[[Any, Any], Any]
 
 
@@ -53,7 +53,7 @@ def _unchanged(base: Any, data: Any) -> Any:
     return base
 
 
-# These two serve many environments as well: then the reward and each component of the data are arrays.
+# These two also work on batches, with arrays as the reward and as each component of the data.
 def _hopper(base: Any, data: Any) -> Any:
     return base + 1.0 + (data.qpos[1] - 1.0)
 
@@ -81,11 +81,11 @@ def _double_pendulum(base: float, data: Any) -> float:
 
 @dataclass(frozen=True)
 class TaskFamily:
-    """One row of the table above.
+    """One row of the module's table.
 
     Attributes:
-        base_id: the Gymnasium environment underneath.
-        fps: frames per second of a clip; one frame is one environment step.
+        base_id: the underlying Gymnasium environment.
+        fps: frames per second of a clip, with one frame per environment step.
         horizon: steps of an episode.
         short_horizon: steps of an episode of the ``Short`` task.
         reward: the rule in the last column of the table.
@@ -120,7 +120,7 @@ FAMILIES: Mapping[str, TaskFamily] = {
 
 
 class FamilyRules(gym.Wrapper[Any, Any, Any, Any]):
-    """A v5 environment under the rules of its family: its reward, its frame rate, and no termination."""
+    """A v5 environment with the rules of its family: reward, frame rate, and no termination."""
 
     never_terminates = True
 
@@ -131,13 +131,13 @@ class FamilyRules(gym.Wrapper[Any, Any, Any, Any]):
         self._data = env.unwrapped.data  # type: ignore[attr-defined]
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step the v5 environment; the reward is the rule's and ``terminated`` is always False."""
+        """Step the v5 environment; return the rule's reward and never ``terminated``."""
         observation, base, _, truncated, info = self.env.step(action)
         return observation, float(self.rule(float(base), self._data)), False, truncated, info
 
 
 def find_family_rules(env: gym.Env[Any, Any]) -> FamilyRules | None:
-    """The family's wrapper among those of an environment, or None."""
+    """Return the family's wrapper among the wrappers of an environment, or None."""
     while isinstance(env, gym.Wrapper):
         if isinstance(env, FamilyRules):
             return env
@@ -146,21 +146,21 @@ def find_family_rules(env: gym.Env[Any, Any]) -> FamilyRules | None:
 
 
 def make_family(family: str, **kwargs: Any) -> FamilyRules:
-    """The entry point behind the registered ids; ``kwargs`` go to the v5 environment (rendering, cameras)."""
+    """Make an environment of a family (entry point of the ids); pass ``kwargs`` to the v5 environment."""
     rules = FAMILIES[family]
     create: Callable[..., Any] = load_env_creator(str(gym.spec(rules.base_id).entry_point))
     return FamilyRules(create(**{**rules.weights, **kwargs}), rules)
 
 
 def plain_class(spec: EnvSpec) -> str | None:
-    """The class that a family's or Gymnasium's id makes, with default arguments; None where it has others."""
+    """Return the class behind a family's or Gymnasium's id; None unless arguments are defaults."""
     if spec.entry_point == _ENTRY_POINT and spec.kwargs.keys() == {"family"}:
         spec = gym.spec(base_env_id(spec.id))
     return spec.entry_point if isinstance(spec.entry_point, str) and not spec.kwargs else None
 
 
 def register_tasks() -> None:
-    """Register all tasks with Gymnasium. Calling it again changes nothing."""
+    """Register all tasks with Gymnasium. Repeated calls have no effect."""
     for name, family in FAMILIES.items():
         for prefix, horizon in (("", family.horizon), ("Short", family.short_horizon)):
             env_id = f"{NAMESPACE}/{prefix}{name}-v1"
@@ -175,7 +175,7 @@ def register_tasks() -> None:
 
 
 def base_env_id(env_id: str) -> str:
-    """The Gymnasium environment underneath one of these tasks; any other id comes back unchanged."""
+    """Return the Gymnasium environment underlying one of these tasks; return any other id unchanged."""
     spec = gym.registry.get(env_id)
     if spec is None or spec.entry_point != _ENTRY_POINT:
         return env_id
@@ -183,7 +183,7 @@ def base_env_id(env_id: str) -> str:
 
 
 def old_names() -> dict[str, str]:
-    """rl-teacher's bare names, and those of later Gym versions, to the ids registered here."""
+    """Return the ids for rl-teacher's bare names and for those of later Gym versions."""
     names = {name: name for name in FAMILIES} | _ALIASES
     return {
         f"{prefix}{alias}-v1": f"{NAMESPACE}/{prefix}{name}-v1"
@@ -193,10 +193,10 @@ def old_names() -> dict[str, str]:
 
 
 def resolve_env_id(name: str) -> str:
-    """The registered id behind an old name; any other name, and any id Gymnasium has, comes back unchanged.
+    """Return the registered id for an old name; return other names and Gymnasium's own ids unchanged.
 
     ``ShortHopper-v1`` is ``teacher/ShortHopper-v1``, ``Walker2d-v1`` is ``teacher/Walker-v1``, and
-    ``Pendulum-v1`` stays Gymnasium's classic one.
+    ``Pendulum-v1`` stays Gymnasium's classic task.
     """
     if name in gym.registry:
         return name
@@ -204,23 +204,23 @@ def resolve_env_id(name: str) -> str:
 
 
 def same_environment(one: str | None, other: str | None) -> bool:
-    """Whether what was learned in one environment may be used in the other, as far as names tell.
+    """Return False if two ids name different environments, so that data of one does not fit the other.
 
-    Refused are two ids of different environments. The tasks of one family and the environment underneath
-    have the same states and actions, and so are one. A name without a version tells nothing: it is a class's
-    where nobody registered the environment, a vector environment's, or that of recorded episodes.
+    The tasks of a family and the underlying environment have the same observations and actions, and count as
+    one. Names without a version prove nothing: they are class names of unregistered environments, vector
+    environments, or recorded episodes.
     """
     known = [_base(name) for name in (one, other) if name is not None and _VERSIONED.search(name)]
     return len(set(known)) < 2
 
 
 def more_specific_id(old: str | None, new: str | None) -> str | None:
-    """Of two names of one environment the new one, unless only the old one has a version."""
+    """Return the newer of two names of an environment, unless only the older one has a version."""
     if new is None or (old is not None and _VERSIONED.search(old) and not _VERSIONED.search(new)):
         return old
     return new
 
 
 def _base(name: str) -> str:
-    """The environment underneath an id, which may say with ``module:`` where it is registered."""
+    """Return the environment underlying an id, which may have a ``module:`` prefix."""
     return base_env_id(resolve_env_id(name.rpartition(":")[2]))

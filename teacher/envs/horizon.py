@@ -1,4 +1,4 @@
-"""Episodes of one length, made of episodes that end early: what comes after an end is filled up."""
+"""Fixed-length episodes: fills up episodes that would end early."""
 
 from copy import deepcopy
 from typing import Any, SupportsFloat, get_args
@@ -11,12 +11,12 @@ from teacher.errors import EnvironmentUnsuitableError
 from teacher.settings.config import Filling
 
 KWARG = "fixed_horizon"
-"""What names the way among the arguments that an environment is made with."""
+"""Name of the filling among an environment's arguments."""
 _SEED_BOUND = 2**31
 
 
 def limit_of(env: gym.Env[Any, Any]) -> int | None:
-    """Return the most steps of an episode; None where no limit is known."""
+    """Return the maximum steps of an episode; None if no limit is known."""
     inner = env
     while isinstance(inner, gym.Wrapper):
         if isinstance(inner, FixedHorizon):
@@ -26,24 +26,24 @@ def limit_of(env: gym.Env[Any, Any]) -> int | None:
 
 
 class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """An environment whose episodes are all ``horizon`` steps long, so that their length tells nothing.
+    """An environment whose episodes all have ``horizon`` steps, so that their length reveals nothing.
 
     ::
 
         env = FixedHorizon(gym.make("CartPole-v1"), "absorb")
 
-    With ``absorb``, the observation of an end stays, further actions do nothing, and the reward is 0. With
-    ``restart``, the next life begins within the episode: the observation of an end is replaced by the first
-    of the new life, which the agent cannot tell from a step. Either is a function of the seed of the
-    episode's reset and its actions, so episodes replay.
+    With ``absorb``, the final observation stays, further actions have no effect, and the reward is 0. With
+    ``restart``, the next life starts within the episode: the final observation is replaced by the first one
+    of the new life, which looks like a step to the agent. Both depend only on the seed of the episode's
+    reset and its actions, so episodes can be replayed.
 
     Args:
         env: any environment.
         filling: ``absorb`` or ``restart``.
-        horizon: steps of an episode; the environment's own limit without it.
+        horizon: steps of an episode; default: the environment's limit.
 
     Raises:
-        EnvironmentUnsuitableError: there is no limit, or no such filling.
+        EnvironmentUnsuitableError: there is no limit, or the filling is unknown.
     """
 
     never_terminates = True
@@ -56,7 +56,7 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         found = horizon or limit_of(env)
         if found is None or found < 1:
             raise EnvironmentUnsuitableError(
-                f"{KWARG}: the environment has no limit on the steps of an episode; pass a horizon"
+                f"{KWARG}: the environment has no step limit per episode; pass a horizon"
             )
         self.horizon: int = found
         self._restarts = filling == "restart"
@@ -68,14 +68,14 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; the seed decides all lives in it."""
+        """Start an episode; the seed determines all lives in it."""
         self._steps, self._ended = 0, False
         if seed is not None:
             self._random = np.random.default_rng(seed)
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step; the episode is truncated with the last of ``horizon`` steps and ends in no other way."""
+        """Step; the episode is truncated after ``horizon`` steps and ends in no other way."""
         self._steps += 1
         truncated = self._steps >= self.horizon
         if self._ended:

@@ -1,4 +1,4 @@
-"""Make one environment, for training, replay and rendering alike, without noise from the physics engine."""
+"""Construction of environments, the same for training, replay and rendering, without MuJoCo's notices."""
 
 import contextlib
 import dataclasses
@@ -16,28 +16,29 @@ from teacher.envs.transform import KWARG, TransformedObservations
 
 _CONSOLE = threading.RLock()
 _OF_VECTORS = ("max_episode_steps", "num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
-"""What ``gymnasium.make_vec`` notes among the arguments of an environment."""
+"""Names that ``gymnasium.make_vec`` adds to an environment's arguments."""
 _RENDERING = "gymnasium.wrappers.rendering:"
 
 
 def make_env(
     env_id: str, kwargs: Mapping[str, Any], render_mode: str | None = None, **rendering: Any
 ) -> gym.Env[Any, Any]:
-    """``gymnasium.make`` without MuJoCo's notices about the model and without its log file.
+    """Call ``gymnasium.make`` without MuJoCo's notices about the model and without its log file.
 
     Args:
         env_id: a Gymnasium id, an old name, or ``module:Env-v0``.
-        kwargs: arguments of ``gymnasium.make``, ``max_episode_steps`` among them, ``fixed_horizon`` (see
-            :class:`FixedHorizon`) and ``obs_transform`` (see :class:`TransformedObservations`); those of a
-            recipe.
+        kwargs: arguments of ``gymnasium.make``, including ``max_episode_steps``, plus ``fixed_horizon`` (see
+            :class:`FixedHorizon`) and ``obs_transform`` (see :class:`TransformedObservations`); stored in
+            recipes.
         render_mode: as in Gymnasium.
-        rendering: further arguments that change pictures only, as ``width``, ``height`` and ``camera_name``.
+        rendering: further arguments that affect only frames, such as ``width``, ``height`` and
+            ``camera_name``.
     """
     if render_mode is not None:
         rendering["render_mode"] = render_mode
     arguments = {**kwargs, **rendering}
     transform, filling = arguments.pop(KWARG, None), arguments.pop(FIXED, None)
-    # The checker would warn about everything that differs from Gymnasium's taste, at a cost in each step.
+    # The checker would warn about everything it dislikes, and slow down each step.
     with _quiet_mujoco():
         env = gym.make(resolve_env_id(env_id), disable_env_checker=True, **arguments)
     env = env if filling is None else FixedHorizon(env, filling)
@@ -45,10 +46,10 @@ def make_env(
 
 
 def make_again(env: Any) -> gym.Env[Any, Any] | None:
-    """Make a second environment of the kind of one, or of those in a vector environment, to try it.
+    """Make a second instance of an environment, or of those in a vector environment, to try it out.
 
-    It opens no window, writes no videos, and calls no function of the user's, which might write over files.
-    None where no spec says all of how it is made.
+    It opens no window, writes no videos, and calls no user function, which might overwrite files.
+    Return None if no spec describes completely how it is made.
     """
     try:
         spec = env.spec
@@ -56,7 +57,9 @@ def make_again(env: Any) -> gym.Env[Any, Any] | None:
             spec = next((one.spec for one in getattr(env.unwrapped, "envs", ())), None)
         if spec is None or spec.kwargs.get("wrappers"):
             return None
-        if any(one.kwargs is None for one in spec.additional_wrappers):  # wrappers that do not say theirs
+        if any(
+            one.kwargs is None for one in spec.additional_wrappers
+        ):  # wrappers that do not record their arguments
             return None
         limit = spec.kwargs.get("max_episode_steps", spec.max_episode_steps)
         kwargs = {name: value for name, value in spec.kwargs.items() if name not in _OF_VECTORS}
@@ -74,16 +77,16 @@ def make_again(env: Any) -> gym.Env[Any, Any] | None:
 
 @contextlib.contextmanager
 def _quiet_mujoco() -> Iterator[None]:
-    """Keep MuJoCo's console quiet inside, and its log file shut for good.
+    """Silence MuJoCo's console inside the block, and its log file permanently.
 
-    Compiling a model prints what its author should change, such as a deprecated attribute. What happens
-    later, such as an unstable simulation, still reaches the console.
+    Compiling a model prints advice for its author, such as about deprecated attributes. Later messages, such
+    as about unstable simulations, still reach the console.
     """
     mujoco = _import_mujoco()
     if mujoco is None:
         yield
         return
-    with _CONSOLE:  # the switch is the whole process's
+    with _CONSOLE:  # the setting is process-wide
         log = mujoco.MjLogConfig.get()
         console = log.logto_console
         log.logto_file, log.logto_console = False, False
@@ -96,10 +99,10 @@ def _quiet_mujoco() -> Iterator[None]:
 
 
 def _import_mujoco() -> Any:
-    """The module, or None where it is not installed.
+    """Return the mujoco module, or None if it is not installed.
 
-    It loads the OpenGL library that ``MUJOCO_GL`` names, and fails where that is missing, although the
-    physics does without. Only drawing needs it, and says so when it comes to that.
+    It loads the OpenGL library set in ``MUJOCO_GL`` and fails if that is missing, although physics does not
+    need it. Only rendering does, and reports it then.
     """
     try:
         import mujoco  # noqa: PLC0415

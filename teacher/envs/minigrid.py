@@ -1,4 +1,4 @@
-"""Observations of MiniGrid as numbers that a network can tell apart."""
+"""One-hot observations for MiniGrid."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_KINDS = (11, 6, 4)  # of objects, of colors, and of states (of doors, and ways that an agent looks)
+_KINDS = (11, 6, 4)  # number of objects, colors, and states (of doors, and of agents' directions)
 _DIRECTIONS = 4
 
 
 def cells(observation: Mapping[str, Any]) -> NDArray[np.float32]:
-    """The cells that the agent sees, each number one-hot, and the way it looks: ``(cells * 21 + 4,)``.
+    """Return the visible cells and the agent's direction, one-hot: ``(cells * 21 + 4,)``.
 
-    MiniGrid numbers objects, colors and states of doors; the mission's text is left out. For
+    MiniGrid encodes objects, colors and door states as integers; the mission text is dropped. For use with
     ``--obs_transform teacher.envs.minigrid:cells``.
     """
     codes = np.moveaxis(np.asarray(observation["image"]), -1, 0)

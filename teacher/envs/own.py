@@ -1,4 +1,4 @@
-"""The environments of this project that are made of no other, by their ids."""
+"""Registration of this project's own environments."""
 
 import gymnasium as gym
 
@@ -8,11 +8,11 @@ _OWN = {
     "MovingDot-v1": ("teacher.envs.dot:MovingDot", 40),
     "Collect-v1": ("teacher.envs.collect:CollectGame", 50),
 }
-"""By name: the class, and the steps of an episode."""
+"""Class and episode length by name."""
 
 
 def register_own() -> None:
-    """Register them with Gymnasium. Calling it again changes nothing."""
+    """Register the environments with Gymnasium. Repeated calls have no effect."""
     for name, (entry_point, horizon) in _OWN.items():
         env_id = f"{NAMESPACE}/{name}"
         if env_id not in gym.registry:

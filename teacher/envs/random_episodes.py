@@ -1,4 +1,4 @@
-"""Episodes of random actions, or of a policy, for the first questions; and a trial of replays."""
+"""Random and policy episodes for the first queries, and a check that replay works."""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ from teacher.envs.trajectory import Trajectory
 from teacher.errors import EnvironmentUnsuitableError, ReplayMismatchError, TeacherError, describe_exception
 
 _REPLAYED_EPISODES, _REPLAYED_STEPS = 8, 60
-# They keep the seeds apart from those of the run's training environments, whose others are in
-# teacher/training/run.py, and from those of teacher/envs/exploration.py.
+# Streams that keep the seeds apart from those of training environments (teacher/training/run.py) and of
+# exploration (teacher/envs/exploration.py).
 _RANDOM_STREAM = 1
 _POLICY_STREAM = 3
 
@@ -19,14 +19,14 @@ _POLICY_STREAM = 3
 def random_trajectories(
     task: TaskInfo, seed: int, num_envs: int = 8, workers: int = 1
 ) -> Iterator[Trajectory]:
-    """Finished episodes of uniformly random actions, without end, in an order that only the seed decides."""
+    """Yield finished episodes of uniform random actions, without end; only the seed decides their order."""
     envs = make_vector_env(task, num_envs, [seed, _RANDOM_STREAM], workers)
     envs.action_space.seed(seed)
     yield from _finished(envs, lambda _: envs.action_space.sample())
 
 
 def policy_trajectories(task: TaskInfo, seed: int, act: Actor, num_envs: int = 8) -> Iterator[Trajectory]:
-    """The same with the actions of a policy."""
+    """Yield finished episodes of a policy, without end."""
     yield from _finished(make_vector_env(task, num_envs, [seed, _POLICY_STREAM]), act)
 
 
@@ -41,12 +41,12 @@ def _finished(envs: EpisodeRecorder, act: Actor) -> Iterator[Trajectory]:
 
 
 def check_replay(task: TaskInfo, seed: int) -> None:
-    """Play the beginnings of some episodes again, as clips are made.
+    """Replay the first steps of some episodes, as for clips.
 
-    Of several, because what spoils a replay is often something that one episode leaves behind for the next.
+    Uses several episodes, because replays often fail on state that one episode leaves behind for the next.
 
     Raises:
-        EnvironmentUnsuitableError: one comes out otherwise.
+        EnvironmentUnsuitableError: a replay differs.
     """
     with contextlib.closing(make_vector_env(task, 1, [seed, _RANDOM_STREAM])) as envs:
         envs.action_space.seed(seed)
@@ -62,13 +62,13 @@ def check_replay(task: TaskInfo, seed: int) -> None:
                     raise ReplayMismatchError("an observation differs")
     except ReplayMismatchError as error:
         raise EnvironmentUnsuitableError(
-            f"an episode of {task.env_id} comes out otherwise when it is played again, to make clips of it: "
-            "pass --capture_frames to keep pictures while it is played",
+            f"replaying an episode of {task.env_id} to make clips gives a different result: "
+            "pass --capture_frames to save frames during training instead",
             {"capture_frames": True},
         ) from error
     except TeacherError:
         raise
     except (Exception, SystemExit) as error:  # an environment may raise anything
         raise EnvironmentUnsuitableError(
-            f"{task.env_id} failed when an episode was played again: {describe_exception(error)}; mend it"
+            f"{task.env_id} failed when an episode was replayed: {describe_exception(error)}; fix it"
         ) from error

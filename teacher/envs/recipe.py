@@ -1,4 +1,4 @@
-"""An episode as a recipe: everything needed to play it again, exactly, anywhere."""
+"""Episode recipes: everything needed to replay an episode exactly, anywhere."""
 
 import base64
 import functools
@@ -19,18 +19,18 @@ _DISTRIBUTIONS = ("gymnasium", "mujoco", "numpy")
 
 @functools.cache
 def library_versions() -> Mapping[str, str]:
-    """Return the versions of the libraries that decide whether a replay is bit-exact."""
+    """Return the versions of the libraries that affect whether a replay is bit-exact."""
     return MappingProxyType({name: metadata.version(name) for name in _DISTRIBUTIONS})
 
 
 @dataclass(frozen=True, eq=False)
 class EpisodeRecipe:
-    """How to play the beginning of one episode again.
+    """Recipe to replay the beginning of one episode.
 
     Attributes:
-        env_id: Gymnasium id, as given to ``gymnasium.make``.
+        env_id: Gymnasium id, as passed to ``gymnasium.make``.
         kwargs: further arguments of ``gymnasium.make``, JSON values only.
-        seed: the seed of the episode's ``reset``.
+        seed: seed of the episode's ``reset``.
         actions: ``(steps, *action_shape)``, exactly as executed (clipped, with the environment's dtype).
         versions: distribution name to version, at recording.
     """
@@ -42,7 +42,7 @@ class EpisodeRecipe:
     versions: Mapping[str, str] = field(default_factory=library_versions)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the recipe as JSON values; the actions as base64 of their little-endian bytes."""
+        """Return the recipe as JSON values, with the actions as base64 of their little-endian bytes."""
         actions = np.ascontiguousarray(self.actions)
         actions = actions.astype(actions.dtype.newbyteorder("<"))
         return {
@@ -59,7 +59,7 @@ class EpisodeRecipe:
 
     @classmethod
     def from_dict(cls, data: Any) -> "EpisodeRecipe":
-        """Read back :meth:`to_dict`. Raises :class:`DataError` for anything else."""
+        """Restore a recipe from :meth:`to_dict`. Raise :class:`DataError` for anything else."""
         try:
             packed = data["actions"]
             dtype = np.dtype(packed["dtype"])
@@ -74,9 +74,15 @@ class EpisodeRecipe:
                 actions=actions,
                 versions=dict(data["versions"]),
             )
-        except (KeyError, TypeError, ValueError, OverflowError, SyntaxError) as error:  # the last of a dtype
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            OverflowError,
+            SyntaxError,
+        ) as error:  # SyntaxError from a dtype
             raise DataError(
-                f"not an episode recipe: {error!r}; expected what EpisodeRecipe.to_dict wrote"
+                f"not an episode recipe: {error!r}; expected the output of EpisodeRecipe.to_dict"
             ) from error
 
     def to_json(self) -> str:
@@ -85,7 +91,7 @@ class EpisodeRecipe:
 
     @classmethod
     def from_json(cls, text: str) -> "EpisodeRecipe":
-        """Read back :meth:`to_json`. Raises :class:`DataError` for anything else."""
+        """Restore a recipe from :meth:`to_json`. Raise :class:`DataError` for anything else."""
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Which environment an id names, found out without making it: neither torch nor MuJoCo is imported."""
+"""Lookup of environments by id without making them: imports neither torch nor MuJoCo."""
 
 import difflib
 import importlib
@@ -12,14 +12,14 @@ from teacher.settings.functions import add_cwd_to_path
 
 
 def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
-    """Find the registered specification of an environment.
+    """Return the registered spec of an environment.
 
     Args:
         env_id: as registered, or ``module:Env-v0``, whose module is imported first.
 
     Raises:
-        EnvironmentUnsuitableError: the module cannot be imported, or nothing is registered under the id; the
-            message suggests similar ids.
+        EnvironmentUnsuitableError: the module cannot be imported, or the id is not registered; the message
+            suggests similar ids.
     """
     module, _, name = env_id.rpartition(":")
     try:
@@ -36,13 +36,13 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
         known = [*gym.registry, *old_names()]
         close = [f"{module}:{name}" for start, module in ENVIRONMENTS.items() if name.startswith(start)]
         close = close or difflib.get_close_matches(name, known, n=3)
-        hint = f"did you mean {', '.join(close)}?" if close else "see gymnasium.registry for what there is"
+        hint = f"did you mean {', '.join(close)}?" if close else "see gymnasium.registry for all ids"
         raise EnvironmentUnsuitableError(f"no environment is registered as {env_id}; {hint}") from error
 
 
 def reason(error: BaseException) -> str:
     """Describe why importing or making an environment failed.
 
-    :class:`SystemExit` is named, because its message is a number or nothing.
+    Includes the type of a :class:`SystemExit`, whose message is a number or empty.
     """
     return describe_exception(error) if isinstance(error, SystemExit) else one_line(error)

@@ -1,4 +1,4 @@
-"""What a run must know about its environment, checked before anything starts, and how it is made."""
+"""Properties of a run's environment, checked before anything starts, and its construction."""
 
 import contextlib
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from teacher.envs.trial import LIMIT, never_terminates
 from teacher.errors import EnvironmentUnsuitableError, TeacherError, join_errors, one_line
 
 DEFAULT_FPS = 30
-"""Of an environment that names no frame rate."""
+"""Frame rate of clips if the environment has none."""
 
 ActionSpace = Box | Discrete | MultiDiscrete
 
@@ -40,16 +40,16 @@ class TaskInfo:
     """An environment that a run can use.
 
     Attributes:
-        env_id: as registered, or ``module:Env-v0``; with ``kwargs`` enough to make it again anywhere.
+        env_id: as registered, or ``module:Env-v0``; together with ``kwargs``, enough to make it anywhere.
         kwargs: arguments of ``gymnasium.make``, JSON values only.
-        fps: frames per second of a clip; one frame is one environment step.
-        horizon: most steps of an episode.
-        never_terminates: some environments say so; False means that only trying tells.
-        observation_space: of one environment: numbers of any shape; bytes of two to four dimensions are
+        fps: frames per second of a clip, with one frame per environment step.
+        horizon: maximum steps of an episode.
+        never_terminates: declared by some environments; False means unknown.
+        observation_space: of one environment: numbers of any shape; uint8 with two to four dimensions are
             images.
         action_space: of one environment: numbers of any shape, or one or several choices.
-        captures: whether a picture of every step is kept, because episodes cannot be played again.
-        flattened: the environment's own observations, where they are flattened without being asked.
+        captures: keep a frame of every step, because episodes cannot be replayed.
+        flattened: the environment's own observation space, if it is flattened without a request.
     """
 
     env_id: str
@@ -70,18 +70,18 @@ def describe_task(
     *,
     captures: bool = False,
 ) -> TaskInfo:
-    """Find out whether a run can use an environment, by making it once.
+    """Make an environment once, and return its properties if a run can use it.
 
     Args:
         env_id: any registered Gymnasium id, an old name, or ``module:Env-v0``.
-        max_episode_steps: limit of an episode, where the environment has none or another is wanted.
-        obs_transform: what makes numbers of its observations; see :class:`TransformedObservations`. Without
-            it those that are no Box of numbers are flattened, where they have a fixed size.
-        captures: keep a picture of every step.
+        max_episode_steps: episode limit to use if the environment has none, or to replace it.
+        obs_transform: converts observations to arrays; see :class:`TransformedObservations`. By default,
+            observations other than a Box of numbers are flattened if they have a fixed size.
+        captures: keep a frame of every step.
 
     Raises:
-        ConfigError: there is no such transform.
-        EnvironmentUnsuitableError: it is unknown, cannot be made, has unsupported spaces or no episode limit.
+        ConfigError: the transform does not exist.
+        EnvironmentUnsuitableError: it is unknown, cannot be made, or has unsupported spaces or no step limit.
     """
     given = {"max_episode_steps": max_episode_steps, KWARG: obs_transform}
     kwargs = {name: value for name, value in given.items() if value is not None}
@@ -90,17 +90,18 @@ def describe_task(
 
 @dataclass(frozen=True)
 class Examined:
-    """What making an environment once says of it.
+    """Properties of an environment found by making it once.
 
     Attributes:
         env_id: as registered, or ``module:Env-v0``.
         kwargs: arguments of ``gymnasium.make``.
-        horizon: most steps of an episode; None where there is no limit.
-        never_terminates: whether it says so itself.
+        horizon: maximum steps of an episode; None without a limit.
+        never_terminates: declared by the environment.
         fps: frames per second of a clip.
-        refusals: why a run cannot use it so.
-        without_ends: what never ends early in its place.
-        found: what a run must know, where its spaces will do; without a limit, with one of 1,000 steps.
+        refusals: reasons why a run cannot use it as is.
+        without_ends: variants that never end early.
+        found: properties for a run, if the spaces are supported; assumes a limit of 1,000 steps if there is
+            none.
     """
 
     env_id: str
@@ -114,7 +115,7 @@ class Examined:
 
     @property
     def task(self) -> TaskInfo:
-        """What a run must know. Raises :class:`EnvironmentUnsuitableError` where it cannot use it."""
+        """Return the properties for a run. Raise :class:`EnvironmentUnsuitableError` if it can't be used."""
         if self.found is None or self.refusals:
             raise join_errors(self.refusals)
         return self.found
@@ -126,11 +127,11 @@ def examine(env_id: str, kwargs: dict[str, Any], *, captures: bool = False) -> E
     Args:
         env_id: any registered Gymnasium id, an old name, or ``module:Env-v0``.
         kwargs: arguments of :func:`~teacher.envs.make.make_env`.
-        captures: keep a picture of every step.
+        captures: keep a frame of every step.
 
     Raises:
-        ConfigError: there is no such transform.
-        EnvironmentUnsuitableError: it is unknown or cannot be made.
+        ConfigError: the transform does not exist.
+        EnvironmentUnsuitableError: the environment is unknown or cannot be made.
     """
     env_id = resolve_env_id(env_id)
     limit = kwargs.get("max_episode_steps") or find_spec(env_id).max_episode_steps
@@ -138,7 +139,7 @@ def examine(env_id: str, kwargs: dict[str, Any], *, captures: bool = False) -> E
     if limit is None:
         refusals.append(
             EnvironmentUnsuitableError(
-                f"{env_id} has no limit on the steps of an episode: --max_episode_steps is required",
+                f"{env_id} has no step limit per episode: --max_episode_steps is required",
                 {"max_episode_steps": LIMIT},
             )
         )
@@ -183,7 +184,7 @@ def _made(env_id: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
         raise
     except gym.error.DependencyNotInstalled as error:
         why = one_line(error)
-        if why.startswith("Box2D is not installed"):  # Gymnasium goes on with how to compile it
+        if why.startswith("Box2D is not installed"):  # Gymnasium's message continues with how to compile it
             why = "Box2D is not installed: pip install 'rl-teacher[box2d]'"
         raise EnvironmentUnsuitableError(f"{env_id} cannot be made: {why}") from error
     except (Exception, SystemExit) as error:  # an environment's constructor may raise anything
@@ -198,21 +199,21 @@ def make_vector_env(
     autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
     part: tuple[int, int] = (0, 1),
 ) -> EpisodeRecorder:
-    """The environments of a run, each with its own seeds, recorded so that every episode can be replayed.
+    """Make the environments of a run, each with its own seeds, recorded so that episodes can be replayed.
 
     Args:
-        task: what to make.
-        num_envs: how many.
-        seed: the run's, or several numbers where one run needs several independent sets of environments.
-        workers: threads that step them; results do not depend on it.
+        task: the environment.
+        num_envs: number of environments.
+        seed: the run's seed, or several numbers for independent sets of environments in a run.
+        workers: threads that step them; does not affect results.
         autoreset_mode: as in Gymnasium.
-        part: ``(p, of)``: these are the p-th ``num_envs`` of ``of * num_envs`` environments in all.
+        part: ``(p, of)``: these are the p-th ``num_envs`` of ``of * num_envs`` environments in total.
 
     Raises:
-        ValueError: pictures are to be captured in another autoreset mode than those that show a last step.
+        ValueError: frames are to be captured in same-step autoreset, which does not show the final step.
     """
     if task.captures and autoreset_mode is AutoresetMode.SAME_STEP:
-        raise ValueError("expected next-step autoreset, or none, to capture pictures, got same-step")
+        raise ValueError("expected next-step autoreset, or none, to capture frames, got same-step")
     before, total = part[0] * num_envs, part[1] * num_envs
     entropy = np.random.SeedSequence(seed).generate_state(4).tolist()
 
@@ -245,7 +246,7 @@ def _refused_spaces(
         refusals.append(
             EnvironmentUnsuitableError(
                 f"{env_id} has observations {one_line(observations)}; expected numbers of one shape: pass "
-                f"--{KWARG} {transform}, a function that makes an array of them",
+                f"--{KWARG} {transform}, a function that converts them to an array",
                 {KWARG: transform},
             )
         )

@@ -1,4 +1,4 @@
-"""Trajectories: the steps of one episode, while it grows or as a whole."""
+"""Trajectories: the steps of one episode, growing or complete."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,22 +13,21 @@ _INITIAL_CAPACITY = 128
 
 
 class Trajectory:
-    """The steps of one episode, growing or whole. Its arrays are read-only views of the steps so far.
+    """The steps of one episode, growing or complete. Its arrays are read-only views of the steps so far.
 
-    An episode under way is up to date when :meth:`EpisodeRecorder.drain` returns it.
+    A running episode is up to date when :meth:`EpisodeRecorder.drain` returns it.
 
     Args:
         env_id: Gymnasium id of the environment.
         kwargs: further arguments of ``make_env``, JSON values only.
         seed: of the episode's reset.
-        env_index: which of the vector environment's environments.
-        episode_index: how many episodes this environment had before.
+        env_index: index of the environment in the vector environment.
+        episode_index: number of earlier episodes of this environment.
 
     Attributes:
-        terminated: the environment ended the episode; None where that is not known, and then it counts as
-            not ended so.
-        truncated: a time limit ended it, or nobody knows what did.
-        replayable: whether :meth:`recipe` plays it again.
+        terminated: the environment ended the episode; None if unknown, which counts as not terminated.
+        truncated: a time limit or an unknown cause ended the episode.
+        replayable: True if :meth:`recipe` can be replayed.
     """
 
     def __init__(
@@ -43,7 +42,7 @@ class Trajectory:
         self._env_id = env_id
         self._kwargs = kwargs
         self._length = 0
-        # Room for these steps and more. Observations have a row more, after the last step.
+        # Buffers with room for more steps. Observations have one more row, for the final observation.
         self._observations: NDArray[Any] = np.empty(0)
         self._actions: NDArray[Any] = np.empty(0)
         self._rewards: NDArray[np.float64] = np.empty(0)
@@ -57,30 +56,27 @@ class Trajectory:
         true_rewards: NDArray[np.float64],
         terminated: bool | None = False,
     ) -> "Trajectory":
-        """Return a whole episode that cannot be played again; the arrays are not copied.
+        """Return a complete episode that cannot be replayed; the arrays are not copied.
 
         Args:
             observations: ``(steps + 1, *observation_shape)``, before each step, and the final one.
             actions: ``(steps, *action_shape)``.
-            true_rewards: ``(steps,)``; zeros where there are none.
-            terminated: whether the environment ended it, rather than a time limit; None where that is not
-                known.
+            true_rewards: ``(steps,)``; zeros if there are none.
+            terminated: True if the environment, not a time limit, ended the episode; None if unknown.
 
         Raises:
-            DataError: they are no arrays of numbers, or do not fit each other.
+            DataError: they are not arrays of numbers, or do not fit each other.
         """
         arrays = {"observations": observations, "actions": actions, "true_rewards": true_rewards}
         for name, array in arrays.items():
             _require_numbers(name, array)
         if true_rewards.ndim > 1:
-            raise DataError(
-                f"expected one true reward for each step, (steps,), got an array {true_rewards.shape}"
-            )
+            raise DataError(f"expected one true reward per step, (steps,), got shape {true_rewards.shape}")
         lengths = len(observations) - 1, len(actions), len(true_rewards)
         if len(set(lengths)) > 1:
             raise DataError(
-                f"expected one state more than actions and true rewards, that after the last step, got "
-                f"{len(observations)} states, {lengths[1]} actions and {lengths[2]} true rewards"
+                f"expected one more observation than actions and true rewards, got "
+                f"{len(observations)} observations, {lengths[1]} actions and {lengths[2]} true rewards"
             )
         trajectory = cls("recorded", {}, 0)
         trajectory._observations, trajectory._actions = observations, actions
@@ -94,63 +90,63 @@ class Trajectory:
 
     @property
     def nbytes(self) -> int:
-        """Return what its observations and pictures take up in memory."""
+        """Return the memory taken by its observations and frames."""
         return self.observations.nbytes + sum(map(len, self._frames))
 
     @property
     def finished(self) -> bool:
-        """Whether the episode has ended."""
+        """Return True if the episode has ended."""
         return bool(self.terminated or self.truncated)
 
     @property
     def observations(self) -> NDArray[Any]:
-        """``(steps, *observation_shape)``, raw, each before its step."""
+        """Return the raw observations before each step, ``(steps, *observation_shape)``."""
         return _read_only(self._observations[: self._length])
 
     @property
     def next_observations(self) -> NDArray[Any]:
-        """``(steps, *observation_shape)``, raw, each after its step."""
+        """Return the raw observations after each step, ``(steps, *observation_shape)``."""
         return _read_only(self._observations[1 : self._length + 1])
 
     @property
     def all_observations(self) -> NDArray[Any]:
-        """``(steps + 1, *observation_shape)``, raw, before each step and after the last one."""
+        """Return the raw observations including the final one, ``(steps + 1, *observation_shape)``."""
         return _read_only(self._observations[: self._length + 1])
 
     @property
     def final_observation(self) -> NDArray[Any]:
-        """``(*observation_shape)``, raw, after the last step so far."""
+        """Return the raw observation after the last step so far, ``(*observation_shape)``."""
         return _read_only(self._observations[self._length, ...])
 
     @property
     def actions(self) -> NDArray[Any]:
-        """``(steps, *action_shape)``, as executed."""
+        """Return the actions as executed, ``(steps, *action_shape)``."""
         return _read_only(self._actions[: self._length])
 
     @property
     def frames(self) -> Sequence[bytes] | None:
-        """A picture after each step, as JPEG files; None where none were captured."""
+        """Return a JPEG frame after each step; None if none were captured."""
         return self._frames or None
 
     @property
     def terminations(self) -> NDArray[np.bool_]:
-        """``(steps,)``, whether the environment ended the episode with that step."""
+        """Return a mask of the step with which the environment ended the episode, ``(steps,)``."""
         return terminations((self._length,), bool(self.terminated))
 
     @property
     def true_rewards(self) -> NDArray[np.float64]:
-        """``(steps,)`` of the environment's own reward."""
+        """Return the environment's rewards, ``(steps,)``."""
         return _read_only(self._rewards[: self._length])
 
     @property
     def true_return(self) -> float:
-        """Sum of the environment's reward so far."""
+        """Return the sum of the environment's rewards so far."""
         return float(self.true_rewards.sum())
 
     def recipe(self, upto: int | None = None) -> EpisodeRecipe:
-        """Return how to play the first ``upto`` steps again, all so far by default; it shares the actions.
+        """Return the recipe of the first ``upto`` steps, by default of all so far; it shares the actions.
 
-        That of an episode from arrays names no environment that could be made.
+        The recipe of an episode from arrays names no environment that could be made.
         """
         return EpisodeRecipe(self._env_id, self._kwargs, self.seed, self.actions[:upto])
 
@@ -161,7 +157,7 @@ class Trajectory:
         true_rewards: NDArray[np.float64],
         frames: Sequence[bytes],
     ) -> None:
-        """Add steps; of observations there is one more, after the last step, and of frames perhaps none."""
+        """Add steps, with one more observation, after the last step; ``frames`` may be empty."""
         if not len(true_rewards):
             return
         start, self._length = self._length, self._length + len(true_rewards)
@@ -177,7 +173,7 @@ class Trajectory:
 
 
 def terminations(shape: tuple[int, ...], terminated: bool | NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return flags ``(*batch, steps)`` that say ``terminated``, ``(*batch,)``, of the last step alone."""
+    """Return flags ``(*batch, steps)`` that are ``terminated``, ``(*batch,)``, at the last step only."""
     flags = np.zeros(shape, np.bool_)
     flags[..., -1:] = np.asarray(terminated)[..., None]
     return flags
@@ -186,7 +182,7 @@ def terminations(shape: tuple[int, ...], terminated: bool | NDArray[np.bool_]) -
 def _require_numbers(name: str, array: Any) -> None:
     if not isinstance(array, np.ndarray) or array.ndim == 0 or array.dtype.kind not in "iufb":
         found = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
-        raise DataError(f"expected {name} as a numpy array of numbers, a row for each step, got {found}")
+        raise DataError(f"expected {name} as a numpy array of numbers, with one row per step, got {found}")
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
@@ -197,6 +193,6 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
 def _enlarged(rows: NDArray[Any], like: NDArray[Any], capacity: int) -> NDArray[Any]:
     """Return the rows in an array with room for ``capacity`` rows like those of ``like``."""
     larger = np.empty((capacity, *like.shape[1:]), like.dtype)
-    if len(rows):  # else they may be of another shape
+    if len(rows):  # empty ones may have another shape
         larger[: len(rows)] = rows
     return larger

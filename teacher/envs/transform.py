@@ -1,6 +1,6 @@
-"""Observations as a function makes them of the environment's own: of dictionaries, texts, or several agents.
+"""Observation transforms: functions that convert dictionaries, texts, or views of several agents to arrays.
 
-The function's name is part of what an episode is recorded with, so a replay applies it, too.
+The function's name is recorded with an episode, so a replay applies it, too.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,46 +16,46 @@ from teacher.errors import EnvironmentUnsuitableError, describe_exception, one_l
 from teacher.settings.functions import named_function
 
 KWARG = "obs_transform"
-"""What names the function among the arguments that an environment is made with."""
+"""Name of the function among an environment's arguments."""
 SHIPPED = frozenset({"teacher.envs.collect", "teacher.envs.minigrid"})
-"""Modules with functions of this project."""
+"""This project's modules with such functions."""
 _OF_MINIGRID = "teacher.envs.minigrid:cells"
 _MOST_NUMBERS = 1_000_000
 FLATTEN = "flatten"
-"""In place of a function: all parts of the observation one after the other, choices as one-hot vectors."""
+"""Built-in transform: concatenates all parts of the observation, with choices as one-hot vectors."""
 
 
 class TransformedObservations(gym.Wrapper[Any, Any, Any, Any]):
-    """An environment whose observations go through a function of the user's.
+    """An environment whose observations are converted by a user's function.
 
-    The function takes one observation and returns numbers, an array always of one shape and type. Bytes of
-    two to four dimensions are images; other whole numbers and truth values become single precision.
+    The function takes one observation and returns an array of numbers, always with the same shape and dtype.
+    uint8 arrays with two to four dimensions are images; other integers and booleans are converted to float32.
 
     Args:
-        env: with observations of any kind.
+        env: with any kind of observations.
         name: ``module:function``, or ``flatten``.
 
     Raises:
-        ConfigError: there is no such function.
-        EnvironmentUnsuitableError: what it returns does not do.
+        ConfigError: the function does not exist.
+        EnvironmentUnsuitableError: its return value is unsuitable.
     """
 
     def __init__(self, env: gym.Env[Any, Any], name: str) -> None:
         super().__init__(env)
         self._name = name
         self._function = _find(name, env.observation_space)
-        # Of a real observation: samples of a space of texts, say, may be nothing that the function knows.
+        # Use a real observation: the function may not handle samples, such as random texts.
         self.observation_space = self._space_of(self._result(env.reset(seed=0)[0]))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[Any], dict[str, Any]]:
-        """See Gymnasium."""
+        """Reset, and convert the observation."""
         observation, info = self.env.reset(seed=seed, options=options)
         return self._transformed(observation), info
 
     def step(self, action: Any) -> tuple[NDArray[Any], SupportsFloat, bool, bool, dict[str, Any]]:
-        """See Gymnasium."""
+        """Step, and convert the observation."""
         observation, *outcome = self.env.step(action)
         return (self._transformed(observation), *outcome)  # type: ignore[return-value]
 
@@ -63,14 +63,15 @@ class TransformedObservations(gym.Wrapper[Any, Any, Any, Any]):
         result, space = self._result(observation), self.observation_space
         if (result.shape, result.dtype) != (space.shape, space.dtype):
             raise self._refusal(
-                f"expected {space.shape} of {space.dtype} as at first, got {result.shape} of {result.dtype}"
+                f"expected {space.shape} of {space.dtype} as in the first observation, got {result.shape} of "
+                f"{result.dtype}"
             )
         return result
 
     def _result(self, observation: Any) -> NDArray[Any]:
         try:
             result = np.asarray(self._function(observation))
-        except (Exception, SystemExit) as error:  # of the user's
+        except (Exception, SystemExit) as error:  # from the user's code
             raise self._refusal(describe_exception(error)) from error
         if result.dtype.kind not in "iufb" or result.size == 0:
             raise self._refusal(f"expected an array of numbers, got {result.shape} of {result.dtype}")
@@ -86,26 +87,26 @@ class TransformedObservations(gym.Wrapper[Any, Any, Any, Any]):
 
 @dataclass(frozen=True)
 class Flattened:
-    """Puts all parts of an observation one after the other, choices as one-hot vectors."""
+    """Concatenates all parts of an observation, with choices as one-hot vectors."""
 
     space: gym.Space[Any]
 
     def __call__(self, observation: Any) -> NDArray[Any]:
-        """Make an array of one observation."""
+        """Return one observation as an array."""
         flat = np.asarray(gym.spaces.flatten(self.space, observation))
         return flat if flat.dtype.kind == "f" or flat.dtype == np.uint8 else flat.astype(np.float32)
 
 
 def has_fixed_size(space: gym.Space[Any]) -> bool:
-    """Return whether ``flatten`` can make an array of such observations, and one that memory holds."""
+    """Return True if ``flatten`` can convert such observations to an array that fits into memory."""
     try:
         return bool(space.is_np_flattenable) and 0 < gym.spaces.flatdim(space) <= _MOST_NUMBERS
-    except NotImplementedError:  # by a space of somebody's own
+    except NotImplementedError:  # raised by custom spaces
         return False
 
 
 def are_numbers(space: gym.Space[Any]) -> bool:
-    """Return whether observations are numbers or choices, of any number of parts, and so of fixed size."""
+    """Return True if observations consist of numbers or choices in any number of parts, of fixed size."""
     match space:
         case gym.spaces.Dict():
             parts: Iterable[gym.Space[Any]] = space.spaces.values()
@@ -117,12 +118,12 @@ def are_numbers(space: gym.Space[Any]) -> bool:
 
 
 def told_flattened(declared: object, flat: gym.Space[Any]) -> str:
-    """Say what is done with observations that are flattened without being asked."""
+    """Return a message about observations that are flattened without a request."""
     return f"Observations, {one_line(declared)}, are flattened into {gym.spaces.flatdim(flat)} numbers."
 
 
 def transform_for(space: gym.Space[Any]) -> str:
-    """Return what makes numbers of observations that ``flatten`` does not take, or a placeholder for it."""
+    """Return a transform for observations that ``flatten`` can't convert, or a placeholder for its name."""
     parts = space.spaces.keys() if isinstance(space, gym.spaces.Dict) else set()
     return _OF_MINIGRID if parts == {"image", "direction", "mission"} else "module:function"
 
@@ -132,7 +133,7 @@ def _find(name: str, space: gym.Space[Any]) -> Callable[[Any], Any]:
         if not has_fixed_size(space):
             raise EnvironmentUnsuitableError(
                 f"--{KWARG} {FLATTEN}: expected observations of fixed size, got {one_line(space)}; name a "
-                "module:function that makes an array of them"
+                "module:function that converts them to an array"
             )
         return Flattened(space)
     return named_function(name, f"--{KWARG}")

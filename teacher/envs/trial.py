@@ -1,7 +1,7 @@
-"""What random episodes of an environment tell: how long a segment may be, and whether episodes end early.
+"""Random episodes of an environment, to find a suitable segment length and whether episodes end early.
 
-One rule for ``teach`` and for the wrappers. A segment whose length was not given takes 1.5 seconds; where
-fewer than a fifth of the random episodes are as long, it takes half of their median length.
+``teach`` and the wrappers use the same rule. A segment without a given length takes 1.5 seconds; if fewer
+than a fifth of the random episodes are that long, it takes half of their median length.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,14 +16,14 @@ from teacher.errors import pluralize
 
 TRIAL_EPISODES = 50
 TRIAL_STEPS = 10_000
-"""After which no further episode begins: of long ones fewer tell enough."""
+"""Steps after which no further episode starts: fewer long episodes are enough."""
 LIMIT = 1000
-"""Steps after which an episode is left that nothing limits."""
+"""Steps after which an episode without a limit is abandoned."""
 SEGMENT_SECONDS = 1.5
-"""Of a segment whose length was not given, where episodes are long enough."""
+"""Default length of a segment, if episodes are long enough."""
 _LONG_ENOUGH_SHARE = 0.2
 _SHORTEST_LIMIT = 100
-_ENOUGH_REWARDS = 2  # different ones
+_ENOUGH_REWARDS = 2  # distinct values
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Trial:
 
     Attributes:
         lengths: steps of each.
-        horizon: most steps of an episode; None where no limit is known.
-        only_survival: whether each step that did not end an episode paid the same and more than nothing.
+        horizon: maximum steps of an episode; None if no limit is known.
+        only_survival: all steps that did not end an episode had the same positive reward.
     """
 
     lengths: Sequence[int]
@@ -42,42 +42,42 @@ class Trial:
 
     @property
     def median(self) -> int:
-        """The median length."""
+        """Return the median length."""
         return int(median(self.lengths))
 
     @property
     def limit(self) -> int:
-        """The most steps of an episode; where nothing limits them the longest, and 100 if some end before."""
+        """Return the maximum steps of an episode; without a limit the longest, or 100 if some end earlier."""
         longest = max(self.lengths)
         return self.horizon or (max(_SHORTEST_LIMIT, longest) if self.early else longest)
 
     @property
     def early(self) -> int:
-        """How many episodes ended before the others, or before the limit where there is one."""
+        """Return how many episodes ended before the limit, or before the longest if there is none."""
         full = max(self.lengths) if self.horizon is None else self.horizon
         return sum(length < full for length in self.lengths)
 
     def holding(self, segment_length: int) -> int:
-        """How many episodes are at least as long as a segment."""
+        """Return how many episodes are at least as long as a segment."""
         return sum(length >= segment_length for length in self.lengths)
 
     def fits(self, segment_length: int) -> bool:
-        """Return whether at least a fifth of the episodes are as long as a segment."""
+        """Return True if at least a fifth of the episodes are as long as a segment."""
         return self.holding(segment_length) >= _LONG_ENOUGH_SHARE * len(self.lengths)
 
     def fitted(self, wanted: int) -> int:
-        """Return the wanted length of a segment where it fits, else half the median episode."""
+        """Return the wanted segment length if it fits, else half the median episode length."""
         return wanted if self.fits(wanted) else max(1, self.median // 2)
 
     def told_misfit(self, segment_length: int) -> str:
-        """Say how few episodes a segment fits into."""
+        """Return a message about how few episodes a segment fits into."""
         return (
             f"a segment of {pluralize(segment_length, 'step')} fits into {self.holding(segment_length)} of "
             f"{len(self.lengths)} random episodes, whose median length is {self.median}"
         )
 
     def told(self, wanted: int) -> str:
-        """Say how long segments are that were not given a length, and why where they are shorter."""
+        """Return a message with the default segment length, and why it is shorter than usual if it is."""
         length = self.fitted(wanted)
         if length == wanted:
             return f"Segments of {pluralize(length, 'step')}"
@@ -88,17 +88,17 @@ class Trial:
 
 
 def usual_length(seconds: float | None, fps: int) -> int:
-    """Return the steps of a segment of so many seconds, 1.5 without a number, at a clip's frame rate."""
+    """Return the steps of a segment of ``seconds``, by default 1.5, at the frame rate of clips."""
     return max(1, int((SEGMENT_SECONDS if seconds is None else seconds) * fps))
 
 
 def of_fixed_length(horizon: int) -> Trial:
-    """Return what would be found of episodes that never end before ``horizon``."""
+    """Return the trial of an environment whose episodes never end before ``horizon``."""
     return Trial([horizon] * TRIAL_EPISODES, horizon)
 
 
 def never_terminates(env: gym.Env[Any, Any]) -> bool:
-    """Return whether an environment says of itself that only a limit ends its episodes."""
+    """Return True if an environment declares that only a limit ends its episodes."""
     try:
         return bool(env.get_wrapper_attr("never_terminates"))
     except AttributeError:
@@ -112,13 +112,13 @@ def try_episodes(
     most: int = LIMIT,
     tell: Callable[[int], None] = lambda tried: None,
 ) -> Trial:
-    """Play 50 episodes of random actions, or as many as 10,000 steps make.
+    """Play 50 random episodes, or as many as fit into 10,000 steps.
 
     Args:
-        env: one environment, of no other use.
-        horizon: most steps of an episode; None where no limit is known.
-        seed: decides episodes and actions.
-        most: steps after which an episode is left all the same.
+        env: one environment, not used for anything else.
+        horizon: maximum steps of an episode; None if no limit is known.
+        seed: for episodes and actions.
+        most: steps after which an episode is abandoned.
         tell: called with the number of episodes tried, from 0.
 
     Raises:

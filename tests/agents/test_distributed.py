@@ -82,7 +82,7 @@ def test_ranks_have_different_episodes_that_end(alone: Results, ranks: list[Resu
 
 def test_a_rank_that_dies_is_told_of_in_one_line(folder: Path, ranks: list[Results]) -> None:
     told = (folder / "lost").read_text()
-    assert told.startswith("Expected all processes of this run to go on; one ended (")
+    assert told.startswith("Expected all processes of this run to continue, but one ended (")
     assert "\n" not in told
 
 

@@ -134,7 +134,9 @@ def test_an_episode_of_minari_whose_arrays_do_not_fit_is_named(tmp_path: Path) -
         rewards = file["episode_1"]["rewards"][:-1]
         del file["episode_1"]["rewards"]
         file["episode_1"]["rewards"] = rewards
-    with pytest.raises(DataError, match=rf"^episode 1 of {folder}: expected one state more than actions"):
+    with pytest.raises(
+        DataError, match=rf"^episode 1 of {folder}: expected one more observation than actions"
+    ):
         load_trajectories(folder)
 
 

@@ -1,1 +1,1 @@
-"""Environments that are stepped many at once."""
+"""Vector environments that step many environments at once."""

@@ -1,6 +1,6 @@
-"""Step environments at once: Python runs once per step of all of them, the arithmetic in numpy.
+"""Batched stepping: Python runs once per step of all environments, with arithmetic in numpy.
 
-The results are those of ``SyncVectorEnv`` bit for bit. What is simulated, and by which rules, is up to
+Results equal those of ``SyncVectorEnv`` bit for bit. The simulations and their rules are in
 :mod:`~teacher.envs.fast.batched_mujoco` and :mod:`~teacher.envs.fast.batched_classic`.
 """
 
@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 
 class Outcome(NamedTuple):
-    """What ``step`` returns for ``n`` environments: arrays of ``n`` rows."""
+    """Results of a step of ``n`` environments: arrays of ``n`` rows."""
 
     observations: Array
     rewards: Array
@@ -27,9 +27,9 @@ class Outcome(NamedTuple):
 
 
 def plain_entry_point(env_id: str, kwargs: Mapping[str, Any]) -> str | None:
-    """The class under what ``make_env`` makes of the same arguments; None where it may be something special.
+    """Return the environment class that ``make_env`` makes from these arguments; None for special cases.
 
-    Special are other arguments than a limit of steps, further wrappers, and episodes without a limit.
+    Special cases are arguments other than a step limit, further wrappers, and episodes without a limit.
     """
     spec = gym.registry.get(resolve_env_id(env_id))
     if spec is None or spec.additional_wrappers or set(kwargs) - {"max_episode_steps"}:
@@ -39,12 +39,12 @@ def plain_entry_point(env_id: str, kwargs: Mapping[str, Any]) -> str | None:
 
 
 class BatchedVectorEnv(SyncVectorEnv[Any, Any], abc.ABC):
-    """A ``SyncVectorEnv`` of environments of one id with a :func:`plain_entry_point`, stepped at once.
+    """A ``SyncVectorEnv`` that steps environments of one id with a :func:`plain_entry_point` at once.
 
-    Resets go through the environments and their wrappers; steps go past them.
+    Resets go through the environments and their wrappers; steps bypass them.
 
     Args:
-        env_fns: each makes one environment by ``make_env``, perhaps wrapped in ``SeededResets``.
+        env_fns: each makes one environment with ``make_env``, optionally wrapped in ``SeededResets``.
         autoreset_mode: as in Gymnasium.
     """
 
@@ -60,17 +60,17 @@ class BatchedVectorEnv(SyncVectorEnv[Any, Any], abc.ABC):
 
     @abc.abstractmethod
     def _simulate(self, actions: Array, stepping: NDArray[np.bool_]) -> Outcome:
-        """Step some environments; what is returned for the others, and their state, will be overwritten."""
+        """Step the environments in ``stepping``; results and state of the others will be overwritten."""
 
     @abc.abstractmethod
     def _take_over(self, index: int) -> None:
-        """Go on from the state of an environment that was just reset."""
+        """Take the state of an environment that was just reset."""
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or those of ``options["reset_mask"]``; as ``SyncVectorEnv.reset``."""
-        if self._reset_once:  # a masked reset returns the others' observations as well
+        """Reset all environments, or those in ``options["reset_mask"]``; see ``SyncVectorEnv.reset``."""
+        if self._reset_once:  # a masked reset also returns the others' observations
             self._env_obs = list(self._observations.copy())
         mask = (options or {}).get("reset_mask", slice(None))
         outcome = super().reset(seed=seed, options=options)
@@ -83,7 +83,7 @@ class BatchedVectorEnv(SyncVectorEnv[Any, Any], abc.ABC):
     def step(
         self, actions: Any
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Step all environments; as ``SyncVectorEnv.step``."""
+        """Step all environments; see ``SyncVectorEnv.step``."""
         actions = np.asarray(actions)
         self._check_may_step(actions)
         resetting = self._autoreset_envs & (self.autoreset_mode is AutoresetMode.NEXT_STEP)
@@ -100,7 +100,7 @@ class BatchedVectorEnv(SyncVectorEnv[Any, Any], abc.ABC):
             for index in np.flatnonzero(ended).tolist():
                 final = {"final_obs": observations[index].copy(), "final_info": {}}
                 infos = self._begin_episode(index, observations, self._add_info(infos, final, index))
-        # A copy, because the caller may write into what it gets.
+        # Copy, because the caller may modify the returned array.
         self._observations, self._autoreset_envs = observations.copy(), ended
         return observations, rewards, terminated, truncated, infos
 
@@ -110,7 +110,7 @@ class BatchedVectorEnv(SyncVectorEnv[Any, Any], abc.ABC):
         if actions.shape != self.action_space.shape:
             raise ValueError(f"expected actions of shape {self.action_space.shape}, got {actions.shape}")
         if self.autoreset_mode is AutoresetMode.DISABLED and self._autoreset_envs.any():
-            raise AssertionError("an environment that has ended must be reset before the next step")
+            raise AssertionError("an environment has ended: reset it before the next step")
 
     def _begin_episode(self, index: int, observations: Array, infos: dict[str, Any]) -> dict[str, Any]:
         observations[index], info = self.envs[index].reset()

@@ -1,9 +1,9 @@
-"""Step CartPole environments at once.
+"""Batched stepping of CartPole environments.
 
-Their physics is a few lines of arithmetic, of which Python's share is all but nothing else. Below it is
-repeated for all environments in the order of Gymnasium's class, so that the results are equal bit for bit.
-Gymnasium's own ``CartPoleVectorEnv`` draws all its initial states from one generator: its episodes could not
-be replayed one by one.
+Their physics is a few lines of arithmetic, so Python's overhead dominates. The same arithmetic is done below
+for all environments, in the order of Gymnasium's class, so that results are equal bit for bit. Gymnasium's
+own ``CartPoleVectorEnv`` draws all initial states from one generator, so that single episodes could not be
+replayed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,12 +18,12 @@ from teacher.envs.fast.batched import Array, BatchedVectorEnv, Outcome, plain_en
 
 
 def supports(env_id: str, kwargs: Mapping[str, Any]) -> bool:
-    """Whether :class:`BatchedCartPole` can step what ``make_env`` makes of the same arguments."""
+    """Return True if :class:`BatchedCartPole` can step the environment of these ``make_env`` arguments."""
     return plain_entry_point(env_id, kwargs) == "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
 
 
 class BatchedCartPole(BatchedVectorEnv):
-    """As :class:`BatchedVectorEnv`, of ids that :func:`supports` approves."""
+    """Steps CartPole environments at once, for ids that :func:`supports` accepts."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class BatchedCartPole(BatchedVectorEnv):
         cart = self._physical[0]
         self._limits = np.array([[cart.x_threshold], [cart.theta_threshold_radians]])
         self._state = np.zeros((4, self.num_envs))
-        """x, its velocity, theta, its velocity: each a row."""
+        """Position, velocity, angle and angular velocity, one per row."""
 
     def _take_over(self, index: int) -> None:
         self._state[:, index] = self._physical[index].state
@@ -52,7 +52,7 @@ class BatchedCartPole(BatchedVectorEnv):
         return Outcome(self._state.T.astype(np.float32, order="C"), np.ones(self.num_envs), terminated)
 
     def _accelerations(self, actions: Array, theta: Array, theta_dot: Array) -> Array:
-        """Of the cart and of the pole, ``(2, num_envs)``."""
+        """Return the accelerations of cart and pole, ``(2, num_envs)``."""
         cart, cos, sin = self._physical[0], np.cos(theta), np.sin(theta)
         force = np.where(actions == 1, cart.force_mag, -cart.force_mag)
         temp = (force + cart.polemass_length * np.square(theta_dot) * sin) / cart.total_mass

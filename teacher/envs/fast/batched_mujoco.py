@@ -1,8 +1,8 @@
-"""Step MuJoCo environments at once: the physics of each, then observations and rewards of all in numpy.
+"""Batched stepping of MuJoCo environments: the physics of each, then all observations and rewards in numpy.
 
-A step of Gymnasium's v5 environments spends as long in Python, one environment after the other, as it spends
-in the physics of the smaller models. The rules below repeat the arithmetic of the v5 classes and of
-:class:`~teacher.envs.families.FamilyRules` in the same order and the same dtypes.
+Gymnasium's v5 environments, stepped one by one, spend as long in Python as in the physics of the smaller
+models. The rules below repeat the arithmetic of the v5 classes and of
+:class:`~teacher.envs.families.FamilyRules` in the same order and with the same dtypes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,11 +20,11 @@ from teacher.envs.fast.physics import Physics, Simulation
 
 
 class Motion(NamedTuple):
-    """What a step did to ``n`` environments, one in each row.
+    """Results of the physics of one step of ``n`` environments, one per row.
 
     Attributes:
         actions: ``(n, controls)``, in the caller's dtype.
-        velocity: ``(n,)`` of the root's x, in m/s: the mean over the step.
+        velocity: ``(n,)``, of the root's x, in m/s: the mean over the step.
         qpos: ``(n, positions)`` after the step.
         qvel: ``(n, velocities)`` after the step.
     """
@@ -35,7 +35,7 @@ class Motion(NamedTuple):
     qvel: Array
 
 
-# The first argument is any of the v5 environments: their weights and ranges are alike.
+# The first argument is any of the v5 environments: all have the same weights and ranges.
 Rule = Callable[[Any, Motion], Outcome]
 
 
@@ -95,7 +95,7 @@ def _within(values: Array, limits: tuple[float, float]) -> Array:
     return inside
 
 
-# By the entry point of the class. None of these observes contact forces, so mj_rnePostConstraint is left out.
+# By entry point of the class. None of them observes contact forces, so mj_rnePostConstraint is not called.
 RULES: Mapping[str, Rule] = {
     "gymnasium.envs.mujoco.half_cheetah_v5:HalfCheetahEnv": _half_cheetah,
     "gymnasium.envs.mujoco.hopper_v5:HopperEnv": _hopper,
@@ -105,16 +105,16 @@ RULES: Mapping[str, Rule] = {
 
 
 def supports(env_id: str, kwargs: Mapping[str, Any]) -> bool:
-    """Whether :class:`BatchedMujoco` can step what ``make_env`` makes of the same arguments."""
+    """Return True if :class:`BatchedMujoco` can step the environment of these ``make_env`` arguments."""
     return plain_entry_point(env_id, kwargs) in RULES
 
 
 class BatchedMujoco(BatchedVectorEnv):
-    """As :class:`BatchedVectorEnv`, of ids that :func:`supports` approves.
+    """Steps MuJoCo environments at once, for ids that :func:`supports` accepts.
 
     Args:
-        env_fns: each makes one environment by ``make_env``, perhaps wrapped in ``SeededResets``.
-        workers: threads that simulate, the caller's among them.
+        env_fns: each makes one environment with ``make_env``, optionally wrapped in ``SeededResets``.
+        workers: simulation threads, including the caller's.
         autoreset_mode: as in Gymnasium.
     """
 
@@ -138,7 +138,7 @@ class BatchedMujoco(BatchedVectorEnv):
         self._physics = Physics(simulations, self._v5.frame_skip, min(workers, self.num_envs))
 
     def _take_over(self, index: int) -> None:
-        self._x[index] = self._qpos[index][0]  # all else is MuJoCo's, whoever steps it
+        self._x[index] = self._qpos[index][0]  # all other state is MuJoCo's
 
     def _simulate(self, actions: Array, stepping: NDArray[np.bool_]) -> Outcome:
         self._physics.step(actions, np.flatnonzero(stepping).tolist())
@@ -147,7 +147,7 @@ class BatchedMujoco(BatchedVectorEnv):
         outcome = self._rule(self._v5, Motion(actions, velocity, qpos, qvel))
         if self._family is None:
             return outcome
-        # A family's rule indexes the data of one environment by component; here each component is a row.
+        # The family's rule indexes one environment's data by component; here each component is a row.
         rewards = self._family.rule(outcome.rewards, SimpleNamespace(qpos=qpos.T))
         return Outcome(outcome.observations, rewards, np.zeros(self.num_envs, np.bool_))
 
@@ -155,7 +155,7 @@ class BatchedMujoco(BatchedVectorEnv):
         return np.concatenate(views).reshape(self.num_envs, -1)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """End the threads and close the environments."""
+        """Stop the threads and close the environments."""
         if hasattr(self, "_physics"):
             self._physics.close()
         super().close_extras(**kwargs)

@@ -1,4 +1,4 @@
-"""The simulations of several MuJoCo environments, stepped by the caller and its helper threads."""
+"""MuJoCo simulations of several environments, stepped by the caller and helper threads."""
 
 import threading
 from collections import deque
@@ -17,19 +17,19 @@ class Simulation(NamedTuple):
 
 
 class Physics:
-    """Steps simulations, none of which sees another; whichever thread is free takes the next one.
+    """Steps independent simulations; any free thread takes the next one.
 
-    MuJoCo releases Python's lock while it simulates. The caller takes simulations as the helpers do, and
-    waits only for helpers that have begun: one that the machine has no time for costs nothing.
+    MuJoCo releases the GIL while it simulates. The caller works like the helpers, and waits only for helpers
+    that have started: a helper that gets no CPU time costs nothing.
 
     Args:
-        simulations: what to step.
-        frame_skip: steps of the physics in one step of the environment.
-        workers: threads, the caller's among them.
+        simulations: the simulations to step.
+        frame_skip: physics steps per environment step.
+        workers: number of threads, including the caller's.
     """
 
     def __init__(self, simulations: Sequence[Simulation], frame_skip: int, workers: int) -> None:
-        import mujoco  # noqa: PLC0415 - an optional package, imported where there are simulations
+        import mujoco  # noqa: PLC0415 - optional package
 
         self._mj_step = mujoco.mj_step
         self._simulations = simulations
@@ -39,14 +39,14 @@ class Physics:
         self._helpers = [_Helper(self._work) for _ in range(workers - 1)]
 
     def step(self, controls: NDArray[Any], indices: Sequence[int]) -> None:
-        """Step the simulations of ``indices`` under their rows of ``controls``; the others stay as they are.
+        """Step the simulations at ``indices`` with their rows of ``controls``; leave the others unchanged.
 
         Args:
             controls: ``(simulations, controls)``.
-            indices: which to step.
+            indices: simulations to step.
 
         Raises:
-            mujoco.FatalError: in whichever thread it came up.
+            mujoco.FatalError: from any of the threads.
         """
         for index in indices:
             self._controls[index][:] = controls[index]
@@ -61,7 +61,7 @@ class Physics:
                 helper.wait()
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         for helper in self._helpers:
             helper.close()
         self._helpers = []
@@ -77,7 +77,7 @@ class Physics:
 
 
 class _Helper:
-    """A thread that does ``work`` whenever it is woken."""
+    """A thread that runs ``work`` each time it is woken."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = work
@@ -91,7 +91,7 @@ class _Helper:
         self._wakes.put(True)
 
     def wait(self) -> None:
-        """Until the work that has begun is done; raises the error that ended it."""
+        """Wait until work that has started is done; raise the error that ended it."""
         with self._busy:
             error, self._error = self._error, None
         if error is not None:
@@ -106,5 +106,5 @@ class _Helper:
             with self._busy:
                 try:
                     self._work()
-                except BaseException as error:  # the caller's to raise
+                except BaseException as error:  # raised in the caller
                     self._error = error

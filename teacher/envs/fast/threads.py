@@ -1,4 +1,4 @@
-"""Step the environments of one vector environment in several threads."""
+"""Vector environment that steps its environments in several threads."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 class ThreadedVectorEnv(SyncVectorEnv[Any, Any]):
     """A ``SyncVectorEnv`` whose environments step in ``workers`` threads, each with a share of them.
 
-    MuJoCo releases Python's lock while it simulates. The results are those of ``SyncVectorEnv``, because no
-    environment sees another.
+    MuJoCo releases the GIL while it simulates. Results equal those of ``SyncVectorEnv``, because environments
+    are independent.
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class ThreadedVectorEnv(SyncVectorEnv[Any, Any]):
     def step(
         self, actions: Any
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Step all environments; as ``SyncVectorEnv.step``."""
+        """Step all environments; see ``SyncVectorEnv.step``."""
         if self.autoreset_mode is AutoresetMode.DISABLED and self._autoreset_envs.any():
-            raise AssertionError("an environment that has ended must be reset before the next step")
+            raise AssertionError("an environment has ended: reset it before the next step")
         rows = list(iterate(self.action_space, actions))
         infos: list[list[dict[str, Any]]] = [[] for _ in rows]
 
@@ -47,7 +47,7 @@ class ThreadedVectorEnv(SyncVectorEnv[Any, Any]):
         return self._gathered(infos)
 
     def _step_one(self, index: int, action: Any) -> list[dict[str, Any]]:
-        """Step or reset one environment and note its outcome; its infos in the order they are batched."""
+        """Step or reset one environment and store the result; return its infos in batching order."""
         env = self.envs[index]
         if self.autoreset_mode is AutoresetMode.NEXT_STEP and self._autoreset_envs[index]:
             self._env_obs[index], info = env.reset()
@@ -85,6 +85,6 @@ class ThreadedVectorEnv(SyncVectorEnv[Any, Any]):
         )
 
     def close_extras(self, **kwargs: Any) -> None:
-        """End the threads and close the environments."""
+        """Stop the threads and close the environments."""
         self._pool.shutdown()
         super().close_extras(**kwargs)

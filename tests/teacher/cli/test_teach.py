@@ -303,7 +303,7 @@ def test_sigterm_while_a_failure_is_saved_does_not_hide_the_failure(
     """torchrun sends it as soon as one process has died; the others may know why by then."""
 
     def fail(_: Run) -> bool:
-        raise RankLostError("Expected all processes of this run to go on; one ended (closed).")
+        raise RankLostError("Expected all processes of this run to continue, but one ended (closed).")
 
     def save_and_be_ended(run: Run) -> None:
         save(run)
@@ -366,7 +366,7 @@ def test_a_run_whose_environment_breaks_is_saved_and_says_how_to_go_on(
     monkeypatch.chdir(tmp_path)
     assert main(f"-p {teacher} -e {breaking_environment} -n x -t 1e5 -V".split()) == 2
     said = capsys.readouterr()
-    assert said.err == "teach: Breaking-v0 failed in step: RuntimeError: the robot fell over; mend it\n"
+    assert said.err == "teach: Breaking-v0 failed in step: RuntimeError: the robot fell over; fix it\n"
     (run_dir,) = (tmp_path / "runs").glob("*/x")
     assert re.search(rf"when that is mended: .* --resume {run_dir.relative_to(tmp_path)}\n", said.out)
     assert load_state(run_dir / "checkpoint.npz")["agent"]["total_steps"] > 0

@@ -135,7 +135,7 @@ def test_floats_from_0_to_1_are_scaled_to_bytes() -> None:
 @pytest.mark.parametrize(
     ("picture", "says"),
     [
-        (RED.astype(np.float32), "float32 from 0 to 255; expected bytes or floats from 0 to 1"),
+        (RED.astype(np.float32), "float32 from 0 to 255; expected uint8, or floats from 0 to 1"),
         (RED.astype(np.int64) - 1, "int64 from -1 to 254"),
         (np.full((2, 4, 3), np.nan), "float64 from nan to nan"),
         (np.zeros((2, 4, 3), bool), "bool from 0 to 0"),
@@ -146,7 +146,7 @@ def test_floats_from_0_to_1_are_scaled_to_bytes() -> None:
     ],
 )
 def test_a_picture_of_other_numbers_or_another_shape_is_refused(picture: Any, says: str) -> None:
-    with pytest.raises(RenderError, match=f"Hopper drew {says}"):
+    with pytest.raises(RenderError, match=f"Hopper rendered {says}"):
         as_frame(picture, "Hopper")
-    with pytest.raises(EnvironmentUnsuitableError, match=f"Hopper drew {says}"):
+    with pytest.raises(EnvironmentUnsuitableError, match=f"Hopper rendered {says}"):
         jpeg(picture, "Hopper")

@@ -222,7 +222,7 @@ def test_misuse_is_refused() -> None:
     with pytest.raises(ValueError, match=r"\(5, 3\), got \(5, 2\)"):
         envs.step(actions[:, :2])
     envs.step(actions)
-    with pytest.raises(AssertionError, match="must be reset"):
+    with pytest.raises(AssertionError, match="reset it before"):
         envs.step(actions)
     envs.close()
 

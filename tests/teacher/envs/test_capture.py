@@ -123,7 +123,7 @@ def test_large_pictures_are_made_smaller_and_small_ones_are_not() -> None:
 
 def test_an_environment_that_does_not_replay_is_told_from_one_that_does() -> None:
     check_replay(describe_task("LunarLander-v3"), seed=1)
-    with pytest.raises(EnvironmentUnsuitableError, match=r"comes out otherwise .* --capture_frames"):
+    with pytest.raises(EnvironmentUnsuitableError, match=r"gives a different result: .* --capture_frames"):
         check_replay(describe_task("BipedalWalker-v3"), seed=1)
 
 
@@ -155,7 +155,7 @@ def test_an_environment_that_fails_when_it_is_played_again_is_an_error_of_one_li
     finally:
         gym.registry.pop("Once-v0")
     assert str(error.value) == (
-        "Once-v0 failed when an episode was played again: RuntimeError: the robot is gone; mend it"
+        "Once-v0 failed when an episode was replayed: RuntimeError: the robot is gone; fix it"
     )
 
 

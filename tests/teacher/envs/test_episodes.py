@@ -377,23 +377,23 @@ class Broken(gym.Env[NDArray[np.float32], np.int64]):
 @pytest.mark.parametrize(
     ("step", "said"),
     [
-        (RuntimeError("no\npower"), "failed in step: RuntimeError: no power; mend it"),
-        (SystemExit(0), "failed in step: SystemExit: 0; mend it"),
+        (RuntimeError("no\npower"), "failed in step: RuntimeError: no power; fix it"),
+        (SystemExit(0), "failed in step: SystemExit: 0; fix it"),
         (
             (OBSERVATION, 0.0, False, {}),
-            "got 4.*expected observation, reward, terminated, truncated and info from step; mend it",
+            "got 4.*expected observation, reward, terminated, truncated and info from step; fix it",
         ),
         (None, "failed in step: TypeError: cannot unpack"),
         (
             (OBSERVATION[:1], 0.0, False, False, {}),
             r"expected observations \(2,\) of float32.* got \(1,\) of",
         ),
-        ((None, 0.0, False, False, {}), r"got \(\) of object; mend it"),
+        ((None, 0.0, False, False, {}), r"got \(\) of object; fix it"),
         (
             (OBSERVATION, np.zeros(1), False, False, {}),
             r"a number as the reward from .* got array\(\[0\.\]\)",
         ),
-        ((OBSERVATION, None, False, False, {}), "a number as the reward from .* got None; mend it"),
+        ((OBSERVATION, None, False, False, {}), "a number as the reward from .* got None; fix it"),
     ],
 )
 @pytest.mark.parametrize("vector", [SyncVectorEnv, partial(ThreadedVectorEnv, workers=2)])
@@ -411,9 +411,9 @@ def test_an_environment_that_breaks_in_a_step_is_an_error_of_one_line(
 @pytest.mark.parametrize(
     ("reset", "said"),
     [
-        (RuntimeError("no power"), "failed in reset: RuntimeError: no power; mend it"),
-        (np.zeros(3), "failed in reset: ValueError.*expected observation and info from reset; mend it"),
-        ((np.zeros(3), {}), r"expected observations \(2,\) of float32.*, got \(3,\) of float64; mend it"),
+        (RuntimeError("no power"), "failed in reset: RuntimeError: no power; fix it"),
+        (np.zeros(3), "failed in reset: ValueError.*expected observation and info from reset; fix it"),
+        ((np.zeros(3), {}), r"expected observations \(2,\) of float32.*, got \(3,\) of float64; fix it"),
     ],
 )
 def test_an_environment_that_breaks_in_a_reset_is_an_error_of_one_line(reset: Any, said: str) -> None:

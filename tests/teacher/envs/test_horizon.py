@@ -104,7 +104,7 @@ def test_the_seed_decides_all_lives(filling: Any) -> None:
 
 def test_the_limit_is_that_of_the_environment_and_is_needed() -> None:
     assert FixedHorizon(gym.make("CartPole-v1", max_episode_steps=70), "absorb").horizon == 70
-    with pytest.raises(EnvironmentUnsuitableError, match="no limit on the steps of an episode; pass a"):
+    with pytest.raises(EnvironmentUnsuitableError, match="no step limit per episode; pass a"):
         FixedHorizon(Counting(), "absorb")
     filling: Any = "fill"
     with pytest.raises(EnvironmentUnsuitableError, match="expected absorb or restart, got 'fill'"):

@@ -150,7 +150,7 @@ def test_images_stay_images() -> None:
         ("words", "expected an array of numbers, got"),
         ("wrong", "TypeError"),
         ("leaves", "SystemExit: 0"),
-        ("growing", r"expected \(2,\) of float64 as at first, got \(3,\)"),
+        ("growing", r"expected \(2,\) of float64 as in the first observation, got \(3,\)"),
     ],
 )
 def test_a_function_that_does_not_do_is_refused(own_module: str, function: str, message: str) -> None:

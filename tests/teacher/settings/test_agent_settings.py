@@ -115,8 +115,8 @@ def test_a_network_of_ones_own_is_trained_and_restored(
         ("--agent.hidden_sizes 0", "--agent: Expected hidden_sizes of 1 to 4096 units"),
         ("--ent_coef 0.1 --agent.ent_coef 0.2", "expected no --agent.ent_coef beside it"),
         ("--agent.network own_policies:narrow", "policy network with outputs of shape"),
-        ("--agent.network own_policies:wide --agent.hidden_sizes 8", "do nothing with a network of your own"),
-        ("-e teacher/MovingDot-v1 --agent.hidden_sizes 8", "do nothing with images"),
+        ("--agent.network own_policies:wide --agent.hidden_sizes 8", "have no effect with a custom network"),
+        ("-e teacher/MovingDot-v1 --agent.hidden_sizes 8", "have no effect with images"),
     ],
 )
 def test_what_cannot_work_is_refused_in_one_line_before_a_run(

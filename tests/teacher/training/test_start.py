@@ -113,10 +113,14 @@ def corrected(error: TeacherError) -> str:
         ),
         ("InvertedPendulum-v5", ["teacher/Pendulum-v1 never ends early"], ["--fixed_horizon absorb"]),
         ("FrozenLake-v1", [], ["--fixed_horizon restart"]),
-        ("Blackjack-v1", ["no limit on the steps"], ["--max_episode_steps 100", "--fixed_horizon restart"]),
+        (
+            "Blackjack-v1",
+            ["no step limit per episode"],
+            ["--max_episode_steps 100", "--fixed_horizon restart"],
+        ),
         (
             "minigrid:MiniGrid-Empty-5x5-v0",
-            ["no limit on the steps", "has observations Dict"],
+            ["no step limit per episode", "has observations Dict"],
             [
                 "--max_episode_steps 100",
                 "--obs_transform teacher.envs.minigrid:cells",
